@@ -6,7 +6,6 @@ would undo it, and every one while Karpenter runs beside us: then v1beta1 is not
 
 from typing import Final
 
-from certs import messages
 from certs.injection import bundle_patch, certificates
 from provisioner.apis.conversion.ownership import owner_of
 from provisioner.apis.core import CustomResourceDefinition
@@ -15,15 +14,25 @@ from provisioner.kube.other_karpenter import OtherKarpenter
 from provisioner.kube.resources import CRDS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 _PATH: Final = "/spec/conversion/webhook/clientConfig/caBundle"
 _log = logs.get_logger(__name__)
+INJECTED_CA_BUNDLE: Final = "Injected the CA bundle"
+
+
+def _definition_is_kept(name: str, owner: str, key: str) -> str:
+    """Why a definition does not get the CA bundle; `key` is the label or annotation that names the owner."""
+    return Said(
+        f"CustomResourceDefinition {name} is managed by {owner} ({key}), which would undo the change; "
+        f"remove the component conversion, or end the management by {owner} and remove {key} from the definition"
+    )
 
 
 def refusal(definition: CustomResourceDefinition) -> str:
     """Why this definition is not changed, as a sentence; "" where it may be."""
     owner = owner_of(definition.metadata.labels, definition.metadata.annotations)
-    return messages.definition_is_kept(definition.metadata.name, owner.name, owner.key) if owner is not None else ""
+    return _definition_is_kept(definition.metadata.name, owner.name, owner.key) if owner is not None else ""
 
 
 def injection(definition: CustomResourceDefinition, bundle: bytes) -> list[dict[str, object]]:
@@ -71,10 +80,10 @@ class DefinitionInjector:
             reason = refusal(definition) or beside
             if not reason:
                 self._client.patch(CRDS, name, patch, kind="json")
-                _log.info(messages.INJECTED_CA_BUNDLE, kind=CRDS.kind, certificates=len(certificates(bundle)))
+                _log.info(INJECTED_CA_BUNDLE, kind=CRDS.kind, certificates=len(certificates(bundle)))
             else:
                 refused.append(reason)
         text = "; ".join(dict.fromkeys(refused))
         if text and text != self._said:
-            _log.warning(messages.V1BETA1_IS_NOT_AVAILABLE, reason=text)
+            _log.warning("Objects at v1beta1 are not converted; v1 is not affected", reason=text)
         self._said = text

@@ -20,10 +20,10 @@ from typing import Final
 
 from cryptography.exceptions import InvalidSignature
 
-from certs import messages
 from certs.authority import Authority, CertificateError, Pair, parse_certificate
 from certs.injection import certificates, merge
 from certs.store import (
+    ANOTHER_WRITER_WAS_FASTER,
     CA_KEY,
     CERT_KEY,
     LEAF_DAYS,
@@ -41,6 +41,7 @@ from provisioner.kube.errors import Conflict, Forbidden
 from provisioner.kube.resources import SECRETS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 NEXT_CERT: Final = "next.crt"
 NEXT_KEY: Final = "next.key"
@@ -280,7 +281,10 @@ class MutualRotation:
             return ""
         secrets = self._ends.server.secret, self._ends.client.secret
         lacking, there = secrets if server is None else secrets[::-1]
-        return messages.other_secret_is_missing(self._namespace, there, lacking)
+        return Said(
+            f"Secret {self._namespace}/{lacking} does not exist, so Secret {there} gets no certificate; create it "
+            "empty, or apply the manifests again"
+        )
 
     def _carry_out(self, decision: Decision, server: Secret, client: Secret, now: datetime) -> None:
         ours, theirs = changes(decision.act, self._ends, server, client, now)
@@ -288,10 +292,13 @@ class MutualRotation:
             self._write(server, ours)
             self._write(client, theirs)
         except Conflict as error:
-            _log.info(messages.ANOTHER_WRITER_WAS_FASTER, step=decision.act.name.lower(), error=str(error))
+            _log.info(ANOTHER_WRITER_WAS_FASTER, step=decision.act.name.lower(), error=str(error))
             return
         _log.info(
-            messages.ROTATED_CERTIFICATES, secrets=self._secrets, step=decision.act.name.lower(), reason=decision.reason
+            "Rotated the certificates of both ends of a connection",
+            secrets=self._secrets,
+            step=decision.act.name.lower(),
+            reason=decision.reason,
         )
 
     def _write(self, old: Secret, data: Mapping[str, bytes | None]) -> None:
@@ -306,5 +313,7 @@ class MutualRotation:
 
     def _say(self, reason: str) -> None:
         if reason and reason != self._said:
-            _log.info(messages.NOT_ROTATING_CERTIFICATES, secrets=self._secrets, reason=reason)
+            _log.info(
+                "Not rotating the certificates of both ends of a connection", secrets=self._secrets, reason=reason
+            )
         self._said = reason

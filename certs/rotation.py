@@ -31,13 +31,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from certs import messages
 from certs.authority import CertificateError
-from certs.definitions import DefinitionInjector
+from certs.definitions import INJECTED_CA_BUNDLE, DefinitionInjector
 from certs.injection import Configuration, inject, merge, trusted_by_all, trusted_by_any, trusts
 from certs.replicas import Records, Replica
 from certs.serving import write_atomically
 from certs.store import (
+    ANOTHER_WRITER_WAS_FASTER,
     LEAF_DAYS,
     Material,
     Names,
@@ -310,7 +310,7 @@ class Rotation:
         try:
             self._records.withdraw()
         except ApiError as error:
-            _log.debug(messages.LETTING_RECORD_EXPIRE, error=str(error))
+            _log.debug("Letting this replica's record expire", error=str(error))
 
     def problem(self) -> str:
         """Why this replica should get no calls; "" when it should."""
@@ -347,7 +347,7 @@ class Rotation:
             try:
                 self._elector.run(self._on_started)
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.LEADER_ELECTION_FAILED)
+                _log.exception("Leader election failed; retrying")
             self._term.end()
             self._stopping.wait(STAND_AGAIN_SECONDS)
 
@@ -382,11 +382,11 @@ class Rotation:
         try:
             run()
         except (Conflict, Invalid) as error:
-            _log.info(messages.ANOTHER_WRITER_WAS_FASTER, step=name, error=str(error))
+            _log.info(ANOTHER_WRITER_WAS_FASTER, step=name, error=str(error))
             self._problems[name] = str(error)
         except (ApiError, OSError, CertificateError) as error:
             if self._problems.get(name) != str(error):
-                _log.warning(messages.ROTATION_STEP_FAILED, step=name, error=str(error))
+                _log.warning("A step of the certificate rotation failed; retrying", step=name, error=str(error))
             self._problems[name] = str(error)
         except LostLease:
             self._problems.pop(name, None)
@@ -447,7 +447,7 @@ class Rotation:
             resource: Resource[Any] = VALIDATINGWEBHOOKS if validating else MUTATINGWEBHOOKS
             self._client.apply(resource, self._settings.configuration, document, "dovetail-webhook")
         self._registered = True
-        _log.info(messages.REGISTERED_WEBHOOK, configuration=self._settings.configuration)
+        _log.info("Registered the webhook", configuration=self._settings.configuration)
 
     def _mint(self) -> None:
         names = self._settings.names
@@ -466,14 +466,14 @@ class Rotation:
             self._store.create_or_adopt(material)
         else:
             self._store.replace(secret, material)
-        _log.info(messages.ISSUED_CERTIFICATE, reason=reason, fingerprint=material.fingerprint)
+        _log.info("Issued a certificate", reason=reason, fingerprint=material.fingerprint)
 
     def _serve(self, wanted: Material | None, configuration: MutatingWebhookConfiguration | None) -> None:
         if wanted is None:
             secret = self._secret()
             if secret is not None and self._asked() is None:
                 problem = fault(Material.of_secret(secret), None, self._clock.now())
-                raise CertificateError(messages.secret_cannot_be_served(self._settings.secret, problem))
+                raise CertificateError(f"Secret {self._settings.secret} cannot be served: {problem}")
             return
         served = self._served
         if served is not None and fault(served, self._asked(), self._clock.now()):
@@ -481,7 +481,7 @@ class Rotation:
         if may_serve(served, wanted, configuration, self._trusted_for(wanted, configuration), self._settings.settle):
             write_atomically(self.path, wanted.pem())
             self._served = wanted
-            _log.info(messages.SERVING_NEW_CERTIFICATE, fingerprint=wanted.fingerprint)
+            _log.info("Serving a new certificate", fingerprint=wanted.fingerprint)
         self._delivered = True
 
     def _trusted_for(self, wanted: Material, configuration: MutatingWebhookConfiguration | None) -> float:
@@ -534,7 +534,7 @@ class Rotation:
             return
         bundle = self._bundle(wanted, leader)
         if bundle and inject(self._leading, to, bundle):
-            _log.info(messages.INJECTED_CA_BUNDLE, kind=to.kind, certificates=bundle.count(b"BEGIN CERTIFICATE"))
+            _log.info(INJECTED_CA_BUNDLE, kind=to.kind, certificates=bundle.count(b"BEGIN CERTIFICATE"))
 
     def _bundle(self, wanted: Material, leader: Configuration) -> bytes:
         """What `leader` should hold now; empty where the Secret names no CA. Only the leader may ask, to write it."""

@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 from typing import TypeAlias
 
-from certs import messages
 from provisioner.support import logs
 
 _Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -58,7 +57,7 @@ class ServingContext:
                 if self._problem != str(error):
                     self._problem = str(error)
                     _log.warning(
-                        messages.FAILED_TO_RELOAD_CERTIFICATE,
+                        "Failed to reload the serving certificate; serving the previous one",
                         file=str(self._certificate),
                         error=str(error),
                     )

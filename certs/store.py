@@ -10,13 +10,12 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Final, Self
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
-from certs import messages
 from certs.authority import Authority, CertificateError, parse_certificate
 from provisioner.apis.core import Secret
 from provisioner.apis.meta import ObjectMeta
@@ -40,6 +39,7 @@ RENEW_AFTER = 2 / 3
 """Part of a leaf's life after which it is renewed."""
 RENEW_JITTER = 0.05
 """Up to this part of the life earlier, by the certificate's own fingerprint: clusters do not renew all at once."""
+ANOTHER_WRITER_WAS_FASTER: Final = "Another writer was faster; reading again"
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class Material:
         start = pem.find(b"-----BEGIN CERTIFICATE-----")
         key = pem[:start] if start > 0 else b""
         if b"PRIVATE KEY-----" not in key:
-            raise CertificateError(messages.SERVING_FILE_INCOMPLETE)
+            raise CertificateError("the serving file does not contain a private key followed by a certificate")
         try:
             certificates = x509.load_pem_x509_certificates(pem[start:])
         except ValueError as error:
-            raise CertificateError(messages.serving_file_unusable(error)) from error
+            raise CertificateError(f"the serving file does not contain a usable certificate: {error}") from error
         encoded = [certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates]
         last = certificates[-1]
         ca = encoded.pop() if len(certificates) > 1 and last.issuer == last.subject else b""
@@ -110,7 +110,7 @@ class Material:
         """
         for key in (CERT_KEY, PRIVATE_KEY):
             if not secret.data.get(key):
-                raise CertificateError(messages.secret_lacks_key(secret.metadata.namespace, secret.metadata.name, key))
+                raise CertificateError(f"Secret {secret.metadata.namespace}/{secret.metadata.name} has no {key}")
         return cls(secret.data[CERT_KEY], secret.data[PRIVATE_KEY], secret.data.get(CA_KEY, b""))
 
     def data(self) -> dict[str, bytes]:
@@ -224,7 +224,10 @@ class SecretStore:
         except AlreadyExists:
             return self._client.get(SECRETS, self.name, self.namespace)
         except Forbidden as error:
-            raise CertificateError(messages.secret_cannot_be_created(self.namespace, self.name)) from error
+            raise CertificateError(
+                f"Secret {self.namespace}/{self.name} does not exist, and this ServiceAccount may not create it; "
+                "apply the manifests again"
+            ) from error
 
     def replace(self, old: Secret, material: Material) -> Secret:
         """Puts new material in, if the Secret is still what was read; otherwise what it is now is the answer.

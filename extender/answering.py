@@ -5,7 +5,7 @@ answer, but for samples of many nodes, and for `preempt`: a veto is given once. 
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from extender import messages, metrics, placement
+from extender import metrics, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import decode_member
@@ -262,10 +262,10 @@ class Answerer:
             if not problem:
                 return judge()
             metrics.PASSED.labels("stale").inc()
-            self._log(messages.PASSING_ALL_NODES_STALE, why=problem)
+            self._log("Passing all nodes because the state of the extender is out of date", why=problem)
         except Exception as error:  # noqa: BLE001 - an extender that fails passes every node
             metrics.PASSED.labels("error").inc()
-            self._log(messages.PASSING_ALL_NODES_FAILED, error=error, verb=verb)
+            self._log("Passing all nodes because a request failed", error=error, verb=verb)
         finally:
             self.breaker.record(self._board.clock.monotonic() - began)
         return "echoed", echo()
@@ -290,13 +290,13 @@ class Answerer:
     def _breaker_changed(self, is_open: bool) -> None:
         metrics.BREAKER_OPEN.set(is_open)
         if is_open:
-            _log.warning(messages.PASSING_ALL_NODES, slow_seconds=SLOW_SECONDS)
+            _log.warning("Passing all nodes temporarily because filtering takes too long", slow_seconds=SLOW_SECONDS)
         else:
-            _log.info(messages.FILTERING_NODES_AGAIN)
+            _log.info("Filtering nodes again")
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
         metrics.REQUESTS.labels(verb, "failed").inc()
-        self._log(messages.FAILED_TO_READ_REQUEST, verb=verb, problem=str(error))
+        self._log("Failed to read a request", verb=verb, problem=str(error))
         match verb:
             case "prioritize":
                 return encode_scores(())

@@ -10,7 +10,6 @@ from http import HTTPStatus
 from flask import Flask, Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from extender import messages
 from extender.answering import Answerer
 from extender.protocol import MAX_BODY_BYTES, ProtocolError
 from provisioner.support.http import values
@@ -30,7 +29,7 @@ def create_app(answerer: Answerer, problem: Callable[[], str], prefix: str = "")
         ValueError: the prefix does not begin with a slash, or ends in one.
     """
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
-        raise ValueError(messages.invalid_prefix(prefix))
+        raise ValueError(f"prefix {prefix!r} must be empty, or begin with / and not end with /")
     app = Flask("dovetail-extender", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
 

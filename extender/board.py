@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from extender import messages, metrics
+from extender import metrics
 from extender.facts import Timeline
 from extender.plan import Arrival, ClaimFacts, Member, NodeFacts, PlanTable
 from extender.refusals import Refusals
@@ -138,7 +138,7 @@ class Board:
         if problem:
             self._problems[kind, name] = problem
             metrics.BAD_OBJECTS.labels(kind).inc()
-            _log.warning(messages.IGNORED_UNREADABLE_PART, kind=kind, object=name, problem=problem)
+            _log.warning("Ignored an unreadable part of an object", kind=kind, object=name, problem=problem)
         else:
             self._problems.pop((kind, name), None)
 
@@ -152,7 +152,7 @@ class Board:
             TableBusyError: somebody else had it for `seconds`.
         """
         if not self.lock.acquire(timeout=seconds):
-            raise TableBusyError(messages.table_is_locked(seconds))
+            raise TableBusyError(f"the plan table was locked for {seconds:g} s")
         try:
             yield
         finally:

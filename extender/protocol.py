@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from extender import messages
 from provisioner.values import jsontext
 
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
@@ -149,7 +148,7 @@ class AskedPod:
         except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
             raise ProtocolError(f"Pod: {error}") from error
         if not pod.metadata.uid:
-            raise ProtocolError(messages.POD_WITHOUT_UID)
+            raise ProtocolError("Pod: metadata.uid is empty")
         self.raw = raw
         self.uid = pod.metadata.uid
         self.name = f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -183,7 +182,7 @@ class NodeNames:
             try:
                 self._names = _NAMES.decode(self.raw)
             except (RecursionError, ValueError) as error:
-                raise ProtocolError(messages.unreadable_node_names(error)) from error
+                raise ProtocolError(f"NodeNames: {error}") from error
         return self._names
 
     def as_set(self) -> frozenset[str]:
@@ -240,7 +239,7 @@ class Question:
         try:
             args, _ = jsontext.decode_trimmed(_ARGS.decode, body)
         except (RecursionError, ValueError) as error:
-            raise ProtocolError(messages.not_extender_args(error)) from error
+            raise ProtocolError(f"not ExtenderArgs: {error}") from error
         self._nodes = bytes(args.nodes)
         self._items: dict[str, msgspec.Raw] | None = None
         raw_names = bytes(args.node_names)
@@ -248,7 +247,7 @@ class Question:
             self._items = _items(self._nodes)
             raw_names = _ENCODER.encode(list(self._items))
         elif not raw_names.startswith(b"["):
-            raise ProtocolError(messages.NO_NODES)
+            raise ProtocolError("neither Nodes nor NodeNames is a list")
         self.names = NodeNames(raw_names)
         try:
             self.pod = AskedPod(bytes(args.pod))
@@ -269,7 +268,7 @@ class Question:
             ValueError: it was not asked about; such a reply would fail the pod.
         """
         if name not in self.names:
-            raise ValueError(messages.not_a_node_of_the_request(name))
+            raise ValueError(f"{name!r} is not one of the nodes in the request")
         return self._reply([name])
 
     def those(self, names: list[str]) -> bytes:
@@ -302,7 +301,7 @@ class PreemptionQuestion:
         try:
             args, _ = jsontext.decode_trimmed(_PREEMPTION_ARGS.decode, body)
         except (RecursionError, ValueError) as error:
-            raise ProtocolError(messages.not_preemption_args(error)) from error
+            raise ProtocolError(f"not ExtenderPreemptionArgs: {error}") from error
         self.candidates: dict[str, MetaVictims] = args.meta_victims or {
             node: victims.meta() for node, victims in (args.victims or {}).items()
         }

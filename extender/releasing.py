@@ -9,7 +9,7 @@ that a process does when its data is fresh is one such write: every refused pod 
 
 from typing import Final, Protocol
 
-from extender import messages, metrics
+from extender import metrics
 from extender.board import Board
 from provisioner.apis import names
 from provisioner.apis.core import Node
@@ -85,7 +85,7 @@ class Releaser:
         self._retry.clear()
         if ended:
             metrics.EXPIRED.inc(len(ended))
-            _log.info(messages.PLANS_ENDED, plans=len(ended), first=ended[0])
+            _log.info("Plans ended", plans=len(ended), first=ended[0])
         for kind in kinds:
             with board.lock:  # for each anew: a verb must not wait for all of them
                 due.add(board.refusals.due(kind, board.table, now))
@@ -106,10 +106,10 @@ class Releaser:
         except ApiError as error:
             metrics.RELEASES.labels("failed").inc()
             self._retry.add(name)
-            _log.warning(messages.FAILED_TO_ANNOTATE_NODE, node=name, error=str(error))
+            _log.warning("Failed to annotate a Node; retrying", node=name, error=str(error))
             return False
         metrics.RELEASES.labels("touched").inc()
-        _log.info(messages.RELEASED_HOLD, node=name)
+        _log.info("Released a hold", node=name)
         return True
 
     def _poll(self) -> float:

@@ -15,7 +15,7 @@ from typing import Final
 
 import urllib3
 
-from extender import messages, metrics
+from extender import metrics
 from provisioner.apis.core import Lease
 from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, Report, encode_reports
 from provisioner.support import heartbeat, logs
@@ -78,15 +78,17 @@ def check_address(url: str, identity: Identity) -> None:
         parts = urllib.parse.urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
-        raise AddressError(messages.not_a_url(url, error)) from error
+        raise AddressError(f"{url!r} is not a URL: {error}") from error
     if parts.scheme not in ("http", "https") or not host:
-        raise AddressError(messages.not_an_http_url(url))
+        raise AddressError(f"{url!r} is not an http or https URL with a host")
     if parts.username or parts.password:
-        raise AddressError(messages.URL_WITH_CREDENTIALS)
+        raise AddressError("the URL contains credentials")
     if parts.scheme == "http" and not is_loopback(host):
-        raise AddressError(messages.plain_http_to_other_host(url))
+        raise AddressError(
+            f"{url!r} is plain http to another host; configure the provisioner to serve reports over https"
+        )
     if parts.scheme == "https" and not (identity.ca_file and identity.cert_file and identity.key_file):
-        raise AddressError(messages.https_needs_certificates(url))
+        raise AddressError(f"{url!r} requires --reports-ca, --reports-cert and --reports-key")
 
 
 class Reporter:
@@ -147,13 +149,13 @@ class Reporter:
             try:
                 check_address(url, self._identity)
             except AddressError as error:
-                _log.warning(messages.LEADER_ADDRESS_NOT_USABLE, problem=str(error))
+                _log.warning("The leader's address for reports is not usable", problem=str(error))
                 url = ""
         with self._something:
             self._url, self._greets = url, bool(url)
             self._failures, self._paused_until = 0, 0.0
             self._something.notify_all()
-        _log.info(messages.DISCOVERED_LEADER_ADDRESS, url=url or "none")
+        _log.info("Discovered the leader's address for reports", url=url or "none")
 
     def _run(self) -> None:
         pulse = heartbeat.pulse("reports")
@@ -178,7 +180,7 @@ class Reporter:
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever a peer does
                 self._sent(url, failed=True)
                 metrics.REPORTS.labels("failed").inc(len(batch))
-                self._log(messages.FAILED_TO_SEND_REPORTS, error)
+                self._log("Failed to send reports; retrying", error)
 
     def _sent(self, url: str, *, failed: bool) -> None:
         with self._something:

@@ -18,7 +18,6 @@ import msgspec
 from flask import Flask
 
 from certs.serving import ServingContext
-from extender import messages
 from extender.answering import Answerer
 from extender.app import create_app, prompt
 from extender.board import Board
@@ -141,15 +140,18 @@ class Config:
             ValueError: says which flag to change.
         """
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ValueError(messages.CERTIFICATE_WITHOUT_KEY)
+            raise ValueError("--tls-cert and --tls-key must be set together")
         if self.tls_client_ca and not self.tls_cert:
-            raise ValueError(messages.CLIENT_CA_WITHOUT_CERTIFICATE)
+            raise ValueError("--tls-client-ca requires --tls-cert and --tls-key")
         if not is_loopback(self.bind[0]) and not (self.tls_cert and self.tls_client_ca):
-            raise ValueError(messages.bind_is_not_loopback(host_and_port(*self.bind)))
+            raise ValueError(
+                f"--bind {host_and_port(*self.bind)} is not loopback, so any client could read the plans and delay "
+                "kube-scheduler; bind to 127.0.0.1, or set --tls-cert, --tls-key and --tls-client-ca"
+            )
         if bool(self.reports.cert_file) != bool(self.reports.key_file):
-            raise ValueError(messages.REPORTS_CERTIFICATE_WITHOUT_KEY)
+            raise ValueError("--reports-cert and --reports-key must be set together")
         if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/")):
-            raise ValueError(messages.invalid_prefix_flag(self.prefix))
+            raise ValueError(f"--prefix {self.prefix!r} must begin with / and must not end with /")
         serving = self.serving
         if serving is not None:
             try:
@@ -231,7 +233,7 @@ class ExtenderProgram:
         memory.give_back()
         gc.freeze()
         with self.board.lock:
-            _log.info(messages.READY, table=repr(self.board.table))
+            _log.info("Ready", table=repr(self.board.table))
 
 
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
@@ -364,11 +366,14 @@ def command(
         reports=Identity(reports_ca, reports_cert, reports_key, reports_server_name),
     )
     if hold_ttl is not None:
-        _log.warning(messages.HOLD_TTL_IS_IGNORED)
+        _log.warning(
+            "--hold-ttl is deprecated and ignored, because plans say for how long room is held; set --hold-ttl of the "
+            "provisioner, and leave this flag out"
+        )
     try:
         config.check()
         if config.reports.is_absent:
-            _log.warning(messages.REPORTS_DISABLED, ca=reports_ca)
+            _log.warning("Reports over HTTPS are disabled until the certificates exist", ca=reports_ca)
         else:
             config.reports.version()
         connect(kubeconfig).close()  # says now, not in the worker, that there is no usable configuration

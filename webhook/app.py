@@ -13,7 +13,7 @@ from provisioner.apis.stamping import Decision, Facts, Images, ImagesAsked
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
-from webhook import messages
+from provisioner.values.message import Said
 from webhook.conversion import Conversion
 from webhook.review import (
     MAX_BODY_BYTES,
@@ -90,7 +90,7 @@ class Admission:
             REVIEWS.labels("bad-review").inc()
             if not error.uid:
                 raise
-            _log.warning(messages.FAILED_TO_READ_ADMISSION_REVIEW, error=str(error))
+            _log.warning("Failed to read an admission review; the object was admitted unchanged", error=str(error))
             return encode_reply(error.uid)
         if not asked.creates_pod:
             REVIEWS.labels("other-kind").inc()
@@ -118,7 +118,9 @@ class Admission:
             if facts is None:
                 return "namespace-unknown", _NOTHING
             if jsontext.most_values(bytes(asked.object)) > MAX_VALUES:
-                raise ReviewError(messages.too_many_values_in_pod(MAX_VALUES))
+                raise ReviewError(
+                    f"the pod may have more than {MAX_VALUES} fields and list items, too many to be decoded"
+                )
             pod = decode_pod(asked.object)
             counted = stamping.share_of(pod, facts)
             if counted is not None:
@@ -131,15 +133,23 @@ class Admission:
             decision = stamping.decide(pod, facts)
             return decision.outcome.value, decision
         except ReviewError as error:
-            _log.warning(messages.FAILED_TO_READ_POD, namespace=namespace, error=str(error))
+            _log.warning("Failed to read a pod; it was admitted unchanged", namespace=namespace, error=str(error))
             return "bad-pod", _NOTHING
         except Exception:  # noqa: BLE001 - a webhook that fails admits
-            _log.exception(messages.FAILED_TO_PROCESS_ADMISSION_REVIEW, namespace=namespace)
+            _log.exception("Failed to process an admission review; the pod was admitted unchanged", namespace=namespace)
             return "error", _NOTHING
 
 
 _NOTHING = Decision(stamping.StampOutcome.UNCHANGED)
-_TOO_LARGE = Decision(stamping.StampOutcome.UNCHANGED, warnings=(messages.PATCH_TOO_LARGE,))
+_TOO_LARGE = Decision(
+    stamping.StampOutcome.UNCHANGED,
+    warnings=(
+        Said(
+            "dovetail: the changes to the pod are too large. The pod was not changed; shorten its affinity, or the "
+            "settings dovetail.dev/..."
+        ),
+    ),
+)
 
 
 def _reply(asked: Request, decision: Decision) -> bytes:

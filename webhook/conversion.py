@@ -13,7 +13,7 @@ from provisioner.apis.conversion.beta import ConversionError, convert
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
-from webhook import messages
+from provisioner.values.message import Said
 from webhook.review import DURATION_BUCKETS, ReviewError, cut
 
 API_VERSION: Final = "apiextensions.k8s.io/v1"
@@ -41,6 +41,9 @@ SECONDS = metrics.histogram(
 )
 
 _UID: Final = ("request", "uid")
+TOO_MANY_VALUES_TO_CONVERT: Final = Said(
+    "the objects have too many fields and list items to be converted together; list them in pages"
+)
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -78,7 +81,7 @@ class Conversion:
         started = self._clock.monotonic()
         if not self._place():
             CONVERSIONS.labels("busy").inc()
-            return _failed(_uid(body), messages.TOO_MANY_CONVERSIONS)
+            return _failed(_uid(body), Said("too many conversions at a time; try again"))
         try:
             outcome, reply = self._reply(body)
         finally:
@@ -99,28 +102,30 @@ class Conversion:
 
     def _reply(self, body: bytes) -> tuple[str, bytes]:
         if jsontext.most_values(body) > MAX_VALUES:
-            return "failed", _failed(_uid(body), messages.TOO_MANY_VALUES_TO_CONVERT)
+            return "failed", _failed(_uid(body), TOO_MANY_VALUES_TO_CONVERT)
         try:
             review = _decode(body)
         except msgspec.DecodeError as error:
-            return "bad-review", _failed(_uid(body), messages.not_a_conversion_review(str(error)))
+            return "bad-review", _failed(_uid(body), Said(f"not a ConversionReview: {error}"))
         asked = review.request
         if review.kind != "ConversionReview" or review.api_version != API_VERSION or asked is None or not asked.uid:
-            raise ReviewError(messages.not_a_review_with_uid(API_VERSION))
+            raise ReviewError(f"expected a ConversionReview of {API_VERSION} with a request that has a uid")
         try:
             return "converted", _encoded(asked.uid, [convert(_whole(one), asked.desired) for one in asked.objects])
         except ConversionError as error:
             return "failed", _failed(asked.uid, str(error))
         except RecursionError:
-            return "failed", _failed(asked.uid, messages.OBJECT_NESTED_TOO_DEEPLY)
+            return "failed", _failed(
+                asked.uid, Said("a field of an object is nested too deeply to be converted; remove it")
+            )
         except Exception as error:  # noqa: BLE001 - a review is answered, and no answer says how the program is made
-            _log.exception(messages.FAILED_TO_CONVERT_OBJECTS, version=asked.desired, error=type(error).__name__)
-            return "error", _failed(asked.uid, messages.CONVERSION_FAILED)
+            _log.exception("Failed to convert objects", version=asked.desired, error=type(error).__name__)
+            return "error", _failed(asked.uid, Said("the objects could not be converted; see the logs of the webhook"))
 
 
 def _whole(one: Any) -> dict[str, Any]:
     if not isinstance(one, dict):
-        raise ConversionError(messages.OBJECT_IS_NO_OBJECT)
+        raise ConversionError("request.objects has an item that is not an object")
     return one
 
 
@@ -132,7 +137,7 @@ def _uid(body: bytes) -> str:
     """
     uid = jsontext.strings_at(body, [_UID]).get(_UID, "")
     if not uid:
-        raise ReviewError(messages.REVIEW_WITHOUT_UID)
+        raise ReviewError("the ConversionReview has no request with a uid")
     return uid
 
 

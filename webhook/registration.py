@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from provisioner.apis import ec2, karpenter, names, overlay, stamping
-from webhook import messages
 
 CONFIGURATION_NAME = "dovetail-webhook"
 HOOK_NAME = "pods.webhook.dovetail.dev"
@@ -102,11 +101,11 @@ def url_client(url: str, path: str = MUTATE_PATH) -> dict[str, Any]:
         parts = urlsplit(url)
         _ = parts.port  # a port that is no number raises here
     except ValueError as error:
-        raise RegistrationError(messages.not_a_url(url, error)) from error
+        raise RegistrationError(f"{url!r} is not a URL: {error}") from error
     if parts.scheme != "https" or not parts.hostname:
-        raise RegistrationError(messages.not_the_webhooks_url(url))
+        raise RegistrationError(f"the webhook's URL must look like https://HOST:PORT, got {url!r}")
     if parts.query or parts.fragment or parts.username:
-        raise RegistrationError(messages.url_with_more_parts(url))
+        raise RegistrationError(f"the webhook's URL must have no user, query or fragment: {url!r}")
     given = parts.path if parts.path not in ("", "/") else MUTATE_PATH
     if path != MUTATE_PATH:
         given = f"{given.rstrip('/').rpartition('/')[0]}{path}"

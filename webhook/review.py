@@ -7,7 +7,7 @@ import msgspec
 
 from provisioner.apis.podpatch import Operation, Pod, Wire
 from provisioner.values import jsontext
-from webhook import messages
+from provisioner.values.message import Said
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -97,12 +97,12 @@ def decode_review(body: bytes) -> Request:
         review, _ = jsontext.decode_trimmed(_decode_review, body)
     except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
         uid = jsontext.strings_at(body, [_UID]).get(_UID, "")
-        raise ReviewError(messages.not_an_admission_review(error), uid) from error
+        raise ReviewError(f"not an AdmissionReview: {error}", uid) from error
     if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
         found = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
-        raise ReviewError(messages.other_admission_review(API_VERSION, found))
+        raise ReviewError(f"expected an AdmissionReview of {API_VERSION}, got {found}")
     if review.request is None or not review.request.uid:
-        raise ReviewError(messages.ADMISSION_REVIEW_WITHOUT_UID)
+        raise ReviewError("the AdmissionReview has no request with a uid")
     return review.request
 
 
@@ -115,7 +115,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     try:
         return jsontext.decode_trimmed(_decode_pod, raw)[0]
     except (RecursionError, ValueError) as error:
-        raise ReviewError(messages.not_a_pod(error)) from error
+        raise ReviewError(f"not a pod: {error}") from error
 
 
 def encode_reply(
@@ -147,7 +147,7 @@ def encode_reply(
         response["patch"] = base64.b64encode(_encoded(operations, object_bytes + MAX_PATCH_BYTES)).decode("ascii")
     told = list(warnings)
     if len(told) > MAX_WARNINGS:
-        told[MAX_WARNINGS - 1 :] = [messages.more_warnings(str(len(told) - MAX_WARNINGS + 1))]
+        told[MAX_WARNINGS - 1 :] = [Said(f"and {len(told) - MAX_WARNINGS + 1!s} more warnings")]
     if told:
         response["warnings"] = [cut(warning, MAX_WARNING_BYTES) for warning in told]
     if audit:

@@ -35,7 +35,6 @@ from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.http import flags, gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits, Prompt
-from webhook import messages
 from webhook.app import Admission, create_app
 from webhook.conversion import Conversion
 from webhook.facts import ClusterFacts
@@ -371,7 +370,7 @@ def command(
     except (RegistrationError, ConfigError, CertificateError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        raise click.ClickException(messages.cannot_use_cert_dir(cert_dir, error.strerror or error)) from error
+        raise click.ClickException(f"cannot use --cert-dir {cert_dir}: {error.strerror or error}") from error
     master = os.getpid()
     try:
         server(config).run()

@@ -28,7 +28,7 @@ from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
-from webhook import messages
+from provisioner.values.message import Said
 from webhook.review import DURATION_BUCKETS, Request, ReviewError, cut, decode_review, encode_reply
 
 MAX_OBJECT_BYTES: Final = 256 * 1024
@@ -106,7 +106,7 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
     if new:
         return Opinion("denied", tuple(new))
     warnings = [
-        *(messages.still_invalid(str(one)) for one in known),
+        *(Said(f"still invalid: {one!s}") for one in known),
         *map(str, found.warnings),
         *map(str, together.warnings),
         *map(str, _beside(obj, beside)),
@@ -130,7 +130,11 @@ def _beside(obj: Any, beside: Surroundings) -> list[Violation]:
     reference = reference_of(obj)
     if reference is not None:
         there = beside.classes.get((reference[1].group, reference[1].kind))
-        found += missing_class(obj, there, messages.NODE_CLASS_DOES_NOT_EXIST) if there is not None else []
+        found += (
+            missing_class(obj, there, Said("does not exist; no nodes are launched until it is created"))
+            if there is not None
+            else []
+        )
     if isinstance(obj, NodePool):
         found += among_pools(obj, beside.pools, NODE_CLASSES)
     return found
@@ -156,7 +160,9 @@ class Validation:
             VALIDATIONS.labels("bad-review").inc()
             if not error.uid:
                 raise
-            _log.warning(messages.FAILED_TO_READ_VALIDATING_REVIEW, error=str(error))
+            _log.warning(
+                "Failed to read an admission review; the object was admitted without validation", error=str(error)
+            )
             return encode_reply(error.uid)
         answer = self._opinion(asked)
         VALIDATIONS.labels(answer.outcome).inc()
@@ -176,7 +182,11 @@ class Validation:
             obj = jsontext.decode_trimmed(decoder.decode, asked.object)[0]
             old = jsontext.decode_trimmed(decoder.decode, asked.old_object)[0] if asked.operation == "UPDATE" else None
         except (RecursionError, ValueError) as error:
-            _log.warning(messages.FAILED_TO_READ_OBJECT, resource=resource.resource, error=str(error))
+            _log.warning(
+                "Failed to read an object; it was admitted without validation",
+                resource=resource.resource,
+                error=str(error),
+            )
             return Opinion("bad-object")
         else:
             return self._judged(obj, old, resource.resource)
@@ -187,12 +197,12 @@ class Validation:
         try:
             return opinion(obj, old, self._surroundings())
         except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-            _log.exception(messages.FAILED_TO_VALIDATE_OBJECT, resource=resource, name=obj.metadata.name)
+            _log.exception("Failed to validate an object; it was admitted", resource=resource, name=obj.metadata.name)
             return Opinion("error")
 
 
 def _denial(errors: Collection[Violation]) -> str:
     told = [str(one) for one in errors][:MAX_ERRORS]
     if len(errors) > MAX_ERRORS:
-        told.append(messages.more_errors(str(len(errors) - MAX_ERRORS)))
+        told.append(Said(f"and {len(errors) - MAX_ERRORS!s} more errors"))
     return cut("; ".join(told), MAX_DENIAL_BYTES)

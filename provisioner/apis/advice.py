@@ -12,12 +12,13 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import UnsetType
 
-from provisioner.apis import messages, names
+from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NEVER, Budget, LabelRequirement, NodeClaim, NodePool, requirements_of
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.values.duration import parse_duration
+from provisioner.values.message import Said
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements, parse_int
 from provisioner.values.resources import Resources
 from provisioner.values.schedule import ScheduleError, is_open, next_change
@@ -60,6 +61,21 @@ _OWNERS: Final = ("owner", "owner_id")
 _TEMPLATE: Final = "spec.template.spec"
 _BUDGETS: Final = "spec.disruption.budgets"
 _CONSOLIDATION: Final = (names.REASON_UNDERUTILIZED, names.REASON_EMPTY)
+_SELECTS_BY_NOTHING: Final = {
+    "amiSelectorTerms": Said(
+        "every field of this term except the owner is empty, so it selects all images of the owner, or nothing if it names none; "
+        "fill in tags, name, id, alias or ssmParameter"
+    ),
+    "subnetSelectorTerms": Said("every field of this term is empty, so it selects nothing; fill in tags or id"),
+    "securityGroupSelectorTerms": Said(
+        "every field of this term is empty, so it selects nothing; fill in tags, id or name"
+    ),
+    "capacityReservationSelectorTerms": Said(
+        "every field of this term except the owner is empty, so it selects all capacity reservations; fill in "
+        "tags, id or instanceMatchCriteria"
+    ),
+}
+"""By the list that holds the term."""
 
 
 def pool_advice(pool: NodePool, well_known: frozenset[str]) -> list[Violation]:
@@ -85,7 +101,7 @@ def pool_advice(pool: NodePool, well_known: frozenset[str]) -> list[Violation]:
 
 def claim_advice(claim: NodeClaim) -> list[Violation]:
     """What will surprise about a NodeClaim."""
-    return list(_contradictions("spec.requirements", claim.spec.requirements, messages.NO_INSTANCE_CAN_BE_LAUNCHED))
+    return list(_contradictions("spec.requirements", claim.spec.requirements, Said("no instance can be launched")))
 
 
 def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str], about: str = "") -> dict[str, list[Violation]]:
@@ -106,11 +122,23 @@ def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str], about: s
                 found.setdefault(lower.name, []).append(
                     Violation(
                         "spec.weight",
-                        messages.shadowed_by_pool(higher.name, higher.spec.weight),
+                        Said(
+                            f"NodePool {higher.name} (weight {higher.spec.weight}) is tried first and accepts every "
+                            "pod that this one accepts; give this one the higher weight, or the other one limits, "
+                            "taints or requirements"
+                        ),
                     )
                 )
                 break
     return found
+
+
+def _alias_selects_every_image(alias: str, family: str) -> str:
+    """An alias that ends in @latest, and its family."""
+    return Said(
+        f"{alias} selects every new image: nodes drift and are replaced as soon as AWS publishes one; in "
+        f"production, pin a version ({family}@v...)"
+    )
 
 
 def class_advice(node_class: EC2NodeClass) -> list[Violation]:
@@ -123,7 +151,7 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
         "capacityReservationSelectorTerms": spec.capacity_reservation_selector_terms,
     }
     empty = [
-        Violation(f"spec.{name}[{position}]", messages.SELECTS_BY_NOTHING[name])
+        Violation(f"spec.{name}[{position}]", _SELECTS_BY_NOTHING[name])
         for name, terms in lists.items()
         for position, term in enumerate(terms)
         if not any(getattr(term, field) for field in term.__struct_fields__ if field not in _OWNERS)
@@ -131,7 +159,7 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
     return empty + [
         Violation(
             f"spec.amiSelectorTerms[{position}].alias",
-            messages.alias_selects_every_image(term.alias, term.alias_family.lower()),
+            _alias_selects_every_image(term.alias, term.alias_family.lower()),
         )
         for position, term in enumerate(node_class.spec.ami_selector_terms)
         if term.alias.endswith("@latest")
@@ -142,10 +170,10 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
 def overlay_advice(overlay: NodeOverlay) -> list[Violation]:
     """What will surprise about a NodeOverlay."""
     spec = overlay.spec
-    if found := list(_contradictions("spec.requirements", spec.requirements, messages.SELECTS_NO_TYPE)):
+    if found := list(_contradictions("spec.requirements", spec.requirements, Said("selects no instance type"))):
         return found
     if spec.price is None and spec.price_adjustment is None and not spec.capacity:
-        return [Violation("spec", messages.OVERLAY_WITHOUT_EFFECT)]
+        return [Violation("spec", Said("has no effect; set price, priceAdjustment or capacity"))]
     return []
 
 
@@ -159,7 +187,7 @@ def _contradictions(path: str, specs: Iterable[LabelRequirement], consequence: s
         return  # said elsewhere
     for key, requirement in together.items():
         if requirement.is_contradiction:
-            yield Violation(path, messages.requirements_contradict(consequence, key))
+            yield Violation(path, Said(f"{consequence}: the requirements for {key} contradict each other"))
 
 
 def _domain(key: str) -> Requirement | None:
@@ -171,15 +199,18 @@ def _unreachable(pool: NodePool, required: Requirements, offered: Requirements) 
     for key, requirement in offered.items():
         domain = _domain(key)
         if requirement.is_contradiction:
-            both = messages.REQUIREMENTS_AND_LABELS if key in pool.labels and key in required else "requirements"
-            yield Violation(path, messages.pool_contradicts_itself(both, key))
+            both = Said("requirements and labels") if key in pool.labels and key in required else "requirements"
+            yield Violation(path, Said(f"no pod can use this NodePool: its {both} for {key} contradict each other"))
         elif domain is not None and not requirement.intersects(domain):
             if key == names.CAPACITY_TYPE_LABEL and requirement.values and not requirement.complement:
                 continue  # `apis.validation` refuses it
             written = sorted(requirement.values)
             meant = next((_OTHER_WORDS[one] for one in written if one in _OTHER_WORDS), "")
             hint = f"; did you mean {meant}?" if meant else did_you_mean(written[0] if written else "", _DOMAINS[key])
-            yield Violation(path, messages.pool_without_nodes(requirement, " or ".join(_DOMAINS[key]), hint))
+            yield Violation(
+                path,
+                Said(f"no pod can use this NodePool: {requirement}, but nodes have {' or '.join(_DOMAINS[key])}{hint}"),
+            )
 
 
 def _unknown_labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[Violation]:
@@ -193,7 +224,7 @@ def _unknown_labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[Viol
             continue
         yield Violation(
             f"{_TEMPLATE}.requirements[{position}].key",
-            messages.no_type_has_label(key, did_you_mean(key, well_known)),
+            Said(f"no known instance type has the label {key}{did_you_mean(key, well_known)}"),
         )
 
 
@@ -207,8 +238,10 @@ def _min_values(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
         if not left.complement and 0 < len(left.values) < spec.min_values:
             yield Violation(
                 f"{_TEMPLATE}.requirements[{position}].minValues",
-                messages.min_values_unreachable(
-                    spec.min_values, spec.key, len(left.values), ", ".join(sorted(left.values))
+                Said(
+                    f"requires {spec.min_values} values of {spec.key}, but the requirements allow only "
+                    f"{len(left.values)} ({', '.join(sorted(left.values))}); no instance can be launched unless "
+                    "--min-values-policy=BestEffort is set"
                 ),
             )
 
@@ -230,7 +263,10 @@ def _limits(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
         if resource in pool.spec.limits and limits.amount(resource) < least:
             yield Violation(
                 f"spec.limits.{resource}",
-                messages.limit_below_smallest_node(pool.spec.limits[resource], text),
+                Said(
+                    f"no pod can use this NodePool: the limit of {pool.spec.limits[resource]} is smaller than its "
+                    f"smallest node ({text}); raise the limit"
+                ),
             )
 
 
@@ -265,9 +301,14 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
     disruption = pool.spec.disruption
     for position, budget in enumerate(disruption.budgets):
         if budget.schedule and not _lasts(budget):
-            yield Violation(f"{_BUDGETS}[{position}].duration", messages.BUDGET_NEVER_ACTIVE)
+            yield Violation(
+                f"{_BUDGETS}[{position}].duration", Said("this budget is never active because its duration is zero")
+            )
         elif not isinstance(budget.reasons, UnsetType) and not budget.reasons:
-            text = messages.BUDGET_WITHOUT_REASONS
+            text = Said(
+                "this budget has no effect because its list of reasons is empty; omit reasons to apply it to every "
+                "reason"
+            )
             yield Violation(f"{_BUDGETS}[{position}].reasons", text)
     yield from _without_budget(pool, zeros := _Zeros())
     closed = {reason for reason in (*_CONSOLIDATION, names.REASON_DRIFTED) if zeros.always(disruption.budgets, reason)}
@@ -278,10 +319,17 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
     if stopped and disruption.consolidate_after != NEVER:
         yield Violation(
             _BUDGETS,
-            messages.consolidation_never_allowed(disruption.consolidate_after, " and ".join(stopped)),
+            Said(
+                f"consolidation is enabled (consolidateAfter {disruption.consolidate_after}), but the budgets allow 0 "
+                f"nodes at all times for {' and '.join(stopped)}; raise or schedule the budget, or set "
+                "consolidateAfter to Never"
+            ),
         )
     if names.REASON_DRIFTED in closed:
-        text = messages.DRIFT_NEVER_ALLOWED
+        text = Said(
+            "the budgets allow 0 nodes at all times for Drifted: nodes are never replaced after the NodePool or its "
+            "node class changes"
+        )
         yield Violation(_BUDGETS, text)
 
 
@@ -295,7 +343,13 @@ def _without_budget(pool: NodePool, zeros: "_Zeros") -> Iterator[Violation]:
         if when := zeros.gap(disruption.budgets, reason):
             found.setdefault(when, []).append(reason)
     for when, some in found.items():
-        yield Violation(_BUDGETS, messages.no_budget_applies(" and ".join(some), when))
+        yield Violation(
+            _BUDGETS,
+            Said(
+                f"no budget applies to {' and '.join(some)} {when}: all nodes of the NodePool may be disrupted at "
+                "once then; add a budget without schedule and reasons"
+            ),
+        )
 
 
 def _lasts(budget: Budget) -> bool:
@@ -306,6 +360,11 @@ def _lasts(budget: Budget) -> bool:
 
 
 _Windows: TypeAlias = frozenset[tuple[str, timedelta]]
+
+
+def _at_times_such_as(instant: str) -> str:
+    """`instant` is in UTC."""
+    return Said(f"at some times, such as {instant} UTC")
 
 
 class _Zeros:
@@ -319,7 +378,7 @@ class _Zeros:
         """An instant at which no budget applies to a reason, in words; "" for none, or where that takes too long to tell."""
         applying = [one for one in budgets if isinstance(one.reasons, UnsetType) or reason in one.reasons]
         if not applying:
-            return messages.AT_ANY_TIME
+            return Said("at any time")
         try:
             windows = _windows_of(applying)
             instant = None if windows is None else self._gap(windows)
@@ -327,7 +386,7 @@ class _Zeros:
             return ""  # said elsewhere
         if instant is None or windows is None:
             return ""
-        return messages.at_times_such_as(f"{instant:%A, %H:%M}" if _are_weekly(windows) else f"{instant:%B %d, %H:%M}")
+        return _at_times_such_as(f"{instant:%A, %H:%M}" if _are_weekly(windows) else f"{instant:%B %d, %H:%M}")
 
     def always(self, budgets: Iterable[Budget], reason: str) -> bool:
         """Whether some budget that allows no node is active whenever one looks; False where that takes too long to tell."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import messages, names
+from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.values import jsontext
 
@@ -118,7 +118,9 @@ def encode_command(record: CommandRecord) -> str:
         size = len(text)
         if size <= MAX_BYTES:
             return text.decode()
-    raise CommandTooLargeError(messages.command_too_long(size, MAX_BYTES))
+    raise CommandTooLargeError(
+        f"the record of the command has {size} bytes, more than the limit of {MAX_BYTES} for an annotation"
+    )
 
 
 def _packed(record: CommandRecord) -> str:

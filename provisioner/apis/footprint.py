@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from provisioner.apis import messages
+from provisioner.values.message import Said
 
 T = TypeVar("T")
 POD_BYTES: Final = 16 * 1024
@@ -60,6 +60,11 @@ def keeps_little(data: bytes | msgspec.Raw, value: object) -> bool:
     return len(data) <= _SMALL or footprint(value, OBJECT_BYTES) <= OBJECT_BYTES
 
 
+def keeps_too_much(most: int) -> str:
+    """Why an object that somebody wrote is ignored."""
+    return Said(f"it takes more than {most} KiB of memory, more than is kept of any object")
+
+
 def check_kept(data: bytes | msgspec.Raw, value: object) -> None:
     """Refuse an object that would keep more than `OBJECT_BYTES`: it counts as one that cannot be read.
 
@@ -67,4 +72,4 @@ def check_kept(data: bytes | msgspec.Raw, value: object) -> None:
         ValueError: it would.
     """
     if not keeps_little(data, value):
-        raise ValueError(messages.keeps_too_much(OBJECT_BYTES // 1024))
+        raise ValueError(keeps_too_much(OBJECT_BYTES // 1024))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from provisioner.apis import cel, messages
+from provisioner.apis import cel
 from provisioner.apis.crds import DEFINITIONS, QUANTITY, Definition
 from provisioner.apis.karpenter import (
     CRON,
@@ -26,6 +26,7 @@ from provisioner.apis.karpenter import (
 )
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT
 from provisioner.values.duration import DurationError, parse_duration
+from provisioner.values.message import Said
 from provisioner.values.spelling import closest
 
 Document = Mapping[str, Any]
@@ -46,7 +47,7 @@ _MAX_HINTS: Final = 100
 """How many unknown fields of an object are compared with the known ones, which is slow."""
 _DURATION: Final = "a duration such as 30s"
 _QUANTITY: Final = "a quantity (a string or an integer)"
-MISSING: Final = messages.REQUIRED
+MISSING: Final = Said("is required")
 """The message about a field that is not there."""
 _WANTED: Final[Mapping[str, str]] = {
     QUANTITY["pattern"]: "a quantity such as 500m, 2 or 4Gi",
@@ -195,6 +196,11 @@ def _places(definition: Definition) -> dict[str, list[str]]:
     return {name: sorted(paths, key=lambda path: (path.count("."), path)) for name, paths in found.items()}
 
 
+def _unknown_field(hint: str) -> str:
+    """`hint` suggests a field, or is empty."""
+    return Said(f"unknown field{hint}")
+
+
 class _Check:
     """One walk over schema and value together."""
 
@@ -239,7 +245,7 @@ class _Check:
                     yield from self.unknown(schema.get("items", {}), one, f"{path}[{position}]")
 
     def _stranger(self, schema: Document, name: str, where: str) -> Violation:
-        return Violation(where, messages.unknown_field(self._hint(name, schema["properties"])))
+        return Violation(where, _unknown_field(self._hint(name, schema["properties"])))
 
     def _hint(self, name: str, properties: Mapping[str, Any]) -> str:
         self._hints += 1
@@ -262,11 +268,16 @@ def _parts(schema: Document, value: Document, path: str) -> Iterator[tuple[str, 
             yield name, one, None, child(path, name)
 
 
+def _not_of_type(accepted: str, got: str, quotes: str) -> str:
+    """`accepted` and `got` are types; `quotes` is advice about quotation marks, or empty."""
+    return Said(f"must be {accepted}, not {got}{quotes}")
+
+
 def _mistyped(schema: Document, value: Any) -> str:
     a_duration = schema.get("format") == "duration"
     if schema.get("x-kubernetes-int-or-string"):
         fits = isinstance(value, str | int) and not isinstance(value, bool)
-        return "" if fits else messages.not_of_type(_DURATION if a_duration else _QUANTITY, _kind(value), "")
+        return "" if fits else _not_of_type(_DURATION if a_duration else _QUANTITY, _kind(value), "")
     want = schema.get("type", "")
     got = _kind(value)
     accepted = {
@@ -280,11 +291,11 @@ def _mistyped(schema: Document, value: Any) -> str:
     if got in accepted:
         return ""
     if a_duration:
-        return messages.not_of_type(_DURATION, got, "")
+        return _not_of_type(_DURATION, got, "")
     quotes = (
         f'; write "{value}" in quotes' if want == "string" and got in ("an integer", "a number", "a boolean") else ""
     )
-    return messages.not_of_type(accepted[-1], got, quotes)
+    return _not_of_type(accepted[-1], got, quotes)
 
 
 def _kind(value: Any) -> str:
@@ -305,44 +316,49 @@ def _kind(value: Any) -> str:
             return "an object"
 
 
+def _too_many_entries(count: int, most: str) -> str:
+    """`most` is the maximum."""
+    return Said(f"has {count} entries; the maximum is {most}")
+
+
 def _restrictions(schema: Document, value: Any) -> Iterator[str]:
     """What is wrong with a value of the right type."""
     if "enum" in schema and value not in schema["enum"]:
         known = list(map(str, schema["enum"]))
-        yield messages.not_supported(shown(value), ", ".join(known), did_you_mean(str(value), known))
+        yield Said(f"{shown(value)} is not supported; use one of {', '.join(known)}{did_you_mean(str(value), known)}")
     match value:
         case str():
             if "pattern" in schema and cel.expression(schema["pattern"]).search(value) is None:
                 wanted = _WANTED.get(schema["pattern"])
                 yield (
-                    messages.is_not(shown(value), wanted)
+                    Said(f"{shown(value)} is not {wanted}")
                     if wanted
-                    else messages.does_not_match(shown(value), schema["pattern"])
+                    else Said(f"{shown(value)} does not match {schema['pattern']}")
                 )
             if len(value) > schema.get("maxLength", len(value)):
-                yield messages.too_many_characters(len(value), schema["maxLength"])
+                yield Said(f"has {len(value)} characters; the maximum is {schema['maxLength']}")
             if len(value) < schema.get("minLength", 0):
-                yield messages.IS_EMPTY
+                yield Said("must not be empty")
             if schema.get("format") == "duration" and (problem := duration_problem(value)):
                 yield problem
             if schema.get("format") == "date-time" and not _is_time(value):
-                yield messages.no_rfc3339_time(shown(value))
+                yield Said(f"{shown(value)} is not an RFC 3339 time such as 2026-01-31T12:00:00Z")
         case bool():
             pass
         case int() | float():
             if value < schema.get("minimum", value):
-                yield messages.below_minimum(value, schema["minimum"])
+                yield Said(f"{value} is less than the minimum {schema['minimum']}")
             if value > schema.get("maximum", value):
-                yield messages.above_maximum(value, schema["maximum"])
+                yield Said(f"{value} is more than the maximum {schema['maximum']}")
             bound = _BOUNDS.get(schema.get("format", ""), 2**63)
             if not -bound <= value < bound:
-                yield messages.out_of_range(value, schema.get("format") or "int64")
+                yield Said(f"{value} is out of range for {schema.get('format') or 'int64'}")
         case list():
             if len(value) > schema.get("maxItems", len(value)):
-                yield messages.too_many_entries(len(value), schema["maxItems"])
+                yield _too_many_entries(len(value), schema["maxItems"])
             yield from _repeated(schema, value)
         case Mapping() if len(value) > schema.get("maxProperties", len(value)):
-            yield messages.too_many_entries(len(value), schema["maxProperties"])
+            yield _too_many_entries(len(value), schema["maxProperties"])
 
 
 def _repeated(schema: Document, value: list[Any]) -> Iterator[str]:
@@ -355,7 +371,7 @@ def _repeated(schema: Document, value: list[Any]) -> Iterator[str]:
         case _:
             return
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
-        yield messages.repeated(", ".join(twice))
+        yield Said(f"{', '.join(twice)} must not be repeated")
 
 
 def _is_time(text: str) -> bool:
@@ -379,23 +395,31 @@ def _rules(schema: Document, value: Any, path: str) -> Iterator[Violation]:
 # --- metadata -------------------------------------------------------------------------------------------------------
 
 
+def _not_an_object(kind: str) -> str:
+    """`kind` is the type of the value."""
+    return Said(f"must be an object, not {kind}")
+
+
+def _not_a_string(kind: str, value: str) -> str:
+    """`kind` is the type of the value."""
+    return Said(f'must be a string, not {kind}; write "{value}" in quotes')
+
+
 def _metadata(metadata: Any) -> Iterator[Violation]:
     """What every object's metadata must be like, as far as users write it."""
     if not isinstance(metadata, Mapping):
-        yield Violation("metadata", messages.REQUIRED if metadata is None else messages.not_an_object(_kind(metadata)))
+        yield Violation("metadata", MISSING if metadata is None else _not_an_object(_kind(metadata)))
         return
     for at, name in enumerate(sorted(map(str, metadata.keys() - _METADATA))):
-        yield Violation(
-            f"metadata.{name}", messages.unknown_field(did_you_mean(name, _METADATA) if at < _MAX_HINTS else "")
-        )
+        yield Violation(f"metadata.{name}", _unknown_field(did_you_mean(name, _METADATA) if at < _MAX_HINTS else ""))
     given = metadata.get("name") or metadata.get("generateName")
     if not given:
-        yield Violation("metadata.name", messages.REQUIRED)
+        yield Violation("metadata.name", MISSING)
     elif not isinstance(given, str):
-        yield Violation("metadata.name", messages.not_a_string(_kind(given), given))
+        yield Violation("metadata.name", _not_a_string(_kind(given), given))
     elif metadata.get("name") and not (len(given) <= _LONGEST_NAME and _NAME.fullmatch(given)):
         rest = f"at most {_LONGEST_NAME} lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
-        yield Violation("metadata.name", messages.not_a_name(shown(given), rest))
+        yield Violation("metadata.name", Said(f"{shown(given)} is not a name; use {rest}"))
     for field in ("labels", "annotations"):
         yield from _strings(metadata.get(field), f"metadata.{field}", labels=field == "labels")
 
@@ -404,13 +428,13 @@ def _strings(found: Any, path: str, *, labels: bool) -> Iterator[Violation]:
     if found is None:
         return
     if not isinstance(found, Mapping):
-        yield Violation(path, messages.not_an_object(_kind(found)))
+        yield Violation(path, _not_an_object(_kind(found)))
         return
     for key, value in found.items():
         where = f"{path}[{key}]"
         if not cel.expression(QUALIFIED_NAME).search(str(key)):
-            yield Violation(where, messages.KEY_NOT_QUALIFIED)
+            yield Violation(where, Said("the key is not a qualified name such as example.com/team"))
         if not isinstance(value, str):
-            yield Violation(where, messages.not_a_string(_kind(value), value))
+            yield Violation(where, _not_a_string(_kind(value), value))
         elif labels and (len(value) > 63 or not cel.expression(LABEL_VALUE).search(value)):
-            yield Violation(where, messages.not_a_valid_label_value(shown(value)))
+            yield Violation(where, Said(f"{shown(value)} is not a valid label value"))

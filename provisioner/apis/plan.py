@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from provisioner.apis import messages
 from provisioner.values import jsontext
 
 MAX_BYTES: Final = 64 * 1024
@@ -89,20 +88,20 @@ def decode_plan(text: str) -> Plan:
         PlanError: not JSON, not of this shape, of another version, with a time that is none, or with a count that its uids contradict.
     """
     if len(text) > MAX_BYTES:
-        raise PlanError(messages.plan_text_too_long(MAX_BYTES, len(text)))
+        raise PlanError(f"the plan has {len(text)} bytes; the maximum is {MAX_BYTES}")
     try:
         plan = _decode(text)
     except msgspec.DecodeError as error:
-        raise PlanError(messages.not_a_plan(error)) from error
+        raise PlanError(f"not a plan: {error}") from error
     if plan.v != VERSION:
-        raise PlanError(messages.unknown_plan_version(plan.v, VERSION))
+        raise PlanError(f"the plan has version {plan.v}; this program reads version {VERSION}")
     if not (math.isfinite(plan.hold_seconds) and plan.hold_seconds >= 0):
-        raise PlanError(messages.plan_hold_is_no_time(plan.hold_seconds))
+        raise PlanError(f"holdSeconds is {plan.hold_seconds:g}; it must be a finite number of seconds, 0 or more")
     if plan.at is not msgspec.UNSET and plan.at.tzinfo is None:
-        raise PlanError(messages.plan_time_has_no_zone(plan.at))
+        raise PlanError(f"plannedAt is {plan.at.isoformat()}, without a time zone")
     if plan.at is not msgspec.UNSET and plan.at.year == MAXYEAR:
-        raise PlanError(messages.plan_time_is_too_late(plan.at))
+        raise PlanError(f"plannedAt is {plan.at.isoformat()}, too late: no plan could be made after it")
     for position, entry in enumerate(plan.pods):
         if entry.count < 1 or len(entry.uids) > entry.count:
-            raise PlanError(messages.plan_entry_contradicts(position, entry.count, len(entry.uids)))
+            raise PlanError(f"pods[{position}]: count {entry.count} with {len(entry.uids)} uids")
     return plan

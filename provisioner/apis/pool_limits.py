@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from provisioner.apis import messages, names
+from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
 
 MICROS: Final = 10**6
@@ -29,7 +29,10 @@ def spending_limit(pool: NodePool) -> int | None:
     whole, _, part = text.partition(".")
     micros = int(whole) * MICROS + int(part.ljust(6, "0") or 0) if _DECIMAL.fullmatch(text) else 0
     if not micros:
-        raise PoolLimitError(messages.not_an_amount_of_money(names.MAX_USD_PER_HOUR, text[:64]))
+        raise PoolLimitError(
+            f"metadata.annotations[{names.MAX_USD_PER_HOUR}]: {text[:64]!r} is not a decimal number above 0, such as "
+            "12.5; to launch no nodes, set a limit of 0 on cpu"
+        )
     return micros
 
 
@@ -43,5 +46,8 @@ def most_of_one(pool: NodePool) -> int | None:
     if text is None:
         return None
     if not _NUMBER.fullmatch(text):
-        raise PoolLimitError(messages.not_a_number_of_pods(names.MAX_PODS_PER_WORKLOAD, text[:64]))
+        raise PoolLimitError(
+            f"metadata.annotations[{names.MAX_PODS_PER_WORKLOAD}]: {text[:64]!r} is not a whole number from 1 to "
+            "9999; remove the annotation for any number of pods"
+        )
     return int(text)

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from provisioner.apis import messages
 from provisioner.values import jsontext
 
 LEASE_NAME: Final = "karpenter-leader-election"
@@ -71,16 +70,20 @@ def decode_reports(body: bytes) -> tuple[Report, ...]:
         ReportsError: too large, not JSON of this shape, an unknown reason, or a uid that is empty or overlong.
     """
     if len(body) > MAX_BYTES:
-        raise ReportsError(messages.body_too_long(MAX_BYTES, len(body)))
+        raise ReportsError(f"the body has {len(body)} bytes; the maximum is {MAX_BYTES}")
     try:
         reports = _decode(body).reports
     except msgspec.DecodeError as error:
-        raise ReportsError(messages.not_reports(error)) from error
+        raise ReportsError(f"not reports: {error}") from error
     if len(reports) > MAX_REPORTS:
-        raise ReportsError(messages.too_many_reports(MAX_REPORTS, len(reports)))
+        raise ReportsError(f"the body has {len(reports)} reports; the maximum is {MAX_REPORTS}")
     for position, report in enumerate(reports):
         if not report.uid or len(report.uid) > _MAX_TEXT:
-            raise ReportsError(messages.report_uid_invalid(position, len(report.uid), _MAX_TEXT))
+            raise ReportsError(
+                f"reports[{position}].uid has {len(report.uid)} characters; it must have 1 to {_MAX_TEXT}"
+            )
         if len(report.node) > _MAX_TEXT:
-            raise ReportsError(messages.report_node_too_long(position, len(report.node), _MAX_TEXT))
+            raise ReportsError(
+                f"reports[{position}].node has {len(report.node)} characters; the maximum is {_MAX_TEXT}"
+            )
     return reports

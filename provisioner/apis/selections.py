@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sized
 from typing import Final, NamedTuple
 
-from provisioner.apis import messages
 from provisioner.apis.core import (
     Affinity,
     NodeSelectorTerm,
@@ -11,6 +10,7 @@ from provisioner.apis.core import (
     TopologySpreadConstraint,
 )
 from provisioner.apis.meta import LabelSelector
+from provisioner.values.message import Said
 
 MOST_ELEMENTS: Final = 256
 """What one list of a pod's constraints may have: node selector terms, tolerations, terms of affinity, spreads, host ports of all containers."""
@@ -51,7 +51,7 @@ def excess(
     )
     for where, listed in lists:
         if len(listed) > MOST_ELEMENTS:
-            return messages.too_many_elements(where, len(listed), MOST_ELEMENTS)
+            return Said(f"{where}: has {len(listed)} elements; pods with at most {MOST_ELEMENTS} are planned")
     # it is part of each term
     said = {"spec.nodeSelector": _Size(len(node_selector) * max(1, len(terms))), at_terms: _all(map(_of_term, terms))}
     said["spec.topologySpreadConstraints"] = _all(
@@ -69,10 +69,16 @@ def excess(
     expressions, values = _all(said.values())
     if expressions > MOST_EXPRESSIONS:
         where = max(said, key=lambda one: said[one].expressions)
-        return messages.too_many_expressions(where, said[where].expressions, expressions, MOST_EXPRESSIONS)
+        return Said(
+            f"{where}: has {said[where].expressions} of the {expressions} expressions in the pod's selectors; pods "
+            f"with at most {MOST_EXPRESSIONS} are planned"
+        )
     if values > MOST_VALUES:
         where = max(said, key=lambda one: said[one].values)
-        return messages.too_many_values(where, said[where].values, values, MOST_VALUES)
+        return Said(
+            f"{where}: has {said[where].values} of the {values} values in the pod's selectors; pods with at most "
+            f"{MOST_VALUES} are planned"
+        )
     return ""
 
 

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from provisioner.apis import messages, names
+from provisioner.apis import names
 from provisioner.apis.core import (
     Affinity,
     Amounts,
@@ -34,6 +34,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, POD_BYTES, footprint, within
 from provisioner.apis.meta import LabelSelector, Object
+from provisioner.values.message import Said
 from provisioner.values.quantity import Quantity, QuantityError
 from provisioner.values.resources import EMPTY, PLENTIFUL, Resources
 from provisioner.values.taints import Toleration
@@ -246,7 +247,10 @@ def cut_shape(
         requests=Resources.of(dict(within(amounts, room))),
         limits=EMPTY,
         host_ports=within(shape.host_ports, room),
-        error=messages.says_too_much(POD_BYTES // 1024),
+        error=Said(
+            f"the labels, resource names and constraints of the pod take more than the {POD_BYTES // 1024} KiB that "
+            "are kept of a pod; shorten them to have a node launched for it"
+        ),
         unjudged=True,
     )
 

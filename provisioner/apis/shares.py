@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from provisioner.apis import messages, names
+from provisioner.apis import names
 from provisioner.apis.meta import Object
 from provisioner.apis.pods import Pod, decode_pod
 
@@ -73,7 +73,7 @@ def parse(text: str) -> Share:
             return Share(percent=percent)
     elif _COUNT.fullmatch(text) and int(text) <= MAX_COUNT:
         return Share(count=int(text))
-    raise ValueError(messages.not_a_share(text))
+    raise ValueError(f"{text!r} is neither a percentage from 0% to 100% nor a number of pods")
 
 
 def gave(owner: str, ticket: str) -> bool:

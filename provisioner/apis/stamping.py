@@ -36,15 +36,16 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import messages, names, podpatch, shares
+from provisioner.apis import names, podpatch, shares
 from provisioner.apis.core import PodTemplateSpec
 from provisioner.apis.podpatch import Container, NodeAffinity, Operation, Pod, Term
 from provisioner.apis.selections import MOST_ELEMENTS
 from provisioner.apis.shares import Owner, Seat, Share, Side
+from provisioner.values.message import Said
 from provisioner.values.taints import Taint, Toleration, tolerates
 
 PREFIX = f"{names.DOVETAIL}/"
@@ -101,6 +102,11 @@ _decode_template = msgspec.json.Decoder(PodTemplateSpec).decode
 _decode_pod = msgspec.json.Decoder(Pod).decode
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_STAMPED_FOR_IMAGES: Final = Said("architectures of the images")
+_IMAGES_HAVE_NO_COMMON_ARCHITECTURE: Final = (
+    "dovetail: the images of the pod have no architecture in common, so no node can run all of its containers. "
+    "kubernetes.io/arch was not stamped"
+)
 
 
 class StampOutcome(enum.StrEnum):
@@ -294,7 +300,7 @@ class _Settings:
         if found is None or found.value in ("", DISABLED):
             return None
         if found.value != "enabled":
-            draft.warnings.append(messages.switch_not_supported(str(found), stamp))
+            draft.warnings.append(f"dovetail: {found!s} is not supported; use enabled or disabled. {stamp} was not set")
             return None
         return found
 
@@ -387,7 +393,15 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     _choose_scheduler(pod, settings, facts, draft)
     _label(pod, draft)
     if draft.stamped and not _record(pod, draft):
-        return Decision(StampOutcome.UNCHANGED, warnings=(messages.ANNOTATIONS_TOO_LARGE,))
+        return Decision(
+            StampOutcome.UNCHANGED,
+            warnings=(
+                Said(
+                    "dovetail: the annotations of the pod are too large for the record of the changes. The pod was "
+                    "not changed"
+                ),
+            ),
+        )
     return Decision(
         StampOutcome.STAMPED if draft.operations else StampOutcome.UNCHANGED,
         tuple(draft.operations),
@@ -412,7 +426,10 @@ def _too_long(pod: Pod) -> str:
     )
     for what, listed in lists:
         if len(listed or ()) > MOST_ELEMENTS:
-            return messages.list_too_long(len(listed or ()), what, MOST_ELEMENTS)
+            return Said(
+                f"dovetail: the pod has {len(listed or ())} {what}; pods with at most {MOST_ELEMENTS} are planned. "
+                "The pod was not changed; remove some"
+            )
     return ""
 
 
@@ -460,7 +477,9 @@ def _opted_out(settings: _Settings, draft: _Draft) -> bool:
             continue
         out = True
         if found.value != DISABLED:  # meant as an opt-out, most likely: stamp nothing and say so
-            draft.warnings.append(messages.opt_out_not_supported(str(found)))
+            draft.warnings.append(
+                f"dovetail: {found!s} is not supported; use enabled or disabled. The pod was not changed"
+            )
     return out
 
 
@@ -476,12 +495,17 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
             continue
         values = tuple(sorted({part.strip() for part in re.split("[,_]", found.value) if part.strip()}))
         if len(values) > MAX_VALUES:
-            draft.warnings.append(messages.setting_too_long(found.place, len(values), MAX_VALUES, setting.label))
+            draft.warnings.append(
+                f"dovetail: {found.place} holds {len(values)} values, more than the limit of {MAX_VALUES}: "
+                f"{setting.label} was not stamped"
+            )
             continue
         bad = [value for value in values if not setting.accepts(value)]
         if bad or not values:
             held = _quoted(bad) if bad else "no value"
-            draft.warnings.append(messages.values_not_supported(str(found), held, setting.expected, setting.label))
+            draft.warnings.append(
+                f"dovetail: {found!s} holds {held}, want {setting.expected}: {setting.label} was not stamped"
+            )
             continue
         if _selects(pod, setting.label):
             continue
@@ -489,7 +513,9 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
         entry = _entry(setting.name, ",".join(fitting), found)
         required = False
         if not fitting:
-            draft.warnings.append(messages.other_operating_system(str(found), own_os, setting.label))
+            draft.warnings.append(
+                f"dovetail: {found!s}, but the pod's own spec is for {own_os}: {setting.label} was not stamped"
+            )
         elif _add_requirement_possible(pod, setting.label, fitting):
             wanted[setting.label] = fitting
             draft.stamped[setting.name] = entry
@@ -637,13 +663,18 @@ def _image_architectures(pod: Pod, settings: _Settings, facts: Facts, draft: _Dr
     if found is None:
         return ()
     if found.value not in ("stamp", "gate"):
-        draft.warnings.append(messages.image_arch_not_supported(str(found)))
+        draft.warnings.append(
+            f"dovetail: {found!s} is not supported; use stamp, gate or disabled. kubernetes.io/arch was not stamped"
+        )
         return ()
     asked = images_of(pod, facts)
     if asked is None:
         return ()  # nothing was asked for either
     if facts.images is None:
-        draft.warnings.append(messages.images_are_not_looked_up(str(found)))
+        draft.warnings.append(
+            f"dovetail: {found!s}: the webhook is not looking up images (--image-registries). kubernetes.io/arch was "
+            "not stamped"
+        )
         return ()
     if not facts.images.found.keys() >= set(asked.images):
         if facts.images.found.keys() | facts.images.pending >= set(asked.images):
@@ -653,12 +684,12 @@ def _image_architectures(pod: Pod, settings: _Settings, facts: Facts, draft: _Dr
     if common is None:
         return ()
     if not common:
-        draft.warnings.append(messages.IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
+        draft.warnings.append(_IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
         return ()
     if common >= ARCHITECTURES:
         return ()
     values = tuple(sorted(common))
-    draft.note(IMAGE_STAMP, ",".join(values), found, messages.STAMPED_FOR_IMAGES)
+    draft.note(IMAGE_STAMP, ",".join(values), found, _STAMPED_FOR_IMAGES)
     return values
 
 
@@ -712,14 +743,14 @@ def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
             return Decision(StampOutcome.STAMPED, tuple(draft.operations))
         common = None if waits else common_architectures(pod, facts.images)
         if common is not None and not common:
-            draft.warnings.append(messages.IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
+            draft.warnings.append(_IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
     if (pod.metadata.labels or {}).get(names.IMAGE_ARCH_PENDING) is not None:
         draft.operations.append(podpatch.remove("metadata", "labels", names.IMAGE_ARCH_PENDING))
     if common and found is not None and not common >= ARCHITECTURES:
         values = tuple(sorted(common))
         if gated is not None:
             draft.operations.extend(_affinity_operations(pod, {names.ARCH_LABEL: values}))
-            draft.note(IMAGE_STAMP, ",".join(values), found, messages.STAMPED_FOR_IMAGES)
+            draft.note(IMAGE_STAMP, ",".join(values), found, _STAMPED_FOR_IMAGES)
             _record(pod, draft)
         else:
             _annotate(pod, draft, names.IMAGE_ARCHITECTURES, ",".join(values))
@@ -799,10 +830,15 @@ def _asked_share(pod: Pod, settings: _Settings, facts: Facts) -> _AskedShare | N
         problem = str(error)
     else:
         if controller is None:
-            problem = messages.NO_CONTROLLER_WITH_A_SHARE
+            problem = Said("no ReplicaSet, StatefulSet or Job controls the pod")
         elif _speaks_of_capacity(pod, settings):
-            problem = messages.CAPACITY_TYPE_IS_SET
+            problem = Said("karpenter.sh/capacity-type is set for the pod already")
     return _AskedShare(found, controller, owner, share, problem)
+
+
+def _share_not_applied(setting: str, problem: str) -> str:
+    """A warning about a share of pods on demand."""
+    return Said(f"dovetail: {setting}: {problem}. The share was not applied")
 
 
 def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat | None:
@@ -812,7 +848,11 @@ def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat 
         return None
     found, controller = asked.found, asked.controller
     if asked.problem or facts.seat is None or controller is None:
-        draft.warnings.append(messages.share_not_applied(str(found), asked.problem or messages.PODS_ARE_NOT_COUNTED))
+        draft.warnings.append(
+            _share_not_applied(
+                str(found), asked.problem or Said("the webhook is not counting pods (--on-demand-shares)")
+            )
+        )
         return None
     seat = facts.seat
     draft.labels[names.ON_DEMAND_SHARE_LABEL] = seat.side.value
@@ -824,17 +864,25 @@ def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat 
     return seat
 
 
+def _repair(value: str) -> str:
+    return Said(f"annotation dovetail.dev/on-demand-repair of the pod: {value!r}")
+
+
 def _warn_of_repair(pod: Pod, controller: podpatch.OwnerReference, draft: _Draft) -> None:
     """Tell what the provisioner will not do."""
     wanted = (pod.metadata.annotations or {}).get(names.ON_DEMAND_REPAIR)
     if wanted is None:
         return
     if wanted != shares.REPAIR_BY_EVICTION:
-        draft.warnings.append(messages.repair_not_supported(wanted, shares.REPAIR_BY_EVICTION))
+        draft.warnings.append(f"dovetail: {_repair(wanted)} is not supported; use {shares.REPAIR_BY_EVICTION}")
     elif controller.kind == "Job":
-        draft.warnings.append(messages.repair_of_jobs(wanted))
+        draft.warnings.append(
+            f"dovetail: {_repair(wanted)} has no effect on pods of Jobs, which are never evicted for it"
+        )
     elif names.STAMP_ON_DEMAND not in (pod.metadata.annotations or {}):
-        draft.warnings.append(messages.repair_without_share(wanted))
+        draft.warnings.append(
+            f"dovetail: {_repair(wanted)} requires the annotation dovetail.dev/on-demand of the pod as well"
+        )
 
 
 def _prefer_spot(pod: Pod, required: bool) -> Operation:
@@ -864,7 +912,9 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
     for pool in pools:
         taints = facts.taints_of(pool)
         if taints is None:
-            draft.warnings.append(messages.pool_does_not_exist(str(found), pool))
+            draft.warnings.append(
+                f"dovetail: {found!s}; NodePool {pool} does not exist, so no toleration was added for it"
+            )
         for taint in taints or ():
             if taint.effect in (names.NO_SCHEDULE, names.NO_EXECUTE) and not tolerates(tolerated, taint):
                 tolerated.append(Toleration(key=taint.key, value=taint.value, effect=taint.effect))
@@ -872,7 +922,10 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
     if not missing:
         return
     if len(missing) > MAX_TOLERATIONS:
-        draft.warnings.append(messages.too_many_taints(str(found), len(missing), MAX_TOLERATIONS))
+        draft.warnings.append(
+            f"dovetail: {found!s}: the NodePools have {len(missing)} taints, more than the limit of "
+            f"{MAX_TOLERATIONS}. No toleration was added"
+        )
         return
     _append(pod.spec.tolerations, ("spec", "tolerations"), [_toleration(taint) for taint in missing], draft)
     draft.note(TOLERATIONS_STAMP, ",".join(map(str, missing)), found, f"taints of NodePool {','.join(pools)}")
@@ -889,14 +942,19 @@ def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or not found.value:
         return
     if found.value != "zone":
-        draft.warnings.append(messages.spread_not_supported(str(found)))
+        draft.warnings.append(
+            f"dovetail: {found!s} is not supported; use zone. No topology spread constraint was added"
+        )
         return
     constraints = pod.spec.topology_spread_constraints
     if any(renamed_label(one.topology_key) == names.ZONE_LABEL for one in constraints or ()):
         return
     labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in NOT_OF_BROTHERS}
     if not labels:
-        draft.warnings.append(messages.spread_without_label(str(found)))
+        draft.warnings.append(
+            f"dovetail: {found!s} requires a label that the replicas of the pod share. No topology spread constraint "
+            "was added"
+        )
         return
     constraint = {
         "maxSkew": 1,
@@ -992,7 +1050,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or found.value in ("", "keep"):
         return
     if found.value != "rewrite":
-        draft.warnings.append(messages.legacy_not_supported(str(found)))
+        draft.warnings.append(f"dovetail: {found!s} is not supported; use rewrite or keep. No label was rewritten")
         return
     renamed: dict[str, str] = {}
     rewriting = itertools.chain(
@@ -1002,7 +1060,10 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     )
     operations = list(itertools.islice(rewriting, MAX_OPERATIONS + 1))
     if len(operations) > MAX_OPERATIONS:
-        draft.warnings.append(messages.too_many_deprecated(MAX_OPERATIONS))
+        draft.warnings.append(
+            f"dovetail: the pod uses deprecated labels in more than {MAX_OPERATIONS} places. No label was rewritten; "
+            "replace them in the pod"
+        )
         return
     annotations = pod.metadata.annotations or {}
     for key, meaning in _DISRUPTION_ANNOTATIONS.items():
@@ -1014,7 +1075,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
         draft.operations.extend(operations)
         draft.note(LEGACY_STAMP, "rewrite", found, ", ".join(sorted(renamed)))
     for old, new in sorted(renamed.items()):
-        draft.warnings.append(messages.deprecated(old, new))
+        draft.warnings.append(f"dovetail: {old} is deprecated, use {new}")
 
 
 def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> Iterator[Operation]:
@@ -1025,7 +1086,10 @@ def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
             continue
         value = _new_value(old, selector[old])
         if selector.get(new, value) != value:
-            draft.warnings.append(messages.selectors_contradict(old, selector[old], new, selector[new]))
+            draft.warnings.append(
+                f"dovetail: nodeSelector asks for {old}={selector[old]} and {new}={selector[new]}: the values "
+                f"contradict each other, so {old} was not changed"
+            )
             continue
         if new not in selector:
             selector[new] = value  # two deprecated names of one label are checked against each other too
@@ -1058,7 +1122,10 @@ def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
         if new == one.topology_key:
             continue
         if (new, one.when_unsatisfiable) in taken:  # the API server refuses a second one
-            draft.warnings.append(messages.spread_has_both(one.topology_key, new))
+            draft.warnings.append(
+                f"dovetail: topologySpreadConstraints contains both {one.topology_key} and {new}, so "
+                f"{one.topology_key} was not changed"
+            )
             continue
         taken.add((new, one.when_unsatisfiable))
         yield podpatch.replace("spec", "topologySpreadConstraints", index, "topologyKey", value=new)

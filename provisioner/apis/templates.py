@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from provisioner.apis import messages, names
+from provisioner.apis import names
 from provisioner.apis.core import (
     Amounts,
     Container,
@@ -30,6 +30,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.shapes import PodShape, is_pod_level, shape_of
 from provisioner.apis.stamping import Facts, seats, stamped
+from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
 from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, Toleration
@@ -279,9 +280,9 @@ def _run_by(spec: PodSpec, known: RuntimeClass | None) -> tuple[PodSpec, str]:
     overhead = known.overhead.pod_fixed if known is not None and known.overhead is not None else {}
     if known is None or not overhead:
         if spec.overhead and (known is not None or not spec.runtime_class_name):
-            return spec, messages.OVERHEAD_WITHOUT_CLASS
+            return spec, Said("spec.overhead is set, but no RuntimeClass of the pod defines one; leave it out")
     elif spec.overhead and not _equal(spec.overhead, overhead):
-        return spec, messages.overhead_differs(known.metadata.name)
+        return spec, Said(f"spec.overhead differs from that of RuntimeClass {known.metadata.name}; leave it out")
     else:
         spec = msgspec.structs.replace(spec, overhead=overhead)
     if known is None or known.scheduling is None:
@@ -290,7 +291,10 @@ def _run_by(spec: PodSpec, known: RuntimeClass | None) -> tuple[PodSpec, str]:
     for key, value in sorted(selector.items()):
         given = spec.node_selector.get(key, value)
         if given != value:
-            return spec, messages.selector_differs(known.metadata.name, key, value, given)
+            return spec, Said(
+                f"RuntimeClass {known.metadata.name} selects nodes with {key}={value}, but spec.nodeSelector has "
+                f"{key}={given}; remove one of them"
+            )
     tolerations = _merged((*spec.tolerations, *known.scheduling.tolerations))
     selector = {**spec.node_selector, **selector}
     return msgspec.structs.replace(spec, node_selector=selector, tolerations=tolerations), ""

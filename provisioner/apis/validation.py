@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from provisioner.apis import messages, names
+from provisioner.apis import names
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME, NodePool, RequirementSpec
 from provisioner.apis.pool_limits import PoolLimitError, most_of_one, spending_limit
 from provisioner.values.duration import parse_duration
+from provisioner.values.message import Said
 from provisioner.values.requirement import RequirementError
 from provisioner.values.resources import Resources
 from provisioner.values.schedule import ScheduleError, is_open
@@ -42,10 +43,18 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
     )
 
 
+def _taint_key_reserved(where: str, key: str) -> str:
+    """The path and the key of a taint."""
+    return Said(
+        f"{where}.key: {key} is reserved: Dovetail sets and removes taints of this domain itself, so nodes would never be initialized, "
+        "or would be closed to pods; use another domain"
+    )
+
+
 def reserved_taints(pool: NodePool) -> tuple[str, ...]:
     """Taints whose keys are the controllers' own. A pool that has them already goes on being used, so these are no `pool_problems`."""
     return tuple(
-        messages.taint_key_reserved(f"spec.template.spec.{name}[{position}]", taint.key)
+        _taint_key_reserved(f"spec.template.spec.{name}[{position}]", taint.key)
         for name, taints in (("taints", pool.taints), ("startupTaints", pool.startup_taints))
         for position, taint in enumerate(taints)
         if taint.key.partition("/")[0] in _RESERVED and "/" in taint.key
@@ -71,8 +80,8 @@ def _names(pool: NodePool) -> Iterator[str]:
         ),
     ):
         if len(name) > LONGEST_NAME:
-            limit = messages.name_is_limited(LONGEST_NAME)
-            yield messages.name_too_long(path, len(name), key, limit)
+            limit = Said(f"which is limited to {LONGEST_NAME} characters; use a shorter name")
+            yield Said(f"{path}: {len(name)} characters, but every node has it as the value of label {key}, {limit}")
 
 
 def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:
@@ -80,32 +89,34 @@ def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:
         path = f"spec.template.metadata.labels[{key}]"
         yield from _key(key, path, well_known)
         if not _LABEL_VALUE.fullmatch(value):
-            yield messages.not_a_label_value(path, value)
+            yield Said(f'{path}: "{value}" is not a label value; use letters, digits, "-", "_" and "."')
 
 
 def _key(key: str, path: str, well_known: frozenset[str]) -> Iterator[str]:
     if not _QUALIFIED_NAME.fullmatch(key):
-        yield messages.not_a_qualified_name(path, key)
+        yield Said(f'{path}: "{key}" is not a qualified name such as example.com/team')
     elif key == names.NODEPOOL_LABEL or names.restricted(key, well_known):
-        yield messages.label_is_restricted(path, key)
+        yield Said(f"{path}: {key} is restricted; use a domain of your own or one of the well-known labels")
 
 
 def _taints(taints: Iterable[Taint], path: str) -> Iterator[str]:
     for position, taint in enumerate(taints):
         where = f"{path}[{position}]"
         if not taint.key or not _QUALIFIED_NAME.fullmatch(taint.key):
-            yield messages.taint_key_invalid(where, taint.key)
+            yield Said(f'{where}.key: "{taint.key}" is not a qualified name such as example.com/team')
         if taint.value and not _QUALIFIED_NAME.fullmatch(taint.value):
-            yield messages.taint_value_invalid(where, taint.value)
+            yield Said(f'{where}.value: "{taint.value}" is not a taint value')
         if taint.effect not in _EFFECTS:
-            yield messages.taint_effect_invalid(where, taint.effect, ", ".join(_EFFECTS))
+            yield Said(f'{where}.effect: "{taint.effect}" is none of {", ".join(_EFFECTS)}')
 
 
 def _doubled(taints: Iterable[Taint]) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for taint in taints:
         if (taint.key, taint.effect) in seen:
-            yield messages.taint_listed_twice(taint.key, taint.effect)
+            yield Said(
+                f"spec.template.spec: taint {taint.key}:{taint.effect} is listed twice in taints and startupTaints"
+            )
         seen.add((taint.key, taint.effect))
 
 
@@ -119,15 +130,23 @@ def _requirements(specs: Iterable[RequirementSpec], well_known: frozenset[str]) 
             yield f"{path}: {error}"
         for value in spec.values:
             if not _LABEL_VALUE.fullmatch(value):
-                yield messages.value_not_a_label_value(path, value)
+                yield Said(f'{path}.values: "{value}" is not a label value')
         if spec.operator == "In" and spec.min_values and len(set(spec.values)) < spec.min_values:
-            yield messages.too_few_values(path, spec.min_values, len(set(spec.values)))
+            yield Said(
+                f"{path}.minValues: {spec.min_values} required, but only {len(set(spec.values))} values are listed"
+            )
         if spec.key == names.CAPACITY_TYPE_LABEL and spec.operator == "In":
             known = set(spec.values) & names.CAPACITY_TYPES
             if not known:
-                yield messages.no_capacity_type(path, ", ".join(sorted(spec.values)))
+                yield Said(
+                    f"{path}.values: none of {', '.join(sorted(spec.values))} is a capacity type; use on-demand, spot "
+                    "or reserved"
+                )
             elif spec.min_values and len(known) < spec.min_values:
-                yield messages.too_few_capacity_types(path, spec.min_values, len(known))
+                yield Said(
+                    f"{path}.minValues: {spec.min_values} required, but only {len(known)} known capacity types are "
+                    "listed"
+                )
 
 
 def _durations(pool: NodePool) -> Iterator[str]:
@@ -149,14 +168,14 @@ def _limits(pool: NodePool) -> Iterator[str]:
     try:
         Resources.parse(pool.spec.limits)
     except ValueError as error:
-        yield messages.invalid_limits(error)
+        yield Said(f"spec.limits: {error}")
 
 
 def _budgets(pool: NodePool) -> Iterator[str]:
     for position, budget in enumerate(pool.spec.disruption.budgets):
         path = f"spec.disruption.budgets[{position}]"
         if bool(budget.schedule) != bool(budget.duration):
-            yield messages.schedule_without_duration(path)
+            yield Said(f"{path}: schedule and duration must be set together")
             continue
         if not budget.schedule:
             continue

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import advice, messages, names
+from provisioner.apis import advice, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.overlay_conflicts import Conflict, conflicts_of
 from provisioner.apis.validation import pool_problems, reserved_taints
+from provisioner.values.message import Said
 
 NodeClasses = Mapping[tuple[str, str], frozenset[str]]
 """Node classes by group and kind, with the labels that their nodes may have without anybody saying so."""
@@ -118,9 +119,20 @@ def among_pools(pool: NodePool, others: Iterable[NodePool], classes: NodeClasses
     found = advice.fleet_advice(fleet, known, about=pool.name)
     beneath = sorted(found.keys() - {pool.name})
     if beneath:
-        text = messages.shadows_pools(_listed(beneath), "it" if len(beneath) == 1 else "each of them")
+        text = Said(
+            f"tried before {_listed(beneath)}, and accepts every pod that "
+            f"{'it' if len(beneath) == 1 else 'each of them'} accepts; lower this weight, or give this NodePool "
+            "limits, taints or requirements"
+        )
         return [*found.get(pool.name, ()), Violation("spec.weight", text)]
     return found.get(pool.name, [])
+
+
+def overlays_conflict(other: str) -> str:
+    """`other` is the name of the NodeOverlay that it contradicts."""
+    return Said(
+        f'NodeOverlay "{other}" of the same weight changes the same instance types; give one of them another weight'
+    )
 
 
 def among_overlays(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> Verdict:
@@ -132,9 +144,19 @@ def among_overlays(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> Verdi
     """
     found = conflicts_of(overlay, others)
     if (other := found.get(Conflict.CERTAIN)) is not None:
-        return Verdict(errors=(Violation("spec.weight", messages.overlays_conflict(other)),))
+        return Verdict(errors=(Violation("spec.weight", overlays_conflict(other)),))
     if (other := found.get(Conflict.POSSIBLE)) is not None:
-        return Verdict(warnings=(Violation("spec.weight", messages.overlays_may_conflict(other)),))
+        return Verdict(
+            warnings=(
+                Violation(
+                    "spec.weight",
+                    Said(
+                        f'NodeOverlay "{other}" of the same weight changes every instance type that both select, and '
+                        "then one of them is not applied; give one of them another weight"
+                    ),
+                ),
+            )
+        )
     return Verdict()
 
 
@@ -189,13 +211,13 @@ def _reference(reference: NodeClassReference, classes: NodeClasses, path: str) -
         return Verdict()
     group = next((group for group, kind in classes if kind == reference.kind), "")
     if group:
-        text = messages.other_group_has_kind(reference.group, reference.kind, group)
+        text = Said(f'"{reference.group}" has no {reference.kind}; did you mean {group}?')
         return Verdict(errors=(Violation(f"{path}.group", text),))
     kinds = [kind for _, kind in classes]
-    text = messages.not_a_node_class(reference.kind, reference.group)
+    text = Said(f'"{reference.kind}" of {reference.group} is not a node class of Dovetail')
     if reference.group in {names.GROUP, *(group for group, _ in classes)}:
         return Verdict(errors=(Violation(f"{path}.kind", text + did_you_mean(reference.kind, kinds)),))
-    return Verdict(warnings=(Violation(f"{path}.kind", messages.no_nodes_for_it(text)),))
+    return Verdict(warnings=(Violation(f"{path}.kind", Said(f"{text}; Dovetail launches no nodes for it")),))
 
 
 def _unreadable(overlay: NodeOverlay) -> Iterator[Violation]:

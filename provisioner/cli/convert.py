@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from provisioner.apis import messages, names
+from provisioner.apis import names
 from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
 from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
@@ -16,6 +16,7 @@ from provisioner.apis.openapi import Violation, child, defaulted, definition_of,
 from provisioner.cli.documents import content, documents, is_shallow, items_in
 from provisioner.cli.manifests import plain_yaml
 from provisioner.values import printable
+from provisioner.values.message import Said
 from provisioner.values.printable import one_line
 from provisioner.values.yamltext import TOO_DEEP, DocumentError
 
@@ -143,7 +144,7 @@ def _former_names(one: Any, path: str = "") -> Iterator[Violation]:
             elif key == "annotations" and isinstance(value, Mapping):
                 for former in (names.DO_NOT_EVICT, names.DO_NOT_CONSOLIDATE):
                     if value.get(former) == "true":
-                        text = messages.annotation_without_effect(names.DO_NOT_DISRUPT)
+                        text = Said(f"has no effect at v1; use {names.DO_NOT_DISRUPT}")
                         yield Violation(f"{where}[{former}]", text)
             elif key != "tolerations":  # whose keys are those of taints
                 yield from _former_names(value, where)

@@ -1,6 +1,6 @@
 """What a cloud provider may answer instead of an instance."""
 
-from provisioner.cloudprovider import messages
+from provisioner.values.message import Said
 
 
 class CloudError(Exception):
@@ -27,7 +27,7 @@ class LaunchUnderWayError(CloudError):
         self.claim_name, self.retry_after, self.reason, self.problem = claim_name, retry_after, reason, problem
 
     def __str__(self) -> str:
-        under_way = messages.launch_in_progress(self.claim_name)
+        under_way = Said(f"the launch of NodeClaim {self.claim_name} is in progress")
         return f"{under_way}: {self.problem}" if self.problem else under_way
 
 
@@ -47,7 +47,7 @@ class InsufficientCapacityError(CloudError):
         self.retry_after, self.exhausted = retry_after, exhausted
 
     def __str__(self) -> str:
-        return messages.no_capacity(self.claim_name, self.problem)
+        return Said(f"no capacity for NodeClaim {self.claim_name}: {self.problem}")
 
 
 class NodeClassNotReadyError(CloudError):
@@ -58,7 +58,7 @@ class NodeClassNotReadyError(CloudError):
         self.kind, self.name, self.problem = kind, name, problem
 
     def __str__(self) -> str:
-        return messages.node_class_not_ready(self.kind, self.name, self.problem)
+        return Said(f"{self.kind} {self.name} is not ready: {self.problem}")
 
 
 class InstanceNotFoundError(CloudError):

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
-from provisioner.apis import messages as texts
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT, NodeOverlay
 from provisioner.apis.overlay_conflicts import PRICE_SUBJECT, subjects
-from provisioner.cloudprovider import messages
+from provisioner.apis.verdicts import overlays_conflict
 from provisioner.cloudprovider.types import MOST_USD_PER_HOUR, CloudProvider, InstanceType, LaunchedInstance, Offering
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -113,10 +112,10 @@ def read(overlay: NodeOverlay) -> Overlay:
     except RequirementError as error:
         raise OverlayError("spec.requirements", str(error)) from error
     if spec.price is not None and spec.price_adjustment is not None:
-        raise OverlayError("spec", messages.PRICE_AND_ADJUSTMENT)
+        raise OverlayError("spec", "cannot set both 'price' and 'priceAdjustment'")
     restricted = next((name for name in _RESTRICTED if name in spec.capacity), None)
     if restricted is not None:
-        raise OverlayError("spec.capacity", messages.resource_of_the_provider(restricted))
+        raise OverlayError("spec.capacity", f"{restricted} is set by the provider and cannot be changed")
     try:
         capacity = Resources.parse(spec.capacity)
     except QuantityError as error:
@@ -128,12 +127,17 @@ def _price(overlay: NodeOverlay) -> PriceChange | None:
     price, adjustment = overlay.spec.price, overlay.spec.price_adjustment
     if price is not None:
         if not _PRICE.fullmatch(price) or float(price) > MOST_USD_PER_HOUR:
-            raise OverlayError("spec.price", messages.not_a_price(price))
+            raise OverlayError(
+                "spec.price", f"{price!r} is not an amount in USD per hour, such as 0.25, of at most a billion"
+            )
         return PriceChange(0.0, float(price))
     if adjustment is None:
         return None
     if not _ADJUSTMENT.fullmatch(adjustment) or abs(float(adjustment.rstrip("%"))) > MOST_USD_PER_HOUR:
-        raise OverlayError("spec.priceAdjustment", messages.not_an_adjustment(adjustment))
+        raise OverlayError(
+            "spec.priceAdjustment",
+            f"{adjustment!r} is neither an amount with its sign (+0.5) nor a percentage (-10%), or more than a billion",
+        )
     if adjustment.endswith("%"):
         return PriceChange(1.0 + float(adjustment[:-1]) / 100, 0.0)
     return PriceChange(1.0, float(adjustment))
@@ -367,7 +371,7 @@ class Overlays:
             return None
         return Problem(
             names.CONFLICT,
-            texts.overlays_conflict(other),
+            overlays_conflict(other),
         )
 
     def applied(self, pool: str, types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:
@@ -451,7 +455,7 @@ class Overlays:
             return self._types(pool)
         except Exception as error:  # noqa: BLE001 - one NodePool without types stops no other
             _log.warning(
-                messages.FAILED_TO_GET_INSTANCE_TYPES,
+                "Failed to get the instance types of a NodePool; conflicts of NodeOverlays in it are not detected",
                 nodepool=pool.name,
                 error=str(error),
             )

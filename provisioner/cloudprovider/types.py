@@ -11,8 +11,8 @@ from typing import Final, Generic, Protocol, TypeVar
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool, requirements_of
 from provisioner.apis.meta import Condition, ObjectMeta, condition
-from provisioner.cloudprovider import messages
 from provisioner.cloudprovider.errors import CreateError
+from provisioner.values.message import ConditionMessage
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import NONE, RequirementError, Requirements
 from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
@@ -258,11 +258,11 @@ def wishes_of(claim: NodeClaim) -> tuple[Requirements, Resources]:
     try:
         requirements = requirements_of(claim.spec.requirements)
     except RequirementError as error:
-        raise CreateError(names.LAUNCH_FAILED, messages.invalid_requirements(error)) from error
+        raise CreateError(names.LAUNCH_FAILED, f"spec.requirements: {error}") from error
     try:
         return requirements, Resources.parse(claim.spec.resources.requests)
     except QuantityError as error:
-        raise CreateError(names.LAUNCH_FAILED, messages.invalid_requests(error)) from error
+        raise CreateError(names.LAUNCH_FAILED, f"spec.resources.requests: {error}") from error
 
 
 def readiness_of(
@@ -276,10 +276,20 @@ def readiness_of(
         silent: the answer where its Ready condition is missing.
     """
     if found is None:
-        return messages.nodeclass_not_found(reference.kind, reference.name)[1:]
+        return ConditionMessage(
+            names.NODECLASS_READY,
+            names.FALSE,
+            names.NODECLASS_NOT_FOUND,
+            f"{reference.kind} {reference.name} does not exist; create it",
+        )[1:]
     metadata, conditions = found
     if metadata.deletion_timestamp is not None:
-        return messages.nodeclass_terminating(reference.kind, reference.name)[1:]
+        return ConditionMessage(
+            names.NODECLASS_READY,
+            names.FALSE,
+            names.NODECLASS_TERMINATING,
+            f"{reference.kind} {reference.name} is being deleted",
+        )[1:]
     ready = condition(conditions, names.READY)
     if ready is None:
         return silent

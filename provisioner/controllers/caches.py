@@ -16,7 +16,6 @@ from provisioner.apis.stamping import Facts
 from provisioner.apis.templates import Admission, are_of_eks
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.controllers import messages
 from provisioner.controllers.changes import (
     CapacityBufferChanged,
     Change,
@@ -47,6 +46,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import stop_all
 from provisioner.support.garbage import bulk_load
+from provisioner.values.message import Said
 from provisioner.values.printable import listed
 from provisioner.values.taints import Taint
 
@@ -61,6 +61,10 @@ PODS_PAGE = 100
 """Pods a request, where they are not streamed: they may have 1.5 MB each."""
 MOST_DRIFTS = 20
 _log = logs.get_logger(__name__)
+
+
+def _objects_unreadable(count: int, named: str) -> str:
+    return Said(f"{count} objects cannot be read completely: {named}")
 
 
 class Caches:
@@ -182,7 +186,7 @@ class Caches:
     def _drifted(self, difference: str) -> None:
         self.drifts.append(difference)
         del self.drifts[:-MOST_DRIFTS]
-        _log.error(messages.CLUSTER_STATE_DIFFERS, difference=difference)
+        _log.error("The cluster state differs from the watched objects; please report this bug", difference=difference)
 
     def pause(self) -> Pause:
         """Which NodePools nobody disrupts for now. Cost: O(pools)."""
@@ -237,7 +241,7 @@ class Caches:
                     return False
                 if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
                     told_at = self._clock.monotonic()
-                    _log.info(messages.WAITING_FOR_CACHES, missing=", ".join(str(one.resource) for one in waiting))
+                    _log.info("Waiting for caches to sync", missing=", ".join(str(one.resource) for one in waiting))
         self.effects(self.cluster.settle())
         return True
 
@@ -273,7 +277,7 @@ class Caches:
             for one in self.all
             for key, bad in tuple(one.bad.items())
         ]
-        return messages.objects_unreadable(len(bad), listed(bad, BAD_OBJECTS_NAMED, "; ")) if bad else ""
+        return _objects_unreadable(len(bad), listed(bad, BAD_OBJECTS_NAMED, "; ")) if bad else ""
 
     # ------------------------------------------------------------------ from a watch to the state, and to who listens
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from provisioner.controllers import messages
 from provisioner.kube.lag import BEHIND_SECONDS
 from provisioner.kube.watch import Reflector
+from provisioner.values.message import Said
 
 #: A watch in which nothing happens is opened anew every 70 s; one that was not heard for longer than this is behind.
 SILENT_SECONDS = 75.0
@@ -27,10 +27,10 @@ def behind(watches: Iterable[Reflector[Any]], *, silent: float, failing: float) 
     for watch in watches:
         age = watch.staleness()
         if not watch.synced.is_set():
-            return messages.cache_not_synced(watch.resource)
+            return Said(f"the cache of {watch.resource} is not synced")
         if age > silent or (watch.error is not None and age > failing):
             why = f": {watch.error}" if watch.error is not None else ""
-            return messages.watch_is_silent(watch.resource, age, why)
+            return Said(f"the watch of {watch.resource} received nothing for {age:.0f} s{why}")
         if (lag := watch.lag()) > BEHIND_SECONDS:
-            return messages.watch_lags(watch.resource, lag)
+            return Said(f"the watch of {watch.resource} is at least {lag:.0f} s behind the API server")
     return ""

@@ -8,12 +8,12 @@ moment at which another may lead, so a process that was stopped for longer sends
 import threading
 from collections.abc import Callable
 
-from provisioner.controllers import messages
 from provisioner.kube.client import Client
 from provisioner.kube.lease import Ending, Fence, LeaderElector, LostLease, Term
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import Process
+from provisioner.values.message import Said
 
 WATCH_SECONDS = 1.0
 LAST_WRITES_SECONDS = 3.0
@@ -63,7 +63,11 @@ class Leadership:
         writing = self._client.writing  # asked first: a write that ends between the two is seen by one of them
         unanswered = self._client.unanswered
         if writing or unanswered:
-            _log.warning(messages.WRITE_STILL_IN_FLIGHT, writes=writing, unanswered=unanswered)
+            _log.warning(
+                "A write is still in flight or got no answer; letting the Lease expire instead of releasing it",
+                writes=writing,
+                unanswered=unanswered,
+            )
         self._term.end()
         self._elector.stop(release=not writing and not unanswered)
         self._thread.join(5.0)
@@ -72,16 +76,16 @@ class Leadership:
         try:
             ending = self._elector.run(self._started)
         except BaseException as error:  # noqa: BLE001 - whatever ends the election ends the term
-            _log.exception(messages.LEADER_ELECTION_FAILED)
-            self._end(messages.election_failed(error))
+            _log.exception("Leader election failed")
+            self._end(Said(f"leader election failed: {error}"))
             return
         match ending:
             case Ending.LOST:
-                self._end(messages.LEASE_LOST)
+                self._end(Said("the leader election Lease was lost, and two replicas must never act at the same time"))
             case Ending.FAILED:
-                self._end(messages.CONTROLLERS_NOT_STARTED)
+                self._end(Said("failed to start the controllers"))
             case Ending.STOPPED:
-                self._end(messages.ELECTION_ENDED)
+                self._end(Said("leader election has ended"))
 
     def _started(self, fence: Fence) -> None:
         fence.check()
@@ -93,8 +97,8 @@ class Leadership:
             self._end(str(error))
         except Exception as error:  # noqa: BLE001 - whatever ends the election ends the term
             fence.fall()
-            _log.exception(messages.FAILED_TO_START_CONTROLLERS)
-            self._end(messages.controllers_not_started(error))
+            _log.exception("Failed to start the controllers")
+            self._end(Said(f"failed to start the controllers: {error}"))
 
     def _watch(self, fence: Fence) -> None:
         pulse = heartbeat.pulse("fence")
@@ -102,7 +106,12 @@ class Leadership:
             pulse.beat()
             left = fence.left()
             if left <= 0:
-                self._end(messages.LEASE_NOT_RENEWED)
+                self._end(
+                    Said(
+                        "the leader election Lease was not renewed in time, and two replicas must never act at the "
+                        "same time"
+                    )
+                )
                 return
             self._process.end_in(left + self._margin)
             self._stopping.wait(min(left, WATCH_SECONDS))

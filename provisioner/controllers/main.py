@@ -12,7 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.controllers import messages, metrics
+from provisioner.controllers import metrics
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import Cloud, KwokCloud, kwok_catalogue
 from provisioner.controllers.core.reports import ReportServer, is_empty, serving_context
@@ -175,7 +175,9 @@ class ProvisionerProcess:
         options = self._options
         context = serving_context(options.report_cert_dir) if options.report_cert_dir else None
         if context is not None and is_empty(options.report_cert_dir):
-            _log.warning(messages.REPORTS_DISABLED, dir=options.report_cert_dir)
+            _log.warning(
+                "Reports of the extender are disabled until the certificates exist", dir=options.report_cert_dir
+            )
         elif context is not None:
             context.current()  # says now that a file is unusable
         # without certificates only this machine may report
@@ -252,7 +254,10 @@ def main(arguments: list[str]) -> int:
             error_paths=options.log_error_output_paths,
         )
         if options.why_port and not options.report_cert_dir and os.environ.get("KUBERNETES_SERVICE_HOST"):
-            raise OptionsError(messages.WHY_NEEDS_REPORT_CERTIFICATES)
+            raise OptionsError(
+                "--why-port requires --report-cert-dir; without certificates, anyone who can open port-forwards to "
+                "this pod could send reports"
+            )
         for sentence in options.without_effect():
             _log.warning(sentence)
         return ProvisionerProcess(options).run()

@@ -6,7 +6,6 @@ asks for, because a message that we took from the queue nobody else gets. Cluste
 
 from typing import Final
 
-from provisioner.controllers import messages
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Forbidden
 from provisioner.kube.other_karpenter import OtherKarpenter
@@ -14,6 +13,7 @@ from provisioner.kube.resources import LEASES
 from provisioner.options import Options
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 LOOK_SECONDS: Final = 5.0
 CLUSTER_AUTOSCALER: Final = ("cluster-autoscaler", "kube-system")
@@ -25,6 +25,7 @@ RUNNING = metrics.gauge(
     ("autoscaler",),
 )
 _log = logs.get_logger(__name__)
+KARPENTER_NOT_LOOKED_FOR: Final = Said("it is not known yet whether Karpenter runs in this cluster")
 
 
 class OtherAutoscalers:
@@ -38,7 +39,7 @@ class OtherAutoscalers:
     def __init__(self, client: Client, clock: Clock, options: Options) -> None:
         self._client = client
         self._karpenter = OtherKarpenter(client, clock, options.lease_namespace, options.karpenter_namespace)
-        self.problem = messages.KARPENTER_NOT_LOOKED_FOR
+        self.problem: str = KARPENTER_NOT_LOOKED_FOR
         self._forbidden = self._autoscaler = False
 
     def poll(self) -> float:
@@ -53,14 +54,21 @@ class OtherAutoscalers:
             autoscaler = self._cluster_autoscaler()
         except Forbidden as error:
             if not self._forbidden:
-                _log.warning(messages.MAY_NOT_READ_LEASES, error=str(error))
+                _log.warning(
+                    "Cannot find out whether another autoscaler runs; apply the ClusterRole of this version, which "
+                    "allows getting its Lease",
+                    error=str(error),
+                )
             self._forbidden = True
         if found and found != self.problem:
-            _log.warning(messages.KARPENTER_RUNS_BESIDE, reason=found)
+            _log.warning("Karpenter runs in this cluster; launching nothing and starting no disruption", reason=found)
         elif self.problem and not found:
-            _log.info(messages.NO_KARPENTER_BESIDE)
+            _log.info("No other Karpenter leads in this cluster")
         if autoscaler and not self._autoscaler:
-            _log.warning(messages.CLUSTER_AUTOSCALER_RUNS)
+            _log.warning(
+                "Cluster Autoscaler runs in this cluster; make sure that its node groups and the NodePools are meant "
+                "for different pods"
+            )
         self.problem, self._autoscaler = found, autoscaler
         RUNNING.labels("karpenter").set(bool(found))
         RUNNING.labels("cluster-autoscaler").set(autoscaler)

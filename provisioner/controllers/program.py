@@ -7,7 +7,7 @@ which part carries out what the state wants done.
 import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim
@@ -15,7 +15,7 @@ from provisioner.apis.meta import key_of
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.overlays import overlaid
-from provisioner.controllers import certificates, messages, metrics, wiring
+from provisioner.controllers import certificates, metrics, wiring
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import (
     CapacityBufferChanged,
@@ -62,6 +62,7 @@ HOUSEKEEPING_PATIENCE_SECONDS = 300.0
 EXPIRE_SECONDS = 1.0
 POOL_DELAY_SECONDS = 1.0
 _log = logs.get_logger(__name__)
+DAEMONSET_IGNORED: Final = "DaemonSet cannot be read and is ignored until it is corrected"
 
 
 class Controllers:
@@ -185,7 +186,7 @@ class Controllers:
         threads = (self._writers.creates, self._writers.notes, self._joining.threads)
         ended &= stop_all((pool.close for pool in threads), WRITERS_STOP_SECONDS)
         if not ended:
-            _log.warning(messages.STOPPED_WITH_WORK_LEFT)
+            _log.warning("Stopped before all work had finished; the next leader continues it")
 
     def instant(self) -> LeaderInstant:
         """Now, with everything that this term remembers; for whoever asks why. Cost: what changed since somebody looked last."""
@@ -300,7 +301,9 @@ class Controllers:
                     namespace=identity.namespace,
                     uid=identity.uid,
                 ),
-                *messages.unreadable_object(resource.kind, problem),
+                "Warning",
+                "UnreadableObject",
+                f"This {resource.kind} cannot be read and is ignored until it is corrected: {problem}",
             )
 
     # ------------------------------------------------------------------ effects
@@ -320,7 +323,7 @@ class Controllers:
                     self._writers.creates.submit(partial(self._drop, claim))
                 case DaemonSetUnreadable(daemon_set=one, problem=problem):
                     meta = one.metadata
-                    _log.warning(messages.DAEMONSET_IGNORED, daemonset=meta.key, problem=problem)
+                    _log.warning(DAEMONSET_IGNORED, daemonset=meta.key, problem=problem)
                     self._tell_unreadable(DAEMONSETS, meta, problem)
 
     def _settled(self, effect: PodSettled) -> None:
@@ -334,10 +337,12 @@ class Controllers:
         metrics.PLAN_MISSES.labels(effect.cause).inc()
         pod, stop = effect.pod, effect.stop
         said = pod.scheduled_message or "nothing"
-        _log.info(messages.POD_NOT_BOUND_AS_PLANNED, pod=pod.key, node=str(effect.key), cause=effect.cause, said=said)
+        _log.info(
+            "Pod was not bound to its planned node", pod=pod.key, node=str(effect.key), cause=effect.cause, said=said
+        )
         if stop is not None:
             _log.warning(
-                messages.PAUSED_LAUNCHING_NODES,
+                "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned",
                 pod=pod.key,
                 misses=stop.misses,
                 seconds=stop.seconds,

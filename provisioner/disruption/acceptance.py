@@ -7,11 +7,13 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import is_reschedulable
-from provisioner.disruption import costs, messages
+from provisioner.disruption import costs
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.proposal import Score
+from provisioner.disruption.replacement import NO_CHEAPER_NODE
 from provisioner.disruption.view import Acceptance, View
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
 
@@ -116,13 +118,18 @@ class Rule:
     def refusal(self, some: Sequence[Candidate], saving: float, new_usd: float) -> str:
         """Why the move does not pay, as users read it; "" where it does."""
         if saving <= 0:
-            return messages.NO_CHEAPER_NODE
+            return NO_CHEAPER_NODE
         if self.gain(some, saving, new_usd) <= 0:
-            return messages.saving_too_small(saving, sum(len(one.pods) for one in some))
+            return Said(
+                f"Saving ${saving:.2f} per hour does not justify moving {sum(len(one.pods) for one in some)} pods"
+            )
         for score in self.scores(some, saving):
             if score.value < THRESHOLD:
                 self.rejected.append(score)
-                return messages.score_below_threshold(score.pool, score.value, THRESHOLD)
+                return Said(
+                    f'NodePool "{score.pool}" balances savings with disruption: score {score.value:.2f} < threshold '
+                    f"{THRESHOLD:.2f}"
+                )
         return ""
 
     def scores(self, some: Sequence[Candidate], saving: float) -> tuple[Score, ...]:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked
 from provisioner.disruption.view import Standing, Verdict, View
 from provisioner.state.snapshot import NodeView
+from provisioner.values.message import Said
 
 RECHECK: Final = timedelta(seconds=10)
 """A budget's window opens by the clock."""
@@ -50,9 +50,15 @@ class Allowance:
         if not allowed:
             text = self._view.why_none(pool, self._reason)
         elif allowed - self._taken.get(pool, 0) > 0 and ceiling is not None:
-            text = messages.others_first_of_all(ceiling)
+            text = Said(
+                f"{ceiling} more node{'s' if ceiling > 1 else ''} of all NodePools (--max-disrupting-nodes) may be "
+                "disrupted now, and others go first"
+            )
         else:
-            text = messages.others_first(allowed)
+            text = Said(
+                f"{allowed} more node{'s' if allowed > 1 else ''} of its NodePool may be disrupted now, and others go "
+                "first"
+            )
         return Verdict(Standing.BLOCKED, text)
 
     def take(self, node: NodeView) -> None:

@@ -12,9 +12,9 @@ from datetime import datetime
 from msgspec import UNSET
 
 from provisioner.apis.karpenter import Budget
-from provisioner.disruption import messages
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.duration import parse_duration
+from provisioner.values.message import Said
 from provisioner.values.schedule import is_open
 
 
@@ -34,6 +34,18 @@ class PoolBudget:
     limit: int
     allowed: int
     consuming: int
+
+
+def budget_spent(reason: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return Said(f"No allowed disruptions for disruption reason {reason} due to blocking budget")
+
+
+def _ceiling_reached(reason: str, most: int, consuming: int) -> str:
+    return Said(
+        f"No allowed disruptions for disruption reason {reason} because --max-disrupting-nodes is {most}, "
+        f"and {consuming} {'node is' if consuming == 1 else 'nodes are'} being disrupted or not Ready"
+    )
 
 
 class AllowanceLedger:
@@ -91,8 +103,8 @@ class AllowanceLedger:
         """What leaves no node of a pool to disrupt for a reason, where `allowed` is 0; as users read it."""
         found = self.budget(pool, reason)
         if self._most and found.limit > found.consuming:
-            return messages.ceiling_reached(reason, self._most, self._consuming.total())
-        return messages.budget_spent(reason)
+            return _ceiling_reached(reason, self._most, self._consuming.total())
+        return budget_spent(reason)
 
     def is_closed(self, pool: str, reason: str) -> bool:
         """Whether the budgets of a pool let no node go however many it has, not even one that is away already."""

@@ -11,14 +11,18 @@ from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption import costs, messages
+from provisioner.disruption import costs
 from provisioner.disruption.pause import Pause
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
 from provisioner.disruption.view import Spared, Standing, Verdict, View
 from provisioner.scheduling.filters import FilterError, node_filter
 from provisioner.scheduling.volumes import claim_keys
 from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.values.message import Said
 from provisioner.values.taints import first_untolerated
+
+ALREADY_DISRUPTED: Final = Said("Node is already being disrupted")
+SHARED_PROVIDER_ID: Final = Said("Several Nodes or NodeClaims have the same provider ID")
 
 
 class Obstacle(enum.StrEnum):
@@ -53,9 +57,14 @@ _UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED, Obstacle.DEL
 """Of which no event tells: its NodePool, its command or its deletion did, or nobody needs to hear."""
 
 
-REPLACES: Final = Spared(Obstacle.REPLACEMENT, messages.REPLACES)
-CALLED_OFF: Final = Spared(Obstacle.CALLED_OFF, messages.CALLED_OFF)
-BACKING_OFF: Final = Spared(Obstacle.BACKING_OFF, messages.BACKING_OFF)
+REPLACES: Final = Spared(Obstacle.REPLACEMENT, Said("it replaces nodes whose disruption is under way"))
+CALLED_OFF: Final = Spared(
+    Obstacle.CALLED_OFF, Said("its disruption was called off a moment ago, so it is left alone for now")
+)
+BACKING_OFF: Final = Spared(
+    Obstacle.BACKING_OFF,
+    Said("replacements of its NodePool did not become nodes a moment ago, so no node of it is replaced for now"),
+)
 
 
 def paused(snapshot: Snapshot, pause: Pause) -> dict[str, Spared]:
@@ -153,6 +162,11 @@ class Candidates:
         }
 
 
+def budget_prevents_evictions(budget: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return Said(f"Pdb prevents pod evictions (PodDisruptionBudget={budget})")
+
+
 def held_back(budgets: PodBudgets, pods: Iterable[Pod], now: datetime) -> tuple[Obstacle, str] | None:
     """What PodDisruptionBudgets say against the eviction of these pods; None where every one can be evicted.
 
@@ -161,9 +175,9 @@ def held_back(budgets: PodBudgets, pods: Iterable[Pod], now: datetime) -> tuple[
     for pod in pods:
         held = budgets.holding(pod, soon=True) if is_evictable(pod, now) else ()
         if len(held) > 1:
-            return Obstacle.SEVERAL_POD_BUDGETS, messages.SEVERAL_BUDGETS
+            return Obstacle.SEVERAL_POD_BUDGETS, Said("Eviction does not support multiple PDBs")
         if held:
-            return Obstacle.POD_BUDGET, messages.budget_prevents_evictions(held[0].metadata.key)
+            return Obstacle.POD_BUDGET, budget_prevents_evictions(held[0].metadata.key)
     return None
 
 
@@ -255,6 +269,11 @@ def _may_run(pod: Pod, node: NodeView) -> bool:
     return first_untolerated(wanted.tolerations, lasting) is None
 
 
+def pod_is_annotated(annotation: str, pod: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return Said(f'Pod has "{annotation}" annotation (Pod={pod})')
+
+
 def refusal(
     node: NodeView,
     view: View,
@@ -275,12 +294,31 @@ def refusal(
     now = view.snapshot.at
     for pod in node.pods:
         if is_active(pod) and (protection := read_do_not_disrupt(pod)).holds(now):
-            text = messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
+            text = pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
             return Refused(node, Obstacle.POD_PROTECTED, text, protection.until)
         if not eventual and pod.shape.unjudged and is_reschedulable(pod):
-            return Refused(node, Obstacle.POD_UNJUDGED, messages.pod_is_unjudged(pod.key, pod.shape.error))
+            return Refused(
+                node,
+                Obstacle.POD_UNJUDGED,
+                Said(f"Pod cannot be planned onto another node (Pod={pod.key}): {pod.shape.error}"),
+            )
     held = held_back(view.snapshot.pod_budgets, node.pods, now)
     return None if held is None else Refused(node, *held)
+
+
+def blocked_by_annotation(annotation: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return Said(f'Disruption is blocked through the "{annotation}" annotation')
+
+
+def label_is_missing(label: str) -> str:
+    """Why a node is not disrupted."""
+    return Said(f'Node does not have label "{label}"')
+
+
+def pool_not_found(pool: str) -> str:
+    """Why a node is not disrupted."""
+    return Said(f"NodePool not found (NodePool={pool})")
 
 
 def of_node(
@@ -288,27 +326,27 @@ def of_node(
 ) -> tuple[Obstacle, str] | None:
     """What the node itself is refused for; the order is Karpenter's."""
     if node.key.of_claim and node.key.name in view.under_way:
-        return Obstacle.UNDER_WAY, messages.ALREADY_DISRUPTED
+        return Obstacle.UNDER_WAY, ALREADY_DISRUPTED
     if node.key.of_claim and (spared := view.spared.get(node.key.name)) is not None:
         return Obstacle(spared.kind), spared.message
     if node.claim is None:
-        return Obstacle.UNMANAGED, messages.NOT_MANAGED
+        return Obstacle.UNMANAGED, Said("Node isn't managed by karpenter")
     if node.ambiguous:
-        return Obstacle.AMBIGUOUS, messages.SHARED_PROVIDER_ID
+        return Obstacle.AMBIGUOUS, SHARED_PROVIDER_ID
     if not node.name:
-        return Obstacle.NO_NODE, messages.NO_NODE
+        return Obstacle.NO_NODE, Said("Nodeclaim does not have an associated node")
     if not node.initialized:
-        return Obstacle.NOT_INITIALIZED, messages.NOT_INITIALIZED
+        return Obstacle.NOT_INITIALIZED, Said("Node isn't initialized")
     if node.deleting:
-        return Obstacle.DELETING, messages.BEING_DELETED
+        return Obstacle.DELETING, Said("Node is deleting or marked for deletion")
     if node.nominated or node.name in awaited:
-        return Obstacle.NOMINATED, messages.NOMINATED
+        return Obstacle.NOMINATED, Said("Node is nominated for a pending pod")
     if node.do_not_disrupt:
-        return Obstacle.NODE_PROTECTED, messages.blocked_by_annotation(names.DO_NOT_DISRUPT)
+        return Obstacle.NODE_PROTECTED, blocked_by_annotation(names.DO_NOT_DISRUPT)
     if not node.pool:
-        return Obstacle.NO_POOL_LABEL, messages.label_is_missing(names.NODEPOOL_LABEL)
+        return Obstacle.NO_POOL_LABEL, label_is_missing(names.NODEPOOL_LABEL)
     if node.pool not in pools:
-        return Obstacle.NO_POOL, messages.pool_not_found(node.pool)
+        return Obstacle.NO_POOL, pool_not_found(node.pool)
     return None
 
 

@@ -13,20 +13,21 @@ from typing import Final, TypeAlias
 from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import Pod, is_reschedulable
-from provisioner.disruption import costs, messages, replacement
+from provisioner.disruption import costs, replacement
 from provisioner.disruption.acceptance import WHOLE, Rule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
-from provisioner.disruption.candidates import Candidate, Candidates, Types, candidates
-from provisioner.disruption.emptiness import consolidatable_at
+from provisioner.disruption.candidates import Candidate, Candidates, Types, candidates, label_is_missing
+from provisioner.disruption.emptiness import came_or_went, consolidatable_at
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.rebuilding import MOST_WAVES, choices
 from provisioner.disruption.sets import Sets, margins
 from provisioner.disruption.simulation import Simulation
-from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
+from provisioner.disruption.view import NOT_JUDGED, TAKES_PODS, MethodAnswer, Standing, Verdict, View
 from provisioner.disruption.waste import Openings, Rates
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import NODE_PENALTY
 from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.values.message import Said
 
 UNCONSOLIDATABLE: Final = "Unconsolidatable"
 _ROOM_SHARE: Final = 0.95
@@ -38,6 +39,7 @@ _TRIES: Final = 2
 """More searches for nodes that are built anew, each without those that were in the way."""
 _REFRESH: Final = 64
 """Accepted moves after which the largest rooms are looked up anew; until then they are larger than they are, which is safe."""
+LAUNCHED_RECENTLY: Final = Said("Node was recently launched for the pods that it runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,15 @@ class Move:
     result: Result
     saving: float
     gain: float
+
+
+def _several_replacements_needed(count: int) -> str:
+    return Said(f"Can't remove without creating {count} candidates")
+
+
+def would_save(saving: float, lost: str) -> str:
+    """Why a node is not disrupted, or a command does not go on: what a move for money would give up."""
+    return Said(f"Moving its pods would save ${saving:.2f} per hour, but {lost}")
 
 
 class Consolidation:
@@ -101,13 +112,17 @@ class Consolidation:
                 continue  # consolidateAfter cannot be read; its NodePool says so
             if due > at:
                 after = one.pool.spec.disruption.consolidate_after
-                self._quiet[one.key] = Verdict(Standing.NOT_DUE, messages.came_or_went(after), due)
+                self._quiet[one.key] = Verdict(Standing.NOT_DUE, came_or_went(after), due)
                 self._rechecks.append(due)
             elif (still := self._view.restless.get(one.key)) is not None:
-                self._quiet[one.key] = Verdict(Standing.NOT_DUE, messages.RESTLESS, max(still, at + SOON))
+                self._quiet[one.key] = Verdict(
+                    Standing.NOT_DUE,
+                    Said("a pod came or went, or the node was initialized, a moment ago"),
+                    max(still, at + SOON),
+                )
                 self._rechecks.append(at + RECHECK)
             elif one.key in self._view.later:
-                self._quiet[one.key] = Verdict(Standing.BLOCKED, messages.LATER)
+                self._quiet[one.key] = Verdict(Standing.BLOCKED, Said("Node waits until other nodes are drained"))
                 self._rechecks.append(at + RECHECK)
             else:
                 yield one
@@ -175,7 +190,7 @@ class Consolidation:
         if answer.result is None:
             return answer.refusal
         if len(answer.result.claims) > max_new:
-            return messages.several_replacements_needed(len(answer.result.claims))
+            return _several_replacements_needed(len(answer.result.claims))
         return self._weighed(some, answer.result)
 
     def rebuild(self, some: Sequence[Candidate]) -> Move | str:
@@ -213,7 +228,7 @@ class Consolidation:
             penalties = [self._penalties.get(one.pool, NODE_PENALTY) for one in result.claims]
             before = [self._penalties.get(one.node.pool, NODE_PENALTY) for one in some]
             if saving <= max(0.0, sum(penalties) - sum(before)):
-                return messages.several_replacements_needed(len(penalties))
+                return _several_replacements_needed(len(penalties))
         return self._rule.refusal(some, saving, result.usd_per_hour)
 
     def _weighed(self, some: Sequence[Candidate], result: Result, *, anew: bool = False) -> Move | str:
@@ -225,14 +240,14 @@ class Consolidation:
             if isinstance(claims, str):
                 return claims
             if any(is_settled(one, self._view) and not is_news(one, claims, self._types, self._view) for one in some):
-                return messages.LAUNCHED_RECENTLY
+                return LAUNCHED_RECENTLY
             result = Result(claims, result.existing, ())
         if why := self._why_not(some, result):
             return why
         planned = result.usd_per_hour
         saving = sum(one.usd_per_hour for one in some) - planned
         if self._simulation is not None and (lost := self._simulation.given_up(some, result, self._types)):
-            return messages.would_save(saving, lost)
+            return would_save(saving, lost)
         return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
 
     def allows(self, some: Sequence[Candidate]) -> bool:
@@ -345,18 +360,18 @@ class Consolidation:
                 continue
             if one.key in unreached:
                 self._refused.pop(one.key, None)
-                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, messages.NOT_REACHED)
+                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, NOT_JUDGED)
             elif one.key in self._refused:
                 continue
             elif not self.free(one):
                 if self._simulation is not None and (why := self._simulation.expects(one.node)):
                     self.refuse(one, why)
                 else:
-                    self._quiet[one.key] = Verdict(Standing.BLOCKED, messages.TAKES_PODS)
+                    self._quiet[one.key] = Verdict(Standing.BLOCKED, TAKES_PODS)
             elif self.allowance.lacks(one.node.pool):
                 self._quiet[one.key] = self.allowance.why(one.node.pool)
             else:
-                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, messages.NOT_REACHED)
+                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, NOT_JUDGED)
 
 
 def _comes_again(claim: PlannedClaim, some: Iterable[Candidate]) -> bool:
@@ -372,16 +387,16 @@ def _unconsolidatable(one: Candidate) -> str | None:
     if pool.spec.replicas is not None:
         return ""
     if one.instance_type is None:
-        return messages.type_not_found(labels.get(names.INSTANCE_TYPE_LABEL, ""))
+        return Said(f'Instance Type "{labels.get(names.INSTANCE_TYPE_LABEL, "")}" not found')
     for key in (names.CAPACITY_TYPE_LABEL, names.ZONE_LABEL):
         if not labels.get(key):
-            return messages.label_is_missing(key)
+            return label_is_missing(key)
     if pool.spec.disruption.consolidate_after == NEVER:
-        return messages.consolidation_disabled(pool.metadata.name)
+        return Said(f'NodePool "{pool.metadata.name}" has consolidation disabled')
     if not any(is_reschedulable(pod) for pod in one.pods):
         return ""
     if pool.spec.disruption.consolidation_policy == "WhenEmpty":
-        return messages.only_when_empty(pool.metadata.name)
+        return Said(f'NodePool "{pool.metadata.name}" has consolidation policy WhenEmpty, but node is not empty')
     return None
 
 

@@ -12,14 +12,23 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
-from provisioner.disruption import messages
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
-from provisioner.disruption.candidates import Obstacle, Refused, awaited_nodes, held_back, of_node
+from provisioner.disruption.candidates import (
+    Obstacle,
+    Refused,
+    awaited_nodes,
+    blocked_by_annotation,
+    held_back,
+    of_node,
+    pod_is_annotated,
+    pool_not_found,
+)
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
+from provisioner.values.message import Said
 
 METHOD: Final = "empty"
 _TOLD_HERE: Final = (Obstacle.NODE_PROTECTED, Obstacle.NO_POOL)
@@ -49,6 +58,11 @@ def consolidatable_at(node: NodeView, pool: NodePool) -> datetime | None:
     return None if wait is None or since is None else since + wait
 
 
+def came_or_went(after: str) -> str:
+    """Of `emptiness`: what is said while consolidateAfter is not over."""
+    return Said(f"a pod came or went less than consolidateAfter ({after}) ago")
+
+
 def emptiness(view: View) -> MethodAnswer:
     """Empty, consolidatable nodes within budget, each a command of its own: none of them waits for another.
 
@@ -73,7 +87,7 @@ def emptiness(view: View) -> MethodAnswer:
             continue
         pool = pools.get(node.pool)
         if pool is None:
-            blocked.append(Blocked(key, node.pool, messages.pool_not_found(node.pool)))
+            blocked.append(Blocked(key, node.pool, pool_not_found(node.pool)))
             continue
         due = consolidatable_at(node, pool)
         if due is None:
@@ -83,16 +97,16 @@ def emptiness(view: View) -> MethodAnswer:
             rechecks.append(max(due, seen))
             after = pool.spec.disruption.consolidate_after
             text = (
-                messages.came_or_went(after)
+                came_or_went(after)
                 if due >= seen
-                else messages.not_seen_empty(view.validation.total_seconds())
+                else Said(f"it has not been seen empty for {view.validation.total_seconds():g} s yet")
             )
             quiet[key] = Verdict(Standing.NOT_DUE, text, max(due, seen))
         elif reason := refusal(node.pods, snapshot.at, snapshot.pod_budgets, do_not_disrupt=node.do_not_disrupt):
             blocked.append(Blocked(key, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
         elif view.buffered(str(node.key)):
-            blocked.append(Blocked(key, node.pool, messages.buffer_pods(node.name)))
+            blocked.append(Blocked(key, node.pool, Said(f'Node "{node.name}" has buffer pods')))
             rechecks.append(snapshot.at + RECHECK)
         elif (loop := loops.refusal(node)) is not None:
             blocked.append(Blocked(key, node.pool, loop[0], DISRUPTION_LOOP, until=loop[1]))
@@ -142,9 +156,9 @@ def refusal(pods: Sequence[Pod], now: datetime, budgets: PodBudgets, *, do_not_d
         do_not_disrupt: whether the node itself is protected.
     """
     if do_not_disrupt:
-        return messages.blocked_by_annotation(names.DO_NOT_DISRUPT)
+        return blocked_by_annotation(names.DO_NOT_DISRUPT)
     for pod in pods:
         if is_active(pod) and is_protected(pod, now):
-            return messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
+            return pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
     held = held_back(budgets, pods, now)
     return "" if held is None else held[1]

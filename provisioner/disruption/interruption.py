@@ -12,8 +12,8 @@ from datetime import datetime
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.pods import Pod, is_reschedulable
-from provisioner.disruption import messages
-from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.budgets import AllowanceLedger, budget_spent
+from provisioner.disruption.candidates import blocked_by_annotation
 from provisioner.disruption.proposal import Blocked
 from provisioner.state.snapshot import NodeView, Snapshot
 
@@ -89,8 +89,8 @@ def _leaving(pods: Iterable[Pod]) -> set[str]:
 def _refusal(node: NodeView, budgets: AllowanceLedger) -> str:
     """Why a node is left alone for now; a pool that is gone has no budgets."""
     if node.do_not_disrupt:
-        return messages.blocked_by_annotation(names.DO_NOT_DISRUPT)
+        return blocked_by_annotation(names.DO_NOT_DISRUPT)
     if budgets.is_closed(node.pool, names.REASON_SCHEDULED_CHANGE):
-        return messages.budget_spent(names.REASON_SCHEDULED_CHANGE)
+        return budget_spent(names.REASON_SCHEDULED_CHANGE)
     refused = budgets.refusal((node.key.name,), names.REASON_SCHEDULED_CHANGE)
     return budgets.why_none(refused, names.REASON_SCHEDULED_CHANGE) if refused and budgets.knows(refused) else ""

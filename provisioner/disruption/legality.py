@@ -13,13 +13,13 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod
-from provisioner.disruption import messages
 from provisioner.disruption.ties import tied_shapes
 from provisioner.scheduling.becoming import opened, with_pods, without
 from provisioner.scheduling.judging import Design, design_of, part_of
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Changes
 from provisioner.scheduling.result import Result
+from provisioner.values.message import Said
 
 _STEPS: Final = 20_000
 """Of the solver for one pod."""
@@ -40,7 +40,10 @@ class StuckEviction:
     reason: str
 
     def __str__(self) -> str:
-        return messages.replacement_would_wait(self.pod.key, self.pod.node_name, self.reason)
+        return Said(
+            f'Evicting pod {self.pod.key} from Node "{self.pod.node_name}" would leave its replacement without a node '
+            f"while the Node drains, because a draining node remains a topology domain: {self.reason}"
+        )
 
 
 def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -> StuckEviction | None:
@@ -155,4 +158,4 @@ def _near(some: Iterable[Pod], others: Iterable[Pod]) -> Iterable[bool]:
 
 def name_of(number: int) -> str:
     """The bin of a claim that is not made yet; no NodeClaim can be called so."""
-    return messages.planned_claim(number)
+    return Said(f"planned claim {number}")

@@ -18,9 +18,9 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod
-from provisioner.disruption import messages
 from provisioner.state.snapshot import NodeView
 from provisioner.values import jsontext
+from provisioner.values.message import Said
 
 CYCLES: Final = 3
 """So many within `WINDOW` are a loop."""
@@ -54,7 +54,7 @@ class LoopHolds:
                 return loop_text(owner), until
         bought_for = self.claims.get(node.key.name, "")
         until = self.owners.get(bought_for)
-        return None if until is None else (loop_text(messages.owner_with_uid(bought_for)), until)
+        return None if until is None else (loop_text(Said(f"the owner with UID {bought_for}")), until)
 
 
 NO_HOLDS: Final = LoopHolds()
@@ -62,7 +62,10 @@ NO_HOLDS: Final = LoopHolds()
 
 def loop_text(owner: str) -> str:
     """What is said of a node that is left alone for a loop."""
-    return messages.loop_found(owner, CYCLES)
+    return Said(
+        f"Nodes for pods of {owner} were launched and removed {CYCLES} times within an hour; the node is not "
+        "disrupted until an hour after the first time"
+    )
 
 
 @dataclass(slots=True)

@@ -8,9 +8,10 @@ from typing import Final
 
 from provisioner.apis.meta import Condition, condition
 from provisioner.cloudprovider.types import RepairPolicy
-from provisioner.disruption import messages
+from provisioner.disruption.candidates import SHARED_PROVIDER_ID
 from provisioner.disruption.proposal import Blocked
 from provisioner.state.snapshot import Snapshot
+from provisioner.values.message import Said
 
 SHARE_PERCENT: Final = 20
 """Where more of a pool's nodes are unhealthy, rounded up, it is not the nodes: nothing is repaired."""
@@ -78,12 +79,12 @@ def decide_repairs(
         if node.key.name in ending:
             continue
         if node.ambiguous:
-            blocked.append(Blocked(node.key.name, node.pool, messages.SHARED_PROVIDER_ID, "NodeRepairBlocked"))
+            blocked.append(Blocked(node.key.name, node.pool, SHARED_PROVIDER_ID, "NodeRepairBlocked"))
         elif left > timedelta(0):
             not_due[node.key.name] = snapshot.at + left
         elif not _within(*((unhealthy[node.pool], whole[node.pool]) if node.pool else (len(broken), len(nodes)))):
             where = f'of NodePool "{node.pool}"' if node.pool else "of the cluster"
-            text = messages.too_many_unhealthy(SHARE_PERCENT, where)
+            text = Said(f"More than {SHARE_PERCENT}% of the nodes {where} are unhealthy")
             blocked.append(Blocked(node.key.name, node.pool, text, "NodeRepairBlocked"))
         else:
             repair.append(Repair(node.key.name, policy.condition_type, policy.condition_status))

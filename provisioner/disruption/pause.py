@@ -9,7 +9,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
-from provisioner.disruption import messages
+from provisioner.values.message import Said
 
 PAUSED: Final = "paused"
 """The key of the ConfigMap."""
@@ -39,18 +39,18 @@ class Pause:
     def why(self, pool: str) -> str:
         """What pauses the nodes of a NodePool, as users read it; "" where nothing does."""
         if self.beside:
-            return messages.waits_for_karpenter(self.beside)
+            return Said(f"Disruption is suspended because {self.beside}")
         return self.why_drains(pool)
 
     def why_drains(self, pool: str) -> str:
         """What pauses the drains of a NodePool's nodes, as users read it; "" where nothing does."""
         if self.unread:
-            unread = messages.settings_not_read(names.SETTINGS_CONFIGMAP)
-            return messages.waits_for_settings(unread)
+            unread = Said(f'the provisioner has not read ConfigMap "{names.SETTINGS_CONFIGMAP}" yet')
+            return Said(f"Disruption is suspended because {unread}; its Role must allow listing and watching it")
         if self.everything:
-            return messages.paused_by_settings(PAUSED, names.SETTINGS_CONFIGMAP)
+            return Said(f'Disruption is paused by the key "{PAUSED}" of ConfigMap "{names.SETTINGS_CONFIGMAP}"')
         if pool in self.pools:
-            return messages.paused_by_annotation(names.PAUSED, pool)
+            return Said(f'Disruption is paused by the annotation "{names.PAUSED}" of NodePool "{pool}"')
         return ""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from provisioner.apis.command import CommandRecord, Phase
-from provisioner.disruption import messages
+from provisioner.values.message import Said
 
 
 class Step(enum.Enum):
@@ -140,7 +140,7 @@ def next_step(record: CommandRecord, facts: Facts) -> Next:
         return Next(Step.MARK, unmarked)
     if absent := _those(facts, ReplacementState.ABSENT):
         if not facts.creatable.issuperset(absent):
-            return Next(Step.ROLL_BACK, why=messages.replacement_never_created(absent[0]))
+            return Next(Step.ROLL_BACK, why=Said(f"replacement NodeClaim {absent[0]} was never created"))
         return Next(Step.CREATE, absent)
     if coming := _those(facts, ReplacementState.COMING):
         return Next(Step.AWAIT_REPLACEMENTS, coming)
@@ -156,13 +156,13 @@ def _lost(facts: Facts) -> str:
     """Which candidate keeps the command from coming to its end as it was decided, and why; "" where none does."""
     for one in facts.candidates:
         if not one.there:
-            return messages.claim_is_gone(one.name)
+            return Said(f"NodeClaim {one.name} no longer exists")
         if one.deleting:
-            return messages.claim_is_being_deleted(one.name)
+            return Said(f"NodeClaim {one.name} is being deleted")
         if one.interrupted:
-            return messages.claim_is_being_interrupted(one.name)
+            return Said(f"NodeClaim {one.name} is being interrupted")
         if not one.joined:
-            return messages.claim_has_no_node(one.name)
+            return Said(f"NodeClaim {one.name} has no Node, or shares it with another NodeClaim")
     return ""
 
 

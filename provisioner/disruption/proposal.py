@@ -7,8 +7,15 @@ from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.values.message import EventMessage
 
 DISRUPTION_LOOP: Final = "DisruptionLoop"
+DISRUPTING_NODE: Final = "Disrupting node"
+
+
+def disrupting_node(reason: str) -> EventMessage:
+    """A NodeClaim is deleted by a command, an expiration or a repair."""
+    return EventMessage("Normal", "DisruptionTerminating", f"Disrupting Node: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,17 @@ from provisioner.cloudprovider.types import (
     price_of_ways,
     worst_launch_price,
 )
-from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.view import Settings
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.values.message import Said
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
 SPOT_TYPES: Final = 15
 """So many cheaper types a spot node needs before it is replaced by another, and so many the new one is launched from, so that one
 replacement does not follow another."""
-NOT_CHEAPER: Final = messages.NO_CHEAPER_NODE
-SPOT_DISABLED: Final = messages.SPOT_TO_SPOT_DISABLED
+NO_CHEAPER_NODE: Final = Said("Can't replace with a cheaper node")
+SPOT_TO_SPOT_DISABLED: Final = Said("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
 
 
 def settled(
@@ -46,7 +46,7 @@ def settled(
     total = sum(one.usd_per_hour for one in some)
     planned = sum(one.usd_per_hour for one in claims)
     if planned >= total or total <= 0:
-        return NOT_CHEAPER
+        return NO_CHEAPER_NODE
     found: list[PlannedClaim] = []
     for claim in claims:
         share = total / len(claims) if planned <= 0 else total * (claim.usd_per_hour / planned)
@@ -55,6 +55,14 @@ def settled(
             return one
         found.append(one)
     return tuple(found)
+
+
+def too_few_spot_types(wanted: int, found: int) -> str:
+    """Why a node is not replaced."""
+    return Said(
+        f"SpotToSpotConsolidation requires {wanted} cheaper instance type options than the current candidate "
+        f"to consolidate, got {found}"
+    )
 
 
 def _settled(
@@ -74,23 +82,23 @@ def _settled(
     from_spot = spot is not None and _buys(types, asked, names.CAPACITY_SPOT) and all(one.spot for one in sources)
     if from_spot:
         if not settings.spot_to_spot:
-            return SPOT_DISABLED
+            return SPOT_TO_SPOT_DISABLED
         asked = spot or asked
     cheaper = [one for one in types if worst_launch_price(one.offerings, asked) < below]
     if len(some) > 1 and not anew:
         cheaper = _no_type_again(some, cheaper, asked)
     if not cheaper:
-        return NOT_CHEAPER
+        return NO_CHEAPER_NODE
     if from_spot and len(sources) == 1:
         if len(cheaper) < SPOT_TYPES:
-            return messages.too_few_spot_types(SPOT_TYPES, len(cheaper))
+            return too_few_spot_types(SPOT_TYPES, len(cheaper))
         cheaper = cheaper[: max(SPOT_TYPES, min_values_served(cheaper, asked).needed)]
     if not from_spot and spot is not None and others and _buys(cheaper, asked, names.CAPACITY_SPOT):
         asked = spot
         cheaper = [one for one in cheaper if worst_launch_price(one.offerings, asked) < below]
     missing = min_values_served(cheaper, asked).missing
     if missing:
-        return messages.MIN_VALUES_NOT_MET + ", ".join(sorted(missing))
+        return Said("Filtering by price: minValues requirement is not met for label(s) ") + ", ".join(sorted(missing))
     return _narrowed(claim, cheaper, asked)
 
 
@@ -99,7 +107,7 @@ def _narrowed(claim: PlannedClaim, types: Sequence[InstanceType], asked: Require
     asked = asked.merged(Requirements.of([Requirement.of(names.INSTANCE_TYPE_LABEL, Operator.IN, sorted(listed))]))
     ways = by_price(types, asked)
     if not ways:
-        return NOT_CHEAPER
+        return NO_CHEAPER_NODE
     kind, offering = ways[0]
     buyable = {one.name for one, _ in ways}
     return changed(

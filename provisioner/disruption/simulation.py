@@ -8,7 +8,6 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from provisioner.apis.pods import Pod, is_reschedulable
-from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.legality import (
     StuckEviction,
@@ -29,6 +28,7 @@ from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Pool
 from provisioner.scheduling.result import Result
 from provisioner.state.snapshot import NodeView
+from provisioner.values.message import Said
 
 STEPS: Final = 50_000
 """Of the solver for one question."""
@@ -37,6 +37,13 @@ _EFFORTS: Final = 40
 _TURNS: Final = 2
 """Different pods of one question that are asked about once more because they go one after another."""
 _MOST_TOLD: Final = 5
+NOT_ALL_PODS_FIT: Final = Said("not all pods would schedule, ")
+NOT_JUDGED_IN_TIME: Final = Said(
+    "Dovetail did not finish looking for other places for its pods within one pass; the next pass looks again"
+)
+_AFFINITY_TO_OTHERS: Final = Said(
+    "Its pods have affinity to pods on other nodes that are being disrupted; waiting for these nodes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,16 @@ class Answer:
     refusal: str = ""
     late: bool = False
     spoilt: tuple[Pod, ...] = ()
+
+
+def _reservation_held_by_other(reservation: str) -> str:
+    return Said(f"capacity reservation {reservation} is held for another replacement")
+
+
+def _expects_pods(pod: str, more: int) -> str:
+    """Of `simulation`: what is said of a node on which pods that wait are expected."""
+    others = f" and {more} other pod{'s' if more > 1 else ''}" if more else ""
+    return Said(f'Pod "{pod}"{others} can be bound to the node, and no other place is looked for')
 
 
 class Simulation:
@@ -132,7 +149,7 @@ class Simulation:
     def expects(self, node: NodeView) -> str:
         """Which pods that wait will take room on a node, as users read it; "" for none. Virtual pods are none."""
         pods = [pod for pod in self._expected.get(str(node.key), ()) if not is_virtual(pod)]
-        return messages.expects_pods(pods[0].key, len(pods) - 1) if pods else ""
+        return _expects_pods(pods[0].key, len(pods) - 1) if pods else ""
 
     @property
     def prepared(self) -> Prepared:
@@ -168,7 +185,7 @@ class Simulation:
         if not pods:
             return Answer(Result((), {}, ()))
         if follows(pods, self._moved):
-            return Answer(None, messages.AFFINITY_TO_OTHERS)
+            return Answer(None, _AFFINITY_TO_OTHERS)
         leaving = self._leaving | names
         asked = kept(self._prepared, self._bins, some) if for_money else {}
         prepared = without_charges(self._prepared, [one.node for one in some])
@@ -189,7 +206,7 @@ class Simulation:
             result = _with(result, {pod.uid: pod for pod in pods}) if asked else result
             taken = self._taken(result)
             if taken:
-                return Answer(None, messages.reservation_held_by_other(taken))
+                return Answer(None, _reservation_held_by_other(taken))
             found = stuck_eviction(self._prepared, result, leaving)
             if found is None and (not stay or prepared.judge(design_of(result), leaving=leaving).legal):
                 return Answer(result)
@@ -231,7 +248,7 @@ class Simulation:
         leaving = self._leaving | names
         self.questions += 1
         if follows(pods, self._moved):
-            return Answer(None, messages.AFFINITY_TO_OTHERS)
+            return Answer(None, _AFFINITY_TO_OTHERS)
         bins = {name: replace(self._bins[name], closed=True) for name in sorted(leaving) if name in self._bins}
         for one in some:
             name = str(one.node.key)
@@ -247,14 +264,14 @@ class Simulation:
         if why := pays(result):
             return Answer(None, why)
         if sorted(pod.uid for pod in result.placed) != sorted(own):
-            return Answer(None, messages.NOT_ALL_PODS_FIT)
+            return Answer(None, NOT_ALL_PODS_FIT)
         result = _with(result, own)
         taken = self._taken(result)
         if taken:
-            return Answer(None, messages.reservation_held_by_other(taken))
+            return Answer(None, _reservation_held_by_other(taken))
         verdict = counting.judge(design_of(result), leaving=leaving)
         if not verdict.legal:  # a node that is closed is not quite one that leaves
-            text = messages.NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD]))
+            text = NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD]))
             return Answer(None, text, spoilt=tuple(one.pod for one in verdict.faults))
         stuck = stuck_eviction(self._prepared, result, leaving)
         return Answer(result) if stuck is None else Answer(None, str(stuck), spoilt=(stuck.pod,))
@@ -345,7 +362,7 @@ def told(result: Result) -> str:
     """Why pods have no place, as users read it."""
     left = [one for one in result.unplaced if one.is_tried]
     if not left:
-        return messages.NOT_JUDGED_IN_TIME
+        return NOT_JUDGED_IN_TIME
     reasons = [f"{one.pod.key} => {one}" for one in left[:_MOST_TOLD]]
-    more = messages.more_pods(len(left) - _MOST_TOLD) if len(left) > _MOST_TOLD else ""
-    return messages.NOT_ALL_PODS_FIT + "; ".join(reasons) + more
+    more = Said(f" and {len(left) - _MOST_TOLD} more pods") if len(left) > _MOST_TOLD else ""
+    return NOT_ALL_PODS_FIT + "; ".join(reasons) + more

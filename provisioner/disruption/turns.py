@@ -13,14 +13,18 @@ from typing import Final
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.apis.pods import Pod, is_reschedulable
-from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.ties import Kind, Mover, any_ties, kinds, spread_keys, tied_across, topology_keys
 from provisioner.scheduling.becoming import labels_of
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.values.message import Said
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
+WAITS_FOR_TIED: Final = Said(
+    "Its pods have topology spread or affinity with pods on other nodes that are being disrupted, and some of these pods "
+    "move to another zone (or another value of the topology key); waiting for these nodes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def in_turn(
         if tied_across(mine, busy, now.around.namespaces) or any_ties(own, waiting, now.around.namespaces):
             waiting |= own
             those = [node for name in one.candidates if (node := nodes.get(str(NodeKey(name)))) is not None]
-            blocked += [Blocked(node.key.name, node.pool, messages.WAITS_FOR_TIED) for node in those]
+            blocked += [Blocked(node.key.name, node.pool, WAITS_FOR_TIED) for node in those]
         else:
             kept.append(one)
             busy |= mine

@@ -11,12 +11,13 @@ from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.eviction import forbids_for_ever
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
-from provisioner.disruption import messages
+from provisioner.disruption.candidates import blocked_by_annotation, budget_prevents_evictions, pod_is_annotated
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.ties import any_spread, any_ties, kinds
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.values.message import Said
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
 
@@ -68,16 +69,16 @@ def verdict(
     waiting = ALLOWED
     for one in sighted:
         if one.unknown:
-            return Verdict(messages.unreadable_object(one.unknown))
+            return Verdict(Said(f"an object that cannot be read may be a running pod: {one.unknown}"))
         if one.protected:
-            return Verdict(messages.blocked_by_annotation(names.DO_NOT_DISRUPT))
+            return Verdict(blocked_by_annotation(names.DO_NOT_DISRUPT))
         if one.awaited:
-            return Verdict(messages.PODS_ARE_PLANNED)
+            return Verdict(Said("pods are planned for the node"))
         if reason == names.REASON_DRIFTED and not one.drifted:
-            return Verdict(messages.no_longer_drifted(one.name))
+            return Verdict(Said(f"NodeClaim {one.name} no longer differs from its NodePool and NodeClass"))
         moving = [pod for pod in one.pods if is_reschedulable(pod)]
         if reason == names.REASON_EMPTY and moving:
-            return Verdict(messages.pod_runs_there(moving[0].key))
+            return Verdict(Said(f"pod {moving[0].key} runs on the node"))
         for pod in moving:
             if reason == names.REASON_DRIFTED and pod.uid not in places:
                 continue  # it came later than the command, and is planned like a pod of any node that goes
@@ -89,7 +90,7 @@ def verdict(
             continue
         for pod in one.pods:
             if is_active(pod) and do_not_disrupt(pod, snapshot.at):
-                return Verdict(messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key))
+                return Verdict(pod_is_annotated(names.DO_NOT_DISRUPT, pod.key))
             if is_evictable(pod, snapshot.at) and (blocked := _blocked_by(pod, budgets)):
                 if not (replaced and blocked.waits):
                     return Verdict(blocked.objection)
@@ -257,9 +258,9 @@ def _fits(requests: Resources, room: Resources) -> bool:
 def _lacks_place(pod: Pod, place: NodeView | None) -> Verdict | None:
     """Why the node that was chosen for a pod would not take it now; None where it would."""
     if place is not None and not place.ready:  # its taints say the same, and go with it
-        return Verdict(messages.place_not_ready(place.name, pod.key), waits=True)
+        return Verdict(Said(f"node {place.name}, on which pod {pod.key} is to run, is not ready"), waits=True)
     if place is None or first_untolerated(pod.shape.tolerations, place.taints) is not None:
-        return Verdict(messages.pod_fits_nowhere(pod.key))
+        return Verdict(Said(f"pod {pod.key} fits on no other node"))
     return None
 
 
@@ -267,7 +268,7 @@ def _blocked_by(pod: Pod, budgets: PodBudgets) -> Verdict | None:
     """What the PodDisruptionBudgets of a pod say against its eviction now; None for nothing."""
     held = budgets.holding(pod, soon=True)
     if len(held) > 1:
-        return Verdict(messages.several_budgets_of_pod(pod.key))
+        return Verdict(Said(f"Eviction does not support multiple PDBs (Pod={pod.key})"))
     if not held:
         return None
-    return Verdict(messages.budget_prevents_evictions(held[0].metadata.key), waits=not forbids_for_ever(held[0]))
+    return Verdict(budget_prevents_evictions(held[0].metadata.key), waits=not forbids_for_ever(held[0]))

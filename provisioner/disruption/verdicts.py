@@ -7,16 +7,17 @@ whoever else wants to know reads the verdict here.
 from collections.abc import Iterator, Mapping
 
 from provisioner.apis.interruption import Interruption
-from provisioner.disruption import messages
+from provisioner.disruption.candidates import ALREADY_DISRUPTED
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.interruption import InterruptionDecision
 from provisioner.disruption.node_repair import RepairDecision
 from provisioner.disruption.pause import Pause
 from provisioner.disruption.view import MethodAnswer, Standing, Verdict
 from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.values.message import Said
 
 EXPIRED, UNHEALTHY, INTERRUPTED = "Expired", "Unhealthy", "Interrupted"
-UNDER_WAY = Verdict(Standing.UNDER_WAY, messages.ALREADY_DISRUPTED)
+UNDER_WAY = Verdict(Standing.UNDER_WAY, ALREADY_DISRUPTED)
 
 
 def of_method(answer: MethodAnswer, node: NodeView) -> Verdict | None:
@@ -59,11 +60,19 @@ def forced(
         yield EXPIRED, UNDER_WAY
     elif left is not None and left.total_seconds() > 0:
         try:
-            yield EXPIRED, Verdict(Standing.NOT_DUE, messages.not_expired(claim.spec.expire_after), at + left)
+            yield (
+                EXPIRED,
+                Verdict(Standing.NOT_DUE, Said(f"expireAfter ({claim.spec.expire_after}) is not over"), at + left),
+            )
         except OverflowError:
             pass  # beyond the last date: it never expires
     elif left is not None:
-        yield EXPIRED, Verdict(Standing.BLOCKED, paused) if paused else Verdict(Standing.PROPOSED, messages.EXPIRED)
+        yield (
+            EXPIRED,
+            Verdict(Standing.BLOCKED, paused)
+            if paused
+            else Verdict(Standing.PROPOSED, Said("expireAfter is over, so the node is deleted next")),
+        )
     blocked = {one.key: one.message for one in (*repairs.blocked, *interruptions.blocked)}
     if any(one.key == key for one in repairs.repair):
         if going:
@@ -71,10 +80,21 @@ def forced(
         else:
             yield (
                 UNHEALTHY,
-                Verdict(Standing.BLOCKED, paused) if paused else Verdict(Standing.PROPOSED, messages.UNHEALTHY),
+                Verdict(Standing.BLOCKED, paused)
+                if paused
+                else Verdict(
+                    Standing.PROPOSED, Said("a condition of the node has lasted too long, so the node is deleted next")
+                ),
             )
     elif (due := repairs.not_due.get(key)) is not None:
-        yield UNHEALTHY, Verdict(Standing.NOT_DUE, messages.TOLERATED, due)
+        yield (
+            UNHEALTHY,
+            Verdict(
+                Standing.NOT_DUE,
+                Said("a condition of the node says that it is unhealthy, which is tolerated for a while"),
+                due,
+            ),
+        )
     elif key in repairs.ending:
         yield UNHEALTHY, UNDER_WAY
     elif any(one.key == key for one in repairs.blocked):
@@ -84,8 +104,13 @@ def forced(
     if going or key in interruptions.plan or (node.deleting and key not in interruptions.evict):
         yield INTERRUPTED, UNDER_WAY
     elif not mark.has_begun(at):
-        yield INTERRUPTED, Verdict(Standing.NOT_DUE, messages.INTERRUPTION_TO_COME, mark.begins)
+        yield (
+            INTERRUPTED,
+            Verdict(
+                Standing.NOT_DUE, Said("the interruption of the instance has been announced for later"), mark.begins
+            ),
+        )
     elif any(one.key == key for one in interruptions.blocked):
         yield INTERRUPTED, Verdict(Standing.BLOCKED, blocked[key])
     else:
-        yield INTERRUPTED, Verdict(Standing.PROPOSED, messages.INTERRUPTED)
+        yield INTERRUPTED, Verdict(Standing.PROPOSED, Said("the instance is interrupted, so the node is drained next"))

@@ -8,18 +8,21 @@ from typing import Final, NamedTuple, TypeAlias
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption import messages
+from provisioner.disruption.budgets import budget_spent
 from provisioner.disruption.loops import NO_HOLDS, LoopHolds
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.state.snapshot import Snapshot
+from provisioner.values.message import Said
 
 VALIDATION: Final = timedelta(seconds=5)
 """How long a node must have been seen empty before it is disrupted for emptiness."""
 Improved: TypeAlias = Callable[[Prepared, Result], Result]
 """A fleet that costs no more than that of an answer of scheduling's, for the same pods in the same world, and is as legal; see `planning`."""
+TAKES_PODS: Final = Said("Pods of other nodes that are disrupted first are to move to the node")
+NOT_JUDGED: Final = Said("Node was not judged, because other nodes took all the time of one pass")
 
 
 class Acceptance(enum.StrEnum):
@@ -115,7 +118,7 @@ class View:
     snapshot: Snapshot
     prepared: Prepared | None
     allowed: Callable[[str, str], int]
-    why_none: Callable[[str, str], str] = lambda _, reason: messages.budget_spent(reason)
+    why_none: Callable[[str, str], str] = lambda _, reason: budget_spent(reason)
     ceiling: int | None = None
     later: frozenset[str] = frozenset()
     empty_for: Mapping[str, timedelta] = field(default_factory=dict)

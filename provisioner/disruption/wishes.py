@@ -28,7 +28,6 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.legality import name_of
 from provisioner.scheduling.becoming import opened
@@ -38,6 +37,7 @@ from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, PreferencePolicy
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.setting import Setting
+from provisioner.values.message import Said
 from provisioner.values.requirement import Requirement
 from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint, Toleration, first_untolerated
 
@@ -67,6 +67,12 @@ class _Way:
             return _NO_WISHES
 
 
+def _wish_given_up(pod: str, wish: str) -> str:
+    return Said(
+        f"pod {pod} would lose its {wish}; to allow this, remove the preference or set --preference-policy=Ignore"
+    )
+
+
 def given_up(
     prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate], result: Result, types: Types
 ) -> str:
@@ -87,18 +93,25 @@ def given_up(
         for pod in claim.pods:
             source = homes[pod.uid].pool
             if weights.get(claim.pool, 0) < source.spec.weight:
-                return messages.weight_given_up(source.metadata.name, source.spec.weight, claim.pool)
+                return Said(
+                    f'they would leave NodePool "{source.metadata.name}" for a new node of NodePool "{claim.pool}", '
+                    f"whose weight is less than {source.spec.weight}; to allow this, give both NodePools the same "
+                    "weight"
+                )
     ways = list(_ways(bins, {uid: bins[str(one.node.key)] for uid, one in homes.items()}, result))
     alike = {(way.pod.shape.key, way.home.name, way.goal.name): way for way in ways}
     for way in alike.values():
         if resource := _whole_devices_lost(way, types):
-            return messages.whole_device_given_up(way.pod.key, resource)
+            return Said(
+                f"pod {way.pod.key} has a whole device of {resource} and would get a part of one; to allow this, "
+                "delete the pod: where its successor runs is decided anew"
+            )
     if prepared.world.preferences is PreferencePolicy.IGNORE:
         return ""
     for way in alike.values():
         lost = _of_nodes(way, types)
         if lost:
-            return messages.wish_given_up(way.pod.key, lost)
+            return _wish_given_up(way.pod.key, lost)
     return _of_pods(_domains_of(prepared, ways), alike.values(), len(result.claims) - len(some))
 
 
@@ -238,7 +251,7 @@ def _of_nodes(way: _Way, types: Types) -> str:
     if first_untolerated(tolerations, home.taints, _SOFT) is None:
         taint = first_untolerated(tolerations, goal.taints, _SOFT)
         if taint is not None:
-            return messages.no_taint_wished(str(taint))
+            return Said(f"place without the taint {taint!s}, which it does not tolerate")
     for term in way.wishes.nodes:
         if term.matches(home.labels, home.node_name) and not (
             term.matches(goal.labels, goal.node_name)
@@ -246,7 +259,7 @@ def _of_nodes(way: _Way, types: Types) -> str:
             else _surely(term, way.claim, types.of_pool(way.claim.pool))
         ):
             asked = ", ".join(str(one) for _, one in sorted(term.requirements.items()))
-            return messages.node_affinity_wished(asked or str(term.names))
+            return Said(f"preferred node affinity ({asked or str(term.names)})")
     return ""
 
 
@@ -377,17 +390,20 @@ def _of_pods(domains: Callable[[Count], _Domains | None], alike: Iterable[_Way],
         counts = (*wishes.together, *wishes.apart, *[one.count for one in wishes.spreads])
         found = {count: one for count in counts if (one := domains(count)) is not None}
         if len(found) < len(set(counts)):
-            return messages.wishes_uncounted(pod)
+            return Said(
+                f"pod {pod} may lose a preference: the pods that would move have too many preferences about other "
+                "pods to compare them all; to allow this, remove some of them or set --preference-policy=Ignore"
+            )
         for count in wishes.together:
             then, now = found[count].others(way)
             if then > 0 >= now:
-                return messages.wish_given_up(pod, messages.pod_affinity_wished(count.key))
+                return _wish_given_up(pod, Said(f"preferred pod affinity over {count.key}"))
         for count in wishes.apart:
             then, now = found[count].others(way)
             if then <= 0 < now:
-                return messages.wish_given_up(pod, messages.pod_anti_affinity_wished(count.key))
+                return _wish_given_up(pod, Said(f"preferred pod anti-affinity over {count.key}"))
         for spread in wishes.spreads:
             then, now = found[spread.count].skews(spread, more)
             if now > max(then, spread.max_skew):
-                return messages.wish_given_up(pod, messages.spread_wished(spread.count.key))
+                return _wish_given_up(pod, Said(f"topology spread (ScheduleAnyway) over {spread.count.key}"))
     return ""

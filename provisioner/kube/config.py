@@ -26,13 +26,13 @@ from typing import Any, Protocol
 import urllib3
 from urllib3.util import Timeout
 
-from provisioner.kube import messages
 from provisioner.kube.errors import ConfigError, ConnectionFailed
 from provisioner.kube.forwarding import Endpoint
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.sending import Permit, Sweeper, asking
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
+from provisioner.values.message import Said
 
 CONNECT_TIMEOUT_SECONDS = 5.0  # TCP, and each step of the TLS handshake
 READ_TIMEOUT_SECONDS = 30.0  # of silence, from the last byte that came
@@ -234,7 +234,7 @@ class Connection:
                 configuration = self._source.load()
                 transport = self._connect(configuration)
             except ConfigError as error:
-                _log.warning(messages.FAILED_TO_RELOAD_CREDENTIALS, error=str(error))
+                _log.warning("Failed to reload credentials; keeping the previous ones", error=str(error))
                 return False
             self._configuration, self._transport = configuration, transport
         return True
@@ -254,7 +254,7 @@ class Connection:
         try:
             settings: Mapping[str, Mapping[str, str]] = self._configuration.auth_settings()
         except Exception as error:
-            raise ConnectionFailed(messages.cannot_get_token(error)) from error
+            raise ConnectionFailed(Said(f"cannot get a token: {error}")) from error
         return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
 
     def endpoint(self) -> Endpoint:
@@ -375,6 +375,25 @@ def connection_failed(error: Exception, request: str) -> ConnectionFailed:
     return ConnectionFailed(f"{type(error).__name__}: {error}", request, maybe_applied=not never_sent)
 
 
+def _exec_plugin_gives_no_credentials(source: object, command: str, install_hint: str, *, missing: bool) -> str:
+    fact = "is not installed" if missing else "did not return a token or a client certificate; run it to see why"
+    return Said(
+        f"{source} cannot be used: its exec plugin {command!r} {fact}{f'. {install_hint}' if install_hint else ''}"
+    )
+
+
+def _auth_provider_gives_no_token(source: object, provider: str) -> str:
+    plugins = {
+        "gcp": "install gke-gcloud-auth-plugin and run `gcloud container clusters get-credentials CLUSTER`",
+        "azure": "install kubelogin and run `kubelogin convert-kubeconfig`",
+    }
+    remedy = plugins.get(provider, "log in again, or use an exec plugin")
+    return Said(
+        f"{source} cannot be used: its auth-provider {provider!r} has no valid token, and only a plugin can get one; "
+        f"{remedy}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """Where the credentials come from; `path` is None inside a cluster."""
@@ -389,13 +408,19 @@ class _Source:
     def find(kubeconfig: str | None, context: str = "") -> "_Source":
         if kubeconfig:
             if not any(Path(path).is_file() for path in kubeconfig.split(os.pathsep)):
-                raise ConfigError(messages.kubeconfig_does_not_exist(kubeconfig))
+                raise ConfigError(
+                    f"kubeconfig {kubeconfig!r} does not exist or is not a file; set --kubeconfig to the path of a "
+                    "kubeconfig file"
+                )
             return _Source(kubeconfig, context)
         if not context and os.environ.get("KUBERNETES_SERVICE_HOST") and (_SERVICE_ACCOUNT / "token").is_file():
             return _Source(None)
         named = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
         if not any(Path(path).is_file() for path in named.split(os.pathsep)):
-            raise ConfigError(messages.no_kubeconfig_found(named))
+            raise ConfigError(
+                f"no kubeconfig found: the process does not run in a pod and {named!r} is not a file; set "
+                "--kubeconfig or $KUBECONFIG"
+            )
         return _Source(named, context)
 
     def load(self) -> Any:
@@ -429,7 +454,7 @@ class _Source:
         except Exception as error:
             if "auth-provider" in self._user(official):  # what reads tokens of former providers fails in its own words
                 raise ConfigError(self._no_credentials(official)) from error
-            raise ConfigError(messages.source_cannot_be_used(self, error)) from error
+            raise ConfigError(f"{self} cannot be used: {error}") from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return configuration
@@ -439,12 +464,12 @@ class _Source:
         user = self._user(official)
         plugin, provider = user.get("exec"), user.get("auth-provider")
         if isinstance(provider, dict):
-            return messages.auth_provider_gives_no_token(self, str(provider.get("name", "")))
+            return _auth_provider_gives_no_token(self, str(provider.get("name", "")))
         if isinstance(plugin, dict):
             name, hint = str(plugin.get("command", "")), " ".join(str(plugin.get("installHint") or "").split())
             missing = os.sep not in name and shutil.which(name) is None
-            return messages.exec_plugin_gives_no_credentials(self, name, hint, missing=missing)
-        return messages.no_usable_credentials(self)
+            return _exec_plugin_gives_no_credentials(self, name, hint, missing=missing)
+        return Said(f"{self} contains no usable credentials: no token, no client certificate and no exec plugin")
 
     def _user(self, official: _Official) -> Mapping[str, Any]:
         """What the kubeconfig says of the user of its context; empty where it is damaged, which is told elsewhere."""
@@ -477,7 +502,7 @@ def _pool(configuration: Any, settings: dict[str, Any]) -> urllib3.HTTPConnectio
         return manager.connection_from_host(url.hostname, url.port, url.scheme)
     kind = urllib3.HTTPSConnectionPool if url.scheme == "https" else urllib3.HTTPConnectionPool
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigError(messages.server_is_no_url(configuration.host))
+        raise ConfigError(f"server {configuration.host!r} is not an http or https URL")
     return kind(url.hostname, url.port, **settings)
 
 
@@ -524,7 +549,7 @@ def _import_lean() -> _Official | None:
             config = importlib.import_module("kubernetes.config")
             return _Official(config, client.Configuration)
     except Exception as error:  # noqa: BLE001 - where the short import fails, the whole client is imported
-        _log.info(messages.IMPORTING_WHOLE_KUBERNETES_CLIENT, reason=str(error))
+        _log.info("Importing the official Kubernetes client as a whole", reason=str(error))
         return None
     finally:
         # An ordinary `import kubernetes` later on must find nothing of this.

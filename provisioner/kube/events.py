@@ -10,10 +10,9 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from provisioner.apis.core import ObjectReference
-from provisioner.kube import messages
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.lease import LostLease
@@ -56,6 +55,7 @@ Differs: Karpenter repeats what blocks a disruption after two minutes.
 """
 
 _log = logs.get_logger(__name__)
+_FAILED_TO_WRITE_EVENT: Final = "Failed to write an event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +206,11 @@ class Recorder:
             except (ApiError, LostLease) as error:
                 with self._wake:
                     self.dropped += 1
-                _log.debug(
-                    messages.FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name, error=str(error)
-                )
+                _log.debug(_FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name, error=str(error))
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 with self._wake:
                     self.dropped += 1
-                _log.exception(messages.FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name)
+                _log.exception(_FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name)
             finally:
                 with self._wake:
                     self._busy = False

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from provisioner.kube import messages
 from provisioner.kube.errors import ConnectionFailed, error_from
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 SUBPROTOCOL: Final = "v4.channel.k8s.io"
 MOST_ERROR_BYTES: Final = 4096
@@ -69,7 +69,7 @@ class BoundedSocket:
         data: bytes = self._in_time(lambda: self._socket.recv(min(size, _MOST_AT_ONCE)))
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            raise OSError(messages.FORWARD_TOO_LARGE)
+            raise OSError("it sent too much")
         return data
 
     def send(self, data: bytes) -> int:
@@ -88,7 +88,7 @@ class BoundedSocket:
             self._socket.settimeout(left)
             return act()
         except TimeoutError:
-            raise OSError(messages.FORWARD_TOO_LONG) from None
+            raise OSError("it took too long") from None
 
 
 class Forwarded:
@@ -121,7 +121,7 @@ class Forwarded:
             if not message:
                 return b""
             if isinstance(message, str):
-                raise self._failed(messages.FORWARD_SENT_TEXT)
+                raise self._failed(Said("the API server sent text"))
             channel, data = message[0], message[1:]
             skipped = min(self._skip.get(channel, 0), len(data))
             if skipped:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from provisioner.kube import messages
 from provisioner.kube.errors import ApiError
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -32,6 +31,7 @@ MOST_COMPARED: Final = 20_000
 MOST_PROBES: Final = 64
 
 _log = logs.get_logger(__name__)
+_PROBE_FAILED: Final = "Failed to read the current resource version; retrying"
 
 
 class Lag:
@@ -99,7 +99,7 @@ class Prober:
             try:
                 watch.probe()
             except ApiError as error:
-                _log.debug(messages.PROBE_FAILED, resource=str(watch.resource), error=str(error))
+                _log.debug(_PROBE_FAILED, resource=str(watch.resource), error=str(error))
             except Exception:  # noqa: BLE001 - the thread outlives a probe that fails
-                _log.exception(messages.PROBE_FAILED, resource=str(watch.resource))
+                _log.exception(_PROBE_FAILED, resource=str(watch.resource))
         return max(SHORTEST_PAUSE_SECONDS, PROBE_SECONDS - (self._clock.monotonic() - began))

@@ -14,17 +14,18 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
+from typing import Final
 
 import msgspec
 
 from provisioner.apis.core import Lease, LeaseSpec
-from provisioner.kube import messages
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, DecodeError, Forbidden, NotFound
 from provisioner.kube.resources import LEASES
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
+from provisioner.values.message import Said
 
 REQUEST_TIMEOUT_SECONDS = 3.0  # for the whole answer: three tries fit into a term that is not renewed
 PATIENCE_SECONDS = 60.0
@@ -35,6 +36,7 @@ _decode_lease = msgspec.json.Decoder(Lease).decode
 _MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MAX_MANAGER = 128
+_FAILED_TO_RENEW_LEASE: Final = "Failed to renew the Lease; retrying"
 
 
 class LostLease(Exception):  # noqa: N818  (what happened, as in errors)
@@ -72,7 +74,7 @@ class Fence:
             LostLease: the term is over.
         """
         if not self.valid:
-            raise LostLease(messages.NO_LONGER_THE_LEADER)
+            raise LostLease(Said("this process is no longer the leader"))
 
     def extend(self, until: float) -> None:
         """Move the end of the term; a fence that has fallen stays down."""
@@ -118,7 +120,7 @@ class Term:
         """
         fence = self._fence
         if fence is None or self._closed:
-            raise LostLease(messages.NOT_THE_LEADER)
+            raise LostLease(Said("this process is not the leader"))
         fence.check()
 
     def left(self) -> float:
@@ -204,7 +206,7 @@ class LeaderElector:
         fence = self._acquire(pulse)
         if fence is None:
             return Ending.STOPPED
-        _log.info(messages.BECAME_LEADER, lease=self._key(), identity=self.identity)
+        _log.info("Became the leader", lease=self._key(), identity=self.identity)
         failed = threading.Event()
         threading.Thread(
             target=self._started, args=(on_started, fence, failed), name=f"lead-{self.name}", daemon=True
@@ -214,7 +216,7 @@ class LeaderElector:
         if self._stopping.is_set() or failed.is_set():
             self._release()
             return Ending.STOPPED if self._stopping.is_set() else Ending.FAILED
-        _log.error(messages.LOST_LEADER_ELECTION_LEASE, lease=self._key(), identity=self.identity, holder=self.holder)
+        _log.error("Lost the leader election Lease", lease=self._key(), identity=self.identity, holder=self.holder)
         return Ending.LOST
 
     def stop(self, *, release: bool = True) -> None:
@@ -230,9 +232,9 @@ class LeaderElector:
         try:
             on_started(fence)
         except LostLease as error:
-            _log.info(messages.STOPPED_LEADING, lease=self._key(), reason=str(error))
+            _log.info("Stopped leading", lease=self._key(), reason=str(error))
         except Exception:  # noqa: BLE001 - a candidate goes on whatever the API server answers
-            _log.exception(messages.FAILED_TO_START_LEADING, lease=self._key())
+            _log.exception("Failed to start leading; releasing the Lease", lease=self._key())
             failed.set()
             fence.fall()
 
@@ -245,9 +247,9 @@ class LeaderElector:
                 if self._try_acquire():
                     return Fence(self._clock, sent + self.renew_deadline)
             except ApiError as error:
-                _log.warning(messages.FAILED_TO_READ_LEASE, lease=self._key(), error=str(error))
+                _log.warning("Failed to read the Lease; retrying", lease=self._key(), error=str(error))
             except Exception:  # noqa: BLE001 - a candidate goes on whatever the API server answers
-                _log.exception(messages.FAILED_TO_ACQUIRE_LEASE, lease=self._key())
+                _log.exception("Failed to acquire the Lease; retrying", lease=self._key())
             self._stopping.wait(self.retry_period)
         return None
 
@@ -258,7 +260,7 @@ class LeaderElector:
             return self._time_left() <= 0 and self._create()
         holder = lease.spec.holder_identity or ""
         if holder != self.holder:
-            _log.info(messages.LEASE_HOLDER_CHANGED, lease=self._key(), holder=holder)
+            _log.info("The holder of the Lease changed", lease=self._key(), holder=holder)
         self.holder = holder
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen = _Seen(lease.spec, self._clock.monotonic())
@@ -327,10 +329,10 @@ class LeaderElector:
                 if not self._renew():
                     return
             except ApiError as error:
-                _log.warning(messages.FAILED_TO_RENEW_LEASE, lease=self._key(), error=str(error), fence=repr(fence))
+                _log.warning(_FAILED_TO_RENEW_LEASE, lease=self._key(), error=str(error), fence=repr(fence))
                 continue
             except Exception:  # noqa: BLE001 - a candidate goes on whatever the API server answers
-                _log.exception(messages.FAILED_TO_RENEW_LEASE, lease=self._key(), fence=repr(fence))
+                _log.exception(_FAILED_TO_RENEW_LEASE, lease=self._key(), fence=repr(fence))
                 continue
             fence.extend(sent + self.renew_deadline)
 
@@ -363,10 +365,10 @@ class LeaderElector:
         try:
             self._patch(changes, dict.fromkeys(self._annotations), self._lease.metadata.resource_version)
         except Exception as error:  # noqa: BLE001 - a candidate goes on whatever the API server answers
-            _log.warning(messages.FAILED_TO_RELEASE_LEASE, lease=self._key(), error=str(error))
+            _log.warning("Failed to release the Lease", lease=self._key(), error=str(error))
         else:
             self.holder = ""
-            _log.info(messages.RELEASED_LEASE, lease=self._key())
+            _log.info("Released the Lease", lease=self._key())
 
     def _read(self) -> Lease:
         return self._send("GET", LEASES.path(self.namespace, self.name))
@@ -402,7 +404,7 @@ class LeaderElector:
         try:
             return jsontext.decode_trimmed(_decode_lease, answer)[0]
         except (RecursionError, ValueError) as error:
-            raise DecodeError(200, "BadObject", messages.not_a_lease(error), None, f"{method} {path}") from error
+            raise DecodeError(200, "BadObject", f"not a Lease: {error}", None, f"{method} {path}") from error
 
     def _now(self) -> str:
         return self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,11 +1,11 @@
 """Whether Karpenter itself runs in this cluster, by its Lease at the API server."""
 
 from provisioner.apis.conversion.ownership import KARPENTER_LEASE, KarpenterLeases
-from provisioner.kube import messages
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Forbidden
 from provisioner.kube.resources import LEASES
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 
 class OtherKarpenter:
@@ -38,4 +38,4 @@ class OtherKarpenter:
         where = self._leases.beside(filter(None, found), self._clock.monotonic())
         if not where and forbidden is not None:
             raise forbidden
-        return messages.karpenter_runs(where) if where else ""
+        return Said(f"Karpenter runs in namespace {where}; scale its Deployment to 0, or uninstall it") if where else ""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from provisioner.apis.meta import key_of
-from provisioner.kube import messages
 from provisioner.kube.client import PAGE_SIZE, Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import Resource, identity_in
@@ -130,7 +129,7 @@ class Shared(Generic[T]):
         with self._changed:
             wanted = self._begun + 1
             if not self._changed.wait_for(lambda: self._ended >= wanted or self._begun == self._ended, _WAIT_SECONDS):
-                raise ApiError(0, "Timeout", messages.no_answer_within(_WAIT_SECONDS))
+                raise ApiError(0, "Timeout", f"no answer arrived within {_WAIT_SECONDS:.0f} s")
             if self._ended >= wanted:
                 answer = self._answer
             else:

@@ -26,7 +26,6 @@ import msgspec
 import urllib3
 
 from provisioner.apis.meta import key_of, version_number
-from provisioner.kube import messages
 from provisioner.kube.client import METADATA_ONLY, ListPage, decode_page, page_by_brackets, read_page
 from provisioner.kube.config import Api, Stream, connection_failed
 from provisioner.kube.errors import (
@@ -49,6 +48,7 @@ from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import DecorrelatedJitter
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.values import jsontext
+from provisioner.values.message import Said
 
 T = TypeVar("T")
 
@@ -355,7 +355,7 @@ class Reflector(Generic[T]):
     def _pause_after(self, error: Exception) -> float:
         """What a failure means for the next request; seconds to wait before it."""
         if not isinstance(error, ApiError):
-            _log.error(messages.WATCH_FAILED, exc_info=error, resource=str(self.resource))
+            _log.error("Watch failed; retrying", exc_info=error, resource=str(self.resource))
             self._version = ""
             self._error = ApiError(0, type(error).__name__, str(error))
             return self._backoff.next()
@@ -363,7 +363,7 @@ class Reflector(Generic[T]):
         self._error = error
         if isinstance(error, Gone):
             self._version = ""
-            _log.info(messages.RESOURCE_VERSION_TOO_OLD, resource=str(self.resource))
+            _log.info("The resource version is too old; listing all objects again", resource=str(self.resource))
             return 0.0
         if isinstance(error, Unauthorized):
             self._connection.refresh()
@@ -429,7 +429,7 @@ class Reflector(Generic[T]):
         self._blind = relist.blind
         if relist.blind:
             _log.error(
-                messages.LIST_WITH_UNREADABLE_IDENTITY,
+                "A list contains an object without a readable identity; no deletions are inferred from it",
                 resource=str(self.resource),
             )
         else:
@@ -441,14 +441,14 @@ class Reflector(Generic[T]):
         self.relists += 1
         _RELISTS.labels(str(self.resource)).inc()
         self._recovered()
-        _log.debug(messages.LISTED_OBJECTS, resource=str(self.resource), objects=len(self.store), version=version)
+        _log.debug("Listed objects", resource=str(self.resource), objects=len(self.store), version=version)
         if self._told_all is not None:
             try:
                 self._told_all()
             except Exception:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(
-                    messages.EVENT_HANDLER_FAILED_AT_INITIAL_SYNC,
+                    "Event handler failed at the initial sync",
                     resource=str(self.resource),
                 )
         self.synced.set()
@@ -474,7 +474,9 @@ class Reflector(Generic[T]):
                     if self._line(line, relist):
                         relist = None
             if relist is not None and not self._stopping.is_set():
-                raise _SilenceError(messages.STREAM_ENDED_EARLY, f"GET {path}", maybe_applied=True)
+                raise _SilenceError(
+                    "the stream ended before the initial list was complete", f"GET {path}", maybe_applied=True
+                )
             self._ended()
         except ApiError as error:
             if relist is not None:
@@ -504,7 +506,7 @@ class Reflector(Generic[T]):
         self._watch_list, self._watch_list_refused = False, refused
         self._asked = None  # ask the other way at once
         _log.info(
-            messages.WATCHLIST_NOT_SUPPORTED,
+            "The API server does not support WatchList; reading lists in pages",
             resource=str(self.resource),
             error=str(error),
         )
@@ -554,7 +556,7 @@ class Reflector(Generic[T]):
             case "ERROR":
                 raise error_from(0, bytes(event.object), request=f"GET {self._path}")
             case _:
-                _log.warning(messages.IGNORED_WATCH_EVENT, resource=str(self.resource), type=event.type)
+                _log.warning("Ignored a watch event of unknown type", resource=str(self.resource), type=event.type)
                 return False
         self._took_in()
         return ended
@@ -564,7 +566,7 @@ class Reflector(Generic[T]):
             mark = _decode_bookmark(data).metadata
         except Exception as error:
             raise ConnectionFailed(
-                messages.bookmark_unreadable(error), f"GET {self._path}", maybe_applied=True
+                Said(f"a bookmark cannot be read: {error}"), f"GET {self._path}", maybe_applied=True
             ) from error
         if relist is None:
             self._version = mark.resource_version
@@ -585,7 +587,7 @@ class Reflector(Generic[T]):
         if relist is None and self._garbled_at != self._version:
             self._garbled_at = self._version
             raise ConnectionFailed(
-                messages.stream_is_garbled(error), f"GET {self._path}", maybe_applied=True
+                Said(f"the stream is garbled: {error}"), f"GET {self._path}", maybe_applied=True
             ) from error
         self._count_bad(PartialIdentity(), error)
         self._lose_sight(relist)
@@ -660,9 +662,7 @@ class Reflector(Generic[T]):
             try:
                 self._unreadable(identity, error)
             except Exception:  # noqa: BLE001 - one bad object, or a handler that fails, stops no watch
-                _log.exception(
-                    messages.EVENT_HANDLER_FAILED_FOR_UNREADABLE_OBJECT, resource=str(self.resource), object=key
-                )
+                _log.exception("Event handler failed for an unreadable object", resource=str(self.resource), object=key)
 
     def _tell(self, key: str, old: T | None, new: T | None) -> None:
         if self._changed is None:
@@ -675,7 +675,7 @@ class Reflector(Generic[T]):
                 self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)
             _HANDLER_FAILURES.labels(str(self.resource)).inc()
             _log.exception(
-                messages.EVENT_HANDLER_FAILED,
+                "Event handler failed",
                 resource=str(self.resource),
                 object=key,
                 event="DELETED" if new is None else "ADDED" if old is None else "MODIFIED",
@@ -706,7 +706,7 @@ class Reflector(Generic[T]):
         is_news = known is None or known.problem != text  # its owner may change it as often as he likes
         _log.log(
             logging.WARNING if is_news else logging.DEBUG,
-            messages.IGNORING_OBJECT if left_out else messages.IGNORING_PARTS_OF_OBJECT,
+            "Ignoring an object that cannot be read" if left_out else "Ignoring parts of an object that cannot be read",
             resource=str(self.resource),
             object=key or "unknown",
             error=text,

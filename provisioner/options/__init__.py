@@ -14,14 +14,16 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 
-from provisioner.options import messages
 from provisioner.values import yamltext
 from provisioner.values.duration import DurationError, parse_duration
+from provisioner.values.message import Said
 from provisioner.values.spelling import closest
+
+_NOT_A_DURATION: Final = 'must be a duration such as "10s", "1m30s" or "300ms"'
 
 
 class OptionsError(ValueError):
@@ -62,11 +64,13 @@ class _Gates:
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = (piece.strip() for piece in part.partition("="))
             if not equals:
-                raise ValueError(messages.gate_without_value(part))
+                raise ValueError(
+                    f'must be a list such as "NodeRepair=true,NodeOverlay=false" with a value for {part!r}'
+                )
             try:
                 switch = _boolean(value)
             except ValueError:
-                raise ValueError(messages.gate_is_no_boolean(name)) from None
+                raise ValueError(f"must set feature gate {name} to true or false") from None
             if name in known:
                 values[known[name]] = switch
             else:
@@ -132,16 +136,21 @@ _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 def _boolean(text: str) -> bool:
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
-    raise ValueError(messages.NOT_A_BOOLEAN)
+    raise ValueError("must be true or false")
+
+
+def _out_of_range(low: int, high: int | None) -> str:
+    """What is wrong with the number of a flag; `high` is None where there is no maximum."""
+    return Said(f"must be {low} or more") if high is None else Said(f"must be from {low} to {high}")
 
 
 def _integer(low: int, high: int | None = None) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not _INTEGER.fullmatch(text):
-            raise ValueError(messages.NOT_A_WHOLE_NUMBER)
+            raise ValueError("must be a whole number")
         value = int(text)
         if value < low or (high is not None and value > high):
-            raise ValueError(messages.out_of_range(low, high))
+            raise ValueError(_out_of_range(low, high))
         return value
 
     return read
@@ -153,28 +162,28 @@ def _number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(messages.NOT_A_NUMBER)
+        raise ValueError("must be a number")
     return value
 
 
 def _nonnegative(text: str) -> float:
     value = _number(text)
     if value < 0:
-        raise ValueError(messages.NEGATIVE)
+        raise ValueError("must be 0 or more")
     return value
 
 
 def _share(text: str) -> float:
     value = _number(text)
     if not 0 <= value < 1:
-        raise ValueError(messages.NOT_A_SHARE)
+        raise ValueError("must be at least 0 and less than 1, such as 0.075 for 7.5 %")
     return value
 
 
 def _url(text: str) -> str:
     parts = urllib.parse.urlsplit(text)
     if text and not (parts.scheme in ("http", "https") and parts.netloc):
-        raise ValueError(messages.NOT_A_URL)
+        raise ValueError("must be a complete URL such as https://host:443")
     return text
 
 
@@ -182,7 +191,7 @@ def _bundle(text: str) -> str:
     try:
         base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError(messages.NOT_A_CA_BUNDLE) from None
+        raise ValueError("must be a CA bundle in base64") from None
     return text
 
 
@@ -191,31 +200,36 @@ def _duration(text: str) -> timedelta:
     try:
         value = parse_duration(text)
     except DurationError:
-        raise ValueError(messages.NOT_A_DURATION) from None
+        raise ValueError(_NOT_A_DURATION) from None
     if value < timedelta():
-        raise ValueError(messages.NOT_A_DURATION)
+        raise ValueError(_NOT_A_DURATION)
     return value
 
 
 def _positive_duration(text: str) -> timedelta:
     value = _duration(text)
     if not value:
-        raise ValueError(messages.DURATION_IS_ZERO)
+        raise ValueError("must be longer than 0")
     return value
 
 
 def _minute(text: str) -> timedelta:
     value = _duration(text)
     if value < timedelta(minutes=1):
-        raise ValueError(messages.SHORTER_THAN_A_MINUTE)
+        raise ValueError("must be 1m or longer")
     return value
+
+
+def _not_one_of(choices: Sequence[str]) -> str:
+    """What is wrong with a flag that takes one of several words; "" may be one of them."""
+    return Said(f"must be one of {', '.join(choice or 'an empty value' for choice in choices)}")
 
 
 def _choice(*choices: str) -> _Parser:
     def read(text: str) -> str:
         if text in choices:
             return text
-        raise ValueError(messages.not_one_of(choices))
+        raise ValueError(_not_one_of(choices))
 
     return _Parser(read, "|".join(filter(None, choices)))
 
@@ -225,21 +239,21 @@ def _address(text: str) -> str:
         try:
             ipaddress.ip_address(text)
         except ValueError:
-            raise ValueError(messages.NOT_AN_ADDRESS) from None
+            raise ValueError("must be an IP address of this host, or empty for all addresses") from None
     return text
 
 
 def _host_port(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if text and not (host and colon and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError(messages.NOT_HOST_AND_PORT)
+        raise ValueError('must be host:port, such as "10.0.0.7:8444"')
     return text
 
 
 def _paths(text: str) -> tuple[str, ...]:
     paths = tuple(path.strip() for path in text.split(",") if path.strip())
     if not paths:
-        raise ValueError(messages.NO_DESTINATION)
+        raise ValueError("must name at least one of stdout, stderr or a file")
     return paths
 
 
@@ -248,7 +262,10 @@ def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
         document = yamltext.only(text.encode())
         found = msgspec.convert({} if document is None else document, _SchedulerConfig)
     except (yamltext.DocumentError, msgspec.ValidationError) as error:
-        raise ValueError(messages.no_scheduler_configuration(str(error))) from None
+        raise ValueError(
+            "must be a scheduler configuration in YAML or JSON, with podTopologySpread.defaultConstraints alone "
+            f"({error})"
+        ) from None
     return found.pod_topology_spread.default_constraints
 
 
@@ -627,14 +644,14 @@ class Options:
 
     def _check(self) -> None:
         if self.provider == "aws" and not self.cluster_name:
-            raise OptionsError(messages.CLUSTER_NAME_REQUIRED)
+            raise OptionsError("--cluster-name (or CLUSTER_NAME) is required with --provider=aws")
         if self.batch_idle_duration > self.batch_max_duration:
-            raise OptionsError(messages.IDLE_LONGER_THAN_MAX)
+            raise OptionsError("--batch-idle-duration must not be longer than --batch-max-duration")
         ports = [("--metrics-port", self.metrics_port), ("--report-port", self.report_port)]
         for index, (flag, port) in enumerate(ports):
             for other, taken in (*ports[index + 1 :], ("--health-probe-port", self.health_probe_port)):
                 if port and port == taken:
-                    raise OptionsError(messages.port_used_twice(flag, other, port))
+                    raise OptionsError(f"{flag} and {other} are both set to {port}; set them to different ports")
 
 
 class Listed(NamedTuple):
@@ -707,6 +724,15 @@ def _read(name: str, text: str, where: str) -> Any:
         raise OptionsError(f"{where} {error}, not {text!r}") from None
 
 
+def _unknown_flag(flag: str, close: str) -> str:
+    """What `OptionsError` says; `close` is the flag that was probably meant, or ""."""
+    return (
+        Said(f"unknown flag --{flag}; did you mean --{close}?")
+        if close
+        else Said(f"unknown flag --{flag}; --help lists all flags")
+    )
+
+
 def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
     """(setting, text, flag as it was given) of each flag, in order."""
     settings = _settings()
@@ -718,20 +744,20 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
         if word in ("--help", "-h", "-help"):
             raise HelpRequested(usage())
         if not word.startswith("-") or not word.strip("-"):
-            raise OptionsError(messages.not_a_flag(word))
+            raise OptionsError(f"{word!r} is not a flag; flags begin with --")
         flag, equals, text = word.lstrip("-").partition("=")
         name, negated = flag.replace("-", "_"), False
         if name not in settings and name.removeprefix("no_") in switches:
             name, negated = name.removeprefix("no_"), True
         if name not in settings:
-            raise OptionsError(messages.unknown_flag(flag, closest(flag, map(_flag, settings))))
+            raise OptionsError(_unknown_flag(flag, closest(flag, map(_flag, settings))))
         if not equals:
             if name in switches:
                 text = "true"
             elif rest and (not rest[0].startswith("--") or rest[0] == "--"):
                 text = rest.pop(0)
             else:
-                raise OptionsError(messages.value_is_missing(flag))
+                raise OptionsError(f"flag --{flag} requires a value")
         if negated:
             text = "false" if _read(name, text, f"flag --{flag}") else "true"
         found.append((name, text, f"--{flag}"))

@@ -17,7 +17,6 @@ import msgspec
 
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.planning import messages
 from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.prepared import Prepared, changes_between, prepare
 from provisioner.scheduling.problem import Bin, Changes, Packing, Pool, Storage, World
@@ -112,7 +111,7 @@ def read_answer(data: bytes) -> Answered:
     try:
         return _ANSWERED.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ProtocolError(messages.nothing_readable(error)) from None
+        raise ProtocolError(f"its answer cannot be read: {error}") from None
 
 
 def _view(known: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -232,14 +231,14 @@ def proposed(
     claims, count = result.claims, len(result.claims)
     kept = set(answered.kept)
     if len(kept) != len(answered.kept) or any(not 0 <= number < count for number in kept):
-        raise ProtocolError(messages.KEEPS_UNKNOWN_CLAIMS)
+        raise ProtocolError("its plan keeps NodeClaims that do not exist")
     numbers = [number for node in nodes for number in node.pods]
     if any(not 0 <= number < len(pods) for number in numbers):
-        raise ProtocolError(messages.NAMES_UNKNOWN_PODS)
+        raise ProtocolError("its plan names pods that do not exist")
     moved = {pod.uid for number, claim in enumerate(claims) if number not in kept for pod in claim.pods}
     uids = [pods[number].uid for number in numbers]
     if len(uids) != len(moved) or set(uids) != moved:
-        raise ProtocolError(messages.NOT_EVERY_POD_ONCE)
+        raise ProtocolError("its plan does not contain every pod exactly once")
     weights = {pool.name: pool.weight for pool in pools if pool.packing is not Packing.GREEDY}
     own: dict[str, int | None] = {}
     for number, claim in enumerate(claims):
@@ -250,7 +249,7 @@ def proposed(
         some = tuple([pods[n] for n in node.pods])
         weight = weights.get(node.pool)
         if weight is None or any(own[pod.uid] != weight for pod in some):
-            raise ProtocolError(messages.moves_pods_to_pool(node.pool[:64]))
+            raise ProtocolError(f"its plan moves pods to NodePool {node.pool[:64]!r}")
         made.append(DesignedNode(node.pool, node.instance_type, node.zone, node.capacity_type, some, node.charge))
     return tuple([claims[number] for number in answered.kept]), tuple(made)
 
@@ -278,7 +277,7 @@ class Receiver:
         if asked.fresh is not None:
             before = prepare(asked.fresh)
         if before is None:
-            raise ProtocolError(messages.NO_WORLD)
+            raise ProtocolError("the question refers to a world that was not sent")
         self._prepared = before.updated(changes)
         return asked, self._prepared
 

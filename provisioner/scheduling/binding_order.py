@@ -7,12 +7,12 @@ in the end as well, and yet not at the moment at which its pod is bound, because
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from provisioner.scheduling import messages
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.company import come
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.topology import ALL, DomainCounter, Topology
 from provisioner.scheduling.topology_plan import Counter, Plan
+from provisioner.values.message import Said
 
 _MOST_LOOKS: Final = 100_000
 """Pods and places that are looked at in one order, in steps (`Plan.cost`), before it counts as not found."""
@@ -93,7 +93,29 @@ def stuck(
                 order, left, better = other, found, True
                 tried.clear()
                 break
-    return [(one.one, one.place, order.refusal(one) or messages.NO_ORDER_FOUND) for one in left]
+    return [
+        (one.one, one.place, order.refusal(one) or Said("no order was found in which the pods can be bound"))
+        for one in left
+    ]
+
+
+def _anti_affinity_over(key: str) -> str:
+    """Of a pod there; `key` is the topology key."""
+    return Said(f"required pod anti-affinity over {key} would be violated")
+
+
+def spread_over(key: str) -> str:
+    """What is wrong with a design: a pod at a place."""
+    return Said(f"the topology spread constraint over {key} would be violated")
+
+
+def _affinity_over(key: str) -> str:
+    return Said(f"required pod affinity over {key} would not be met")
+
+
+def domain_not_settled(key: str) -> str:
+    """Likewise: the design leaves the label `key` of a new node open."""
+    return Said(f"the node's {key} is not decided yet")
 
 
 def fault(
@@ -117,33 +139,33 @@ def fault(
     low = 1 << place
     for host in (*plan.apart, *plan.blocked):
         if host.counts.get(place, 0) > (mine(host) if mine else 0):
-            return messages.anti_affinity_over(host.count.key)
+            return _anti_affinity_over(host.count.key)
     for host, skew, own, least in plan.spreads:
         if mine and host.eligible != ALL and not host.eligible & low:
-            return messages.spread_without_the_node(host.count.key)
+            return Said(f"the node does not count for the topology spread constraint over {host.count.key}")
         lowest = host.emptiest(host.eligible & placing.usable) if placing.node_count(host) >= least else 0
         if host.counts.get(place, 0) + (0 if mine else own) > lowest + skew:
-            return messages.spread_over(host.count.key)
+            return spread_over(host.count.key)
     alone = mine is not None or (plan.bootstraps and not placing.anywhere(plan))
     for host in () if alone else plan.together:
         if not host.with_at_least(1) & low:
-            return messages.affinity_over(host.count.key)
+            return _affinity_over(host.count.key)
     for ap, domain in zip(plan.axes, domains, strict=True):
         if domain < 0:
             if mine and ap.strict:
-                return messages.domain_not_settled(ap.axis.key)
+                return domain_not_settled(ap.axis.key)
             continue
         if any(one.counts[domain] > (mine(one) if mine else 0) for one in (*ap.apart, *ap.blocked)):
-            return messages.anti_affinity_over(ap.axis.key)
+            return _anti_affinity_over(ap.axis.key)
         if not alone and not all(one.counts[domain] for one in ap.together):
-            return messages.affinity_over(ap.axis.key)
+            return _affinity_over(ap.axis.key)
         for counter, skew, own, least in ap.spreads:
             if counter not in existing:
                 existing[counter] = counter.existing(placing.domains), len(counter.existing(placing.usable))
             there, staying = existing[counter]
             lowest = min((counter.counts[one] for one in there), default=0) if staying >= least else 0
             if counter.counts[domain] + (0 if mine else own) > lowest + skew:
-                return messages.spread_over(ap.axis.key)
+                return spread_over(ap.axis.key)
     return ""
 
 

@@ -15,13 +15,12 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
 from provisioner.apis.core import PersistentVolumeClaimTemplate, PodTemplateSpec
-from provisioner.apis.footprint import OBJECT_BYTES, footprint
-from provisioner.apis.messages import keeps_too_much
+from provisioner.apis.footprint import OBJECT_BYTES, footprint, keeps_too_much
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod, pod_of
 from provisioner.apis.stamping import Facts
 from provisioner.apis.templates import NO_ADMISSION, Admission, admitted, admitted_pods, own_claims
-from provisioner.scheduling import messages
+from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
 
@@ -76,6 +75,10 @@ def buffer_of(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.annotations[names.BUFFER_NAME]}"
 
 
+def _pod_template_unreadable(error: str) -> str:
+    return Said(f"the pod template cannot be read: {error}")
+
+
 def virtual_pods(
     buffer: CapacityBuffer, template: Template, admission: Admission = NO_ADMISSION, facts: Facts | None = None
 ) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
@@ -93,13 +96,13 @@ def virtual_pods(
     meta = buffer.metadata
     if footprint((template.pod, template.claims), OBJECT_BYTES) > OBJECT_BYTES:
         text = keeps_too_much(OBJECT_BYTES // 1024)
-        raise ResolutionError("ResolutionFailed", messages.pod_template_unreadable(text))
+        raise ResolutionError("ResolutionFailed", _pod_template_unreadable(text))
     made = admitted(template.pod, meta.namespace, admission)
     if made.refusal:
-        raise ResolutionError("ResolutionFailed", messages.pod_template_refused(made.refusal))
+        raise ResolutionError("ResolutionFailed", f"the API server refuses pods of the template: {made.refusal}")
     shape = made.shape(meta.namespace)
     if shape.error:
-        raise ResolutionError("ResolutionFailed", messages.pod_template_unreadable(shape.error))
+        raise ResolutionError("ResolutionFailed", _pod_template_unreadable(shape.error))
     facts = Facts(meta.namespace, {}) if facts is None else facts
     count, standing = _units(buffer, template, shape.requests), template.replicas or 0
     marks = {names.BUFFER_FAKE_POD: "true", names.BUFFER_NAME: meta.name, names.BUFFER_NAMESPACE: meta.namespace}
@@ -141,7 +144,7 @@ def _units(buffer: CapacityBuffer, template: Template, requests: Resources) -> i
     try:
         limits = Resources.parse(spec.limits)
     except QuantityError as error:
-        raise ResolutionError("ResolutionFailed", messages.invalid_limits(error)) from None
+        raise ResolutionError("ResolutionFailed", f"spec.limits: {error}") from None
     within = [limit // requests[name] for name, limit in limits.items() if requests.get(name, 0) > 0]
     if not sizes and not within:
         return 0

@@ -16,10 +16,10 @@ from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint, Wei
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
 from provisioner.apis.pods import PodShape
-from provisioner.scheduling import messages
 from provisioner.scheduling.filters import FilterError, NodeFilter, Term, node_filter, read_term
 from provisioner.scheduling.ports import Ports, ports_of
 from provisioner.scheduling.selecting import Expressions, LabelSet, Peers, label_set, read_selector
+from provisioner.values.message import Said
 from provisioner.values.resources import CPU, MEMORY
 from provisioner.values.taints import Toleration
 
@@ -240,6 +240,10 @@ class _Wishes:
             yield _Wishes(taints=True)
 
 
+def _topology_key_missing(where: str) -> str:
+    return Said(f"{where}.topologyKey: is required")
+
+
 class Ties:
     """What a shape asks of nodes and of other pods, whatever its size; shapes that ask the same share it.
 
@@ -393,9 +397,9 @@ class Ties:
         for number, one in enumerate(self._spread):
             where = f"spec.topologySpreadConstraints[{number}]"
             if one.max_skew < 1:
-                raise FilterError(messages.max_skew_not_positive(where))
+                raise FilterError(f"{where}.maxSkew: must be greater than zero")
             if not one.topology_key:
-                raise FilterError(messages.topology_key_missing(where))
+                raise FilterError(_topology_key_missing(where))
             selector = read_selector(one.label_selector, f"{where}.labelSelector")
             peers = Peers(frozenset((self.pod.namespace,)), self._with_keys(selector, one.match_label_keys))
             own = peers.include(self.pod, {})
@@ -447,7 +451,7 @@ class Ties:
         for number, term in enumerate(terms):
             at = f"spec.affinity.{where}[{number}]"
             if not term.topology_key:
-                raise FilterError(messages.topology_key_missing(at))
+                raise FilterError(_topology_key_missing(at))
             selector = read_selector(term.label_selector, f"{at}.labelSelector")
             selector = self._with_keys(selector, term.match_label_keys)
             selector = self._with_keys(selector, term.mismatch_label_keys, "NotIn")
@@ -539,7 +543,7 @@ def facts_of(shape: PodShape) -> Facts:
         if shape.error:
             raise FilterError(shape.error)
         if shape.requests.negative:
-            raise FilterError(messages.NEGATIVE_REQUEST)
+            raise FilterError("spec.containers.resources.requests: negative amount")
         found = kept[FACTS] = Facts(shape, ties_of(shape))
     return found  # type: ignore[return-value]
 

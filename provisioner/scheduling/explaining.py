@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL
-from provisioner.scheduling import messages
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.classes import PodClass
@@ -54,6 +53,7 @@ from provisioner.scheduling.reasons import (
 from provisioner.scheduling.topology import DomainCounter
 from provisioner.scheduling.topology_plan import AxisPlan, Run
 from provisioner.scheduling.vectors import Need, Vector, most
+from provisioner.values.message import Said
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS
 from provisioner.values.taints import first_untolerated
@@ -209,6 +209,25 @@ def _kind(account: Account) -> object:
         return id(account)
     requirements = tuple([one for key, one in offer.template.items() if key != NODEPOOL_LABEL])
     return id(offer.catalogue), offer.pool.taints, requirements
+
+
+def _affinity_not_met(keys: str) -> str:
+    """After a number of existing nodes, in kube-scheduler's words; `keys` are the topology keys."""
+    return Said(f"didn't match pod affinity rules ({keys})")
+
+
+def _not_apart_from_pods(keys: str) -> str:
+    """Likewise: the pod's own anti-affinity."""
+    return Said(f"didn't match pod anti-affinity rules ({keys})")
+
+
+def _kept_apart_by_pods(keys: str) -> str:
+    """Likewise: the anti-affinity of other pods."""
+    return Said(f"didn't satisfy existing pods' anti-affinity rules ({keys})")
+
+
+def _topology_spread_not_met(keys: str) -> str:
+    return Said(f"didn't match pod topology spread constraints ({keys})")
 
 
 class Explainer:
@@ -372,8 +391,11 @@ class Explainer:
             if count:
                 found.append((words, count))
 
-        add(messages.NO_FREE_PORTS, placing.ports.clashing(run.ports))
-        add(messages.ENOUGH_PODS_OF_OWNER, run.crowd.full if run.crowd else 0)
+        add(Said("didn't have free ports for the requested pod ports"), placing.ports.clashing(run.ports))
+        add(
+            Said("had as many pods of this owner as the NodePool allows on one node"),
+            run.crowd.full if run.crowd else 0,
+        )
         away: list[tuple[str, int]] = [(one.count.key, ~one.with_at_least(1)) for one in plan.together]
         apart = [(one.count.key, one.with_at_least(1)) for one in plan.apart]
         blocked = [(one.count.key, one.with_at_least(1)) for one in plan.blocked]
@@ -391,10 +413,10 @@ class Explainer:
                 top = placing.least(run, counter, least) + skew - (1 if own else 0)
                 spread.append((key, ~_domains(could, [pods <= top for pods in counter.counts])))
         for words, some in (
-            (messages.affinity_not_met, away),
-            (messages.not_apart_from_pods, apart),
-            (messages.kept_apart_by_pods, blocked),
-            (messages.topology_spread_not_met, spread),
+            (_affinity_not_met, away),
+            (_not_apart_from_pods, apart),
+            (_kept_apart_by_pods, blocked),
+            (_topology_spread_not_met, spread),
         ):
             keys = ", ".join(sorted({key for key, _ in some}))
             add(words(keys), functools.reduce(operator.or_, [places for _, places in some], 0))

@@ -9,7 +9,6 @@ from provisioner.apis.core import NodeSelectorRequirement, NodeSelectorTerm
 from provisioner.apis.names import HOSTNAME_LABEL, LABEL_ALIASES, normalized_label
 from provisioner.apis.pods import PodShape
 from provisioner.apis.selections import excess
-from provisioner.scheduling import messages
 from provisioner.values.requirement import NONE, Operator, Requirement, RequirementError, Requirements
 from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Toleration
 
@@ -205,7 +204,7 @@ def read_term(term: NodeSelectorTerm, where: str, selector: Requirements = NONE)
     for number, one in enumerate(term.match_fields):
         at = f"{where}.matchFields[{number}]"
         if one.key != NAME_FIELD:
-            raise FilterError(messages.field_key_not_supported(at, one.key, NAME_FIELD))
+            raise FilterError(f"{at}.key: {one.key!r} is not supported, only {NAME_FIELD}")
         name = _requirement(one, NAME_FIELD, at)
         names = name if names is None else names.intersection(name)
     return Term(selector.merged(Requirements.of(expressions)), names)

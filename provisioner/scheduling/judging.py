@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling import messages
 from provisioner.scheduling.attempt import Attempt
-from provisioner.scheduling.binding_order import Existing, Stuck, fault
+from provisioner.scheduling.binding_order import Existing, Stuck, domain_not_settled, fault, spread_over
 from provisioner.scheduling.bits import mask_of
 from provisioner.scheduling.classes import LeftOut, PodClass
 from provisioner.scheduling.company import choosy_terms
@@ -28,6 +27,7 @@ from provisioner.scheduling.placing import Pin, Placing, sides_of
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.setting import Setting
 from provisioner.scheduling.topology_plan import Counter, Plan, Run
+from provisioner.values.message import Said
 
 Placed = tuple[PodClass, int, int]
 """(class, number of the place, how many of its pods)"""
@@ -194,7 +194,7 @@ class _Judge:
     def _undecided(self) -> list[Stuck]:
         """Pods whose node may still come to several domains of a label that matters to them: they were not counted in any."""
         return [
-            (one, place, messages.domain_not_settled(ap.axis.key))
+            (one, place, domain_not_settled(ap.axis.key))
             for one, place, _ in self.placed
             for ap in self._plan(one).axes
             if not ap.axis.fixed >> place & 1
@@ -203,7 +203,7 @@ class _Judge:
     def _unsettled(self, failed: Collection[Count]) -> list[Stuck]:
         """Pods whose spread some node would break, because it may still come to several domains, whichever it comes to."""
         return [
-            (one, place, messages.spread_over(spread.count.key))
+            (one, place, spread_over(spread.count.key))
             for one, place, _ in self.placed
             for spread in one.ladder[-1].relations.spreads
             if spread.count in failed
@@ -242,9 +242,11 @@ class _Judge:
         for one, count in self._by_class(name, pods, refused).items():
             run = self._run(one, count)
             if number is None or not bins.everything >> number & 1:
-                self.faults.append(Fault(name, one.pods[0], messages.NO_SUCH_NODE))
+                self.faults.append(Fault(name, one.pods[0], Said("the node does not exist")))
             elif not bins.admitting(run.filter) >> number & 1:
-                self.faults.append(Fault(name, one.pods[0], messages.NODE_REFUSES_POD))
+                self.faults.append(
+                    Fault(name, one.pods[0], Said("the taints, labels or state of the node do not allow the pod"))
+                )
             else:
                 self._fill(name, run, number, count)
 
@@ -253,14 +255,16 @@ class _Judge:
         low = 1 << number
         self.places[number] = node
         if run.ports and (count > 1 or self.placing.ports.clashing(run.ports) & low):
-            self.faults.append(Fault(node, run.pods.pods[0], messages.PORT_IS_TAKEN))
+            self.faults.append(Fault(node, run.pods.pods[0], Said("a host port of the pod is in use on the node")))
             return
         if self.placing.shut_to(run) & low:
-            self.faults.append(Fault(node, run.pods.pods[0], messages.KEEPS_A_DAEMON_OUT))
+            self.faults.append(
+                Fault(node, run.pods.pods[0], Said("a DaemonSet pod that it brings cannot run beside other pods"))
+            )
             return
         exclusive = run.pods.volumes.exclusive
         if exclusive and (count > 1 or any(claim in self.attempt.in_use for claim in exclusive)):
-            self.faults.append(Fault(node, run.pods.pods[0], messages.VOLUME_IS_IN_USE))
+            self.faults.append(Fault(node, run.pods.pods[0], Said("a volume that only one pod may use is in use")))
             return
         self.attempt.in_use.update(exclusive)
         pins = self._pins(run, low)
@@ -271,9 +275,11 @@ class _Judge:
                 break
             done += put
         if done < count and run.crowd is not None and run.crowd.full & low:
-            self.faults.append(Fault(node, run.pods.pods[0], messages.OWNER_HAS_ENOUGH_PODS_THERE))
+            self.faults.append(
+                Fault(node, run.pods.pods[0], Said("the NodePool allows no more pods of this owner on one node"))
+            )
         elif done < count:
-            self.faults.append(Fault(node, run.pods.pods[0], messages.NO_ROOM_BESIDE_OTHERS))
+            self.faults.append(Fault(node, run.pods.pods[0], Said("does not fit beside the other pods")))
         else:
             self.attempt.decide(run.pods, run.end - count, run.end)
             self.placed.append((run.pods, number, count))
@@ -289,19 +295,22 @@ class _Judge:
             return
         first = next(iter(groups))
         if account is None:
-            self.faults.append(Fault(number, first.pods[0], messages.pool_cannot_launch(node.pool)))
+            self.faults.append(
+                Fault(number, first.pods[0], Said(f"NodePool {node.pool!r} does not exist or cannot launch nodes"))
+            )
             return
         place = self._opened(number, node, account)
         if place is None:
-            text = messages.pool_has_no_offering(
-                node.pool, node.instance_type, node.zone or "any zone", node.capacity_type
+            text = Said(
+                f"NodePool {node.pool!r} has no {node.instance_type} in {node.zone or 'any zone'} "
+                f"({node.capacity_type})"
             )
             self.faults.append(Fault(number, first.pods[0], text))
             return
         for one, count in groups.items():
             run = self._run(one, count)
             if not account.offer.tolerated(run.filter):
-                self.faults.append(Fault(number, one.pods[0], messages.POOL_TAINT_NOT_TOLERATED))
+                self.faults.append(Fault(number, one.pods[0], Said("a taint of the NodePool is not tolerated")))
             else:
                 self._fill(number, run, place, count)
         self.opened.append((number, node, account, place, first))
@@ -331,7 +340,9 @@ class _Judge:
         row = account.offer.catalogue.row_of(node.instance_type)
         state = claim.settled or claim.state
         if state is None or row is None or not account.offer.fitting(state.rows & 1 << row, claim.load()):
-            self.faults.append(Fault(number, first.pods[0], messages.does_not_fit_with_others(node.instance_type)))
+            self.faults.append(
+                Fault(number, first.pods[0], Said(f"does not fit on {node.instance_type} with the others"))
+            )
 
 
 def _over(offer: PreparedPool, state: State, row: int, ledger: LimitLedger, charge: tuple[tuple[str, int], ...]) -> int:

@@ -9,7 +9,6 @@ import msgspec
 
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.names import PER_POD_LABELS
-from provisioner.scheduling import messages
 from provisioner.scheduling.filters import FilterError
 
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
@@ -29,9 +28,9 @@ def read_selector(selector: LabelSelector | None, where: str) -> Expressions | N
     found: set[_Expression] = {(key, "In", frozenset((value,))) for key, value in selector.match_labels.items()}
     for number, one in enumerate(selector.match_expressions):
         if one.operator not in _OPERATORS:
-            raise FilterError(messages.invalid_operator(where, number, one.operator))
+            raise FilterError(f"{where}.matchExpressions[{number}].operator: {one.operator!r} is not a valid operator")
         if (one.operator in ("In", "NotIn")) != bool(one.values):
-            raise FilterError(messages.values_not_allowed(where, number, one.operator))
+            raise FilterError(f"{where}.matchExpressions[{number}].values: must be empty with operator {one.operator}")
         found.add((one.key, one.operator, frozenset(one.values)))
     return tuple(sorted(found, key=lambda entry: (entry[0], entry[1], sorted(entry[2]))))
 

@@ -23,7 +23,6 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import key_of
 from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, SELECTED_NODE, ZONE_LABEL, normalized_label
 from provisioner.apis.pods import Pod
-from provisioner.scheduling import messages
 from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, Term, read_term
 from provisioner.scheduling.problem import Storage
 from provisioner.scheduling.selecting import Expressions, holds, read_selector
@@ -195,11 +194,13 @@ def _claim(
     if claim is not None:
         owners = claim.metadata.owner_references
         if volume.ephemeral is not None and pod.uid and not any(one.uid == pod.uid for one in owners):
-            raise VolumeError(messages.claim_of_other_pod(key, volume.name))
+            raise VolumeError(
+                f"PersistentVolumeClaim {key} was not created for this pod's ephemeral volume {volume.name}"
+            )
         return key, claim, claim.spec
     if volume.ephemeral is not None and volume.ephemeral.volume_claim_template is not None:
         return key, None, volume.ephemeral.volume_claim_template.spec
-    raise VolumeError(messages.claim_does_not_exist(key))
+    raise VolumeError(f"PersistentVolumeClaim {key} does not exist")
 
 
 def _reach(
@@ -207,22 +208,24 @@ def _reach(
 ) -> tuple[tuple[Term, ...], Attachment | None, Unbound | None]:
     if claim is not None:
         if claim.metadata.deletion_timestamp is not None:
-            raise VolumeError(messages.claim_is_being_deleted(key))
+            raise VolumeError(f"PersistentVolumeClaim {key} is being deleted")
         if claim.status.phase == "Lost":
-            raise VolumeError(messages.claim_lost_its_volume(key))
+            raise VolumeError(f"PersistentVolumeClaim {key} has lost its PersistentVolume")
         if spec.volume_name:
             if BIND_COMPLETED not in claim.metadata.annotations:
-                raise VolumeError(messages.claim_not_yet_bound(key))
+                raise VolumeError(f"PersistentVolumeClaim {key} is not yet bound to its PersistentVolume")
             volume = storage.volumes.get(spec.volume_name)
             if volume is None:
-                raise VolumeError(messages.volume_does_not_exist(spec.volume_name, key))
+                raise VolumeError(f"PersistentVolume {spec.volume_name} of PersistentVolumeClaim {key} does not exist")
             if volume.metadata.deletion_timestamp is not None:
-                raise VolumeError(messages.volume_is_being_deleted(spec.volume_name, key))
+                raise VolumeError(
+                    f"PersistentVolume {spec.volume_name} of PersistentVolumeClaim {key} is being deleted"
+                )
             terms = _combined(_bound_terms(volume), (_labelled(volume),))
             return terms, _attachment(key, claim, spec, storage), None
     storage_class = _class(key, spec, storage)
     if storage_class.volume_binding_mode != "WaitForFirstConsumer" and claim is not None:
-        raise VolumeError(messages.claim_waits_to_be_bound(key))
+        raise VolumeError(f"PersistentVolumeClaim {key} is waiting to be bound (immediate binding)")
     if storage_class.provisioner == _NO_PROVISIONER:
         volumes = _free_volumes(key, claim, spec, storage_class, storage)
         return tuple(dict.fromkeys(term for _, terms in volumes for term in terms)), None, Unbound(key, volumes)
@@ -282,10 +285,10 @@ def _class(key: str, spec: PersistentVolumeClaimSpec, storage: Storage) -> Stora
             return defaults[-1]
         name = ""
     if not name:
-        raise VolumeError(messages.claim_without_class(key))
+        raise VolumeError(f"PersistentVolumeClaim {key} is not bound and has no StorageClass")
     found = storage.classes.get(name)
     if found is None:
-        raise VolumeError(messages.class_does_not_exist(name, key))
+        raise VolumeError(f"StorageClass {name} of PersistentVolumeClaim {key} does not exist")
     return found
 
 
@@ -330,7 +333,7 @@ def _allowed_terms(storage_class: StorageClass) -> tuple[Term, ...]:
                 for one in topology.match_label_expressions
             )
         except RequirementError as error:
-            raise VolumeError(messages.invalid_topologies(storage_class.metadata.name, error)) from None
+            raise VolumeError(f"StorageClass {storage_class.metadata.name}: allowedTopologies: {error}") from None
         terms.append(Term(requirements))
     return tuple(dict.fromkeys(terms)) or (TRIVIAL,)
 
@@ -371,7 +374,10 @@ def _free_volumes(
             free.append(one)
     found = mine or sorted(free, key=lambda one: _storage(one.spec.capacity))
     if not found:
-        raise VolumeError(messages.no_volume_matches(storage_class.metadata.name, key))
+        raise VolumeError(
+            f"no available PersistentVolume of StorageClass {storage_class.metadata.name} matches "
+            f"PersistentVolumeClaim {key}"
+        )
     return tuple([(one.metadata.name, _bound_terms(one)) for one in found])
 
 
@@ -379,7 +385,7 @@ def _selector(key: str, spec: PersistentVolumeClaimSpec) -> Expressions | None:
     try:
         return read_selector(spec.selector, "spec.selector")
     except FilterError as error:
-        raise VolumeError(messages.claim_unreadable(key, error)) from None
+        raise VolumeError(f"PersistentVolumeClaim {key}: {error}") from None
 
 
 def _storage(amounts: Mapping[str, str | int | float]) -> int:

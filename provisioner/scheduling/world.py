@@ -14,7 +14,6 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.pool_limits import USD, PoolLimitError, most_of_one, spending_limit
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling import messages
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
     NODE_PENALTY,
@@ -31,6 +30,7 @@ from provisioner.scheduling.problem import (
 from provisioner.scheduling.spending import PricedTypes, spent
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
+from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
@@ -274,17 +274,24 @@ def _pool(
         return []
     domains = view.pool.metadata.annotations.get(names.HOSTNAME_DOMAINS)
     if domains is not None and not (domains.isascii() and domains.isdecimal() and len(domains) <= _MOST_DIGITS):
-        text = messages.not_a_number_of_domains(names.HOSTNAME_DOMAINS, domains[:64])
+        text = Said(
+            f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
+        )
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         domains = None
     packing = view.pool.metadata.annotations.get(names.PACKING)
     if packing is not None and packing not in _PACKINGS:
-        text = messages.unknown_packing(names.PACKING, packing[:64], " nor ".join(map(repr, _PACKINGS)))
+        text = Said(
+            f"metadata.annotations[{names.PACKING}]: {packing[:64]!r} is neither {' nor '.join(map(repr, _PACKINGS))}"
+        )
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         packing = None
     penalty = view.pool.metadata.annotations.get(names.NODE_PENALTY)
     if penalty is not None and not _DECIMAL.fullmatch(penalty):
-        text = messages.not_a_node_penalty(names.NODE_PENALTY, penalty[:64])
+        text = Said(
+            f"metadata.annotations[{names.NODE_PENALTY}]: {penalty[:64]!r} is not a decimal number from 0 to 9999, "
+            "such as 0.01"
+        )
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         penalty = None
     if not policies.reserves:

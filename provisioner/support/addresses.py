@@ -5,8 +5,6 @@ from typing import Any
 
 import click
 
-from provisioner.support import messages
-
 Address = tuple[str, int]
 """Host and port; the host "" is every address of the machine."""
 
@@ -35,7 +33,7 @@ def parse(text: str) -> Address:
     """
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise ValueError(messages.not_host_and_port(text))
+        raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8443, [::1]:8443 or :8443")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     return host, int(port)

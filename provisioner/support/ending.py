@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from provisioner.support import logs, messages
+from provisioner.support import logs
 from provisioner.support.clock import SystemClock
 
 _log = logs.get_logger(__name__)
@@ -83,7 +83,7 @@ def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:
         try:
             stop()
         except Exception:  # noqa: BLE001 - the others are stopped all the same
-            _log.exception(messages.FAILED_TO_STOP_COMPONENT_CLEANLY)
+            _log.exception("Failed to stop a component cleanly")
         done.put(None)
 
     threads = [threading.Thread(target=call, args=(stop,), name="stop", daemon=True) for stop in stops]
@@ -100,6 +100,6 @@ def stop_all(stops: Iterable[Callable[[], object]], seconds: float) -> bool:
 
 
 def _say(why: str) -> None:
-    _log.critical(messages.ENDING_THIS_PROCESS, why=why)
+    _log.critical("Ending this process", why=why)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from provisioner.support import heartbeat, logs, messages, metrics
+from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.addresses import Address
 from provisioner.support.http.server import HttpServer, listen
 from provisioner.support.http.values import Limits, Request, Response
@@ -121,7 +121,7 @@ def serve_all(
         try:
             running.append(serve(port, host, checks, live_checks=live_checks, with_metrics=with_metrics))
         except OSError as error:
-            _log.error(messages.FAILED_TO_SERVE_METRICS_AND_PROBES, error=str(error))
+            _log.error("Failed to serve metrics and probes; the program continues without them", error=str(error))
     return running
 
 
@@ -225,7 +225,7 @@ def _ask(name: str, check: Check) -> str:
     try:
         return check()
     except Exception as error:  # noqa: BLE001 - a check that fails is a failed check
-        _log.exception(messages.HEALTH_CHECK_FAILED, check=name)
+        _log.exception("Health check failed", check=name)
         return f"the check failed: {error}"
 
 

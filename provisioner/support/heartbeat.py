@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from provisioner.support import logs, messages, metrics
+from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock, SystemClock
 
 PATIENCE_SECONDS: Final = 900.0
@@ -105,7 +105,7 @@ def watch_threads(pulses: Pulses = _OURS) -> Callable[[threading.ExceptHookArgs]
             return
         name = args.thread.name if args.thread is not None else "unknown"
         _DIED.inc()
-        _log.critical(messages.THREAD_ENDED_WITH_ERROR, exc_info=args.exc_value, thread=name)
+        _log.critical("A thread ended with an error", exc_info=args.exc_value, thread=name)
         pulses.died(name, args.exc_value)
 
     before, threading.excepthook = threading.excepthook, hook

@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from provisioner.support import messages
-
 Format = Literal["text", "json"]
 
 LEVELS: Mapping[str, int] = {
@@ -89,9 +87,9 @@ def configure(
         OSError: a file cannot be opened.
     """
     if (level or "info") not in LEVELS:
-        raise ValueError(messages.unknown_log_level(level, ", ".join(LEVELS)))
+        raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
     if format not in ("text", "json"):
-        raise ValueError(messages.unknown_log_format(format))
+        raise ValueError(f"log format {format!r} is not one of text, json")
     handlers: list[logging.Handler]
     handlers = [logging.StreamHandler(stream)] if stream is not None else [_handler(path) for path in paths]
     failures = [_handler(path) for path in error_paths]

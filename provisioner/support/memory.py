@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from provisioner.support import logs, messages
+from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 
@@ -81,7 +81,7 @@ class MemoryGuard:
         if now - self._said >= _SAY_SECONDS:
             self._said = now
             _log.warning(
-                messages.MEMORY_USAGE_IS_HIGH,
+                "Memory usage is above 90 % of --memory-limit; raise the container's limit if this persists",
                 bytes=used,
                 limit=self._limit,
                 bytes_after=self._resident(),

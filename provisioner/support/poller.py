@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from provisioner.support import heartbeat, logs, messages
+from provisioner.support import heartbeat, logs
 
 _log = logs.get_logger(__name__)
+_POLLING_FAILED: Final = "A periodic task failed; retrying"
 
 
 class Poller:
@@ -61,9 +62,9 @@ class Poller:
         try:
             return self._poll()
         except self._expected as error:
-            _log.warning(messages.POLLING_FAILED, what=self._name, error=str(error))
+            _log.warning(_POLLING_FAILED, what=self._name, error=str(error))
         except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-            _log.exception(messages.POLLING_FAILED, what=self._name)
+            _log.exception(_POLLING_FAILED, what=self._name)
         return self._retry
 
     def _loop(self) -> None:

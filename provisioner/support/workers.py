@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from provisioner.support import heartbeat, logs, messages, metrics
+from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock, SystemClock
 
@@ -258,7 +258,7 @@ class KeyedQueue:
                 failed = result is not None and result.failed
             except Exception:  # noqa: BLE001 - one call that fails ends no thread
                 failed = True
-                _log.exception(messages.RECONCILE_FAILED, queue=self.name, key=key, failures=self.failures(key) + 1)
+                _log.exception("Reconcile failed; retrying", queue=self.name, key=key, failures=self.failures(key) + 1)
             self._count(self._clock.monotonic() - begun, result, failed=failed)
             self._finish(key, result, failed=failed)
         pulse.end()
@@ -301,7 +301,11 @@ class KeyedQueue:
         except RuntimeError:  # no more threads for this process: those that there are do the work
             if not self._threads:
                 raise
-            _log.warning(messages.NO_MORE_THREADS, queue=self.name, threads=len(self._threads))
+            _log.warning(
+                "Failed to start a thread; the queue continues with the threads that it has",
+                queue=self.name,
+                threads=len(self._threads),
+            )
             return
         self._threads.append(thread)
 
@@ -388,7 +392,7 @@ class Pool:
             try:
                 call()
             except Exception:  # noqa: BLE001 - one call that fails ends no thread
-                _log.exception(messages.CALL_FAILED, pool=self.name)
+                _log.exception("Call failed", pool=self.name)
             with self._lock:
                 self._unfinished -= 1
 

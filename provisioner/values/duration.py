@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from fractions import Fraction
 
-from provisioner.values import messages
+from provisioner.values.message import Said
 
 _NANOS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _TERM = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
@@ -21,7 +21,7 @@ class DurationError(ValueError):
 
     def __str__(self) -> str:
         shown = repr(self.text) if len(self.text) <= 60 else repr(self.text[:57] + "...")
-        return messages.not_a_duration(shown)
+        return Said(f"{shown} is not a duration; use a value such as 720h, 1h30m, 90s, 1.5s or 100ms, under 292 years")
 
 
 def parse_duration(text: str) -> timedelta:

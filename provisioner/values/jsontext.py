@@ -11,8 +11,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from provisioner.values import messages
-
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 128
@@ -44,7 +42,7 @@ def decoder(type_: type[T]) -> Callable[[bytes | str], T]:
         except msgspec.DecodeError:
             raise
         except RecursionError as error:
-            raise TooDeepError(messages.TEXT_NESTED_TOO_DEEPLY) from error
+            raise TooDeepError("the text is nested too deeply") from error
         except ValueError as error:
             raise msgspec.DecodeError(str(error)) from error
 

@@ -1,6 +1,9 @@
-"""What an event and a condition say: values that the `messages.py` modules make and that publishers unpack."""
+"""What an event and a condition say, as values for publishers, and the mark of texts that are parts of others."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NewType
+
+Said = NewType("Said", str)
+"""A text that is part of another one or of a field, or stands in a variable before it is published: docs/reference/messages.md lists it. A str."""
 
 
 class EventMessage(NamedTuple):

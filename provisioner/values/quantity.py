@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import re
 
-from provisioner.values import messages
+from provisioner.values.message import Said
 
 _NANO = 10**9
 _MAX_UNITS = 2**63 - 1
@@ -28,7 +28,7 @@ class QuantityError(ValueError):
 
     def __str__(self) -> str:
         shown = repr(self.text) if len(repr(self.text)) <= 60 else repr(self.text)[:57] + "..."
-        return messages.not_a_quantity(shown, self.problem)
+        return Said(f"{shown} is not a quantity: {self.problem}; use a number such as 2, 1.5, 100m, 512Mi, 10G or 12e6")
 
 
 class Format(enum.Enum):
@@ -63,7 +63,7 @@ class Quantity:
             QuantityError: empty, unknown suffix, not finite, or no number at all.
         """
         if isinstance(text, bool):
-            raise QuantityError(text, messages.IS_A_BOOLEAN)
+            raise QuantityError(text, "it is a boolean")
         if isinstance(text, int):
             return cls(_capped(text * _NANO))
         if isinstance(text, float):
@@ -87,17 +87,22 @@ class Quantity:
         return -(-self.nanos // _NANO)
 
 
+def longer_than(most: int) -> str:
+    """What is wrong with a text; in characters."""
+    return Said(f"it is longer than {most} characters")
+
+
 def _parse(text: str, original: object) -> Quantity:
     if not text:
-        raise QuantityError(original, messages.QUANTITY_IS_EMPTY)
+        raise QuantityError(original, "it is empty")
     if len(text) > _MAX_TEXT:
-        raise QuantityError(original, messages.longer_than(_MAX_TEXT))
+        raise QuantityError(original, longer_than(_MAX_TEXT))
     match = _GRAMMAR.fullmatch(text)
     if match is None:
-        raise QuantityError(original, messages.UNKNOWN_SUFFIX)
+        raise QuantityError(original, "the number or its suffix is unknown")
     whole, part, suffix = match["whole"], match["part"] or "", match["suffix"]
     if not whole and not part:
-        raise QuantityError(original, messages.NO_DIGITS)
+        raise QuantityError(original, "it has no digits")
     mantissa = int(whole + part)  # scaled by 10**len(part)
     if suffix in _BINARY_SUFFIXES[1:]:
         format_ = Format.BINARY_SI

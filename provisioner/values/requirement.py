@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from provisioner.values import messages
+from provisioner.values.message import Said
 from provisioner.values.spelling import closest
 
 INT_MAX: Final = 2**63 - 1
@@ -83,25 +83,23 @@ class Requirement(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         """
         listed = tuple(values)
         if not key:
-            raise RequirementError(key, "key", messages.IS_EMPTY)
+            raise RequirementError(key, "key", "is empty")
         if min_values is not None and min_values < 1:
-            raise RequirementError(key, "minValues", messages.min_values_too_small(min_values))
+            raise RequirementError(key, "minValues", f"is {min_values}, must be at least 1")
         try:
             operator = Operator(operator)
         except ValueError:
             known = ", ".join(Operator)
-            raise RequirementError(key, "operator", messages.unknown_operator(operator, known)) from None
+            raise RequirementError(key, "operator", f"{operator!r} is unknown; use one of {known}") from None
         match operator:
             case Operator.IN | Operator.NOT_IN:
                 if not listed:
-                    raise RequirementError(key, "values", messages.operator_needs_values(operator))
+                    raise RequirementError(key, "values", f"operator {operator} needs at least one")
                 inside = operator is Operator.IN
                 return _canonical(key, not inside, frozenset(listed), None, None, inside, min_values)
             case Operator.EXISTS | Operator.DOES_NOT_EXIST:
                 if listed:
-                    raise RequirementError(
-                        key, "values", messages.operator_takes_no_values(operator, ", ".join(listed))
-                    )
+                    raise RequirementError(key, "values", f"operator {operator} takes none, got {', '.join(listed)}")
                 exists = operator is Operator.EXISTS
                 return _canonical(key, exists, _NOTHING, None, None, exists, min_values)
             case _:
@@ -221,7 +219,7 @@ class Requirement(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     def __str__(self) -> str:
         """The requirement in words, long lists cut: "zone In [a b c and 4 others]", "cpu Gte 4 and Lte 16"."""
         if self.is_contradiction:
-            return messages.matches_nothing(self.key)
+            return Said(f"{self.key} matches nothing")
         parts = []
         for entry in self.to_wire():
             values = entry.get("values", [])
@@ -367,9 +365,9 @@ class Conflict:
 
     def __str__(self) -> str:
         if not self.undefined:
-            return messages.requirements_conflict(self.left, self.right)
+            return Said(f"{self.left} conflicts with {self.right}")
         hint = self.hint()
-        return messages.label_without_values(self.key) + (f" (typo of {hint}?)" if hint else "")
+        return Said(f"label {self.key} has no known values") + (f" (typo of {hint}?)" if hint else "")
 
     def hint(self) -> str:
         """The known label that was probably meant; "" where none is close."""
@@ -406,10 +404,12 @@ def _requirements(by_key: Mapping[str, Requirement]) -> Requirements:
 
 def _bound(key: str, operator: Operator, values: tuple[str, ...]) -> int:
     if len(values) != 1:
-        raise RequirementError(key, "values", messages.operator_needs_one_integer(operator, len(values)))
+        raise RequirementError(
+            key, "values", f"operator {operator} needs exactly one integer, got {len(values)} values"
+        )
     number = parse_int(values[0])
     if number is None:
-        raise RequirementError(key, "values", messages.operator_needs_64_bits(operator, values[0]))
+        raise RequirementError(key, "values", f"operator {operator} needs one 64-bit integer, got {values[0]!r}")
     return number
 
 

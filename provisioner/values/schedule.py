@@ -4,10 +4,12 @@ import functools
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import cronsim
 
-from provisioner.values import messages
+from provisioner.values.message import Said
+from provisioner.values.quantity import longer_than
 
 _DESCRIPTORS = {
     "@yearly": "0 0 1 1 *",
@@ -36,6 +38,7 @@ _MAX_STARTS = 1000
 _MOST_OPENINGS = 1024
 _openings: dict[tuple[str, timedelta], tuple[datetime, datetime]] = {}
 """Budgets are asked every second, and for every node: by schedule and duration, an instant and the first opening after it."""
+_DATE_NEVER_COMES: Final = "the date never occurs"
 
 
 class ScheduleError(ValueError):
@@ -47,7 +50,10 @@ class ScheduleError(ValueError):
 
     def __str__(self) -> str:
         shown = repr(self.schedule) if len(self.schedule) <= 60 else repr(self.schedule[:57] + "...")
-        return messages.not_a_schedule(shown, self.problem)
+        return Said(
+            f"schedule {shown}: {self.problem}; use five fields in UTC such as '0 9 * * mon-fri', or @hourly, @daily, "
+            "@weekly..."
+        )
 
 
 def is_open(schedule: str, duration: timedelta, now: datetime) -> bool:
@@ -106,13 +112,13 @@ def _starts(schedule: str, after: datetime) -> Iterator[datetime]:
     try:
         times = cronsim.CronSim(expression, _utc(after))
     except cronsim.CronSimError:
-        raise ScheduleError(schedule, messages.DATE_NEVER_COMES) from None
+        raise ScheduleError(schedule, _DATE_NEVER_COMES) from None
     return _forever(times, schedule)
 
 
 def _forever(times: Iterator[datetime], schedule: str) -> Iterator[datetime]:
     yield from times
-    raise ScheduleError(schedule, messages.DATE_NEVER_COMES)
+    raise ScheduleError(schedule, _DATE_NEVER_COMES)
 
 
 def _utc(when: datetime) -> datetime:
@@ -125,14 +131,14 @@ def _utc(when: datetime) -> datetime:
 def _expression(schedule: str) -> str:
     """The schedule as explicit lists of numbers, which leaves the dialect of the calendar library no say."""
     if len(schedule) > _MAX_TEXT:
-        raise ScheduleError(schedule, messages.longer_than(_MAX_TEXT))
+        raise ScheduleError(schedule, longer_than(_MAX_TEXT))
     if schedule.startswith("@"):
         if schedule not in _DESCRIPTORS:
-            raise ScheduleError(schedule, messages.NAME_IS_UNKNOWN)
+            raise ScheduleError(schedule, "this name is unknown")
         return _DESCRIPTORS[schedule]
     fields = schedule.upper().split()
     if len(fields) != len(_FIELDS):
-        raise ScheduleError(schedule, messages.number_of_fields(len(fields)))
+        raise ScheduleError(schedule, f"it has {len(fields)} fields")
     return " ".join(_listed(schedule, text, *field) for text, field in zip(fields, _FIELDS, strict=True))
 
 
@@ -141,10 +147,10 @@ def _listed(schedule: str, text: str, title: str, low: int, high: int, names: tu
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None:
-            raise ScheduleError(schedule, messages.not_a_unit(term, title))
+            raise ScheduleError(schedule, f"{term!r} is not a valid {title}")
         step = int(match["step"] or 1)
         if step == 0:
-            raise ScheduleError(schedule, messages.step_of_zero(term))
+            raise ScheduleError(schedule, f"{term!r} has a step of 0")
         if match["any"]:
             if step == 1:
                 return "*"  # unrestricted, which the rule about the two day fields asks for
@@ -157,7 +163,7 @@ def _listed(schedule: str, text: str, title: str, low: int, high: int, names: tu
             elif match["step"]:
                 last = high
         if last < first:
-            raise ScheduleError(schedule, messages.ends_before_it_begins(term))
+            raise ScheduleError(schedule, f"{term!r} ends before it begins")
         chosen.update(range(first, last + 1, step))
     if names is _DAYS:
         chosen = {day % 7 for day in chosen}
@@ -169,5 +175,5 @@ def _number(schedule: str, text: str, title: str, low: int, high: int, names: tu
         return names.index(text) + low
     limit = high + (names is _DAYS)  # 7 is Sunday again
     if not text.isdigit() or not low <= int(text) <= limit:
-        raise ScheduleError(schedule, messages.out_of_bounds(text, title, low, high))
+        raise ScheduleError(schedule, f"{text!r} is not a valid {title} ({low}-{high})")
     return int(text)

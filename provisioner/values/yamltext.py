@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from provisioner.values import messages
+from provisioner.values.message import Said
 
 MAX_DEPTH: Final = 64
 MAX_UNFOLDED: Final = 1_000_000
@@ -39,7 +39,7 @@ _AS_INTEGER: Final = 1e21
 _MERGE: Final = "<<"
 _MOST_REMEMBERED: Final = 64
 """Characters of a scalar that is remembered."""
-TOO_DEEP: Final = messages.nested_deeper(MAX_DEPTH)
+TOO_DEEP: Final = Said(f"is nested deeper than {MAX_DEPTH} levels; no Kubernetes object is")
 
 
 class DocumentError(Exception):
@@ -108,7 +108,7 @@ def only(data: bytes) -> object:
     """
     found = list(itertools.islice(documents(data), 2))
     if len(found) > 1:
-        raise DocumentError(messages.SEVERAL_DOCUMENTS)
+        raise DocumentError("has several documents; keep one of them")
     return next(iter(found), None)
 
 
@@ -163,11 +163,15 @@ def first(text: str) -> First:
         return First(reader.value, more=True)
 
 
+def _says_no_yaml(problem: str) -> str:
+    return Said(f"is no YAML: {problem}; correct it there")
+
+
 def _no_yaml(error: Exception) -> DocumentError:
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
-        return DocumentError(messages.no_yaml(" ".join(str(error).split())[:200]))
-    return DocumentError(messages.no_yaml(f"{problem} (column {mark.column + 1})"), mark.line + 1)
+        return DocumentError(_says_no_yaml(" ".join(str(error).split())[:200]))
+    return DocumentError(_says_no_yaml(f"{problem} (column {mark.column + 1})"), mark.line + 1)
 
 
 class _Open:
@@ -186,6 +190,12 @@ class _Open:
         if isinstance(self.value, list):
             return f"{self.path}[{len(self.value)}]"
         return f"{self.path}.{self.key}" if self.path else self.key
+
+
+def _key_stands_twice(key: str, *, outermost: bool) -> str:
+    """What `DocumentError` says; `outermost` is where objects that should be apart come together."""
+    remedy = "separate objects with a line of ---" if outermost else "remove one of them"
+    return Said(f"the key {key} stands twice in one mapping; {remedy}")
 
 
 class _Reader:
@@ -228,10 +238,16 @@ class _Reader:
             case yaml.AliasEvent():
                 known = self._anchors.get(event.anchor or "")
                 if known is None:
-                    raise DocumentError(messages.unknown_alias(str(event.anchor)), _line(event))
+                    name = str(event.anchor)
+                    raise DocumentError(
+                        f"*{name} stands for nothing that ends before it; define it with &{name} above", _line(event)
+                    )
                 self.unfolded += known[1]
                 if self.unfolded > self._most:
-                    raise UnboundedError(messages.unfolds_to_too_much(self._most), _line(event))
+                    raise UnboundedError(
+                        f"its aliases unfold to more than {self._most:,} values; write them out, in several files",
+                        _line(event),
+                    )
                 if len(self._stack) + known[2] > MAX_DEPTH:
                     raise UnboundedError(TOO_DEEP, _line(event))
                 self._stands(event)
@@ -246,7 +262,7 @@ class _Reader:
         path = self._stack[-1].inner() if self._stack else ""
         self.lines.setdefault(path, _line(event))  # a key's own line comes before its value's
         if len(self.lines) > self._most:
-            raise UnboundedError(messages.more_values(self._most), _line(event))
+            raise UnboundedError(f"has more than {self._most:,} values; split the file", _line(event))
         return path
 
     def _put(self, value: object, size: int, height: int, event: Any) -> None:
@@ -266,12 +282,12 @@ class _Reader:
                 above.merged.discard(above.key)
                 above.value[above.key] = value
         elif value is None or isinstance(value, dict | list):
-            raise DocumentError(messages.KEY_IS_NO_TEXT, _line(event))
+            raise DocumentError("a key must be a text, not empty, a list or a mapping", _line(event))
         else:
             above.key, above.waits = _key(value), True
             if above.key in above.value and above.key not in above.merged:
                 if not self._twice:
-                    told = messages.key_stands_twice(above.key[:_TEXT], outermost=len(self._stack) == 1)
+                    told = _key_stands_twice(above.key[:_TEXT], outermost=len(self._stack) == 1)
                     raise DocumentError(told, _line(event))
                 if self._placing:
                     self.repeated[above.inner()] = None
@@ -292,7 +308,7 @@ def _merge(into: dict[str, object], value: object, line: int) -> set[str]:
     before = set(into)
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, dict):
-            raise DocumentError(messages.MERGES_NO_MAPPING, line)
+            raise DocumentError("has a merge key (<<) for something that is no mapping", line)
         for key, inner in one.items():
             into.setdefault(key, inner)
     return into.keys() - before

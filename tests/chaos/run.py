@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from provisioner.cli.harness.session import PROVISIONER
-from provisioner.controllers.core.messages import DISRUPTING_NODE
 from provisioner.devcluster.progress import SILENT, Progress
+from provisioner.disruption.proposal import DISRUPTING_NODE
 from provisioner.kube.resources import NAMESPACES
 from tests.chaos.churn import INTERVAL_SECONDS, Churn
 from tests.chaos.faults import ABUSE, Director

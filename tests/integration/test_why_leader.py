@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.cli.why.command import command
-from provisioner.controllers.why import messages
+from provisioner.controllers.why.access import TOKEN_NEEDED
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -263,7 +263,7 @@ def status_of(port: int) -> int:
 
 def test_the_leader_answers_and_the_other_replica_names_it(replicas: Replicas) -> None:
     status, found = ask(replicas.leader, "/why/node/a")
-    assert (status, found["error"]) == (401, messages.TOKEN_NEEDED)
+    assert (status, found["error"]) == (401, TOKEN_NEEDED)
     named = eventually(
         lambda: ask(replicas.standby, "/why/node/a", "whatever")[1].get("leader"),
         "the other one has read the Lease",

@@ -4,7 +4,7 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.meta import is_true
-from provisioner.disruption import messages
+from provisioner.disruption.consolidation import LAUNCHED_RECENTLY
 from tests.scenarios.grounds import karpenter_ends, karpenter_leads
 from tests.scenarios.row import BESIDE_LEADING, Row, row
 from tests.scenarios.scene import Scene
@@ -374,7 +374,7 @@ ROWS: tuple[Row, ...] = (
         deploy("web", 2, cpu="1"),
         settled(1, 2),
         requirement(names.KWOK_INSTANCE_CPU_LABEL, "4", "16"),
-        event("Unconsolidatable", messages.LAUNCHED_RECENTLY),
+        event("Unconsolidatable", LAUNCHED_RECENTLY),
         holds(),
         none_evicted,
         scale("web", 1),

@@ -36,11 +36,11 @@ from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.disruption.consolidation import Consolidation
 from provisioner.disruption.drift import pool_drift
-from provisioner.disruption.messages import WAITS_FOR_TIED
 from provisioner.disruption.methods import static_drift
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.ties import topology_keys
+from provisioner.disruption.turns import WAITS_FOR_TIED
 from provisioner.disruption.view import MethodAnswer, Settings, View
 from provisioner.scheduling.growth import GrowthLimits, usd_per_hour
 from provisioner.scheduling.prepared import Prepared

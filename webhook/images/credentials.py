@@ -12,7 +12,6 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import SECRETS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from webhook import messages
 from webhook.images.documents import DocumentError, Login, login_in
 from webhook.images.lookups import Key
 from webhook.images.trust import Trust
@@ -37,7 +36,7 @@ def ecr_token(region: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, timeout=ECR_CHILD_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise OSError(messages.NO_ANSWER_IN_TIME) from error
+        raise OSError("no answer arrived in time") from error
     if done.returncode != 0:
         raise OSError(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300])
     return done.stdout[:_LONGEST_TOKEN].decode("ascii", "replace").strip()
@@ -65,7 +64,12 @@ class Credentials:
                 if (found := login_in(self._secret(name, key.namespace), key.reference)) is not None:
                     return found
             except (ApiError, DocumentError, ValueError) as error:
-                _log.info(messages.FAILED_TO_READ_PULL_SECRET, namespace=key.namespace, secret=name, error=str(error))
+                _log.info(
+                    "Failed to read a pull secret; the registry is asked without it",
+                    namespace=key.namespace,
+                    secret=name,
+                    error=str(error),
+                )
         region = self._trust.region_of(key.reference.host)
         return None if region is None else self._of_ecr(region)
 
@@ -85,7 +89,11 @@ class Credentials:
                 if username and password:
                     login, seconds = Login(username, password), ECR_SECONDS
             except (OSError, ValueError) as error:
-                _log.warning(messages.FAILED_TO_GET_ECR_TOKEN, region=region, error=str(error)[:300])
+                _log.warning(
+                    "Failed to get a token for Amazon ECR; the registry is asked without it",
+                    region=region,
+                    error=str(error)[:300],
+                )
             if region in self._tokens or len(self._tokens) < MAX_REGIONS:
                 self._tokens[region] = (login, self._clock.monotonic() + seconds)
             return login

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from provisioner.values import jsontext
-from webhook.images import messages
 from webhook.images.references import DOCKER_HUB, Reference, is_digest
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -41,6 +40,7 @@ _SAME: Final[Mapping[str, str]] = {
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=:-]+", re.ASCII)
 _SCHEME: Final = re.compile(r"[\s,]*([A-Za-z]+)(?:[ \t]+|$)", re.ASCII)
 _PARAMETER: Final = re.compile(r'[\s,]*([A-Za-z0-9_-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))', re.ASCII)
+_INDEX_TOO_LONG: Final = "the index has too many entries"
 
 
 class DocumentError(ValueError):
@@ -134,42 +134,42 @@ def platforms_in(body: bytes) -> frozenset[Platform] | str:
     try:
         found = _manifest(body)
     except msgspec.DecodeError as error:
-        raise DocumentError(messages.manifest_unreadable(error)) from error
+        raise DocumentError(f"the manifest cannot be read: {error}") from error
     is_index, is_manifest = found.manifests != _NULL, found.config is not None or found.layers != _NULL
     if is_index and is_manifest:
-        raise DocumentError(messages.INDEX_AND_MANIFEST)  # CVE-2021-41190
+        raise DocumentError("the document is an index and a manifest at once")  # CVE-2021-41190
     if is_index and found.media_type in ("", *INDEX_TYPES):
         return _of_index(found.manifests)
     if found.config is None or found.media_type not in ("", *MANIFEST_TYPES):
-        raise DocumentError(messages.NEITHER_INDEX_NOR_MANIFEST)
+        raise DocumentError("the document is neither an index nor a manifest of an image")
     if found.config.media_type not in _CONFIG_TYPES:
-        raise DocumentError(messages.NOT_A_CONTAINER_IMAGE)
+        raise DocumentError("the manifest does not describe a container image")
     if not is_digest(found.config.digest):
-        raise DocumentError(messages.NO_CONFIGURATION)
+        raise DocumentError("the manifest names no configuration")
     return found.config.digest
 
 
 def _of_index(raw: msgspec.Raw) -> frozenset[Platform]:
     text = bytes(raw)
     if text.count(b"{") > _MAX_BRACES:
-        raise DocumentError(messages.INDEX_TOO_LONG)
+        raise DocumentError(_INDEX_TOO_LONG)
     try:
         entries = _entries(text)
     except msgspec.DecodeError as error:
-        raise DocumentError(messages.index_unreadable(error)) from error
+        raise DocumentError(f"the index cannot be read: {error}") from error
     if len(entries) > MAX_ENTRIES:
-        raise DocumentError(messages.INDEX_TOO_LONG)
+        raise DocumentError(_INDEX_TOO_LONG)
     found: set[Platform] = set()
     for entry in entries:
         annotated = entry.annotations is not None and entry.annotations.reference_type is not msgspec.UNSET
         if annotated or entry.artifact_type:
             continue
         if entry.platform is None or not entry.platform.architecture or not entry.platform.os:
-            raise DocumentError(messages.ENTRY_WITHOUT_PLATFORM)
+            raise DocumentError("an entry of the index names no platform")
         if (platform := _named(entry.platform)) is not None:
             found.add(platform)
     if not found:
-        raise DocumentError(messages.NO_PLATFORM_IN_INDEX)
+        raise DocumentError("the index names no platform that a node can have")
     return frozenset(found)
 
 
@@ -182,9 +182,9 @@ def platform_in(body: bytes) -> Platform:
     try:
         found = _named(_platform(body))
     except msgspec.DecodeError as error:
-        raise DocumentError(messages.configuration_unreadable(error)) from error
+        raise DocumentError(f"the configuration cannot be read: {error}") from error
     if found is None:
-        raise DocumentError(messages.NO_PLATFORM_IN_CONFIGURATION)
+        raise DocumentError("the configuration names no platform that a node can have")
     return found
 
 
@@ -202,10 +202,10 @@ def token_in(body: bytes) -> str:
     try:
         found = _token(body)
     except msgspec.DecodeError as error:
-        raise DocumentError(messages.token_unreadable(error)) from error
+        raise DocumentError(f"the response with the token cannot be read: {error}") from error
     text = found.token or found.access_token or ""
     if len(text) > LONGEST_TOKEN or not _TOKEN.fullmatch(text):
-        raise DocumentError(messages.NO_TOKEN)
+        raise DocumentError("the response contains no usable token")
     return text
 
 
@@ -276,7 +276,7 @@ def login_in(data: Mapping[str, bytes], reference: Reference) -> Login | None:
         else:
             logins = _logins(data.get(".dockercfg", b"{}"))
     except msgspec.DecodeError as error:
-        raise DocumentError(messages.PULL_SECRET_UNREADABLE) from error
+        raise DocumentError("the pull secret cannot be read") from error
     best: tuple[int, Login] | None = None
     for name, login in logins.items():
         length = _fit(name, reference)

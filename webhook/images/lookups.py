@@ -17,7 +17,6 @@ from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import doubled
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
-from webhook import messages
 from webhook.images.documents import Login
 from webhook.images.fair_cache import FairCache
 from webhook.images.references import LONGEST, Host, Reference, UnusableReferenceError, parse
@@ -55,6 +54,9 @@ SECONDS = metrics.histogram(
     buckets=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0),
 )
 _WAITING = metrics.gauge("dovetail_webhook_image_lookups_waiting", "Images that are still to be looked up.")
+_FAILED_TO_LOOK_UP_IMAGE: Final = (
+    "Failed to look up the architectures of an image; pods that use it are admitted without them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,10 +319,10 @@ class Lookups:
                 found = self._look(reference, functools.partial(self._login, key), known)
         except LookupFailedError as error:
             outcome, wait = ("failed" if error.ours else "unavailable"), error.retry_after
-            _log.info(messages.FAILED_TO_LOOK_UP_IMAGE, image=str(reference), error=str(error))
+            _log.info(_FAILED_TO_LOOK_UP_IMAGE, image=str(reference), error=str(error))
         except Exception as error:  # noqa: BLE001 - one image that nobody thought of ends no thread
             outcome = "failed"
-            _log.warning(messages.FAILED_TO_LOOK_UP_IMAGE, image=str(reference), error=type(error).__name__)
+            _log.warning(_FAILED_TO_LOOK_UP_IMAGE, image=str(reference), error=type(error).__name__)
         now = self._clock.monotonic()
         LOOKUPS.labels(outcome).inc()
         if outcome != "paused":

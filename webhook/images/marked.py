@@ -26,7 +26,6 @@ from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values import jsontext
-from webhook import messages
 from webhook.facts import PODS_PAGE
 from webhook.images.lookups import Key, Lookups, key_of
 from webhook.review import ReviewError, decode_pod
@@ -176,7 +175,12 @@ class MarkedPods:
             return Result(requeue_after=left if left > 0 else LOOK_AGAIN_SECONDS)
         if decision.warnings:
             reference = ObjectReference(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=marked.uid)
-            self._recorder.publish(reference, *messages.no_common_architecture())
+            self._recorder.publish(
+                reference,
+                "Warning",
+                "NoCommonArchitecture",
+                "The images of the pod have no architecture in common, so no node can run all of its containers",
+            )
         if not decision.operations:
             self._written(key)
             return DONE
@@ -209,7 +213,9 @@ class MarkedPods:
                 return Result(requeue_after=AGAIN_SECONDS)
             if is_denied:
                 put_newest(self._closed, namespace, self._clock.monotonic() + REFUSED_SECONDS, MAX_CLOSED)
-        _log.warning(messages.FAILED_TO_RELEASE_POD, pod=key, error=str(error))
+        _log.warning(
+            "Failed to write the architectures of a pod's images to the pod; retrying", pod=key, error=str(error)
+        )
         return Result(failed=True)
 
     def _decide(self, key: str, pod: podpatch.Pod, facts: Facts, *, late: bool, hopeless: bool) -> Decision | None:
@@ -253,6 +259,9 @@ class MarkedPods:
         except (ApiError, msgspec.DecodeError):
             allowed = False
         if self._may_patch and not allowed:
-            _log.warning(messages.PODS_ARE_NOT_HELD)
+            _log.warning(
+                "Pods are not held until the architectures of their images are known, because the permission to patch "
+                "pods is missing or the API server cannot be reached"
+            )
         self._may_patch = allowed
         return Result(requeue_after=RIGHTS_SECONDS)

@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.images import messages
-
 LONGEST: Final = 512
 """Of a reference, in characters; a legal one has a name of at most 255, a tag of 128 and a digest of 135."""
 DOCKER_HUB: Final = "docker.io"
@@ -77,11 +75,11 @@ def parse_host(text: str) -> Host:
     name, colon, port = text.partition(":")
     name = name.lower()
     if not _HOST.fullmatch(name) or len(name) > 253:
-        raise UnusableReferenceError(messages.not_a_host_name(text[:80]))
+        raise UnusableReferenceError(f"{text[:80]!r} is not a host name")
     if not colon:
         return Host(name)
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
-        raise UnusableReferenceError(messages.no_valid_port(text[:80]))
+        raise UnusableReferenceError(f"{text[:80]!r} has no valid port")
     return Host(name, int(port))
 
 
@@ -94,10 +92,10 @@ def parse(text: str) -> Reference:
     Source: distribution's grammar of references, and the defaults of container runtimes (docker.io, library/, latest).
     """
     if len(text) > LONGEST:
-        raise UnusableReferenceError(messages.REFERENCE_TOO_LONG)
+        raise UnusableReferenceError("the reference is too long")
     rest, at, digest = text.partition("@")
     if at and not is_digest(digest):
-        raise UnusableReferenceError(messages.UNKNOWN_DIGEST)
+        raise UnusableReferenceError("the digest is not one of sha256 or sha512")
     first, slash, path = rest.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         host, rest = parse_host(first), path
@@ -105,10 +103,10 @@ def parse(text: str) -> Reference:
         host = Host(DOCKER_HUB)
     name, colon, tag = rest.partition(":")
     if colon and not _TAG.fullmatch(tag):
-        raise UnusableReferenceError(messages.INVALID_TAG)
+        raise UnusableReferenceError("the tag is not valid")
     if host.name in _HUB_NAMES and host.port == 443:
         host = Host(DOCKER_HUB)
         name = name if "/" in name else f"library/{name}"
     if len(name) > _LONGEST_NAME or not all(_COMPONENT.fullmatch(part) for part in name.split("/")):
-        raise UnusableReferenceError(messages.INVALID_REPOSITORY)
+        raise UnusableReferenceError("the name of the repository is not valid")
     return Reference(host, name, "" if digest else tag or "latest", digest)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urljoin, urlsplit
 
-from webhook.images import documents, messages
+from webhook.images import documents
 from webhook.images.documents import Challenge, DocumentError, Login, Platform
 from webhook.images.references import Host, Reference, UnusableReferenceError, parse_host
 from webhook.images.transport import Reply, TooLargeError, Transport, TransportError
@@ -91,7 +91,7 @@ class Registry:
             LookupFailedError: it is not allowed, not there, not readable, or nobody answers in time.
         """
         if not self._trust.asks(reference.host):
-            raise LookupFailedError(messages.registry_not_listed(reference.host), ours=True)
+            raise LookupFailedError(f"registry {reference.host} is not in --image-registries", ours=True)
         session = _Session(reference, login, self._monotonic() + LOOKUP_SECONDS)
         try:
             return self._look(session, known)
@@ -141,7 +141,9 @@ class Registry:
             url = urljoin(url, reply.headers.get("location", ""))
             host, path = _split(url)
             if not self._trust.follows(registry, host):
-                raise LookupFailedError(messages.redirect_not_allowed(registry, host), ours=True)
+                raise LookupFailedError(
+                    f"registry {registry} redirects to {host}, which --image-registries does not allow", ours=True
+                )
             reply = self._ask(session, method, host, path, headers)
         return reply
 
@@ -159,14 +161,16 @@ class Registry:
             return f"Bearer {self._token(session, bearer)}"
         login = session.login()
         if "basic" not in found or login is None:
-            raise LookupFailedError(messages.access_denied(session.reference.host), ours=True)
+            raise LookupFailedError(f"registry {session.reference.host} denies access: no credentials", ours=True)
         return login.header
 
     def _token(self, session: _Session, challenge: Challenge) -> str:
         registry = session.reference.host
         host, path = _split(challenge.realm)
         if not self._trust.makes_tokens(registry, host):
-            raise LookupFailedError(messages.token_host_not_allowed(registry, host), ours=True)
+            raise LookupFailedError(
+                f"registry {registry} requests tokens from {host}, which --image-registries does not allow", ours=True
+            )
         query = {"scope": f"repository:{session.reference.repository}:pull"}
         if challenge.service:
             query["service"] = challenge.service[:_LONGEST_SERVICE]
@@ -190,12 +194,12 @@ def _split(url: str) -> tuple[Host, str]:
         parts = urlsplit(url)
         host = parse_host(parts.netloc)
     except (ValueError, UnusableReferenceError) as error:
-        raise LookupFailedError(messages.URL_UNREADABLE, ours=True) from error
+        raise LookupFailedError("the registry names a URL that cannot be read", ours=True) from error
     if parts.scheme != "https":
-        raise LookupFailedError(messages.url_without_tls(host), ours=True)
+        raise LookupFailedError(f"the registry names a URL of {host} that is not HTTPS", ours=True)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if len(target) > _LONGEST_URL or not target.isascii() or not target.isprintable() or " " in target:
-        raise LookupFailedError(messages.url_unusable(host), ours=True)
+        raise LookupFailedError(f"the registry names a URL of {host} that cannot be used", ours=True)
     return host, target
 
 
@@ -204,7 +208,7 @@ def _check(body: bytes, digest: str) -> None:
         return
     kind, _, wanted = digest.partition(":")
     if hashlib.new(kind, body).hexdigest() != wanted:
-        raise LookupFailedError(messages.DIGEST_DIFFERS, ours=True)
+        raise LookupFailedError("the registry sent a document that does not match the digest", ours=True)
 
 
 def _is_of_registry(status: int) -> bool:

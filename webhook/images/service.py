@@ -9,7 +9,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.events import Recorder
 from provisioner.support.clock import Clock
-from webhook.images import messages
+from provisioner.values.message import Said
 from webhook.images.credentials import Credentials
 from webhook.images.lookups import Lookups
 from webhook.images.marked import FactsOf, MarkedPods
@@ -39,6 +39,10 @@ class Settings:
     ca: str | None = None
 
 
+def _in_flag(flag: str, error: object) -> str:
+    return Said(f"{flag}: {error}")
+
+
 def settings_of(registries: str, networks: str, accounts: str, ca: str | None) -> Settings | None:
     """The flags; None where nothing may be asked, so that nothing is to be started.
 
@@ -53,7 +57,7 @@ def settings_of(registries: str, networks: str, accounts: str, ca: str | None) -
     try:
         client_context(ca)
     except OSError as error:  # ssl.SSLError is one
-        raise TrustError(messages.in_flag("--image-registry-ca", error)) from error
+        raise TrustError(_in_flag("--image-registry-ca", error)) from error
     return Settings(trust, ca) if trust.registries or trust.accounts else None
 
 
@@ -61,7 +65,7 @@ def _read(flag: str, parse: Callable[[str], T], text: str) -> T:
     try:
         return parse(text)
     except TrustError as error:
-        raise TrustError(messages.in_flag(flag, error)) from error
+        raise TrustError(_in_flag(flag, error)) from error
 
 
 class ImageService:

@@ -14,7 +14,6 @@ from typing import Final
 
 import h11
 
-from webhook.images import messages
 from webhook.images.references import Host
 from webhook.images.trust import Address, Trust
 
@@ -132,7 +131,9 @@ class Transport:
         found = [ipaddress.ip_address(text.partition("%")[0]) for text in self._resolve(host.name, host.port)]
         allowed = [address for address in found if self._trust.reaches(address)]
         if found and not allowed:
-            raise RefusedError(messages.address_not_public(host, found[0]))
+            raise RefusedError(
+                f"{host} has the address {found[0]}, which is not public and not in --image-registry-networks"
+            )
         return allowed
 
     def _answer(self, connection: ssl.SSLSocket, request: h11.Request, most: int, deadline: float) -> Reply:
@@ -146,7 +147,7 @@ class Transport:
             event = http.next_event()
             events += 1
             if events > _MAX_EVENTS:
-                raise TooLargeError(messages.ANSWER_IN_TOO_MANY_PIECES)
+                raise TooLargeError("the response consists of too many pieces")
             if event is h11.NEED_DATA:
                 connection.settimeout(self._left(deadline))
                 http.receive_data(connection.recv(_READ))
@@ -155,7 +156,7 @@ class Transport:
             elif isinstance(event, h11.Data):
                 size += len(event.data)
                 if size > most:
-                    raise TooLargeError(messages.answer_too_large(most))
+                    raise TooLargeError(f"the response is larger than {most} bytes")
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage) and response is not None:
                 listed = [(name.decode("ascii"), value.decode("latin-1")) for name, value in response.headers]
@@ -163,10 +164,10 @@ class Transport:
                 challenges = ", ".join(value for name, value in listed if name == _CHALLENGES)
                 return Reply(response.status_code, {**dict(listed), _CHALLENGES: challenges}, b"".join(body))
             elif not isinstance(event, h11.InformationalResponse):
-                raise TransportError(messages.CONNECTION_ENDED)
+                raise TransportError("the connection ended before the response was complete")
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._monotonic()
         if left <= 0:
-            raise TransportError(messages.LOOKUP_TIMED_OUT)
+            raise TransportError("the lookup timed out")
         return min(SILENCE_SECONDS, left)

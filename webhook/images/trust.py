@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.images import messages
 from webhook.images.references import DOCKER_HUB, Host, UnusableReferenceError, parse_host
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -197,7 +196,9 @@ def parse_registries(text: str) -> tuple[Listed, ...]:
         try:
             registry, *companions = (_pattern(part.strip()) for part in entry.split("="))
         except UnusableReferenceError as error:
-            raise TrustError(messages.invalid_registry(error)) from error
+            raise TrustError(
+                f"{error}; use HOST, HOST:PORT or *.DOMAIN, with =HOST for each host that it may redirect to"
+            ) from error
         found.append(Listed(registry, tuple(companions)))
     return tuple(found)
 
@@ -213,9 +214,11 @@ def parse_networks(text: str) -> tuple[Network, ...]:
         try:
             network = ipaddress.ip_network(entry)
         except ValueError as error:
-            raise TrustError(messages.not_a_network(entry)) from error
+            raise TrustError(f"{entry!r} is not a network such as 10.0.0.0/8") from error
         if any(network.version == one.version and network.subnet_of(one) for one in _NEVER):  # type: ignore[arg-type]
-            raise TrustError(messages.network_never_used(entry))
+            raise TrustError(
+                f"{entry!r} holds link-local, metadata, translated or multicast addresses, which are never used"
+            )
         found.append(network)
     return tuple(found)
 
@@ -229,7 +232,7 @@ def parse_accounts(text: str) -> frozenset[str]:
     found = frozenset(_entries(text))
     for entry in sorted(found):
         if not re.fullmatch(r"[0-9]{12}", entry, re.ASCII):
-            raise TrustError(messages.not_an_account(entry))
+            raise TrustError(f"{entry!r} is not an AWS account ID of 12 digits")
     return found
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from provisioner.apis import ec2, karpenter, messages, names
+from provisioner.apis import ec2, karpenter, names
 from provisioner.apis.conversion.definitions import NODE_TEMPLATE, PROVISIONER, V1
 from provisioner.apis.crds import Definition
 from provisioner.apis.openapi import Violation, defaulted, violations
+from provisioner.values.message import Said
 from provisioner.values.quantity import Quantity, QuantityError
 
 Document = dict[str, Any]
@@ -38,7 +39,10 @@ _METADATA: Final = {
 }
 _METADATA_PARTIAL: Final = {**_METADATA, "httpPutResponseHopLimit": 1, "httpTokens": "optional"}
 _GIB: Final = 2**30
-_PROFILE: Final = messages.DEFAULT_PROFILE_REQUIRED
+_PROFILE: Final = Said(
+    "is required: Karpenter's setting aws.defaultInstanceProfile has no equivalent; name the instance profile of the "
+    "nodes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +112,12 @@ def provisioner(
         inside, wrong = _checked(NODE_TEMPLATE, {"metadata": {"name": name}, "spec": fields})
         notes.errors += [Violation(one.path.replace("spec", path, 1), one.message) for one in wrong]
         if not wrong:
-            notes.decided(path, messages.became_node_class(class_name))
+            notes.decided(path, Said(f"became EC2NodeClass {class_name}"))
             made.append(_node_class(class_name, inside["spec"], kubelet, cluster, notes, path))
     else:
         of = spec["providerRef"]["name"]
         class_name = of if kubelet is None else f"{of}-{name}"
-        notes.decided("spec.providerRef", messages.became_node_class_ref(class_name))
+        notes.decided("spec.providerRef", Said(f"became nodeClassRef to EC2NodeClass {class_name}"))
         if kubelet is not None and of in templates:
             inside, wrong = _checked(NODE_TEMPLATE, {**templates[of], "metadata": {"name": of}})
             inner = _Notes(errors=wrong)
@@ -121,11 +125,14 @@ def provisioner(
                 made.append(_node_class(class_name, inside["spec"], kubelet, cluster, inner, "spec"))
             notes.errors += [Violation("spec.providerRef", f"AWSNodeTemplate {of}: {one}") for one in inner.errors]
         elif kubelet is not None:
-            notes.refused("spec.providerRef.name", messages.template_not_there(of))
+            notes.refused(
+                "spec.providerRef.name",
+                Said(f'AWSNodeTemplate "{of}" does not exist; kubeletConfiguration needs a copy of it'),
+            )
     if kubelet is not None:
         notes.decided(
             "spec.kubeletConfiguration",
-            messages.became_kubelet(class_name),
+            Said(f"became spec.kubelet of EC2NodeClass {class_name}, which only this NodePool uses"),
         )
     made.append(_node_pool(name, class_name, spec, notes))
     return _finished(notes, *made)
@@ -163,7 +170,7 @@ def _checked(definition: Definition, document: Mapping[str, Any]) -> tuple[Docum
         found.append(
             Violation(
                 "metadata.name",
-                messages.name_longer_than(len(name), LONGEST_NAME),
+                Said(f"has {len(name)} characters; the maximum is {LONGEST_NAME}, as nodes have a label with it"),
             )
         )
     return whole, found
@@ -199,11 +206,14 @@ def _node_pool(name: str, class_name: str, spec: Mapping[str, Any], notes: _Note
     }
     notes.decided(
         "spec",
-        messages.NO_DRIFT_BEFORE,
+        Said(
+            "that version did not replace drifted nodes, so the budget for the reason Drifted is 0; for the other "
+            "reasons it is 10%"
+        ),
     )
     if limits := spec.get("limits", {}).get("resources"):
         made["limits"] = limits
-        notes.decided("spec.limits.resources", messages.BECAME_LIMITS)
+        notes.decided("spec.limits.resources", Said("became spec.limits"))
     if "weight" in spec:
         made["weight"] = spec["weight"]
     pool = _object(V1["NodePool"], name, made)
@@ -215,7 +225,7 @@ def _annotations(given: Mapping[str, str], notes: _Notes) -> Mapping[str, str]:
     """Those of the nodes, with the one that keeps them as v1 writes it."""
     if given.get(names.DO_NOT_CONSOLIDATE) != "true":
         return given
-    notes.decided(f"spec.annotations[{names.DO_NOT_CONSOLIDATE}]", messages.became_annotation(names.DO_NOT_DISRUPT))
+    notes.decided(f"spec.annotations[{names.DO_NOT_CONSOLIDATE}]", Said(f"became {names.DO_NOT_DISRUPT}"))
     rest = {key: one for key, one in given.items() if key != names.DO_NOT_CONSOLIDATE}
     return {names.DO_NOT_DISRUPT: "true", **rest}
 
@@ -234,10 +244,12 @@ def _requirements(given: Iterable[Mapping[str, Any]], notes: _Notes) -> Iterator
     ]
     for key, value in defaults:
         if key not in keys:
-            notes.decided("spec.requirements", messages.default_requirement(key, value))
+            notes.decided("spec.requirements", Said(f"{key} In [{value}] was that version's default"))
             yield {"key": key, "operator": "In", "values": [value]}
     if not keys & {names.INSTANCE_TYPE_LABEL, FAMILY, CATEGORY, GENERATION}:
-        notes.decided("spec.requirements", messages.default_requirements(CATEGORY, GENERATION))
+        notes.decided(
+            "spec.requirements", Said(f"{CATEGORY} In [c, m, r] and {GENERATION} Gt 2 were that version's defaults")
+        )
         yield {"key": CATEGORY, "operator": "In", "values": ["c", "m", "r"]}
         yield {"key": GENERATION, "operator": "Gt", "values": ["2"]}
 
@@ -245,21 +257,28 @@ def _requirements(given: Iterable[Mapping[str, Any]], notes: _Notes) -> Iterator
 def _expiry(seconds: int | None, notes: _Notes) -> str:
     path = "spec.ttlSecondsUntilExpired"
     if seconds is None:
-        notes.decided(path, messages.NO_EXPIRATION)
+        notes.decided(path, Said("is absent: expireAfter Never"))
         return karpenter.NEVER
-    notes.decided(path, messages.became_expire_after(seconds))
+    notes.decided(
+        path, Said(f"became expireAfter {seconds}s; expired nodes are drained regardless of budgets and do-not-disrupt")
+    )
     return f"{seconds}s"
 
 
 def _consolidation(spec: Mapping[str, Any], notes: _Notes) -> Document:
     seconds = spec.get("ttlSecondsAfterEmpty")
     if spec.get("consolidation", {}).get("enabled"):
-        notes.decided("spec.consolidation.enabled", messages.BECAME_UNDERUTILIZED)
+        notes.decided(
+            "spec.consolidation.enabled",
+            Said("became consolidationPolicy WhenEmptyOrUnderutilized, consolidateAfter 0s"),
+        )
         return {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
     if seconds is not None:
-        notes.decided("spec.ttlSecondsAfterEmpty", messages.became_when_empty(seconds))
+        notes.decided(
+            "spec.ttlSecondsAfterEmpty", Said(f"became consolidationPolicy WhenEmpty, consolidateAfter {seconds}s")
+        )
         return {"consolidationPolicy": "WhenEmpty", "consolidateAfter": f"{seconds}s"}
-    notes.decided("spec", messages.NO_CONSOLIDATION)
+    notes.decided("spec", Said("neither ttlSecondsAfterEmpty nor consolidation: consolidateAfter Never"))
     return {"consolidationPolicy": "WhenEmpty", "consolidateAfter": karpenter.NEVER}
 
 
@@ -269,9 +288,9 @@ def _kubelet(given: Mapping[str, Any] | None, notes: _Notes) -> Document | None:
     runtime = given.get("containerRuntime")
     path = "spec.kubeletConfiguration.containerRuntime"
     if runtime == "containerd":
-        notes.decided(path, messages.NO_CONTAINER_RUNTIME)
+        notes.decided(path, Said("has no equivalent: every node runs containerd"))
     elif runtime is not None:
-        notes.refused(path, messages.container_runtime_removed(runtime))
+        notes.refused(path, Said(f'"{runtime}" has no equivalent; remove it, every node runs containerd'))
     return {key: one for key, one in given.items() if key != "containerRuntime"} or None
 
 
@@ -280,7 +299,9 @@ def _node_class(
 ) -> Document:
     spec: Document = {key: given[key] for key in _COPIED if given.get(key) not in (None, {})}
     if "launchTemplate" in given:
-        notes.refused(f"{path}.launchTemplate", messages.NO_LAUNCH_TEMPLATE)
+        notes.refused(
+            f"{path}.launchTemplate", Said("has no equivalent; set its contents in the fields of an EC2NodeClass")
+        )
     elif "instanceProfile" not in spec:
         notes.refused(f"{path}.instanceProfile", _PROFILE)
     _images(spec, given, notes, path)
@@ -295,15 +316,18 @@ def _node_class(
         elif cluster:
             tag = f"{ec2.CLUSTER_TAG_PREFIX}{cluster}"
             spec[terms] = [{"tags": {tag: "*"}}]
-            notes.decided(f"{path}.{key}", messages.selector_is_absent(what, tag))
+            notes.decided(f"{path}.{key}", Said(f"is absent: {what} with the tag {tag}"))
         else:
             notes.refused(
                 f"{path}.{key}",
-                messages.selector_needs_cluster_name(what, ec2.CLUSTER_TAG_PREFIX),
+                Said(
+                    f"is absent and selects the {what} with the tag {ec2.CLUSTER_TAG_PREFIX}<name>; name the cluster "
+                    "with --cluster-name"
+                ),
             )
     options = given.get("metadataOptions")
     spec["metadataOptions"] = _METADATA if options is None else {**_METADATA_PARTIAL, **options}
-    notes.decided(f"{path}.metadataOptions", messages.DEFAULTS_WRITTEN_OUT)
+    notes.decided(f"{path}.metadataOptions", Said("written out with that version's defaults"))
     if mappings := given.get("blockDeviceMappings"):
         spec["blockDeviceMappings"] = [
             _mapping(one, notes, f"{path}.blockDeviceMappings[{index}]") for index, one in enumerate(mappings)
@@ -316,26 +340,34 @@ def _node_class(
 def _images(spec: Document, given: Mapping[str, Any], notes: _Notes, path: str) -> None:
     family = given.get("amiFamily")
     if family is None:
-        notes.decided(f"{path}.amiFamily", messages.DEFAULT_AL2)
+        notes.decided(
+            f"{path}.amiFamily",
+            Said("AL2 was that version's default; there are no AL2 images for Kubernetes 1.33 and later"),
+        )
         family = ec2.AL2
     if family not in _FAMILIES:
-        notes.refused(f"{path}.amiFamily", messages.family_removed(family, ", ".join(ec2.FAMILIES)))
+        notes.refused(f"{path}.amiFamily", Said(f'"{family}" has no equivalent; use one of {", ".join(ec2.FAMILIES)}'))
         return
     spec["amiFamily"] = family
     selector = given.get("amiSelector")
     if selector:
         spec["amiSelectorTerms"] = _image_terms(selector, notes, f"{path}.amiSelector")
-        notes.decided(f"{path}.amiSelector", messages.BECAME_AMI_TERMS)
+        notes.decided(f"{path}.amiSelector", Said("became amiSelectorTerms"))
     elif family == ec2.CUSTOM:
-        notes.refused(f"{path}.amiSelector", messages.AMI_TERMS_REQUIRED)
+        notes.refused(f"{path}.amiSelector", Said("is required with amiFamily Custom"))
     else:
         alias = f"{family.lower()}@latest"
         spec["amiSelectorTerms"] = [{"alias": alias}]
-        notes.decided(f"{path}.amiFamily", messages.became_alias(alias))
+        notes.decided(f"{path}.amiFamily", Said(f"became amiSelectorTerms with the alias {alias}"))
 
 
 def _listed(text: str) -> list[str]:
     return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _too_many_terms(count: int, most: int) -> str:
+    """Of a selector whose values are lists."""
+    return Said(f"its values separated by commas make {count} terms; the maximum is {most}")
 
 
 def _terms(selector: Mapping[str, str], notes: _Notes, path: str) -> list[Document]:
@@ -343,18 +375,18 @@ def _terms(selector: Mapping[str, str], notes: _Notes, path: str) -> list[Docume
     ids = [one for key in _IDS for one in _listed(selector.get(key, ""))]
     tags = {key: _listed(value) for key, value in selector.items() if key not in _IDS}
     if ids and tags:
-        notes.refused(path, messages.IDS_WITH_TAGS)
+        notes.refused(path, Said("IDs cannot be combined with tags; use one of them"))
         return []
     if ids:
         return [{"id": one} for one in ids]
     for key, values in tags.items():
         if not values:
-            notes.refused(f"{path}[{key}]", messages.VALUE_IS_EMPTY)
+            notes.refused(f"{path}[{key}]", Said('must not be empty; "*" means any value'))
     count = 1
     for values in tags.values():
         count *= len(values)
     if count > MAX_TERMS:
-        notes.refused(path, messages.too_many_terms(count, MAX_TERMS))
+        notes.refused(path, _too_many_terms(count, MAX_TERMS))
         return []
     return [{"tags": dict(zip(tags, chosen, strict=True))} for chosen in itertools.product(*tags.values())]
 
@@ -365,11 +397,11 @@ def _image_terms(selector: Mapping[str, str], notes: _Notes, path: str) -> list[
     terms = _terms(rest, notes, path) if rest else [{}]
     if terms and "id" in terms[0]:
         if owners or image_names:
-            notes.refused(path, messages.IDS_WITH_NAMES)
+            notes.refused(path, Said("IDs cannot be combined with names or owners; use one of them"))
         return terms
     count = len(terms) * max(1, len(image_names)) * max(1, len(owners))
     if count > MAX_TERMS:
-        notes.refused(path, messages.too_many_terms(count, MAX_TERMS))
+        notes.refused(path, _too_many_terms(count, MAX_TERMS))
         return []
     for values, key in ((image_names, "name"), (owners, "owner")):
         terms = [{**term, key: one} for term in terms for one in values] if values else terms

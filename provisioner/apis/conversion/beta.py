@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import ec2, karpenter, kwok, messages, names
+from provisioner.apis import ec2, karpenter, kwok, names
 from provisioner.apis.conversion.definitions import (
     BETA,
     EC2_BETA,
@@ -107,7 +107,7 @@ def convert(source: Mapping[str, Any], api_version: str) -> Document:
         return to_beta(source)
     if kind in V1 and given == api_version:
         return dict(source)
-    raise ConversionError(messages.cannot_be_converted(_name(source), given, kind, api_version))
+    raise ConversionError(f"{_name(source)}: {given} {kind} cannot be converted to {api_version}")
 
 
 def kept_kubelet(annotations: Mapping[str, str]) -> Mapping[str, Any] | None:
@@ -122,7 +122,7 @@ def kept_kubelet(annotations: Mapping[str, str]) -> Mapping[str, Any] | None:
 def _kind_of(source: Mapping[str, Any], versions: Mapping[str, Any]) -> tuple[str, tuple[Part, ...]]:
     kind = source.get("kind")
     if not isinstance(kind, str) or kind not in versions or source.get("apiVersion") != versions[kind].api_version:
-        raise ConversionError(messages.no_other_version(_name(source), source.get("apiVersion"), kind))
+        raise ConversionError(f"{_name(source)}: {source.get('apiVersion')} {kind} has no other version")
     return kind, PARTS[kind]
 
 
@@ -245,7 +245,8 @@ def _check(kind: str, converted: Document, source: Mapping[str, Any], parts: Seq
     new = sorted(wrong - {str(one) for one in violations(V1[kind], bare)})
     if new:
         raise ConversionError(
-            messages.kept_fields_do_not_fit(_name(source), "; ".join(new), KEPT_V1, V1[kind].api_version)
+            f"{_name(source)}: {'; '.join(new)}: the annotation {KEPT_V1} keeps fields of {V1[kind].api_version} that "
+            f"do not go with the rest; edit the object at {V1[kind].api_version}, or remove the annotation"
         )
 
 

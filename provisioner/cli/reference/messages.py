@@ -1,36 +1,44 @@
-"""Every text of an event, a condition, a log line or an error: what the `messages.py` modules say, read from their sources.
+"""Every text of an event, a condition, a log line or an error, read from the calls that publish it.
 
-Of a log, level and fields are those of the calls that write it; of a function, placeholders are named as in its source.
+A text that passes through a variable or another text before it is published is marked with `Said`, and a part here. Of what stands
+in braces, the page shows what it is about: `{', '.join(sorted(names))}` is `{names}`.
 """
 
 import ast
+import functools
 import importlib
 import inspect
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from typing import Final, TypeAlias
 
 import certs
 import extender
 import provisioner
 import webhook
 from provisioner.cli.reference.markdown import code, page, table
-from provisioner.values.message import ConditionMessage, EventMessage
 
 PACKAGES: Final = (provisioner, webhook, extender, certs)
-PARSERS: Final = frozenset({"provisioner.cloudprovider.aws.interruption.messages"})
-"""Modules of this name that parse messages of others instead of publishing texts."""
-REASONS: Final = (
-    "scheduling.reasons",
-    "disruption.blockers",
-    "disruption.candidates",
-    "disruption.interruption",
-)
-_LEVELS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
-_OWN: Final = "provisioner.cli"  # prints to a terminal
+TO_TERMINALS: Final = ("provisioner/cli", "provisioner/devcluster", "provisioner/cloudprovider/aws/preflight")
+REASONS: Final = ("scheduling.reasons", "disruption.blockers", "disruption.candidates", "disruption.interruption")
+OF_CALLERS: Final = frozenset({"TypeError", "AttributeError", "AssertionError", "RuntimeError", "LookupError"})
+"""Errors that tell a programmer of a wrong call; no user reads them."""
+LEVELS: Final = {
+    "debug": "debug",
+    "info": "info",
+    "warning": "warning",
+    "error": "error",
+    "critical": "critical",
+    "exception": "error, with the traceback",
+    "log": "info or warning",
+}
+_NOT_FIELDS: Final = frozenset({"exc_info", "extra", "stack_info", "stacklevel"})
+_ORDER: Final = ("event", "condition", "log", "error", "part")
+_ROOT: Final = Path(provisioner.__path__[0]).parent
+_Said: TypeAlias = tuple[str, str, ast.expr, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -38,233 +46,197 @@ class Entry:
     """One text.
 
     Attributes:
-        module: its package, without "provisioner.".
-        name: of the constant or function.
-        kind: "event", "condition", "log" or "part": of another text, of an error or of a field.
-        about: type and reason of an event; type, status and reason of a condition; levels of a log.
-        text: with its placeholders; several where the function chooses.
+        kind: "event", "condition", "log", "error" or "part": of another text or of a field.
+        about: type and reason of an event; type, status and reason of a condition; level of a log; class of an error.
+        text: with its placeholders; several where the expression chooses.
         fields: of a log.
+        node: the expression that says it.
     """
 
-    module: str
-    name: str
     kind: str
     about: str
     text: str
-    fields: tuple[str, ...] = ()
+    fields: tuple[str, ...]
+    node: ast.expr
 
 
 def text() -> str:
     """docs/reference/messages.md."""
-    found: defaultdict[str, list[Entry]] = defaultdict(list)
-    for entry in entries():
-        found[entry.module].append(entry)
-    parts = [f"## {name}\n\n{_table(found[name])}" for name in sorted(found)]
+    found: defaultdict[str, list[tuple[str, Entry]]] = defaultdict(list)
+    for path in sources():
+        package, _, module = dotted(path).removeprefix("provisioner.").rpartition(".")
+        found[package or module].extend((module, entry) for entry in entries(path))
+    parts = [f"## {name}\n\n{_table(found[name])}" for name in sorted(found) if found[name]]
     return page(
         "Messages",
-        "The texts of events, conditions, logs and errors, by the package that publishes or raises them, each by its name in the\n"
-        "package's `messages.py`. Words in braces are placeholders. A part belongs to other texts, to an error or to a field.\n"
-        "Reasons why a pod gets no node, and what blocks a drain, are values of `scheduling` and `disruption`; their texts are at\n"
-        "the end.\n",
+        "The texts of events, conditions, logs and errors, by the package that publishes or raises them. Words in braces are\n"
+        "placeholders. A part belongs to other texts or to a field. Reasons why a pod gets no node, and what blocks a drain, are\n"
+        "values of `scheduling` and `disruption`; their texts are at the end.\n",
         *parts,
         f"## Reasons\n\n{table(('value', 'module', 'text'), _reasons())}",
     )
 
 
-def _table(those: Sequence[Entry]) -> str:
-    order = ("event", "condition", "log", "part")
-    rows = sorted(those, key=lambda one: order.index(one.kind))
-    return table(
-        ("name", "kind", "type, status, reason or level", "text", "fields"),
-        [(code(one.name), one.kind, one.about, one.text, ", ".join(map(code, one.fields))) for one in rows],
-    )
+def _table(those: Sequence[tuple[str, Entry]]) -> str:
+    rows = {
+        (code(module), one.kind, one.about, one.text, ", ".join(map(code, one.fields))): None
+        for module, one in sorted(those, key=lambda row: _ORDER.index(row[1].kind))
+    }
+    return table(("module", "kind", "type, status, reason, level or error", "text", "fields"), rows)
 
 
-def entries() -> Iterator[Entry]:
-    """Every public constant and function of every `messages.py`, in the order of its source."""
-    for module in modules():
-        tree = ast.parse(inspect.getsource(module))
-        used = _uses(module)
-        name = module.__name__.removeprefix("provisioner.").removesuffix(".messages")
-        for node in tree.body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                if not node.target.id.startswith("_"):
-                    yield _constant(name, node.target.id, getattr(module, node.target.id), used)
-            elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                yield _function(name, node, module)
+def sources() -> list[Path]:
+    """Every module of the product."""
+    return sorted(path for package in PACKAGES for path in Path(package.__path__[0]).rglob("*.py"))
+
+
+def prints(path: Path) -> bool:
+    """Whether a module writes to a terminal, so that of its texts only what it marks is published."""
+    return str(path.relative_to(_ROOT)).startswith(TO_TERMINALS)
+
+
+def dotted(path: Path) -> str:
+    """The name of a module."""
+    return ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def entries(path: Path) -> Iterator[Entry]:
+    """The texts of a module, in the order of its source, each as often as it is said."""
+    found = entries_of(ast.parse(path.read_text(encoding="utf-8")))
+    return (one for one in found if one.kind == "part") if prints(path) else found
+
+
+def entries_of(tree: ast.Module) -> Iterator[Entry]:
+    """The same, of a module that is parsed already."""
+    known = _Known(tree)
+    for node in ast.walk(tree):
+        for kind, about, said, fields in _published(node, known) if isinstance(node, ast.Call) else ():
+            yield Entry(kind, about, known.said(said), fields, said)
+
+
+def _published(call: ast.Call, known: "_Known") -> Iterator[_Said]:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    fields = tuple(one.arg for one in call.keywords if one.arg and one.arg not in _NOT_FIELDS)
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="_log")), args=[*_, said]) if name in LEVELS:
+            yield "log", LEVELS[name], said, fields
+            yield from (("part", "", one.value, ()) for one in call.keywords if known.is_prose(one.value))
+        case ast.Call(args=[said, *_]) if name == "_log":  # a method that limits how often
+            yield "log", LEVELS["warning"], said, fields
+        case ast.Call(func=ast.Name(id="Said"), args=[said]):
+            yield "part", "", said, ()
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="warnings")), args=[said]) if name == "append":
+            yield "part", "", said, ()
+        case ast.Call(args=[kind, status, *rest]) if name in {"ConditionMessage", "Finding"}:
+            yield from _condition(kind, status, rest, known)
+        case ast.Call(args=[_, kind, status, *rest]) if name == "set":
+            yield from _condition(kind, status, rest, known)
+        case _ if name.endswith(("Error", "Exception")) and name not in OF_CALLERS:
+            yield from (("error", code(name), one, ()) for one in call.args if known.is_prose(one))
+        case _:
+            for at, one in enumerate(call.args[:-2]):
+                if known.said(one) in {"Normal", "Warning", "Normal / Warning"}:
+                    yield "event", f"{known.said(one)}, {code(known.said(call.args[at + 1]))}", call.args[at + 2], ()
+
+
+def _condition(kind: ast.expr, status: ast.expr, rest: Sequence[ast.expr], known: "_Known") -> Iterator[_Said]:
+    none = ast.Constant("")
+    reason, said = [*rest, none, none][:2]
+    if "{" not in known.said(kind) or known.is_prose(said):
+        reasoned = code(known.said(reason) or known.said(kind))
+        yield "condition", f"{code(known.said(kind))} = {known.said(status)}, {reasoned}", said, ()
+
+
+class _Known:
+    """What names stand for in a module."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._constants = {
+            node.target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None
+        }
+        self._imported = {
+            alias.asname or alias.name: (node.module or "", alias.name)
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+
+    def said(self, node: ast.expr) -> str:
+        """What an expression says, with its placeholders in braces."""
+        match node:
+            case ast.Constant(value=str(said)):
+                return said
+            case ast.JoinedStr(values=parts):
+                return "".join(map(self.said, parts))
+            case ast.IfExp(body=one, orelse=other):
+                return f"{self.said(one)} / {self.said(other)}"
+            case ast.Call(func=ast.Name(id="Said"), args=[said]):
+                return self.said(said)
+            case ast.FormattedValue(value=value):
+                node = value
+            case _:
+                pass
+        known = self._value(node)
+        return f"{{{_about(node)}}}" if known is None else known
+
+    def _value(self, node: ast.expr) -> str | None:
+        """Of a constant of this module or of another one; None for anything else."""
+        match node:
+            case ast.Name(id=name) if name in self._constants:
+                return self.constant(name)
+            case ast.Name(id=name) if name in self._imported:
+                module, name = self._imported[name]
+                return _of(module).constant(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in self._imported:
+                return _of(".".join(self._imported[name])).constant(attr)
+            case _:
+                return None
+
+    def constant(self, name: str) -> str | None:
+        """What it says; None where it is no text."""
+        found = self._constants.get(name)
+        said = self.said(found) if isinstance(found, ast.Constant | ast.JoinedStr | ast.Call) else "{"
+        return None if said.startswith("{") else said
+
+    def is_prose(self, node: ast.expr) -> bool:
+        """Whether it says more than placeholders."""
+        if isinstance(node, ast.Call):
+            return False
+        return any(" " in part and re.search("[a-z]{2}", part) for part in re.split(r"\{[^}]*\}", self.said(node)))
+
+
+@functools.cache
+def _of(module: str) -> _Known:
+    path = _ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    return _Known(ast.parse(path.read_text(encoding="utf-8") if path.exists() else ""))
+
+
+def _about(node: ast.expr) -> str:
+    """What a placeholder is about."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="join"), args=[one]):
+            return _about(one)
+        case ast.Call(func=ast.Attribute(value=value, attr="get")):
+            return _about(value)
+        case ast.Call(args=[ast.Constant(), one, *_]) | ast.Call(args=[one, *_]):
+            return _about(one)
+        case ast.GeneratorExp(generators=[one, *_]) | ast.ListComp(generators=[one, *_]):
+            return _about(one.iter)
+        case _:
+            pass
+    return re.sub(r"\b_(?=\w)", "", ast.unparse(node).replace("self.", ""))
 
 
 def _reasons() -> Iterator[tuple[str, str, str]]:
     """The values of pure packages that write themselves: class, module and what `str` makes of it."""
     for name in REASONS:
         home = importlib.import_module(f"provisioner.{name}")
-        classes = (node for node in ast.parse(inspect.getsource(home)).body if isinstance(node, ast.ClassDef))
-        for kind in classes:
-            for method in () if kind.name.startswith("_") else kind.body:
+        tree = ast.parse(inspect.getsource(home))
+        known = _Known(tree)
+        for kind in (node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")):
+            for method in kind.body:
                 if isinstance(method, ast.FunctionDef) and method.name == "__str__":
                     returned = (one.value for one in ast.walk(method) if isinstance(one, ast.Return) and one.value)
-                    yield code(kind.name), name, " / ".join(_said(one, home) for one in returned).replace("self.", "")
-
-
-def modules() -> Iterator[ModuleType]:
-    """The modules that hold texts."""
-    for package in PACKAGES:
-        root = Path(package.__path__[0])
-        for path in sorted(root.rglob("messages.py")):
-            name = ".".join((package.__name__, *path.relative_to(root).with_suffix("").parts))
-            if name not in PARSERS and not name.startswith(_OWN):
-                yield importlib.import_module(name)
-
-
-def _constant(module: str, name: str, value: object, used: Mapping[str, "_Use"]) -> Entry:
-    if isinstance(value, EventMessage):
-        return Entry(module, name, "event", f"{value.type}, {code(value.reason)}", value.text)
-    if isinstance(value, ConditionMessage):
-        return Entry(module, name, "condition", _condition(value.type, value.status, value.reason), value.text)
-    use = used.get(name)
-    if use is None:
-        return Entry(module, name, "part", "", str(value))
-    return Entry(module, name, "log", " or ".join(sorted(use.levels)), str(value), tuple(sorted(use.fields)))
-
-
-def _condition(kind: str, status: str, reason: str) -> str:
-    return f"{code(kind)} = {status}, {code(reason or kind)}"
-
-
-# ------------------------------------------------------------------ functions
-
-
-def _function(module: str, node: ast.FunctionDef, home: ModuleType) -> Entry:
-    kind, about, texts = "part", "", []
-    for one in ast.walk(node):
-        if not isinstance(one, ast.Return) or one.value is None:
-            continue
-        made = one.value.func.id if isinstance(one.value, ast.Call) and isinstance(one.value.func, ast.Name) else ""
-        if made == EventMessage.__name__ and isinstance(one.value, ast.Call):
-            kind, (type_, reason, said) = "event", [_said(part, home) for part in one.value.args]
-            about = f"{type_}, {_as_code(reason)}"
-        elif made == ConditionMessage.__name__ and isinstance(one.value, ast.Call):
-            kind = "condition"
-            type_, status, reason, said = [*(_said(part, home) for part in one.value.args), "", ""][:4]
-            about = _condition(type_, status, reason)
-        else:
-            said = _said(one.value, home)
-        texts.append(said)
-    return Entry(module, node.name, kind, about, " / ".join(texts))
-
-
-def _as_code(text: str) -> str:
-    return code(text) if text else ""
-
-
-def _said(node: ast.expr, home: ModuleType) -> str:
-    """What an expression says, with its placeholders in braces."""
-    match node:
-        case ast.Constant():
-            return str(node.value)
-        case ast.JoinedStr():
-            return "".join(_said(part, home) for part in node.values)
-        case ast.FormattedValue():
-            known = _known(node.value, home)
-            return known if known is not None else f"{{{ast.unparse(node.value)}}}"
-        case ast.IfExp():
-            return f"{_said(node.body, home)} / {_said(node.orelse, home)}"
-        case _:
-            known = _known(node, home)
-            return known if known is not None else f"{{{ast.unparse(node)}}}"
-
-
-def _known(node: ast.expr, home: ModuleType) -> str | None:
-    """The value of a constant, or of an attribute of a module that is imported; None for anything else."""
-    found: object = None
-    if isinstance(node, ast.Name):
-        found = getattr(home, node.id, None)
-    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        found = getattr(getattr(home, node.value.id, None), node.attr, None)
-    return str(found) if isinstance(found, str) or (isinstance(found, tuple) and hasattr(found, "_fields")) else None
-
-
-# ------------------------------------------------------------------ where logs are written
-
-
-class _Use:
-    """Who writes a text as a log line."""
-
-    def __init__(self) -> None:
-        self.levels: set[str] = set()
-        self.fields: set[str] = set()
-
-
-def _uses(module: ModuleType) -> dict[str, _Use]:
-    """By name, the log calls of the package that write a text, or hand it to what does."""
-    found: defaultdict[str, _Use] = defaultdict(_Use)
-    home = Path(inspect.getfile(module))
-    for path in sorted(home.parent.rglob("*.py")):
-        source = path.read_text(encoding="utf-8")
-        if path == home:
-            continue
-        tree = ast.parse(source)
-        if not _imports(tree, module.__name__):
-            continue
-        indirect = _indirect(tree)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                level = _level(node)
-                for name in _names(node, indirect) if level else ():
-                    found[name].levels.add(level)
-                    found[name].fields |= {one.arg for one in node.keywords if one.arg and one.arg not in _NOT_FIELDS}
-    return found
-
-
-def _imports(tree: ast.Module, name: str) -> bool:
-    package = name.rpartition(".")[0]
-    return any(
-        isinstance(node, ast.ImportFrom)
-        and (node.module == name or (node.module == package and any(one.name == "messages" for one in node.names)))
-        for node in tree.body
-    )
-
-
-_NOT_FIELDS: Final = frozenset({"exc_info", "extra", "stack_info", "stacklevel"})
-
-
-def _level(node: ast.Call) -> str:
-    function = node.func
-    if not isinstance(function, ast.Attribute):
-        return ""
-    if function.attr == "_log":  # a method that limits how often
-        return "warning"
-    if function.attr not in _LEVELS or ast.unparse(function.value) != "_log":
-        return ""
-    if function.attr == "log":
-        levels = (one.attr.lower() for one in ast.walk(node.args[0]) if isinstance(one, ast.Attribute))
-        return " or ".join(one for one in levels if one in _LEVELS)
-    return {"exception": "error, with the traceback"}.get(function.attr, function.attr)
-
-
-def _indirect(tree: ast.Module) -> dict[str, set[str]]:
-    """By variable or table, the texts that it is assigned."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for node in ast.walk(tree):
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        for target in targets:
-            if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                found[target.id] |= set(_texts(node.value))
-    return found
-
-
-def _texts(node: ast.AST) -> Iterator[str]:
-    for one in ast.walk(node):
-        if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "messages":
-            yield one.attr
-
-
-def _names(node: ast.Call, indirect: Mapping[str, set[str]]) -> Iterator[str]:
-    for argument in node.args[:2]:
-        yield from _texts(argument)
-        for one in ast.walk(argument):
-            if isinstance(one, ast.Name):
-                yield one.id
-                yield from indirect.get(one.id, ())
+                    yield code(kind.name), name, " / ".join(map(known.said, returned))

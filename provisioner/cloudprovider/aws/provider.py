@@ -7,11 +7,11 @@ from typing import Final, Protocol
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
-from provisioner.cloudprovider.aws import labels, messages
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.launch.launcher import INSTANCE_TYPES_NOT_READ
 from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN
 from provisioner.cloudprovider.types import (
     InstanceType,
     LaunchedInstance,
@@ -21,6 +21,7 @@ from provisioner.cloudprovider.types import (
     readiness_of,
 )
 from provisioner.support.clock import Clock
+from provisioner.values.message import ConditionMessage
 from provisioner.values.quantity import QuantityError
 
 FIRST_READ_SECONDS: Final = 30.0
@@ -42,7 +43,7 @@ class CatalogueNotReadError(CloudError):
     """EC2 has not said yet what it sells."""
 
     def __str__(self) -> str:
-        return messages.INSTANCE_TYPES_NOT_READ
+        return INSTANCE_TYPES_NOT_READ
 
 
 class LaunchedInstances(Protocol):
@@ -175,7 +176,16 @@ class AwsProvider:
         """The class's own Ready condition; False where it is missing or being deleted, Unknown until it was looked at."""
         one = self._class_of(reference)
         found = None if one is None else (one.metadata, one.status.conditions)
-        return readiness_of(reference, found, NODECLASS_READINESS_UNKNOWN[1:])
+        return readiness_of(
+            reference,
+            found,
+            ConditionMessage(
+                names.NODECLASS_READY,
+                names.UNKNOWN,
+                names.NODECLASS_READINESS_UNKNOWN,
+                "its readiness is not known yet",
+            )[1:],
+        )
 
     def _class_for(self, pool: NodePool) -> EC2NodeClass | None:
         found = self._class_of(pool.node_class_ref)

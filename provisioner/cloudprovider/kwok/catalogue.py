@@ -12,10 +12,10 @@ import msgspec
 
 from provisioner.apis import names, openapi
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME
-from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.types import MOST_USD_PER_HOUR, InstanceType, Offering
 from provisioner.support.errors import UserError
 from provisioner.values import jsontext
+from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
 from provisioner.values.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
@@ -79,7 +79,7 @@ class CatalogueError(UserError):
         self.path, self.problem = path, problem
 
     def __str__(self) -> str:
-        return messages.instance_types_file(self.path, self.problem)
+        return Said(f"instance types file {self.path}: {self.problem}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class BadEntry:
     def __str__(self) -> str:
         named = f" ({self.name})" if self.name else ""
         field = f"{self.field}: " if self.field else ""
-        return messages.entry_ignored(self.path, self.entry, named, field, self.problem)
+        return Said(f"instance types file {self.path}: entry [{self.entry}]{named} is ignored: {field}{self.problem}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,20 +155,20 @@ def load(path: str) -> KwokCatalogue:
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise CatalogueError(path, messages.cannot_be_read(error.strerror)) from error
+        raise CatalogueError(path, f"cannot be read: {error.strerror}; check INSTANCE_TYPES_FILE_PATH") from error
     try:
         entries = jsontext.decoder(object)(text)
     except msgspec.DecodeError as error:
-        raise CatalogueError(path, messages.not_json(error)) from error
+        raise CatalogueError(path, f"is not JSON: {error}") from error
     if not isinstance(entries, list):
-        raise CatalogueError(path, messages.NOT_A_LIST_OF_TYPES)
+        raise CatalogueError(path, "must be a JSON list of instance types")
     types: dict[str, InstanceType] = {}
     left_out: list[BadEntry] = []
     for index, entry in enumerate(entries):
         try:
             one = _read(entry)
             if one.name in types:
-                raise _FieldError("name", messages.NAME_USED_TWICE)
+                raise _FieldError("name", "another entry has the same name; use a unique name for each instance type")
         except _FieldError as error:
             fields = _lowered(entry)
             name = fields.get("name") if isinstance(fields, dict) else None
@@ -178,7 +178,7 @@ def load(path: str) -> KwokCatalogue:
             types[one.name] = one
     if not types:
         first = f"; the first: {left_out[0]}" if left_out else ""
-        raise CatalogueError(path, messages.no_usable_type(len(entries), first))
+        raise CatalogueError(path, f"has no usable instance type among {len(entries)} entries{first}")
     return KwokCatalogue(tuple(types[name] for name in sorted(types)), tuple(left_out))
 
 
@@ -246,9 +246,9 @@ def _read(entry: object) -> InstanceType:
     if wrong:
         raise _FieldError(wrong[0].path, wrong[0].message)
     if not fields["operatingsystems"]:
-        raise _FieldError("operatingsystems", messages.WITHOUT_SYSTEM)
+        raise _FieldError("operatingsystems", "must be a list with at least one operating system, such as linux")
     if not fields["offerings"]:
-        raise _FieldError("offerings", messages.WITHOUT_OFFERING)
+        raise _FieldError("offerings", "must be a list with at least one offering")
     offerings = tuple(_offering(f"offerings[{index}]", offer) for index, offer in enumerate(fields["offerings"]))
     capacity = _capacity(fields["resources"])
     return _instance_type(fields["name"], fields["architecture"], fields["operatingsystems"], capacity, offerings)
@@ -271,14 +271,14 @@ def _lowered(value: Any) -> Any:
 def _capacity(amounts: Mapping[str, Any]) -> Resources:
     for name, amount in amounts.items():
         if isinstance(amount, bool) or not isinstance(amount, str | int | float):
-            raise _FieldError(f"resources.{name}", messages.no_quantity(openapi.shown(amount)))
+            raise _FieldError(f"resources.{name}", f"must be a quantity like 4 or 16Gi, is {openapi.shown(amount)}")
     try:
         capacity = Resources.parse({PODS: _DEFAULT_PODS, **amounts})
     except QuantityError as error:
         raise _FieldError("resources", str(error)) from error
     for name, amount in capacity.items():
         if amount < 0 or (amount == 0 and name in (CPU, MEMORY)):
-            raise _FieldError(f"resources.{name}", messages.not_above_zero(amounts[name]))
+            raise _FieldError(f"resources.{name}", f"is {amounts[name]}, must be more than 0")
     return capacity
 
 
@@ -289,13 +289,11 @@ def _offering(field: str, offer: Mapping[str, Any]) -> Offering:
     )
     for key in (names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL):
         if requirements.requirement(key).single_value is None:
-            raise _FieldError(where, messages.not_fixed_to_one_value(key))
+            raise _FieldError(where, f"must fix {key} to one value with operator In")
     offering = Offering(_shared(requirements), float(offer["price"]), offer.get("available") is not False)
     if offering.capacity_type not in names.CAPACITY_TYPES:
         known = ", ".join(sorted(names.CAPACITY_TYPES))
-        raise _FieldError(
-            where, messages.unknown_capacity_type(names.CAPACITY_TYPE_LABEL, known, offering.capacity_type)
-        )
+        raise _FieldError(where, f"{names.CAPACITY_TYPE_LABEL} must be one of {known}, is {offering.capacity_type}")
     return offering
 
 

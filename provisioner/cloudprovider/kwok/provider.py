@@ -23,7 +23,6 @@ from provisioner.cloudprovider.errors import (
     InsufficientCapacityError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.kwok.orphans import Instance, sort_out
 from provisioner.cloudprovider.types import (
@@ -43,6 +42,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.duration import DurationError, parse_duration
+from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
@@ -242,7 +242,7 @@ class KwokProvider:
             if self._was_interrupted(claim):
                 self._promise_again(claim)
         for orphan in sort_out(self.instances(), every).orphans:
-            _log.warning(messages.DELETING_NODE_WITHOUT_NODECLAIM, node=orphan.id)
+            _log.warning("Deleting the Node of a NodeClaim that no longer exists", node=orphan.id)
             with suppress(InstanceNotFoundError):  # it went meanwhile
                 self.end(orphan.provider_id)
 
@@ -321,7 +321,9 @@ class KwokProvider:
         reference = claim.spec.node_class_ref
         status, _, message = self.node_class_ready(reference)
         if status != names.TRUE:
-            raise NodeClassNotReadyError(reference.kind, reference.name, message or messages.node_class_status(status))
+            raise NodeClassNotReadyError(
+                reference.kind, reference.name, message or Said(f"the status of its condition Ready is {status}")
+            )
         return self._registration_delay(reference)
 
     def _registration_delay(self, reference: NodeClassReference) -> timedelta:
@@ -332,7 +334,7 @@ class KwokProvider:
         try:
             return parse_duration(text)
         except DurationError as error:
-            problem = messages.invalid_registration_delay(error)
+            problem = Said(f"spec.nodeRegistrationDelay: {error}")
             raise NodeClassNotReadyError(reference.kind, reference.name, problem) from error
 
     def _choose(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
@@ -348,11 +350,15 @@ class KwokProvider:
 
     def _why_not(self, named: Sequence[InstanceType], ways: Sequence[tuple[InstanceType, Offering]]) -> str:
         if not named:
-            return messages.types_not_in_catalogue(len(self._catalogue.types))
+            return Said(
+                f"none of its instance types is among the {len(self._catalogue.types)} instance types of the catalogue"
+            )
         if not ways:
-            return messages.no_offering_allowed(len(named))
+            return Said(
+                f"none of its {len(named)} instance types has an available offering that its requirements allow"
+            )
         fitting = len({instance_type.name for instance_type, _ in ways})
-        return messages.requests_fit_no_type(fitting)
+        return Said(f"its resource requests fit none of the {fitting} instance types that its requirements allow")
 
     def _node(self, claim: NodeClaim, instance_type: InstanceType, offering: Offering) -> Node:
         requirements = requirements_of(claim.spec.requirements).merged(instance_type.requirements)
@@ -367,7 +373,9 @@ class KwokProvider:
         except AlreadyExists:
             created = self._client.get(NODES, node.metadata.name)
             if not _same_claim(created, node):
-                raise CreateError(names.LAUNCH_FAILED, messages.node_of_other_nodeclaim(node.metadata.name)) from None
+                raise CreateError(
+                    names.LAUNCH_FAILED, f"Node {node.metadata.name} exists already and belongs to another NodeClaim"
+                ) from None
         with self._lock:
             self._launches[node.metadata.name] = _Launch(created, sent=True, joined_at=self._clock.monotonic())
         return created
@@ -390,7 +398,7 @@ class KwokProvider:
         except AlreadyExists:
             created = None  # by an earlier try; if by somebody else, registration will say so
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_CREATE_NODE, node=node_name, error=str(error))
+            _log.warning("Failed to create a Node; retrying", node=node_name, error=str(error))
             return Result(failed=True)
         with self._lock:
             cancelled = node_name not in self._launches
@@ -423,7 +431,7 @@ class KwokProvider:
         try:
             capacity, allocatable = Resources.parse(claim.status.capacity), Resources.parse(claim.status.allocatable)
         except QuantityError as error:
-            _log.warning(messages.FAILED_TO_RESUME_NODECLAIM, nodeclaim=claim.metadata.name, error=str(error))
+            _log.warning("Failed to resume a NodeClaim", nodeclaim=claim.metadata.name, error=str(error))
             return
         try:
             delay = self._registration_delay(claim.spec.node_class_ref)

@@ -5,7 +5,7 @@ Nothing is written but the status: virtual pods are in no plan, get no event, an
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ from provisioner.apis.pods import Pod
 from provisioner.apis.stamping import Facts
 from provisioner.apis.templates import Admission, owned
 from provisioner.controllers.changes import CapacityBufferChanged, Change
-from provisioner.controllers.core import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
@@ -28,7 +27,7 @@ from provisioner.scheduling.capacity_buffers import NOTHING_KEPT, Kept, Resoluti
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
-from provisioner.values.message import ConditionMessage
+from provisioner.values.message import ConditionMessage, Said
 
 #: A template, a workload's replicas and the room that pods have taken are looked at again after so long.
 RECHECK_SECONDS: Final = 10.0
@@ -36,6 +35,21 @@ RECHECK_SECONDS: Final = 10.0
 UNKNOWN_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 5.0
 _log = logs.get_logger(__name__)
+_SCALABLE_REF_UNKNOWN: Final = (
+    "the buffer needs spec.podTemplateRef, or spec.scalableRef to a Deployment, StatefulSet or ReplicaSet (apiGroup "
+    "apps)"
+)
+
+
+def _buffer_resolved(unknown: Sequence[str]) -> ConditionMessage:
+    """`unknown` are classes that the template names and that do not exist, or may not be read."""
+    if not unknown:
+        return ConditionMessage(names.READY_FOR_PROVISIONING, names.TRUE, "Resolved")
+    text = Said(
+        f"{' and '.join(unknown)} cannot be read, so what it adds to pods is left out; create it, or let Dovetail "
+        "list that kind"
+    )
+    return ConditionMessage(names.READY_FOR_PROVISIONING, names.TRUE, "Resolved", text)
 
 
 class CapacityBuffers:
@@ -128,9 +142,16 @@ class CapacityBuffers:
             pods, unknown = virtual_pods(buffer, template, self._admission(), facts)
         except ResolutionError as error:
             problem = error
-            _log.warning(messages.BUFFER_NOT_RESOLVED, capacitybuffer=key, reason=error.reason, message=str(error))
+            _log.warning(
+                "The CapacityBuffer cannot be resolved; no room is kept for it",
+                capacitybuffer=key,
+                reason=error.reason,
+                message=str(error),
+            )
         except ApiError as error:
-            _log.warning(messages.BUFFER_NOT_READ, capacitybuffer=key, error=str(error))
+            _log.warning(
+                "Failed to read what a CapacityBuffer refers to; retrying", capacitybuffer=key, error=str(error)
+            )
             return Result(failed=True)  # what is known of it holds
         self._take(key, pods)
         self._plan_again(f"buffer/{key}")  # once, though nothing changed: pods may have taken the room
@@ -139,7 +160,9 @@ class CapacityBuffers:
         except NotFound:
             return DONE
         except ApiError as error:
-            _log.warning(messages.BUFFER_STATUS_NOT_WRITTEN, capacitybuffer=key, error=str(error))
+            _log.warning(
+                "Failed to write the status of a CapacityBuffer; retrying", capacitybuffer=key, error=str(error)
+            )
             return Result(failed=True)
         return Result(requeue_after=RECHECK_SECONDS)
 
@@ -160,18 +183,24 @@ class CapacityBuffers:
         if spec.pod_template_ref is not None:
             found = self._client.find(resources.PODTEMPLATES, spec.pod_template_ref.name, namespace)
             if found is None:
-                text = messages.pod_template_not_found(spec.pod_template_ref.name)
+                text = Said(
+                    f'PodTemplate "{spec.pod_template_ref.name}" does not exist in the namespace of the buffer; '
+                    "create it, or correct spec.podTemplateRef"
+                )
                 raise ResolutionError("PodTemplateNotFound", text)
             return Template(found.template, found.metadata.name, found.metadata.generation)
         reference = spec.scalable_ref
         if reference is None or reference.api_group not in ("", "apps"):
-            raise ResolutionError("ScalableRefNotFound", messages.SCALABLE_REF_UNKNOWN)
+            raise ResolutionError("ScalableRefNotFound", _SCALABLE_REF_UNKNOWN)
         resource = resources.WORKLOADS.get(reference.kind)
         if resource is None:
-            raise ResolutionError("ScalableRefNotFound", messages.SCALABLE_REF_UNKNOWN)
+            raise ResolutionError("ScalableRefNotFound", _SCALABLE_REF_UNKNOWN)
         workload = self._client.find(resource, reference.name, namespace)
         if workload is None:
-            text = messages.workload_not_found(reference.kind, reference.name)
+            text = Said(
+                f'{reference.kind} "{reference.name}" does not exist in the namespace of the buffer; create it, or '
+                "correct spec.scalableRef"
+            )
             raise ResolutionError("ScalableRefNotFound", text)
         replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
         made, generation = workload.spec, workload.metadata.generation
@@ -203,9 +232,9 @@ class CapacityBuffers:
         unknown: tuple[str, ...],
     ) -> None:
         meta, key = buffer.metadata, buffer.metadata.key
-        resolved = messages.buffer_resolved(unknown)
+        resolved = _buffer_resolved(unknown)
         if problem is not None:
-            resolved = messages.buffer_not_resolved(problem.reason, str(problem))
+            resolved = ConditionMessage(names.READY_FOR_PROVISIONING, names.FALSE, problem.reason, str(problem))
         conditions = buffer.status.conditions
         for message in (resolved, self._room(key, problem, units)):
             conditions = set_alone(conditions, *message, generation=meta.generation, now=self._clock.now())
@@ -232,9 +261,24 @@ class CapacityBuffers:
         with self._lock:
             found = self._kept or NOTHING_KEPT
         if problem is not None:
-            return messages.BUFFER_NOT_READY
+            return ConditionMessage(
+                names.PROVISIONING,
+                names.FALSE,
+                "NotReadyForProvisioning",
+                "the buffer is not resolved; see the condition ReadyForProvisioning",
+            )
         if not units:
-            return messages.BUFFER_EMPTY
+            return ConditionMessage(
+                names.PROVISIONING,
+                names.FALSE,
+                "BufferEmpty",
+                "the buffer asks for no units; set spec.replicas, spec.percentage or spec.limits",
+            )
         if found.units.get(key) == units and found.has_room(key):
-            return messages.BUFFER_FITS
-        return messages.buffer_needs_nodes(found.ready.get(key, 0), units)
+            return ConditionMessage(names.PROVISIONING, names.TRUE, "FitsExistingCapacity")
+        return ConditionMessage(
+            names.PROVISIONING,
+            names.FALSE,
+            "RequiresNewCapacity",
+            f"{found.ready.get(key, 0)} of {units} units fit on nodes that are ready; the others need new nodes",
+        )

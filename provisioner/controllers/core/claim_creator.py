@@ -8,7 +8,6 @@ from functools import partial
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.names import PLAN_ANNOTATION
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.kube import resources
@@ -19,12 +18,18 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.state.keys import NodeKey
 from provisioner.support import logs
+from provisioner.values.message import EventMessage, Said
 
 REFUSALS = (BadRequest, Forbidden, Invalid, NotFound)
 """What a create call meets until somebody changes something: admission, the role, the schema, a CRD that is missing."""
 _NAME_TRIES = 20
 _NAME_LETTERS = string.ascii_lowercase + string.digits
 _log = logs.get_logger(__name__)
+
+
+def claim_refused(problem: str) -> EventMessage:
+    """The API server does not take a NodeClaim, for pods or of a static NodePool."""
+    return EventMessage("Warning", "FailedCreate", f"Failed to create a NodeClaim: {problem}")
 
 
 class NoFreeNameError(Exception):
@@ -35,7 +40,7 @@ class NoFreeNameError(Exception):
         self.pool = pool
 
     def __str__(self) -> str:
-        return messages.no_unused_name(self.pool, _NAME_TRIES)
+        return Said(f"found no unused name for a NodeClaim of NodePool {self.pool!r} in {_NAME_TRIES} attempts")
 
 
 class ClaimCreator:
@@ -108,13 +113,13 @@ class ClaimCreator:
                 may have come to be all the same, and its watch event finds its pods planned.
         """
         if self._cluster.is_unneeded(new.name):
-            _log.info(messages.SKIPPED_UNNEEDED_NODECLAIM, nodeclaim=new.name)
+            _log.info("Skipped a NodeClaim because its pods were scheduled to other nodes", nodeclaim=new.name)
             self._cluster.claim_failed(new.name)
             return None
         try:
             claim = self._written(new)
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_CREATE_NODECLAIM, nodeclaim=new.name, error=str(error))
+            _log.warning("Failed to create a NodeClaim; planning its pods again", nodeclaim=new.name, error=str(error))
             self._cluster.claim_failed(new.name)
             raise
         self.growth.written(new.name)

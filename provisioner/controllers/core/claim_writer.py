@@ -12,14 +12,13 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS, ConditionChangedError
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
-from provisioner.controllers.core import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.support import logs
-from provisioner.values.message import ConditionMessage
+from provisioner.values.message import ConditionMessage, Said
 
 _log = logs.get_logger(__name__)
 
@@ -126,7 +125,7 @@ class ClaimWriter:
         Raises:
             Conflict: it has changed since that was decided.
         """
-        _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
+        _log.info("Deleting NodeClaim because its pods were scheduled to other nodes", nodeclaim=claim.metadata.name)
         self.delete(claim, version=claim.metadata.resource_version)
 
     def end(self, claim: NodeClaim, why: str) -> bool:
@@ -195,7 +194,7 @@ def _rebased(claim: NodeClaim, wanted: tuple[Condition, ...], current: NodeClaim
             claim.status.conditions, wanted, current.status.conditions, generation=current.metadata.generation
         )
     except ConditionChangedError as error:
-        raise Conflict(409, "Conflict", messages.claim_not_written(claim.name, error)) from error
+        raise Conflict(409, "Conflict", Said(f"NodeClaim {claim.name}: {error}")) from error
 
 
 def with_conditions(claim: NodeClaim, *said: ConditionMessage, now: datetime) -> tuple[Condition, ...]:

@@ -36,7 +36,6 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_evictable
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
@@ -50,7 +49,7 @@ from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.methods import rebuilding
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.progress import CandidateFacts, Facts, ReplacementState, Step, Verdict, next_step
-from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.proposal import DISRUPTING_NODE, Proposal, disrupting_node
 from provisioner.disruption.validation import Sighted, verdict
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -66,7 +65,7 @@ from provisioner.support import logs
 from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
-from provisioner.values.message import EventMessage
+from provisioner.values.message import ConditionMessage, EventMessage, Said
 
 #: A command of which nothing has changed for so long is called off.
 TIMEOUT: Final = timedelta(minutes=10)
@@ -269,15 +268,19 @@ class CommandQueue:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
         except HeldBackError as error:
             why = str(error)
-            blocked = messages.disruption_blocked(messages.replacement_held_back(record.reason, why))
+            blocked = EventMessage(
+                "Normal", "DisruptionBlocked", f"Cannot launch a replacement ({record.reason}): {why}"
+            )
             self._say(record.candidate_names, blocked)
             seconds = error.held.seconds
             self._spare(record, SPARED_SECONDS if seconds is None else max(1.0, seconds))
         except Exception as error:  # noqa: BLE001 - a command that fails is rolled back
-            _log.exception(messages.FAILED_TO_START_DISRUPTION, command=record.id)
+            _log.exception("Failed to start a disruption; continuing with the others", command=record.id)
             why = f"{type(error).__name__}: {error}"
         if why:
-            _log.info(messages.REJECTED_DISRUPTION, command=record.id, reason=why)
+            _log.info(
+                "Rejected a disruption before it started; the next pass decides again", command=record.id, reason=why
+            )
             self._forget(record, memory)
             return False
         with self._lock:
@@ -301,7 +304,7 @@ class CommandQueue:
             except NoFreeNameError as error:
                 return str(error)
             if new is None:
-                return messages.pods_need_no_replacement(planned.pool)
+                return Said(f"its pods no longer need a replacement from NodePool {planned.pool}")
             memory.new[new.name] = new
         replacements = tuple(Replacement(new.name, new.body) for new in memory.new.values())
         whole = msgspec.structs.replace(record, replacements=replacements)
@@ -309,13 +312,13 @@ class CommandQueue:
             encode_command(whole)
         except CommandTooLargeError as error:
             return str(error)
-        return "" if self._cluster.command_begun(whole) else messages.OTHER_COMMAND_FIRST
+        return "" if self._cluster.command_begun(whole) else Said("another command was started first")
 
     def _placed(self, proposal: Proposal, snapshot: Snapshot, memory: _Memory) -> str:
         keys = {str(node.key): node.key for node in snapshot.nodes}
         for name, pods in proposal.placements.items():
             if self._cluster.assign(keys[name], pods):
-                return messages.node_left(name)
+                return Said(f"node {name} no longer accepts pods")
         memory.placed = tuple(keys[name] for name in proposal.placements)
         return ""
 
@@ -365,9 +368,9 @@ class CommandQueue:
             return self._call_off(command, memory, following.why, blamed=following.names)
         if following.step is Step.AWAIT_END and coming and command.record.phase is Phase.COMMITTED:
             # a user deleted it, and no pause holds the drain of that
-            return self._call_off(command, memory, messages.claim_is_being_deleted(command.record.holder))
+            return self._call_off(command, memory, Said(f"NodeClaim {command.record.holder} is being deleted"))
         memory.looks = None
-        self._say(command.record.candidate_names, messages.disruption_blocked(paused))
+        self._say(command.record.candidate_names, EventMessage("Normal", "DisruptionBlocked", paused))
         return Result(requeue_after=PAUSED_SECONDS)
 
     def _failed(self, holder: str, memory: _Memory, error: ApiError) -> Result:
@@ -387,7 +390,7 @@ class CommandQueue:
         if not waits and self.queue.failures(holder) >= GIVE_UP_AFTER:
             return self._call_off(command, memory, str(error))
         _log.warning(
-            messages.REQUEST_FAILED_DURING_DISRUPTION,
+            "A request to the API server failed during a disruption; retrying",
             command=command.record.id,
             nodeclaim=holder,
             error=str(error),
@@ -435,7 +438,7 @@ class CommandQueue:
                     self._tell_replacements(record, following.names)
                     return Result(requeue_after=WAIT_SECONDS)
                 case Step.AWAIT_BUDGET:
-                    self._say(record.candidate_names, messages.disruption_blocked(following.why))
+                    self._say(record.candidate_names, EventMessage("Normal", "DisruptionBlocked", following.why))
                     return Result(requeue_after=BUDGET_SECONDS)
                 case Step.AWAIT_END | Step.DONE:
                     return DONE
@@ -475,7 +478,7 @@ class CommandQueue:
                 memory = self._memories[first.record.id] = _Memory()
                 self._open.add(first.record.id)
                 _log.info(
-                    messages.RESUMING_DISRUPTION,
+                    "Resuming a disruption that was started earlier",
                     command=first.record.id,
                     reason=first.record.reason,
                 )
@@ -537,7 +540,7 @@ class CommandQueue:
         if memory.looks is None or memory.looks[0] != (looks, steps):
             memory.looks = ((looks, steps), now)
         seconds = now - memory.looks[1]
-        return messages.no_progress(seconds) if seconds >= self._timeout.total_seconds() else ""
+        return Said(f"no progress for {seconds:.0f} s") if seconds >= self._timeout.total_seconds() else ""
 
     # ------------------------------------------------------------------ steps
 
@@ -551,7 +554,7 @@ class CommandQueue:
         if record.replacements:
             self._count_decision(record)
         _log.info(
-            messages.STARTED_DISRUPTION,
+            "Started a disruption",
             command=record.id,
             reason=record.reason,
             method=record.method,
@@ -570,7 +573,7 @@ class CommandQueue:
     def _own(self, one: Candidate) -> NodeClaim:
         claim = self._cluster.claim(one.name)
         if claim is None or claim.metadata.uid != one.uid or claim.metadata.deletion_timestamp is not None:
-            raise NotFound(404, "NotFound", messages.claim_is_leaving(one.name))
+            raise NotFound(404, "NotFound", Said(f"NodeClaim {one.name} is being deleted or no longer exists"))
         return claim
 
     def _mark(self, record: CommandRecord, those: Iterable[str]) -> None:
@@ -583,7 +586,7 @@ class CommandQueue:
                 self._taints.close(node)
             claim = self._cluster.claim(name)
             if claim is not None:
-                reason = messages.disruption_reason(record.reason)
+                reason = ConditionMessage(names.DISRUPTION_REASON, names.TRUE, record.reason, record.reason)
                 self._writer.status(claim, with_conditions(claim, reason, now=self._clock.now()))
 
     def _create(self, record: CommandRecord, memory: _Memory, those: Iterable[str]) -> None:
@@ -591,7 +594,9 @@ class CommandQueue:
         for name in those:
             new = memory.new.get(name) or self._remembered(record, name)
             if new is None:
-                self._refused(memory, name, messages.RECORD_WITHOUT_CLAIM)
+                self._refused(
+                    memory, name, Said("the record of the command does not contain a valid NodeClaim with this name")
+                )
                 continue
             if self._cluster.claim(name) is None:
                 self._creator.announce_again(new)
@@ -605,7 +610,7 @@ class CommandQueue:
                 self._refused(memory, name, error)
 
     def _refused(self, memory: _Memory, name: str, error: object) -> None:
-        _log.warning(messages.FAILED_TO_CREATE_REPLACEMENT, nodeclaim=name, error=str(error))
+        _log.warning("Failed to create a replacement NodeClaim", nodeclaim=name, error=str(error))
         memory.failed.add(name)
 
     def _remembered(self, record: CommandRecord, name: str) -> NewClaim | None:
@@ -630,12 +635,12 @@ class CommandQueue:
             claim = self._cluster.claim(name)
             if claim is None:
                 continue
-            self._say((name,), messages.disrupting_node(record.reason))
+            self._say((name,), disrupting_node(record.reason))
             pods = self._cluster.pods_of(claim)
             self._writer.delete(claim)
             self._loops.removed(claim, pods)
             metrics.claim_disrupted(claim, record.reason.lower(), pods, policy=self._policy(record, claim))
-            _log.info(messages.DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
+            _log.info(DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
         for pool in self._pools(record):
@@ -722,7 +727,7 @@ class CommandQueue:
         for name in sorted({pod.namespace for pod in pods if is_evictable(pod, self._clock.now())}):
             answer = survey(self._client, resources.PDBS, decode=resources.PDBS.decode, namespace=name)
             found[name] = tuple(answer.objects)
-            bad = bad or next((messages.budget_unreadable(str(one)) for one in answer.unreadable), "")
+            bad = bad or next((Said(f"PodDisruptionBudget {one!s} cannot be decoded") for one in answer.unreadable), "")
         return PodBudgets(found), bad
 
     # ------------------------------------------------------------------ calling off
@@ -752,10 +757,24 @@ class CommandQueue:
             self.heals.add(name)
         claims = (self._cluster.claim(name) for name in record.candidate_names)
         staying = [one.name for one in claims if one is not None and one.metadata.deletion_timestamp is None]
-        self._say(staying, messages.disruption_canceled(record.reason, why))
+        self._say(
+            staying,
+            EventMessage(
+                "Normal",
+                "DisruptionBlocked",
+                f"Canceled the disruption ({record.reason}), the node accepts pods again: {why}",
+            ),
+        )
         if record.reason == names.REASON_UNDERUTILIZED:
-            self._say(staying, messages.consolidation_invalid(record.candidate_names, why))
-        _log.info(messages.CANCELED_DISRUPTION, command=record.id, nodeclaim=record.holder, reason=why)
+            self._say(
+                staying,
+                EventMessage(
+                    "Normal",
+                    "ConsolidationRejected",
+                    f"Consolidation rejected: {', '.join(record.candidate_names)}, reason: {why}",
+                ),
+            )
+        _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
     def _note_failure(self, record: CommandRecord, memory: _Memory, blamed: Iterable[str]) -> None:
@@ -838,9 +857,11 @@ class CommandQueue:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_ROLL_BACK_DISRUPTION, node=key, error=str(error))
+            _log.warning(
+                "Failed to roll back a disruption that no command carries out; retrying", node=key, error=str(error)
+            )
             return Result(failed=True)
-        _log.info(messages.ROLLED_BACK_DISRUPTION, nodeclaim=key)
+        _log.info("Rolled back a disruption that no command carries out", nodeclaim=key)
         return DONE
 
     # ------------------------------------------------------------------ telling
@@ -851,9 +872,11 @@ class CommandQueue:
             if claim is None:
                 continue
             if is_true(claim.status.conditions, names.LAUNCHED):
-                message = messages.WAITING_ON_READINESS
+                message = EventMessage(
+                    "Normal", "DisruptionWaitingReadiness", "Waiting on readiness to continue disruption"
+                )
             else:
-                message = messages.launching_replacement(record.reason)
+                message = EventMessage("Normal", "DisruptionLaunching", f"Launching NodeClaim: {record.reason}")
             self._recorder.publish(reference_of(claim), *message)
 
     def _say(self, those: Iterable[str], message: EventMessage) -> None:
@@ -878,7 +901,9 @@ def _shows_marks(node: NodeView) -> bool:
 
 def _unknown(sight: Sight) -> str:
     if len(sight.nodes) > 1:
-        return messages.same_provider_id(sight.nodes[0].metadata.name, sight.nodes[1].metadata.name)
+        return Said(
+            f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have the same provider ID"
+        )
     return next(iter((*sight.unreadable, *sight.strangers)), "")
 
 

@@ -7,7 +7,6 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.references import reference_of
 from provisioner.kube.errors import Conflict, NotFound
@@ -15,11 +14,17 @@ from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
 
 PERIOD_SECONDS = 600.0
 LEAST_PERCENT = 90
+
+
+def _shortfall(resource: str, expected: str, found: str, percent: int) -> str:
+    """What `failed_consistency_check` and the condition ConsistentStateFound say."""
+    return Said(f"expected {expected} of {resource}, but the Node has {found} ({percent}%)")
 
 
 def shortfalls(claim: NodeClaim, node: Node) -> tuple[str, ...]:
@@ -37,7 +42,7 @@ def shortfalls(claim: NodeClaim, node: Node) -> tuple[str, ...]:
         wanted, had = expected.amount(name), found.amount(name)
         if amount > 0 and had * 100 < wanted * LEAST_PERCENT:
             wire = Resources.of({name: wanted}).to_wire()[name], Resources.of({name: had}).to_wire()[name]
-            texts.append(messages.shortfall(name, *wire, had * 100 // wanted))
+            texts.append(_shortfall(name, *wire, had * 100 // wanted))
     return tuple(texts)
 
 
@@ -76,8 +81,14 @@ class Consistency:
             return Result(requeue_after=PERIOD_SECONDS)
         found = shortfalls(claim, node)
         for text in found:
-            self._recorder.publish(reference_of(claim), *messages.failed_consistency_check(text))
-        said = messages.inconsistent("; ".join(found)) if found else messages.CONSISTENT
+            self._recorder.publish(reference_of(claim), "Warning", "FailedConsistencyCheck", text)
+        said = (
+            ConditionMessage(
+                names.CONSISTENT_STATE_FOUND, names.FALSE, names.CONSISTENCY_CHECK_FAILED, "; ".join(found)
+            )
+            if found
+            else ConditionMessage(names.CONSISTENT_STATE_FOUND, names.TRUE)
+        )
         try:
             self._writer.status(claim, with_conditions(claim, said, now=self._clock.now()))
         except (NotFound, Conflict):

@@ -22,7 +22,6 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
@@ -34,7 +33,7 @@ from provisioner.controllers.poller import Poller
 from provisioner.controllers.references import node_reference, pod_reference, publish, reference_of
 from provisioner.disruption import candidates
 from provisioner.disruption import emptiness as empty
-from provisioner.disruption.acceptance import HORIZON
+from provisioner.disruption.acceptance import HORIZON, THRESHOLD
 from provisioner.disruption.allowance import soonest
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.consolidation import UNCONSOLIDATABLE
@@ -43,14 +42,14 @@ from provisioner.disruption.emptiness import (
     emptiness,
     is_empty,
 )
-from provisioner.disruption.messages import NOT_ALL_PODS_FIT
 from provisioner.disruption.methods import consolidation, rebuilding, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.protections import protections
+from provisioner.disruption.protections import ELAPSED, Protection, protections
 from provisioner.disruption.refusals import NONE as NO_REFUSALS
+from provisioner.disruption.simulation import NOT_ALL_PODS_FIT
 from provisioner.disruption.turns import InOrder, in_turn
 from provisioner.disruption.validation import standing, with_room
 from provisioner.disruption.view import Acceptance, Improved, MethodAnswer, Settings, Spared, View
@@ -69,7 +68,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import stop_all
 from provisioner.support.workers import DONE, KeyedQueue, Result
-from provisioner.values.message import EventMessage
+from provisioner.values.message import ConditionMessage, EventMessage, Said
 
 POLL_SECONDS = 1.0
 #: A pass that took long is followed by a pause as long, at most so long; one that failed by all of it.
@@ -86,6 +85,7 @@ TELLERS = 4
 PROTECTIONS_SECONDS: Final = 10.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
 _log = logs.get_logger(__name__)
+_DISRUPTION_METHOD_FAILED: Final = "A disruption method failed; continuing with the other methods"
 
 
 def settings_of(options: Options) -> Settings:
@@ -180,6 +180,49 @@ class _Began:
     def waits(self, one: Proposal) -> bool:
         """Whether a proposal waits until other nodes are drained."""
         return not self.waiting.isdisjoint(one.candidates)
+
+
+def _move(proposal: Proposal) -> str:
+    gone = ", ".join(proposal.candidates)
+    types = ", ".join(one.planned_type for one in proposal.replacements)
+    return Said(f"replace {gone} with {types}") if types else Said(f"delete {gone}")
+
+
+def _consolidation_rejected(proposal: Proposal, why: str) -> EventMessage:
+    """Why a move does not come to be that was decided: budget, or churn (something changed meanwhile)."""
+    return EventMessage(
+        "Normal",
+        "ConsolidationRejected",
+        f"Consolidation rejected: {_move(proposal)}, reason: {why} (savings: ${proposal.saving_usd_per_hour:.2f} per "
+        "hour)",
+    )
+
+
+def do_not_disrupt(protection: Protection) -> EventMessage:
+    """To a pod: what its annotation does, or has done."""
+    value, end = protection.value, protection.end
+    if end is None:
+        return EventMessage(
+            "Warning",
+            "InvalidDoNotDisruptAnnotation",
+            f'The annotation "karpenter.sh/do-not-disrupt" is {value!r}, which is ignored; set it to "true", or to a '
+            'duration above 0 such as "4h"',
+        )
+    return (
+        EventMessage(
+            "Normal",
+            "DoNotDisruptGracePeriodElapsed",
+            'The pod no longer blocks the disruption of its node: its annotation "karpenter.sh/do-not-disrupt" is '
+            f"{value!r}, and it has run for longer",
+        )
+        if protection.reason == ELAPSED
+        else EventMessage(
+            "Normal",
+            "DoNotDisruptUntil",
+            f"Voluntary disruption of its node is blocked until {end:%Y-%m-%dT%H:%M:%SZ}, because its annotation "
+            f'"karpenter.sh/do-not-disrupt" is {value!r}',
+        )
+    )
 
 
 class Disruption:
@@ -328,7 +371,7 @@ class Disruption:
             try:
                 begun += self._run(method, snapshot, ledger, empty_for, begun)
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
+                _log.exception(_DISRUPTION_METHOD_FAILED, method=method.name)
 
     def _run(
         self,
@@ -537,7 +580,7 @@ class Disruption:
         try:
             return self._consolidate(method, self._cluster.snapshot(), improved)
         except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-            _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
+            _log.exception(_DISRUPTION_METHOD_FAILED, method=method.name)
             return None
 
     def _looks(self, snapshot: Snapshot, now: float) -> Looks:
@@ -573,7 +616,7 @@ class Disruption:
         if answer.unreached:
             metrics.CONSOLIDATION_TIMEOUTS.labels(consolidation_type(method.name)).inc()
             _log.info(
-                messages.CONSOLIDATION_PASS_TIMED_OUT,
+                "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass",
                 method=method.name,
                 nodes=len(answer.unreached),
             )
@@ -587,7 +630,14 @@ class Disruption:
     def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> _Began:
         """Begin what still holds, and say of each what becomes of it."""
         for one in proposals:
-            self._say_of_all(one, messages.consolidation_candidate(one))
+            self._say_of_all(
+                one,
+                EventMessage(
+                    "Normal",
+                    "ConsolidationCandidate",
+                    f"Consolidation candidate: {_move(one)} (savings: ${one.saving_usd_per_hour:.2f} per hour)",
+                ),
+            )
             for score in one.scores:
                 metrics.consolidation_scored(score.pool, score.value, approved=True)
         began = self._begin(proposals, snapshot, aged=True)
@@ -595,16 +645,21 @@ class Disruption:
             if began.waits(one):
                 continue  # that was said
             if one not in began.current:
-                self._say_of_all(one, messages.consolidation_rejected(one, "churn"))
+                self._say_of_all(one, _consolidation_rejected(one, "churn"))
             elif one not in began.begun:
-                self._say_of_all(one, messages.consolidation_rejected(one, "budget"))
+                self._say_of_all(one, _consolidation_rejected(one, "budget"))
             else:
                 self._say_approved(one, snapshot)
         return began
 
     def _say_approved(self, one: Proposal, snapshot: Snapshot) -> None:
         for score in one.scores:
-            text = messages.consolidation_approved(score)
+            text = EventMessage(
+                "Normal",
+                "ConsolidationApproved",
+                f"score {score.value:.2f} >= threshold {THRESHOLD:.2f} (k: {1 / THRESHOLD:g}, savings "
+                f"{score.savings:.1%}, disruption {score.disruption:.1%})",
+            )
             if len(one.candidates) == 1:
                 self._say_of_all(one, text)
             else:
@@ -633,9 +688,9 @@ class Disruption:
     def _is_stale(self) -> bool:
         why = self._stale()
         if why and not self._was_stale:
-            _log.warning(messages.SUSPENDED_VOLUNTARY_DISRUPTION, reason=why)
+            _log.warning("Suspended voluntary disruption until the caches are current", reason=why)
         elif self._was_stale and not why:
-            _log.info(messages.RESUMED_VOLUNTARY_DISRUPTION)
+            _log.info("Resumed voluntary disruption because the caches are current")
         self._was_stale = why
         if why:
             self._empty_since.clear()  # nobody saw what happened meanwhile
@@ -646,7 +701,7 @@ class Disruption:
         pause = self._pause()
         if pause != self._was_paused:
             _log.info(
-                messages.DISRUPTION_PAUSE_CHANGED,
+                "Disruption was paused or resumed",
                 all=pause.everything,
                 nodepools=sorted(pause.pools),
                 settings_unread=pause.unread,
@@ -656,7 +711,7 @@ class Disruption:
             return
         for view in snapshot.pools:
             if why := pause.why(view.pool.name):
-                self._recorder.publish(reference_of(view.pool), *messages.disruption_blocked(why))
+                self._recorder.publish(reference_of(view.pool), "Normal", "DisruptionBlocked", why)
 
     def _note_prices(self, snapshot: Snapshot) -> None:
         """What offerings cost now; the history is a value, so the other thread reads it as it is."""
@@ -714,7 +769,7 @@ class Disruption:
         except Conflict:
             return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_UPDATE_NODECLAIM_STATUS, nodeclaim=name, error=str(error))
+            _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 
@@ -724,7 +779,9 @@ class Disruption:
             return conditions
         if not holds:
             return CLAIM_CONDITIONS.clear(conditions, names.CONSOLIDATABLE)
-        return with_conditions(claim, messages.CONSOLIDATABLE, now=self._clock.now())
+        return with_conditions(
+            claim, ConditionMessage(names.CONSOLIDATABLE, names.TRUE, names.CONSOLIDATABLE), now=self._clock.now()
+        )
 
     def _say_protections(self, snapshot: Snapshot) -> None:
         """Say of each pod once what its do-not-disrupt means, and when that has ended. Looks every ten seconds."""
@@ -734,14 +791,14 @@ class Disruption:
         self._protections_at = now
         told = {}
         for one in protections((pod for node in snapshot.nodes for pod in node.pods), snapshot.at):
-            message = messages.do_not_disrupt(one)
+            message = do_not_disrupt(one)
             told[one.pod.uid] = message.text
             if self._protected.get(one.pod.uid) != message.text:
                 self._recorder.publish(pod_reference(one.pod), *message)
         self._protected = told
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
-        message = messages.not_disruptable(blocked.event, str(blocked))
+        message = EventMessage("Normal", blocked.event, str(blocked))
         if not blocked.key:
             found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
             if found is not None:

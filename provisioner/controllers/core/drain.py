@@ -17,7 +17,6 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, version_number
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.references import node_reference, pod_reference, reference_of
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube import resources
@@ -30,6 +29,7 @@ from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.duration import DurationError, parse_duration
+from provisioner.values.message import EventMessage, Said
 
 #: A pod that the API server has agreed to end is not asked again for so long: longer than it takes to notice a watch that was cut.
 LEAVING_SECONDS: Final = 120.0
@@ -43,6 +43,7 @@ _SHORTEST_GRACE: Final = timedelta(seconds=1)
 _DISRUPTION_BUDGET: Final = "disruption budget"
 _MULTIPLE_BUDGETS: Final = "more than one PodDisruptionBudget"
 _log = logs.get_logger(__name__)
+_EVICTION_FAILED: Final = "Eviction failed; retrying"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,11 @@ class Departures:
                 known = self._seen[pod.uid] = pod.deleted, ends
                 forget_oldest(self._seen, _MOST_LEAVING)
         return msgspec.structs.replace(pod, deleted=known[1])
+
+
+def failed_draining(why: str) -> EventMessage:
+    """`why` is one of the texts that follow, or what blocks the drain as `disruption.blockers` says it."""
+    return EventMessage("Warning", "FailedDraining", f"Failed to drain node, {why}")
 
 
 class Evictions:
@@ -318,7 +324,7 @@ class Evictions:
         metrics.EVICTIONS.labels("200").inc()
         reason = self._reason(pod)
         metrics.PODS_DRAINED.labels(reason).inc()
-        self._recorder.publish(pod_reference(pod), *messages.evicted(reason))
+        self._recorder.publish(pod_reference(pod), "Normal", "Evicted", f"Evicted pod: {reason}")
         return DONE
 
     def deadline(self, claim: NodeClaim | None) -> datetime | None:
@@ -338,7 +344,7 @@ class Evictions:
             node_reference(node) if node is not None else None,
         ):
             if paused and one is not None:
-                self._recorder.publish(one, *messages.disruption_blocked(paused))
+                self._recorder.publish(one, "Normal", "DisruptionBlocked", paused)
         return bool(paused)
 
     def _delete(self, pod: Pod, deadline: datetime) -> Result:
@@ -348,12 +354,18 @@ class Evictions:
         except (NotFound, Conflict):
             return DONE
         except ApiError as error:
-            _log.info(messages.FAILED_TO_DELETE_POD, pod=pod.key, error=str(error))
+            _log.info("Failed to delete a pod; retrying", pod=pod.key, error=str(error))
             self._deadlines[pod.uid] = deadline
             return Result(failed=True)
         self._agreed(pod.uid, deadline)
         metrics.PODS_DRAINED.labels(self._reason(pod)).inc()
-        self._recorder.publish(pod_reference(pod), *messages.deleted_at_deadline(left, deadline))
+        self._recorder.publish(
+            pod_reference(pod),
+            "Normal",
+            "Disrupted",
+            f"Deleted the pod with a grace period of {left} s because its node is terminated at "
+            f"{deadline:%Y-%m-%dT%H:%M:%SZ}",
+        )
         return DONE
 
     def _agreed(self, uid: str, deadline: datetime | None) -> None:
@@ -367,19 +379,19 @@ class Evictions:
         return self._clock.monotonic() < until and (deadline is None or (told is not None and told <= deadline))
 
     def _refused(self, pod: Pod, error: ApiError) -> Result:
-        why = messages.eviction_refused(pod.key, error.message)  # busy, or a policy says so: hastened by nothing
+        why = Said(f"evicting pod {pod.key} failed: {error.message}")  # busy, or a policy says so: hastened by nothing
         if isinstance(error, TooManyRequests) and _DISRUPTION_BUDGET in error.message:
-            why = messages.violates_budget(pod.key)
+            why = Said(f"evicting pod violates a PDB (Pod={pod.key})")
             self._hold(pod.uid)
         elif isinstance(error, ServerError) and _MULTIPLE_BUDGETS in error.message:
-            why = messages.several_budgets(pod.key)
+            why = Said(f"eviction does not support multiple PDBs (Pod={pod.key})")
             self._hold(pod.uid)
         if isinstance(error, TooManyRequests | ServerError):
-            _log.debug(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
+            _log.debug(_EVICTION_FAILED, pod=pod.key, error=str(error))
         else:
-            _log.info(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
+            _log.info(_EVICTION_FAILED, pod=pod.key, error=str(error))
         reference = ObjectReference(api_version="v1", kind="Node", name=pod.node_name, uid=pod.node_name)
-        self._recorder.publish(reference, *messages.failed_draining(why), dedupe=(pod.key,))
+        self._recorder.publish(reference, *failed_draining(why), dedupe=(pod.key,))
         return Result(failed=True)
 
     def _reason(self, pod: Pod) -> str:

@@ -12,7 +12,6 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.observability.conditions import Conditioned
 from provisioner.disruption.drift import pool_drift, type_drift
@@ -21,6 +20,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import ConditionMessage
 
 RECHECK_SECONDS = 300.0
 #: An event about a pool or a class concerns all its claims; this much later they are looked at, together.
@@ -95,7 +95,7 @@ class DriftController:
         except (NotFound, Conflict):
             return Result(requeue_after=DELAY_SECONDS)
         except CloudError as error:  # what was judged before stays
-            _log.debug(messages.SKIPPED_DRIFT_CHECK, nodeclaim=name, why=str(error))
+            _log.debug("Skipped the drift check of a NodeClaim", nodeclaim=name, why=str(error))
         return Result(requeue_after=RECHECK_SECONDS)
 
     def _judge(self, claim: NodeClaim) -> str:
@@ -115,10 +115,13 @@ class DriftController:
             return
         if not reason:
             self._writer.status(claim, CLAIM_CONDITIONS.clear(claim.status.conditions, names.DRIFTED))
-            _log.info(messages.NODECLAIM_NO_LONGER_DRIFTED, nodeclaim=claim.name)
+            _log.info("NodeClaim no longer differs from its NodePool and NodeClass", nodeclaim=claim.name)
             return
-        self._writer.status(claim, with_conditions(claim, messages.drifted(reason), now=self._clock.now()))
-        _log.info(messages.NODECLAIM_HAS_DRIFTED, nodeclaim=claim.name, reason=reason)
+        self._writer.status(
+            claim,
+            with_conditions(claim, ConditionMessage(names.DRIFTED, names.TRUE, reason, reason), now=self._clock.now()),
+        )
+        _log.info("NodeClaim has drifted", nodeclaim=claim.name, reason=reason)
 
 
 def _judged_by(claim: NodeClaim) -> tuple[object, ...]:

@@ -8,7 +8,6 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.pool_limits import USD
-from provisioner.controllers.core import messages
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import (
     Constraint,
@@ -25,7 +24,7 @@ from provisioner.scheduling.reasons import (
 )
 from provisioner.scheduling.result import Unplaced
 from provisioner.state.misses import Stop
-from provisioner.values.message import EventMessage
+from provisioner.values.message import EventMessage, Said
 
 _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
 """What binds in pools that were most likely never meant for the pod."""
@@ -62,6 +61,15 @@ class ToldPods:
         return due
 
 
+def _unschedulable(reasons: str, more: int = 0) -> str:
+    """The reasons of a pod that fit into an event, joined, and how many do not."""
+    return (
+        Said(f"Failed to schedule pod, {reasons}; and {more} more")
+        if more
+        else Said(f"Failed to schedule pod, {reasons}")
+    )
+
+
 def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
     """All reasons of one pod as one event takes them.
 
@@ -75,7 +83,7 @@ def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
     if not any(isinstance(one, NoPools | PoolRefuses | PoolsRefuse) for one in reasons):
         unready = ()
     parts = [*(str(reason) for reason in reasons), *unready]
-    whole = messages.unschedulable("; ".join(parts))
+    whole = _unschedulable("; ".join(parts))
     if len(whole) <= MAX_MESSAGE:
         return whole
     parts = [str(one) for one in sorted([*reasons, *unready], key=_is_foreign)]
@@ -90,19 +98,22 @@ def _is_foreign(one: Reason | str) -> bool:
 
 
 def _cut(parts: list[str], count: int) -> str:
-    return messages.unschedulable("; ".join(parts[:count]), len(parts) - count)
+    return _unschedulable("; ".join(parts[:count]), len(parts) - count)
 
 
 def stopped(stop: Stop) -> str:
     """What to say of a pod of a class that is not planned for a while."""
-    said = messages.scheduler_said(stop.said) if stop.said else messages.SCHEDULER_SAID_NOTHING
-    return messages.not_bound_as_planned(stop.misses, stop.seconds, said)[:MAX_MESSAGE]
+    said = Said(f'its message was: "{stop.said}"') if stop.said else Said("it gave no message")
+    return Said(
+        "Failed to schedule pod, kube-scheduler did not bind pods like this one to the nodes planned for them "
+        f"{stop.misses} times in a row; no nodes are launched for them for {stop.seconds:.0f} s; {said}"
+    )[:MAX_MESSAGE]
 
 
 def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
     """What to say of those among the pools that would make nodes, were they Ready; by name."""
     return tuple(
-        messages.pool_not_ready(pool.name, _cause(pool))[:_MOST_OF_A_POOL]
+        Said(f'NodePool "{pool.name}": not Ready{_cause(pool)}')[:_MOST_OF_A_POOL]
         for pool in sorted(pools, key=lambda one: one.name)
         if pool.spec.replicas is None
         and pool.metadata.deletion_timestamp is None
@@ -129,7 +140,15 @@ def pools_out_of_money(unplaced: Iterable[Unplaced]) -> dict[str, EventMessage]:
                 for pool in reason.pools if isinstance(reason, PoolsRefuse) else (reason.pool,):
                     texts.setdefault(pool, str(reason.constraint))
                     pods[pool] += 1
-    return {pool: messages.pool_out_of_money(pods[pool], text) for pool, text in texts.items()}
+    return {
+        pool: EventMessage(
+            "Warning",
+            "GrowthLimited",
+            f"{pods[pool]} {'pod waits' if pods[pool] == 1 else 'pods wait'} because of the annotation "
+            f"{names.MAX_USD_PER_HOUR}: {text}; raise it, or remove workloads",
+        )
+        for pool, text in texts.items()
+    }
 
 
 def _of_money(constraint: Constraint) -> bool:
@@ -141,7 +160,11 @@ def _of_money(constraint: Constraint) -> bool:
 def pools_without_types(reasons: Iterable[Reason]) -> dict[str, EventMessage]:
     """The event of each NodePool among the reasons that has no instance type to offer at all."""
     return {
-        pool: messages.no_compatible_instance_types(str(reason.constraint))
+        pool: EventMessage(
+            "Warning",
+            "NoCompatibleInstanceTypes",
+            f"NodePool requirements filtered out all compatible available instance types: {reason.constraint!s}",
+        )
         for reason in reasons
         if isinstance(reason, PoolRefuses | PoolsRefuse) and isinstance(reason.constraint, NoInstanceTypes)
         for pool in (reason.pools if isinstance(reason, PoolsRefuse) else (reason.pool,))

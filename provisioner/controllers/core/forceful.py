@@ -18,7 +18,6 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of
@@ -29,6 +28,7 @@ from provisioner.disruption.costs import time_left
 from provisioner.disruption.expiration import decide_expirations
 from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.proposal import DISRUPTING_NODE, disrupting_node
 from provisioner.disruption.verdicts import EXPIRED, UNHEALTHY
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import Recorder
@@ -106,7 +106,7 @@ class ForcefulDisruption:
         repairs = self._attempt(lambda: self.decide_repairs(snapshot), RepairDecision())
         self._repairs = {one.key: one for one in repairs.repair}
         for blocked in repairs.blocked:
-            self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)))
+            self._say(blocked.key, EventMessage("Warning", blocked.event, str(blocked)))
         expired = self._attempt(lambda: decide_expirations(snapshot), tuple[str, ...]())
         claims = [node.claim for node in snapshot.nodes if node.claim is not None]
         old = self._attempt(
@@ -120,7 +120,7 @@ class ForcefulDisruption:
         try:
             return decide()
         except Exception:  # noqa: BLE001 - the others are decided all the same
-            _log.exception(messages.FORCEFUL_PASS_FAILED)
+            _log.exception("An expiration and node repair pass failed; retrying with the next pass")
             return otherwise
 
     def decide_repairs(self, snapshot: Snapshot) -> RepairDecision:
@@ -177,7 +177,7 @@ class ForcefulDisruption:
         except NotFound:
             return DONE
         except ApiError as error:
-            _log.warning(messages.NODECLAIM_COULD_NOT_BE_DELETED, nodeclaim=name, error=str(error))
+            _log.warning("A NodeClaim could not be deleted; retrying", nodeclaim=name, error=str(error))
             return Result(failed=True)
         finally:
             self._ledger.release(name)
@@ -220,9 +220,9 @@ class ForcefulDisruption:
             metrics.claim_disrupted(claim, reason.lower(), self._cluster.pods_of(claim))
         if repair is not None:
             metrics.unhealthy_disrupted(claim, repair.condition)
-        self._say(claim.name, messages.disrupting_node(reason), 0.0)
+        self._say(claim.name, disrupting_node(reason), 0.0)
         what = f"{repair.condition}={repair.status}" if repair is not None else claim.spec.expire_after
-        _log.info(messages.DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)
+        _log.info(DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)
 
     def _say(self, name: str, message: EventMessage, ttl: float | None = None) -> None:
         publish(self._recorder, self._cluster, (name,), message, ttl=ttl)

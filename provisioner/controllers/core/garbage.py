@@ -16,7 +16,6 @@ from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView, SortedOut, manages
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.terminator import Ending, State
@@ -110,18 +109,26 @@ class InstanceCollector(Generic[InstanceT]):
         try:
             ending = self._terminate(orphan.provider_id)
         except (CloudError, ApiError) as error:
-            _log.warning(messages.FAILED_TO_TERMINATE_ORPHAN, instance=orphan.id, error=str(error))
+            _log.warning(
+                "Failed to terminate an instance without a NodeClaim; retrying", instance=orphan.id, error=str(error)
+            )
             return POLL_SECONDS
         if ending.state is State.HELD:
-            _log.info(messages.DRAINING_ORPHAN, instance=orphan.id, reason=ending.why)
+            _log.info(
+                "Draining an instance without a NodeClaim before terminating it", instance=orphan.id, reason=ending.why
+            )
             return ending.requeue_after
         self._since.pop(orphan.id, None)
-        _log.info(messages.TERMINATED_ORPHAN, instance=orphan.id, launched=orphan.launched)
+        _log.info("Terminated an instance without a NodeClaim", instance=orphan.id, launched=orphan.launched)
         if (node := self._node_of(orphan)) is not None:
             try:
                 self._writer.delete_node(node)
             except ApiError as error:
-                _log.warning(messages.FAILED_TO_DELETE_NODE_OF_ORPHAN, node=node.metadata.name, error=str(error))
+                _log.warning(
+                    "Failed to delete the Node of an instance without a NodeClaim; retrying",
+                    node=node.metadata.name,
+                    error=str(error),
+                )
         return POLL_SECONDS
 
     def _node_of(self, orphan: InstanceT) -> Node | None:
@@ -179,10 +186,10 @@ class ClaimCollector:
                 try:
                     self._writer.delete(claim)
                 except ApiError as error:
-                    _log.warning(messages.FAILED_TO_DELETE_NODECLAIM, nodeclaim=claim.name, error=str(error))
+                    _log.warning("Failed to delete a NodeClaim; retrying", nodeclaim=claim.name, error=str(error))
                     continue
                 metrics.claim_disrupted(claim, GARBAGE_COLLECTED)
-                _log.info(messages.DELETED_NODECLAIM_WITHOUT_INSTANCE, nodeclaim=claim.name)
+                _log.info("Deleted a NodeClaim whose instance no longer exists", nodeclaim=claim.name)
         return MISSED_SECONDS if self._missed or young else POLL_SECONDS
 
     def _is_candidate(self, claim: NodeClaim) -> bool:
@@ -202,5 +209,7 @@ class ClaimCollector:
         except InstanceNotFoundError as gone:
             return gone
         except CloudError as error:
-            _log.info(messages.COULD_NOT_FIND_OUT_ABOUT_INSTANCE, nodeclaim=claim.name, error=str(error))
+            _log.info(
+                "Could not determine whether an instance still exists; retrying", nodeclaim=claim.name, error=str(error)
+            )
         return None

@@ -18,7 +18,6 @@ from provisioner.apis.command import Phase
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pool_limits import MICROS, USD, PoolLimitError, spending_limit
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.controllers.core import messages
 from provisioner.options import Options
 from provisioner.scheduling.growth import (
     WINDOW_SECONDS,
@@ -33,6 +32,7 @@ from provisioner.scheduling.spending import highest_usd_per_hour
 from provisioner.state.cluster import Cluster
 from provisioner.state.commands import Command
 from provisioner.support.clock import Clock
+from provisioner.values.message import EventMessage, Said
 
 T = TypeVar("T")
 
@@ -42,6 +42,11 @@ KARPENTER_SECONDS: Final = 5.0
 FRESH_SECONDS: Final = 1.0
 #: Nobody is refused for money by what is older.
 RECENT_SECONDS: Final = 0.1
+
+
+def pool_held_back(nodes: int, why: str) -> EventMessage:
+    """To a NodePool whose NodeClaims wait."""
+    return EventMessage("Warning", "GrowthLimited", f"{nodes} {'node waits' if nodes == 1 else 'nodes wait'}: {why}")
 
 
 def limits_of(options: Options) -> GrowthLimits:
@@ -60,12 +65,25 @@ class HeldBackError(Exception):
         if self.beside:
             return self.beside
         if self.held.limit is Limit.CLAIMS:
-            return messages.claims_held_back(self.limits.claims_per_minute)
+            return Said(
+                "no further NodeClaim is created for now, because --max-claims-per-minute is "
+                f"{self.limits.claims_per_minute}; it is planned again as soon as the limit allows it"
+            )
         if self.held.limit is Limit.NODE_POOL:
-            return messages.limit_held_back(self.held.pool, self.held.resource)
+            return Said(
+                f"other NodeClaims took what the limit on {self.held.resource} of NodePool {self.held.pool} left "
+                "meanwhile; it is planned again"
+            )
         if self.held.unpriced:
-            return messages.unpriced_held_back(self.held.pool)
-        return messages.usd_held_back(self.limits.usd_per_hour)
+            return Said(
+                f"no NodeClaim of NodePool {self.held.pool} is created of instance types without a known price, "
+                "because the price of nodes is limited (--max-usd-per-hour, or dovetail.dev/max-usd-per-hour on the "
+                "NodePool); allow other instance types, or remove the limit"
+            )
+        return Said(
+            "no further NodeClaim of this price is created, because all nodes together may cost "
+            f"${self.limits.usd_per_hour:g} per hour (--max-usd-per-hour); raise the flag, or remove workloads"
+        )
 
 
 @dataclass(slots=True)

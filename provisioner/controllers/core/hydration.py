@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import CloudProvider, manages
-from provisioner.controllers.core import messages, registration
+from provisioner.controllers.core import registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.references import publish
 from provisioner.kube.errors import Conflict, NotFound
@@ -19,6 +19,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.expected import own_labels
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import EventMessage
 
 #: A label that differs is looked at again after so long: we ourselves write Node and NodeClaim one after the other.
 SETTLE_SECONDS: Final = 2.0
@@ -96,7 +97,12 @@ class Hydration:
         recent = {key: one for key, one in self._pauses.items() if now - one[1] <= LONGEST_PAUSE_SECONDS}
         self._pauses = {**recent, claim.name: (pause, now + pause)}
         self._writer.label_node(node, changed)
-        message = messages.node_labels_restored(node.metadata.name, changed)
+        message = EventMessage(
+            "Warning",
+            "NodeLabelsRestored",
+            f'Restored labels of Node "{node.metadata.name}" that no longer agreed with its NodeClaim: '
+            f"{', '.join(sorted(changed))}",
+        )
         publish(self._recorder, self._cluster, (claim.name,), message)
         return DONE
 

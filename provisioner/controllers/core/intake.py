@@ -6,7 +6,6 @@ from datetime import timedelta
 from math import inf
 
 from provisioner.apis.pods import Pod, is_pending
-from provisioner.controllers.core import messages
 from provisioner.state.cluster import Cluster
 from provisioner.state.waiting import awaits_images
 from provisioner.support import heartbeat, logs
@@ -198,4 +197,4 @@ class Intake:
                 try:
                     self._run()
                 except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                    _log.exception(messages.PROVISIONING_FAILED, seconds=RECHECK_SECONDS)
+                    _log.exception("Provisioning failed; retrying with the same pods", seconds=RECHECK_SECONDS)

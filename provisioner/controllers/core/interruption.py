@@ -12,7 +12,6 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of, merged
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
@@ -109,7 +108,7 @@ class Interruptions:
             except NotFound:
                 return False
         _log.info(
-            messages.INSTANCE_IS_BEING_INTERRUPTED,
+            "Instance is being interrupted",
             nodeclaim=claim.name,
             reason=wanted.reason,
             evicts=wanted.evicts,
@@ -134,7 +133,7 @@ class Interruptions:
         if known is None or known.has_begun(self._clock.now()):
             return False
         self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: None})
-        _log.info(messages.INTERRUPTION_CANCELED, nodeclaim=claim.name, reason=known.reason)
+        _log.info("Interruption was canceled", nodeclaim=claim.name, reason=known.reason)
         return True
 
     def _pass(self) -> float:
@@ -177,7 +176,7 @@ class Interruptions:
         for outcome in run_parallel(self._workers, take, steps, patience=self._patience):
             if isinstance(outcome.error, ApiError | StillRunningError):
                 _log.warning(
-                    messages.FAILED_TO_HANDLE_INTERRUPTED_NODECLAIM,
+                    "Failed to handle an interrupted NodeClaim; retrying",
                     nodeclaim=outcome.item[1],
                     error=str(outcome.error),
                 )
@@ -185,7 +184,7 @@ class Interruptions:
                 raise outcome.error
         self._ask_for_plans(decision)
         for blocked in decision.blocked:
-            self._say(blocked.key, messages.disruption_blocked(str(blocked)))
+            self._say(blocked.key, EventMessage("Normal", "DisruptionBlocked", str(blocked)))
         return decision
 
     def _ask_for_plans(self, decision: InterruptionDecision) -> None:
@@ -210,7 +209,7 @@ class Interruptions:
             return
         finally:
             self._ledger.release(key)
-        _log.info(messages.TAINTED_INTERRUPTED_NODE, nodeclaim=key, node=node.metadata.name, reason=mark.reason)
+        _log.info("Tainted an interrupted Node", nodeclaim=key, node=node.metadata.name, reason=mark.reason)
 
     def _evict(self, key: str, mark: Interruption) -> None:
         claim = self._cluster.claim(key)
@@ -221,8 +220,8 @@ class Interruptions:
         claim = self._with_end(claim, mark)
         self._writer.delete(claim)
         metrics.claim_disrupted(claim, mark.reason, self._cluster.pods_of(claim))
-        self._say(key, messages.TERMINATING_ON_INTERRUPTION)
-        _log.info(messages.TERMINATING_INTERRUPTED_NODECLAIM, nodeclaim=key, reason=mark.reason)
+        self._say(key, EventMessage("Warning", "TerminatingOnInterruption", "Interruption triggered termination"))
+        _log.info("Terminating an interrupted NodeClaim", nodeclaim=key, reason=mark.reason)
 
     def _hasten(self, key: str, mark: Interruption) -> None:
         """Who deletes a claim does not know when its instance ends: until then its pods must be gone, whatever holds the drain."""

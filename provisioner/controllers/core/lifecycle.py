@@ -11,7 +11,8 @@ only when nothing that it allows can ever be had, or when its pods can go elsewh
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
@@ -26,7 +27,7 @@ from provisioner.cloudprovider.errors import (
 )
 from provisioner.cloudprovider.types import CloudProviderView, LaunchedInstance, manages
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages, registration
+from provisioner.controllers.core import registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import grace_end
 from provisioner.controllers.core.fallback import Fallback
@@ -44,7 +45,7 @@ from provisioner.state.launches import Launch
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
-from provisioner.values.message import ConditionMessage, EventMessage
+from provisioner.values.message import ConditionMessage, EventMessage, Said
 
 #: While another Karpenter leads, a NodeClaim is looked at again after so long.
 BESIDE_SECONDS = 5.0
@@ -58,6 +59,7 @@ POSTPONED_SECONDS = 1.0
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
+INSTANCE_TERMINATING: Final = ConditionMessage(names.INSTANCE_TERMINATING, names.TRUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,13 @@ class Timeouts:
 def timeouts_of(options: Options) -> Timeouts:
     """As the program was started."""
     return Timeouts(options.launch_timeout, options.registration_timeout, options.drain_timeout or None)
+
+
+def grace_period_expiring(deadline: datetime) -> EventMessage:
+    """The node has a termination grace period and is being deleted."""
+    return EventMessage(
+        "Warning", "TerminationGracePeriodExpiring", f"All pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}"
+    )
 
 
 class Lifecycle:
@@ -190,7 +199,9 @@ class Lifecycle:
             self._cluster.launch_refused(claim.metadata.name)
             return self._short(claim, error)
         except NodeClassNotReadyError as error:
-            self._event(claim, messages.nodeclass_not_ready(claim.metadata.name, str(error)))
+            self._event(
+                claim, EventMessage("Warning", "NodeClassNotReady", f"NodeClaim {claim.metadata.name} event: {error}")
+            )
             return self._give_up(claim, "nodeclass_not_ready", unhealthy=False)
         except CloudError as error:
             if late:
@@ -208,7 +219,7 @@ class Lifecycle:
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
         name, wait = claim.metadata.name, error.retry_after
-        self._event(claim, messages.insufficient_capacity(name, str(error)))
+        self._event(claim, EventMessage("Warning", "InsufficientCapacityError", f"NodeClaim {name} event: {error}"))
         if wait is None:
             return self._give_up(claim, "insufficient_capacity", unhealthy=False)
         if error.exhausted:
@@ -228,7 +239,7 @@ class Lifecycle:
         return Result(requeue_after=wait)
 
     def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
-        message = messages.launch_pending(reason, str(error)[:_MESSAGE_LENGTH])
+        message = ConditionMessage(names.LAUNCHED, names.UNKNOWN, reason, str(error)[:_MESSAGE_LENGTH])
         self._writer.status(claim, self._with(claim, message))
 
     def _launched(self, claim: NodeClaim, launched: LaunchedInstance) -> None:
@@ -237,14 +248,20 @@ class Lifecycle:
             claim = self._writer.metadata(claim, labels=labels, annotations=dict(launched.annotations))
         self._writer.status(
             claim,
-            self._with(claim, messages.LAUNCHED, messages.NODE_NOT_REGISTERED),
+            self._with(
+                claim,
+                ConditionMessage(names.LAUNCHED, names.TRUE),
+                ConditionMessage(
+                    names.REGISTERED, names.UNKNOWN, names.NODE_NOT_FOUND, "Node not registered with cluster"
+                ),
+            ),
             providerID=launched.provider_id,
             imageID=launched.image_id,
             capacity=launched.capacity.to_wire(),
             allocatable=launched.allocatable.to_wire(),
         )
         _log.info(
-            messages.LAUNCHED_NODECLAIM,
+            "Launched NodeClaim",
             nodeclaim=claim.metadata.name,
             provider_id=launched.provider_id,
             instance_type=launched.instance_type,
@@ -259,7 +276,18 @@ class Lifecycle:
         if node is None:
             return self._deadline(claim)
         if not registration.was_registered(claim, node) and (waits := self._hooks(claim)):
-            self._writer.status(claim, self._with(claim, messages.registration_hooks_pending(waits)))
+            self._writer.status(
+                claim,
+                self._with(
+                    claim,
+                    ConditionMessage(
+                        names.REGISTERED,
+                        names.UNKNOWN,
+                        names.REGISTRATION_HOOK_PENDING,
+                        f"Waiting for registration hooks: {', '.join(sorted(waits))}",
+                    ),
+                ),
+            )
             result = self._deadline(claim)
             return Result(min(result.requeue_after, *waits.values())) if result.requeue_after is not None else result
         self._register(claim.metadata.name)
@@ -295,12 +323,14 @@ class Lifecycle:
     def _initialize(self, claim: NodeClaim) -> Result:
         node = self._cluster.node_of(claim)
         if node is None:
-            return self._pending(claim, messages.NODE_NOT_FOUND)
+            return self._pending(
+                claim, ConditionMessage(names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_FOUND, "Node not found")
+            )
         problem = registration.missing(claim, node)
         if problem is not None:
             return self._pending(claim, problem)
         self._writer.label_node(node, {names.INITIALIZED_LABEL: "true"})
-        self._writer.status(claim, self._with(claim, messages.INITIALIZED))
+        self._writer.status(claim, self._with(claim, ConditionMessage(names.INITIALIZED, names.TRUE)))
         return DONE
 
     def _pending(self, claim: NodeClaim, message: ConditionMessage) -> Result:
@@ -309,10 +339,13 @@ class Lifecycle:
 
     def _say_rivals(self, claim: NodeClaim, rivals: Rivals) -> Result:
         """Several claims or Nodes have the provider ID: nobody can tell whose instance it is, so it is left alone."""
-        text = messages.provider_id_of_several(claim.status.provider_id, str(rivals))
-        self._event(claim, messages.several_objects(text))
+        text = Said(f"Provider ID {claim.status.provider_id} belongs to more than one object: {rivals!s}")
+        self._event(claim, EventMessage("Warning", names.MULTIPLE_NODES_FOUND, text))
         if not is_true(claim.status.conditions, names.REGISTERED):
-            self._writer.status(claim, self._with(claim, messages.rivals_found(text)))
+            self._writer.status(
+                claim,
+                self._with(claim, ConditionMessage(names.REGISTERED, names.FALSE, names.MULTIPLE_NODES_FOUND, text)),
+            )
         return Result(requeue_after=RIVALS_REQUEUE_SECONDS)
 
     # ------------------------------------------------------------------ the end
@@ -321,7 +354,7 @@ class Lifecycle:
         if claim.status.provider_id and self._postponed(claim, self._cluster.node_of(claim), patience=DECIDED_SECONDS):
             return Result(requeue_after=POSTPONED_SECONDS)
         self._writer.delete(claim, version=claim.metadata.resource_version)
-        _log.warning(messages.DELETING_NODECLAIM, nodeclaim=claim.metadata.name, reason=reason)
+        _log.warning("Deleting NodeClaim", nodeclaim=claim.metadata.name, reason=reason)
         if unhealthy:
             self._health(claim.pool, False, "")
         metrics.claim_disrupted(claim, reason)
@@ -347,7 +380,7 @@ class Lifecycle:
             return retry_of(error)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
-                messages.REQUEST_FAILED_DURING_TERMINATION,
+                "A request to the API server failed during the termination of a NodeClaim; retrying",
                 nodeclaim=claim.name,
                 error=str(error),
             )
@@ -361,14 +394,14 @@ class Lifecycle:
                 return Result(requeue_after=ending.requeue_after)
             case State.UNDER_WAY:
                 claim = self._cluster.claim(claim.metadata.name) or claim  # it may have been registered meanwhile
-                self._writer.status(claim, self._with(claim, messages.INSTANCE_TERMINATING))
+                self._writer.status(claim, self._with(claim, INSTANCE_TERMINATING))
                 return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
             case State.GONE:
                 if ending.failed_launch and not registered:
                     claim = self._say_failed(claim, ending.failed_launch)
                 if len(claim.metadata.finalizers) > 1:  # who holds the claim besides holds no budget with it
                     claim = self._cluster.claim(claim.metadata.name) or claim
-                    claim = self._writer.status(claim, self._with(claim, messages.INSTANCE_TERMINATING))
+                    claim = self._writer.status(claim, self._with(claim, INSTANCE_TERMINATING))
                 self._writer.drop_finalizer(claim)
                 self._terminator.forget(claim)
                 metrics.claim_terminated(claim, self._clock.now(), with_instance=True)
@@ -376,10 +409,17 @@ class Lifecycle:
 
     def _say_failed(self, claim: NodeClaim, why: str) -> NodeClaim:
         """The cloud ended its instance before its Node registered: a launch that failed, however the claim came to be deleted."""
-        self._event(claim, messages.launch_failed(claim.metadata.name, why))
+        self._event(
+            claim,
+            EventMessage(
+                "Warning", names.LAUNCH_FAILED, f"the launch of NodeClaim {claim.metadata.name} failed: {why}"
+            ),
+        )
         self._health(claim.pool, False, why)
         claim = self._cluster.claim(claim.metadata.name) or claim
-        return self._writer.status(claim, self._with(claim, messages.not_registered_for(why)))
+        return self._writer.status(
+            claim, self._with(claim, ConditionMessage(names.REGISTERED, names.FALSE, names.LAUNCH_FAILED, why))
+        )
 
     def _with_deadline(self, claim: NodeClaim) -> NodeClaim:
         """With the time at which its Node is terminated whatever runs on it, where it has one; one that is written already counts."""
@@ -387,7 +427,7 @@ class Lifecycle:
         if end is None or names.TERMINATION_TIMESTAMP in claim.metadata.annotations:
             return claim
         text = end.strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._event(claim, messages.grace_period_expiring(end))
+        self._event(claim, grace_period_expiring(end))
         return self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
 
     def _finalize_rival(self, claim: NodeClaim, rivals: Rivals) -> Result:
@@ -396,7 +436,7 @@ class Lifecycle:
         others = [one for other in rivals.claims if other != name and (one := self._cluster.claim(other)) is not None]
         if any(one.metadata.deletion_timestamp is None or one.metadata.name > name for one in others):
             _log.warning(
-                messages.REMOVING_NODECLAIM_WITHOUT_INSTANCE,
+                "Removing a NodeClaim without terminating its instance, which belongs to another NodeClaim",
                 nodeclaim=name,
                 rivals=str(rivals),
             )
@@ -431,8 +471,8 @@ def _may_still_come(claim: NodeClaim) -> bool:
 
 def not_ended(claim: NodeClaim, error: CloudError) -> EventMessage:
     """That the cloud did not terminate the instance of a claim."""
-    instance = claim.status.provider_id or messages.unnamed_instance(claim.metadata.name)
-    return messages.failed_termination(instance, str(error))
+    instance = claim.status.provider_id or Said(f"the instance of NodeClaim {claim.metadata.name}")
+    return EventMessage("Warning", "FailedTermination", f"Failed to terminate {instance}; retrying: {error}")
 
 
 def retry_of(error: CloudError) -> Result:

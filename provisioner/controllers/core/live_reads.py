@@ -18,7 +18,6 @@ from typing import Final, Protocol
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import key_of, version_number
-from provisioner.controllers.core import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -29,6 +28,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter, gauge
+from provisioner.values.message import Said
 
 #: The instance is taken away in two minutes, whatever we do.
 INTERRUPTED_SECONDS: Final = 5.0
@@ -85,6 +85,10 @@ class _Wait:
     read: _Read | None
 
 
+def _not_known_as_it_is(kind: str, name: str) -> str:
+    return Said(f"the cache does not have the current version of {kind} {name} yet")
+
+
 class LiveReads:
     """See the module. Thread-safe."""
 
@@ -116,7 +120,7 @@ class LiveReads:
             try:
                 known.read = self._read(claim, node)
             except ApiError as error:
-                known.read, known.why = None, messages.live_read_failed(str(error))
+                known.read, known.why = None, Said(f"its objects could not be read from the API server: {error}")
         if known.read is not None:
             known.why = self._difference(known.read)
         waited, over = now - known.since, now - known.since >= patience
@@ -129,7 +133,7 @@ class LiveReads:
             return ""
         _POSTPONED.labels("overruled" if over else "unread" if known.read is None else "differs").inc()
         if waited >= TELL_SECONDS and claim is not None:
-            self._recorder.publish(reference_of(claim), *messages.disruption_blocked(known.why))
+            self._recorder.publish(reference_of(claim), "Normal", "DisruptionBlocked", known.why)
         return "" if over else known.why
 
     def waiting(self) -> dict[str, str]:
@@ -162,10 +166,10 @@ class LiveReads:
         """The first object that the caches do not show as it was read, in words; "" where there is none."""
         name, claim = read.claim
         if name and not _is_known(_meta(self._cluster.claim(name)), claim):
-            return messages.not_known_as_it_is("NodeClaim", name)
+            return _not_known_as_it_is("NodeClaim", name)
         host, node = read.node
         if host and not _is_known(_meta(self._cluster.node(host)), node):
-            return messages.not_known_as_it_is("Node", host)
+            return _not_known_as_it_is("Node", host)
         bound = {pod.uid: pod for pod in self._cluster.bound_to(host)} if host else {}
         there = {pod.uid for pod in read.pods}
         unknown = (pod for pod in read.pods if not _is_known(bound.get(pod.uid), pod))
@@ -175,7 +179,7 @@ class LiveReads:
             if pod.uid not in there and version_number(pod.resource_version) <= read.pods_version
         )
         first = min(map(key_of, itertools.chain[Identity](unknown, gone)), default="")
-        return messages.not_known_as_it_is("Pod", first) if first else ""
+        return _not_known_as_it_is("Pod", first) if first else ""
 
 
 def _meta(thing: NodeClaim | Node | None) -> Identity | None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.references import pod_reference, reference_of
 from provisioner.disruption.loops import LoopHolds, Loops, loop_text
+from provisioner.disruption.proposal import DISRUPTION_LOOP
 from provisioner.kube.events import Recorder
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -45,10 +45,15 @@ class LoopDetector:
             shown = (
                 f"{owner.kind} {mine[0].namespace}/{owner.name}" if owner is not None else f"the owner with UID {uid}"
             )
-            _log.warning(messages.DISRUPTION_LOOP_FOUND, owner=shown, nodepool=claim.pool, nodeclaim=claim.name)
+            _log.warning(
+                "Nodes for a workload were launched and removed three times within an hour; leaving its nodes alone",
+                owner=shown,
+                nodepool=claim.pool,
+                nodeclaim=claim.name,
+            )
             metrics.DISRUPTION_LOOPS.labels(claim.pool).inc()
             for reference in (reference_of(claim), *map(pod_reference, mine[:PODS_TOLD])):
-                self._recorder.publish(reference, *messages.disruption_loop(loop_text(shown)))
+                self._recorder.publish(reference, "Warning", DISRUPTION_LOOP, loop_text(shown))
 
     def holds(self) -> LoopHolds:
         """Whose nodes are left alone now."""

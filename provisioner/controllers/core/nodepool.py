@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,7 +16,6 @@ from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
 from provisioner.apis.validation import pool_problems, reserved_taints
 from provisioner.cloudprovider.types import CloudProvider, manages
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
@@ -31,7 +30,7 @@ from provisioner.state.snapshot import NodeView
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
-from provisioner.values.message import ConditionMessage
+from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.requirement import RequirementError
 from provisioner.values.resources import Resources
 
@@ -47,6 +46,14 @@ LAUNCHES_FAILED_SECONDS = 600.0
 _SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}
 """The launches that a verdict of an earlier leader stands for, at least."""
 _log = logs.get_logger(__name__)
+
+
+def unknown_fields_ignored(kind: str, paths: Sequence[str]) -> str:
+    """Of a NodePool or EC2NodeClass that a newer version wrote."""
+    return Said(
+        f"This version of Dovetail does not know {', '.join(paths)}: new nodes of this {kind} do without, and a change of the {kind} replaces "
+        "no node because of its hash. Upgrade Dovetail, or remove the fields"
+    )
 
 
 class Health:
@@ -111,6 +118,24 @@ def used_by(nodes: Sequence[NodeView]) -> Resources:
     return total + Resources.total(one.capacity for one in nodes) + Resources.of({names.NODES: len(nodes)})
 
 
+def _spending_condition(spent: float, most: float, unpriced: int, *, reached: bool) -> ConditionMessage:
+    """What the nodes of a NodePool with a money limit cost, and whether it leaves room for another one; `unpriced` of them count as free."""
+    status = names.TRUE if reached else names.FALSE
+    rest = "no further node fits" if reached else "further nodes fit"
+    free = f"; nodes without a known price, which count as free: {unpriced}" if unpriced else ""
+    text = Said(f"nodes cost ${spent:.4f} of ${most:g} per hour; {rest}{free}")
+    return ConditionMessage(names.SPENDING_LIMIT_REACHED, status, names.SPENDING_LIMIT_REACHED, text)
+
+
+_REGISTRATION_UNHEALTHY: Final = Said("At least half of the most recent launches did not register")
+
+
+def _registration_unhealthy(why: str) -> ConditionMessage:
+    """With why one of them failed, in the words of the cloud provider; "" where it is not known."""
+    text = Said(f"{_REGISTRATION_UNHEALTHY}: {why}") if why else _REGISTRATION_UNHEALTHY
+    return ConditionMessage(names.NODE_REGISTRATION_HEALTHY, names.FALSE, names.REGISTRATION_FAILED, text)
+
+
 class PoolController:
     """The reconciler of NodePools; one key is a pool's name.
 
@@ -159,7 +184,11 @@ class PoolController:
         annotations = pool.metadata.annotations
         if pool.unknown_fields:
             self._recorder.publish(
-                reference_of(pool), *messages.pool_has_unknown_fields(pool.unknown_fields), ttl=UNKNOWN_SECONDS
+                reference_of(pool),
+                "Warning",
+                "UnknownFields",
+                unknown_fields_ignored("NodePool", pool.unknown_fields),
+                ttl=UNKNOWN_SECONDS,
             )
             if names.NODEPOOL_HASH in annotations:
                 return pool  # a hash of fields that we do not know stays
@@ -226,12 +255,21 @@ class PoolController:
         except Exception:  # noqa: BLE001 - whoever plans says why; a status needs no types
             types = ()
         if not types:
-            return {_USD: most / MICROS}, {}, messages.SPENDING_UNKNOWN
+            return (
+                {_USD: most / MICROS},
+                {},
+                ConditionMessage(
+                    names.SPENDING_LIMIT_REACHED,
+                    names.UNKNOWN,
+                    names.SPENDING_LIMIT_REACHED,
+                    "the prices of the instance types are not known",
+                ),
+            )
         by_name = {one.name: one for one in types}
         costs = spent(nodes, by_name)
         full = reached(most - costs, types, requirements)
         unpriced = sum(one.claim is not None and lacks_price(one.claim, by_name) for one in nodes)
-        verdict = messages.spending(costs / MICROS, most / MICROS, unpriced, reached=full)
+        verdict = _spending_condition(costs / MICROS, most / MICROS, unpriced, reached=full)
         return {_USD: most / MICROS}, {_USD: costs / MICROS}, verdict
 
     def _conditions(
@@ -243,12 +281,22 @@ class PoolController:
         )
         problems = pool_problems(pool, self._provider.well_known_labels)
         reserved = "; ".join(reserved_taints(pool))
-        valid = messages.VALIDATION_SUCCEEDED
+        valid = ConditionMessage(names.VALIDATION_SUCCEEDED, names.TRUE)
         if reserved:
-            valid = messages.pool_valid_but_reserved(reserved)
-            self._recorder.publish(reference_of(pool), *messages.pool_has_reserved_taints(reserved), ttl=600.0)
+            valid = ConditionMessage(names.VALIDATION_SUCCEEDED, names.TRUE, names.RESERVED_TAINTS, reserved)
+            self._recorder.publish(
+                reference_of(pool),
+                "Warning",
+                "ReservedTaints",
+                f"NodePool has taints that Dovetail uses itself: {reserved}",
+                ttl=600.0,
+            )
         verdicts = [
-            messages.pool_invalid("; ".join(problems)) if problems else valid,
+            ConditionMessage(
+                names.VALIDATION_SUCCEEDED, names.FALSE, names.NODEPOOL_VALIDATION_FAILED, "; ".join(problems)
+            )
+            if problems
+            else valid,
             ConditionMessage(names.NODECLASS_READY, *self._provider.node_class_ready(pool.node_class_ref)),
             self._healthy(pool),
             *([spending] if spending is not None else []),
@@ -273,15 +321,26 @@ class PoolController:
         if verdict == names.UNKNOWN:
             if known is not None:
                 return ConditionMessage(known.type, known.status, known.reason, known.message)
-            return messages.REGISTRATION_NOT_JUDGED
+            return ConditionMessage(
+                names.NODE_REGISTRATION_HEALTHY,
+                names.UNKNOWN,
+                names.AWAITING_RECONCILIATION,
+                "object is awaiting reconciliation",
+            )
         if verdict == names.FALSE:
             why = self._health.why(pool.name)
             if why:
-                self._recorder.publish(reference_of(pool), *messages.launches_failed(why), ttl=LAUNCHES_FAILED_SECONDS)
+                self._recorder.publish(
+                    reference_of(pool),
+                    "Warning",
+                    names.LAUNCH_FAILED,
+                    f"nodes of this NodePool do not come up: {why}",
+                    ttl=LAUNCHES_FAILED_SECONDS,
+                )
             elif known is not None and known.status == names.FALSE:
                 # an earlier leader knew why
                 return ConditionMessage(known.type, known.status, known.reason, known.message)
-            return messages.registration_unhealthy(why)
+            return _registration_unhealthy(why)
         return ConditionMessage(names.NODE_REGISTRATION_HEALTHY, verdict)
 
 
@@ -290,7 +349,7 @@ def why_launches_failed(pool: NodePool | None) -> str:
     found = condition(pool.status.conditions, names.NODE_REGISTRATION_HEALTHY) if pool is not None else None
     if pool is None or found is None or found.observed_generation != pool.metadata.generation:
         return ""
-    return found.message.partition(f"{messages.REGISTRATION_UNHEALTHY.text}: ")[2]
+    return found.message.partition(f"{_REGISTRATION_UNHEALTHY}: ")[2]
 
 
 def _read(limits: Mapping[str, Any]) -> Resources:

@@ -18,12 +18,11 @@ from provisioner.apis.meta import is_true, version_number
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_terminal
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
-from provisioner.scheduling.nomination import NominationPolicy, Withdrawal, Withheld, withdrawal
+from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS, NominationPolicy, Withdrawal, Withheld, withdrawal
 from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.scheduling.unaided import OpenNode, needed
 from provisioner.state.cluster import Cluster
@@ -35,6 +34,7 @@ from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import run_parallel
+from provisioner.values.message import Said
 
 #: Measured without an extender: 92 % of the pods land as planned after one round, 98 % and more after three; further ones are for watches that lag.
 ROUNDS: Final = 5
@@ -49,10 +49,18 @@ DEAR_FACTOR: Final = 20
 _RETRY_SECONDS: Final = 1.0
 _RETRY_CAP_SECONDS: Final = 32.0
 _NAMED: Final = 5
+_NOMINATIONS_NOT_BOUND: Final = Said(
+    f"Withdrawing the nominations of pods that were not bound within {WITHDRAW_AFTER_SECONDS:g} s"
+    " of their Node becoming ready; kube-scheduler places them on its own"
+)
+_NOMINATIONS_COUNTED_BY_SPREAD: Final = Said(
+    "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts"
+    " together with other pods planned for that Node"
+)
 _WITHDRAWN: Final = {
-    Withdrawal.NOT_BOUND: messages.NOMINATIONS_NOT_BOUND,
-    Withdrawal.NOT_PLANNED: messages.NOMINATIONS_NOT_PLANNED,
-    Withdrawal.COUNTED_BY_SPREAD: messages.NOMINATIONS_COUNTED_BY_SPREAD,
+    Withdrawal.NOT_BOUND: _NOMINATIONS_NOT_BOUND,
+    Withdrawal.NOT_PLANNED: Said("Withdrawing the nominations of pods that are no longer planned for that Node"),
+    Withdrawal.COUNTED_BY_SPREAD: _NOMINATIONS_COUNTED_BY_SPREAD,
 }
 _Joining = tuple[NodeClaim, Node]
 _log = logs.get_logger(__name__)
@@ -135,7 +143,7 @@ class Nominations:
                 self._note(pod, claim.name, node.metadata.name)
                 found += 1
         if found:
-            _log.info(messages.ADOPTED_NOMINATIONS, pods=found)
+            _log.info("Adopted nominations of a previous leader", pods=found)
 
     def chosen(self, joining: Iterable[_Joining], opening: Collection[str]) -> Kept:
         """Whose room is to be kept on nodes that are about to be let in together. Those that the extender steers do not count.
@@ -345,7 +353,9 @@ class Nominations:
             if not entry.writes:
                 self._forget(entry)
         except ApiError as error:
-            _log.info(messages.FAILED_TO_NOMINATE_POD, pod=pod.key, node=node, error=str(error))
+            _log.info(
+                "Failed to nominate a pod; continuing without a nomination", pod=pod.key, node=node, error=str(error)
+            )
         metrics.NOMINATIONS.labels(outcome).inc()
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
@@ -364,7 +374,7 @@ class Nominations:
             delay = doubled(one.failures, base=_RETRY_SECONDS, cap=_RETRY_CAP_SECONDS)
             one.retry_at = self._clock.monotonic() + delay
             _log.warning(
-                messages.FAILED_TO_WITHDRAW_NOMINATION,
+                "Failed to withdraw a nomination; retrying",
                 pod=one.pod.key, node=one.node, seconds=delay, error=str(error),
             )  # fmt: skip
         else:

@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
+from provisioner.apis import names
 from provisioner.apis.conditions import OVERLAY_CONDITIONS
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePoolChanged
-from provisioner.controllers.core import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
@@ -17,6 +17,7 @@ from provisioner.kube.store import Store
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import ConditionMessage
 
 #: Instance types come and go, and with them conflicts.
 RECHECK_SECONDS: Final = 300.0
@@ -77,9 +78,9 @@ class OverlayStatus:
         conditions = OVERLAY_CONDITIONS.set(
             conditions,
             *(
-                messages.VALIDATION_SUCCEEDED
+                ConditionMessage(names.VALIDATION_SUCCEEDED, names.TRUE)
                 if problem is None
-                else messages.overlay_invalid(problem.reason, problem.message)
+                else ConditionMessage(names.VALIDATION_SUCCEEDED, names.FALSE, problem.reason, problem.message)
             ),
             generation=meta.generation,
             now=now,
@@ -87,7 +88,7 @@ class OverlayStatus:
         if conditions != overlay.status.conditions:
             if problem is not None:
                 _log.warning(
-                    messages.NODEOVERLAY_NOT_APPLIED, nodeoverlay=name, reason=problem.reason, message=problem.message
+                    "The NodeOverlay is not applied", nodeoverlay=name, reason=problem.reason, message=problem.message
                 )
             body = {"metadata": {"uid": meta.uid}, "status": {"conditions": msgspec.to_builtins(conditions)}}
             try:
@@ -95,6 +96,8 @@ class OverlayStatus:
             except NotFound:
                 return DONE
             except ApiError as error:
-                _log.warning(messages.FAILED_TO_WRITE_NODEOVERLAY_STATUS, nodeoverlay=name, error=str(error))
+                _log.warning(
+                    "Failed to write the status of a NodeOverlay; retrying", nodeoverlay=name, error=str(error)
+                )
                 return Result(failed=True)
         return Result(requeue_after=RECHECK_SECONDS)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner_process import PlannerProcess, Refusal, Reply
 from provisioner.planning.protocol import ROUNDS, SEED, ProtocolError, proposed
 from provisioner.scheduling.acceptance import EPSILON_USD, is_near, taken
@@ -18,6 +17,7 @@ from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import Result
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 LEAST_SECONDS: Final = 0.3
 """Where no more of the batch's time remains, its nodes are launched as scheduling has them."""
@@ -150,8 +150,8 @@ class Planner:
                     outcome = PlanOutcome.IMPROVED
                 found = better
         except Exception:  # noqa: BLE001 - whatever is wrong with a search, pods get their nodes
-            _log.exception(messages.SEARCH_FAILED)
-            self._process.fail(messages.PLANNER_NOT_ASKED)
+            _log.exception("The search for cheaper nodes failed; launching the greedy plan; please report this bug")
+            self._process.fail(Said("the provisioner could not ask it, or not read its answer"))
             found, least, outcome = result, result.usd_at_least, Refusal.FAILED
         if found.usd_per_hour > result.usd_per_hour + EPSILON_USD:
             raise AssertionError("a plan that is dearer than the greedy one")
@@ -194,7 +194,7 @@ class Planner:
             return found, least, PlanOutcome.IMPROVED
         if faults:
             said = "; ".join(map(str, faults[:3]))
-            _log.info(messages.CHEAPER_PLAN_REFUSED, reasons=said)
+            _log.info("Launching the greedy plan because a cheaper one is not possible", reasons=said)
             return result, least, PlanOutcome.REFUSED
         return result, least, PlanOutcome.UNCHANGED
 

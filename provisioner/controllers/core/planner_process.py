@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.pods import Pod
-from provisioner.controllers.core import messages
 from provisioner.planner.confinement import NOT_INSTALLED, OUT_OF_MEMORY, environment
 from provisioner.planning.protocol import FRAME_BYTES, Answered, ProtocolError, Sender, read_answer
 from provisioner.scheduling.problem import World
@@ -26,6 +25,7 @@ from provisioner.scheduling.result import Result
 from provisioner.support import logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 MEMORY_BYTES: Final = 1 << 30
 """Of address space; what it really uses stays below 300 MB at 100,000 pods."""
@@ -43,6 +43,11 @@ _START_SECONDS: Final = 60.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 300.0
 _END_SECONDS: Final = 1.0
 _log = logs.get_logger(__name__)
+PLANNER_NOT_INSTALLED: Final = (
+    "Packages of the cost planner are not installed; packing nodes greedily. Install them with `pip install "
+    "'dovetail[planner]'`"
+)
+_PLANNER_STARTED_LATE: Final = Said("it did not start in time")
 
 
 class Refusal(enum.StrEnum):
@@ -124,7 +129,7 @@ class PlannerProcess:
                     env=environment(os.environ, sys.path),
                 )
             except OSError as error:
-                self._failed(messages.planner_not_started(error))
+                self._failed(Said(f"it could not be started: {error}"))
                 return Refusal.FAILED
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
@@ -161,12 +166,12 @@ class PlannerProcess:
             number, data, pods = self._sender.asked(world, result, deadline=search_until, rounds=rounds, seed=seed)
             if len(data) > _MOST_QUESTION:
                 self._end()
-                self.problem = messages.PLANNER_QUESTION_TOO_LARGE
+                self.problem = Said("the question is too large for it")
                 return Refusal.TOO_LARGE
             self._write(len(data).to_bytes(FRAME_BYTES, "little") + data, wait_until)
             answered = self._answer(number, wait_until)
         except TimeoutError:
-            self.problem = messages.PLANNER_ANSWERED_LATE
+            self.problem = Said("it did not answer in time")
             if self._late:
                 self.fail(self.problem)
             self._late = True
@@ -186,14 +191,14 @@ class PlannerProcess:
             return refusal
         try:
             if self._clock.monotonic() - self._started_at >= _START_SECONDS:
-                self.fail(messages.PLANNER_STARTED_LATE)
+                self.fail(_PLANNER_STARTED_LATE)
                 return Refusal.FAILED
             if not self._readable(until):
-                self.problem = messages.PLANNER_STARTED_LATE
+                self.problem = _PLANNER_STARTED_LATE
                 return Refusal.STARTING
             self._read(self._started_at + _START_SECONDS)
         except (TimeoutError, ProtocolError) as error:
-            self.fail(str(error) or messages.PLANNER_STARTED_LATE)
+            self.fail(str(error) or _PLANNER_STARTED_LATE)
             return Refusal.FAILED
         except (OSError, EOFError):
             return self._gone()
@@ -235,12 +240,12 @@ class PlannerProcess:
             if answered.number == number:
                 return answered
             if not 0 < answered.number < number:
-                raise ProtocolError(messages.PLANNER_ANSWERED_UNASKED)
+                raise ProtocolError("it answered a question that was not asked")
 
     def _read(self, until: float) -> Answered:
         size = int.from_bytes(self._peek(FRAME_BYTES, until), "little")
         if size > _MOST_ANSWER:
-            raise ProtocolError(messages.planner_wrote_too_much(size))
+            raise ProtocolError(f"it wrote an answer of {size} bytes")
         data = self._peek(FRAME_BYTES + size, until)[FRAME_BYTES:]
         del self._unread[: FRAME_BYTES + size]
         return read_answer(data)
@@ -288,7 +293,7 @@ class PlannerProcess:
         try:
             status = process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self.fail(messages.PLANNER_CLOSED_PIPES)
+            self.fail(Said("it closed its pipes"))
             return Refusal.FAILED
         self._ended(status)
         return Refusal.FAILED if self._installed is not False else Refusal.NOT_INSTALLED
@@ -301,11 +306,11 @@ class PlannerProcess:
         if status == NOT_INSTALLED:
             self._missing(self._packages)
         elif status == OUT_OF_MEMORY:
-            self._failed(messages.planner_needed_memory(MEMORY_BYTES >> 20))
+            self._failed(Said(f"it needed more than {MEMORY_BYTES >> 20} MiB of address space"))
         elif status < 0:
-            self._failed(messages.planner_ended_by_signal(-status))
+            self._failed(Said(f"it was ended by signal {-status}"))
         else:
-            self._failed(messages.planner_ended_with_status(status))
+            self._failed(Said(f"it ended with status {status}"))
 
     def fail(self, why: str) -> None:
         """End the process, which misbehaves."""
@@ -319,7 +324,11 @@ class PlannerProcess:
         self._failures += 1
         pause = doubling(self._failures, base=_FIRST_PAUSE_SECONDS, cap=_LONGEST_PAUSE_SECONDS, chance=self._chance)
         self._not_before = self._clock.monotonic() + pause
-        _log.warning(messages.PLANNING_PROCESS_FAILED, error=why, seconds_until_restart=round(pause, 1))
+        _log.warning(
+            "The planning process failed; packing nodes greedily until it is restarted",
+            error=why,
+            seconds_until_restart=round(pause, 1),
+        )
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -340,8 +349,11 @@ class PlannerProcess:
 
     def _missing(self, packages: Sequence[str]) -> None:
         self._installed = False
-        self.problem = messages.planner_not_installed(", ".join(packages))
-        _log.warning(messages.PLANNER_NOT_INSTALLED, missing=", ".join(packages))
+        self.problem = Said(
+            f"{', '.join(packages)} cannot be imported; install what planning needs with `pip install "
+            "'dovetail[planner]'`"
+        )
+        _log.warning(PLANNER_NOT_INSTALLED, missing=", ".join(packages))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

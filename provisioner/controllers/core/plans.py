@@ -5,13 +5,12 @@ wrote on Nodes is removed.
 """
 
 import threading
-from typing import Any
+from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import Plan, PlanError, decode_plan, fitting_text
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -29,6 +28,7 @@ _PATH = pointer("metadata", "annotations", names.PLAN_ANNOTATION)
 #: A kubelet that writes the annotation again and again is not followed at its pace: nobody reads it.
 REMOVE_AGAIN_SECONDS = 3600.0
 _log = logs.get_logger(__name__)
+_FAILED_TO_WRITE_PLAN: Final = "Failed to write the plan of a NodeClaim"
 
 
 class PlanWriter:
@@ -67,9 +67,9 @@ class PlanWriter:
             except NotFound:
                 continue
             except ApiError as error:
-                _log.info(messages.FAILED_TO_WRITE_PLAN, nodeclaim=key.name, error=str(error))
+                _log.info(_FAILED_TO_WRITE_PLAN, nodeclaim=key.name, error=str(error))
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.FAILED_TO_WRITE_PLAN, nodeclaim=key.name)
+                _log.exception(_FAILED_TO_WRITE_PLAN, nodeclaim=key.name)
 
     def _write(self, key: NodeKey) -> None:
         claim = self._cluster.claim(key.name)
@@ -158,7 +158,7 @@ class NodePlanRemover:
         except (NotFound, Conflict):
             self.gone(name)
         except ApiError as error:
-            _log.info(messages.FAILED_TO_REMOVE_OUTDATED_PLAN, node=name, error=str(error))
+            _log.info("Failed to remove an outdated plan from a Node; retrying", node=name, error=str(error))
         else:
-            _log.info(messages.REMOVED_OUTDATED_PLAN, node=name)
+            _log.info("Removed an outdated plan from a Node", node=name)
         return DONE

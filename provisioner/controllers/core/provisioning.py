@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
@@ -13,10 +14,10 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers import metrics
-from provisioner.controllers.core import events, messages
+from provisioner.controllers.core import events
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
-from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
-from provisioner.controllers.core.growth import KARPENTER_SECONDS, HeldBackError
+from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError, claim_refused
+from provisioner.controllers.core.growth import KARPENTER_SECONDS, HeldBackError, pool_held_back
 from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.replanning import Replanning
@@ -43,9 +44,13 @@ from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
-from provisioner.values.message import EventMessage
+from provisioner.values.message import EventMessage, Said
 
 _log = logs.get_logger(__name__)
+REACHED_SOLVE_DEADLINE: Final = (
+    "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch"
+)
+PLANNED_PENDING_PODS: Final = Said("Planned pending pods")
 
 
 def policies_of(options: Options) -> Policies:
@@ -203,7 +208,11 @@ class Provisioner:
         result, for_buffers = _of_real_pods(planned.result) if virtual else (planned.result, frozenset[int]())
         for ignored in gathered.unreadable:
             if not ignored.left_out:
-                message = messages.invalid_annotation(ignored.error)
+                message = EventMessage(
+                    "Warning",
+                    "InvalidAnnotation",
+                    f"{ignored.error}. The default applies until the value is corrected or removed",
+                )
                 self._recorder.publish(reference_of(ignored.pool), *message, ttl=600.0)
         greedy_usd = greedy.usd_per_hour - result.usd_per_hour
         held = self._act(snapshot, result, planned.annotations, for_buffers, first)
@@ -217,7 +226,7 @@ class Provisioner:
         seconds = self._clock.monotonic() - started
         if late:
             _log.warning(
-                messages.REACHED_SOLVE_DEADLINE,
+                REACHED_SOLVE_DEADLINE,
                 scheduling_id=decision,
                 solve_deadline_seconds=self._deadline,
             )
@@ -235,7 +244,7 @@ class Provisioner:
         )
         tell = _log.info if pods or result.claims else _log.debug  # buffers alone are looked at every ten seconds
         tell(
-            messages.PLANNED_PENDING_PODS,
+            PLANNED_PENDING_PODS,
             scheduling_id=decision,
             pods=batch.pods,
             claims=batch.claims,
@@ -381,10 +390,15 @@ class Provisioner:
             by_pool.setdefault((one.planned.pool, one.error.held.limit), []).append(one)
         metrics.HELD_BACK.replace("all", ((key, len(some)) for key, some in by_pool.items()))
         for (pool, limit), some in by_pool.items():
-            _log.info(messages.HELD_BACK, nodepool=pool, limit=limit, nodeclaims=len(some))
+            _log.info(
+                "Created fewer NodeClaims than planned because of a growth limit; the remaining pods are planned again",
+                nodepool=pool,
+                limit=limit,
+                nodeclaims=len(some),
+            )
             template = some[0].planned.template
             if isinstance(template, NodePool):
-                text = messages.pool_held_back(len(some), str(some[0].error))
+                text = pool_held_back(len(some), str(some[0].error))
                 dedupe = (template.metadata.uid, limit)  # the message counts
                 self._recorder.publish(reference_of(template), *text, dedupe, ttl=60.0)
         if waits := [seconds for one in held if (seconds := one.error.held.seconds) is not None]:
@@ -408,11 +422,11 @@ class Provisioner:
             if (stop := snapshot.stopped.get(pod.shape.key)) is not None
         ]
         for one in held:
-            text = messages.pod_held_back(one.planned.pool, str(one.error))
+            text = Said(f'Failed to schedule pod, NodePool "{one.planned.pool}": {one.error!s}')
             complaints += [(pod, text) for pod in one.planned.pods]
         empty |= events.pools_out_of_money(result.unplaced)
         for pod, text in self._told.due(complaints, self._clock.monotonic()):
-            self._recorder.publish(pod_reference(pod), *messages.failed_scheduling(text), ttl=0)
+            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
         for view in snapshot.pools:
             if (about := empty.get(view.pool.name)) is not None:
                 self._recorder.publish(reference_of(view.pool), *about, ttl=60.0)
@@ -425,14 +439,14 @@ class Provisioner:
             new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks, hold))
         except NoFreeNameError as error:
             _log.error(
-                messages.FAILED_TO_FIND_UNUSED_NAME,
+                "Failed to find an unused name for a NodeClaim; planning its pods again",
                 nodepool=planned.pool,
                 error=str(error),
             )
             self._retry(f"names/{planned.pool}")
             return ""
         if new is None:
-            _log.info(messages.SKIPPED_OVERTAKEN_NODECLAIM, nodepool=planned.pool)
+            _log.info("Skipped a NodeClaim because its pods were scheduled while it was planned", nodepool=planned.pool)
             return ""
         self._workers.submit(lambda: self._create(planned, new))
         return new.name
@@ -451,9 +465,13 @@ class Provisioner:
     def _say_refused(self, planned: PlannedClaim, error: ApiError) -> None:
         dedupe = (planned.pool,)  # the message names the claim
         if isinstance(planned.template, NodePool):
-            message = messages.claim_refused(error.message)
+            message = claim_refused(error.message)
             self._recorder.publish(reference_of(planned.template), *message, dedupe, ttl=60.0)
-        message = messages.claim_refused_for_pod(planned.pool, error.message)
+        message = EventMessage(
+            "Warning",
+            "FailedScheduling",
+            f'Failed to schedule pod, NodePool "{planned.pool}": could not create a NodeClaim: {error.message}',
+        )
         for pod in planned.pods:
             self._recorder.publish(pod_reference(pod), *message, (pod.uid,), ttl=300.0)
 
@@ -461,7 +479,7 @@ class Provisioner:
         """Room for pods on an existing or in-flight node, written into the plan of its claim."""
         claim = node.claim
         if self._cluster.assign(node.key, pods):
-            _log.info(messages.PLANNED_NODE_REMOVED, node=str(node.key))
+            _log.info("A node was removed while pods were planned for it; planning them again", node=str(node.key))
             self._retry(f"refused/{node.key}")
             return
         self._plans.changed(node.key)
@@ -470,4 +488,4 @@ class Provisioner:
 
     def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            self._recorder.publish(pod_reference(pod), *messages.nominated(target))
+            self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")

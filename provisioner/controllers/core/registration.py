@@ -19,7 +19,6 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.core.nominations import Kept, Nominations
 from provisioner.controllers.references import reference_of
@@ -38,7 +37,7 @@ from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import StillRunningError, run_parallel
 from provisioner.values.jsontext import pointer
-from provisioner.values.message import ConditionMessage
+from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.taints import Taint
 
 #: A wave is complete when nothing new came for the first time, or the second time after it began. Pods of a later wave
@@ -112,19 +111,31 @@ def _in_stages(pairs: Iterable[_Joining], kept: Kept) -> list[list[_Joining]]:
 def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
     """Why this Node is not initialised yet; None when it is. Source: core spec 5."""
     if not is_true(node.status.conditions, names.READY):
-        return messages.NODE_NOT_READY
+        return ConditionMessage(names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_READY, "Node status is NotReady")
     for startup in claim.spec.startup_taints or ():
         if any(
             (taint.key, taint.value, taint.effect) == (startup.key, startup.value, startup.effect)
             for taint in node.spec.taints
         ):
-            return messages.startup_taint_exists(str(startup))
+            return ConditionMessage(
+                names.INITIALIZED, names.UNKNOWN, names.STARTUP_TAINTS_EXIST, f'StartupTaint "{startup!s}" still exists'
+            )
     for taint in node.spec.taints:
         if names.is_ephemeral(taint):
-            return messages.ephemeral_taint_exists(str(taint))
+            return ConditionMessage(
+                names.INITIALIZED,
+                names.UNKNOWN,
+                names.EPHEMERAL_TAINTS_EXIST,
+                f'KnownEphemeralTaint "{taint!s}" still exists',
+            )
     for resource, amount in sorted(claim.spec.resources.requests.items()):
         if str(amount) != "0" and str(node.status.allocatable.get(resource, 0)) == "0":
-            return messages.resource_not_registered(resource)
+            return ConditionMessage(
+                names.INITIALIZED,
+                names.UNKNOWN,
+                names.RESOURCE_NOT_REGISTERED,
+                f'Resource "{resource}" was requested but not registered',
+            )
     return None
 
 
@@ -248,7 +259,7 @@ def patch_node(client: Client, node: Node, patch_of: Callable[[Node], list[dict[
                 raise
             node = client.get(resources.NODES, name)
             if uid and node.metadata.uid != uid:
-                raise NotFound(404, "NotFound", messages.node_has_a_successor(name)) from None
+                raise NotFound(404, "NotFound", Said(f"Node {name} was deleted, and a new Node has its name")) from None
     raise AssertionError("the loop returns or raises")
 
 
@@ -326,7 +337,7 @@ class Registrar:
             try:
                 self._do(wave)
             except Exception as error:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.REGISTERING_BATCH_FAILED, claims=len(wave))
+                _log.exception("Registering a batch of NodeClaims failed; retrying", claims=len(wave))
                 for name in wave:
                     self._retry(name, error)
             pulse.rest()
@@ -489,7 +500,7 @@ class Registrar:
             wait = doubling(count, base=RETRY_BASE_SECONDS, cap=RETRY_CAP_SECONDS, chance=self._chance)
             self._delayed[name] = self._clock.monotonic() + wait
             self._changed.notify_all()
-        _log.warning(messages.REGISTRATION_FAILED, nodeclaim=name, error=str(error), seconds=round(wait, 1))
+        _log.warning("Registration failed; retrying", nodeclaim=name, error=str(error), seconds=round(wait, 1))
 
     def _let_in(self, claim: NodeClaim, node: Node) -> _Opened | None:
         """Take our taint off a Node: its claim, the Node as it is then, and whether it is initialised with that; None where the claim goes."""
@@ -501,7 +512,13 @@ class Registrar:
         if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
             claim, node
         ):
-            self._recorder.publish(reference_of(claim), *messages.UNREGISTERED_TAINT_MISSING)
+            self._recorder.publish(
+                reference_of(claim),
+                "Warning",
+                "UnregisteredTaintMissing",
+                f'Missing required NoExecute taint "{names.UNREGISTERED_TAINT}" which is required for proper '
+                "registration",
+            )
         decided: list[NodePatch] = []
 
         def patch_of(current: Node) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType, by_price, launch_price
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner import Planned
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.scheduling.acceptance import EPSILON_USD
@@ -90,7 +89,7 @@ class Replanning:
                 return planned
             saved = planned.result.usd_per_hour + sum(prices.values()) - found.result.usd_per_hour
             _log.info(
-                messages.REPLANNED_WAITING_NODECLAIMS,
+                "Planned the pods of NodeClaims that were not launched yet again, at a lower price",
                 nodeclaims=len(prices),
                 pods=sum(map(len, moved.values())),
                 usd_per_hour_saved=round(saved, 4),

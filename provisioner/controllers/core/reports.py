@@ -9,11 +9,11 @@ from typing import Final
 
 from certs.serving import ServingContext
 from provisioner.apis.reports import MAX_BYTES, PATH, Report, ReportsError, decode_reports
-from provisioner.controllers.core import messages
 from provisioner.support import logs
 from provisioner.support.addresses import host_and_port, is_everywhere, is_loopback, parse
 from provisioner.support.http.server import HttpServer, listen
 from provisioner.support.http.values import Limits, Request, Response
+from provisioner.values.message import Said
 
 CLIENT_NAME: Final = "dovetail-scheduler"
 """Name in the certificate of those who may report, unless another is asked for."""
@@ -59,16 +59,19 @@ class ReportServer:
         client_name: str = CLIENT_NAME,
     ) -> None:
         if context is None and not is_loopback(host):
-            raise ValueError(messages.reports_need_certificates(host))
+            raise ValueError(
+                f"accepting reports on {host or 'all addresses'} requires certificates: set --report-cert-dir, or "
+                "listen on 127.0.0.1"
+            )
         wanted = client_name if context is not None else ""
 
         def handle(request: Request) -> Response:
             if wanted and wanted not in request.peer_names:
                 _log.warning(
-                    messages.REFUSED_REPORTS_OF_OTHER_CLIENT,
+                    "Refused reports because the client certificate is for another name",
                     names=sorted(request.peer_names),
                 )
-                return Response(HTTPStatus.FORBIDDEN, messages.only_one_may_report(wanted).encode())
+                return Response(HTTPStatus.FORBIDDEN, Said(f"only {wanted} may send reports\n").encode())
             return take(request, accept)
 
         self._context = context
@@ -103,7 +106,7 @@ def take(request: Request, accept: Callable[[tuple[Report, ...]], None]) -> Resp
     try:
         reports = decode_reports(request.body)
     except ReportsError as error:
-        _log.warning(messages.REFUSED_REPORTS, error=str(error))
+        _log.warning("Refused reports", error=str(error))
         return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
     accept(reports)
     return Response(HTTPStatus.NO_CONTENT, content_type="")

@@ -20,7 +20,6 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.controllers.changes import Change, PodChanged
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.events import ToldPods
 from provisioner.controllers.references import pod_reference
 from provisioner.kube.client import Client
@@ -29,6 +28,7 @@ from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PODS
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
+from provisioner.values.message import EventMessage
 
 SILENCE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
@@ -107,16 +107,21 @@ class SchedulerLiveness:
             self._silent = bool(left)
             if left:
                 _log.warning(
-                    messages.SCHEDULER_IS_SILENT,
+                    "A scheduler has processed no pod for a minute while pods wait for it; check that it runs",
                     scheduler=names.SCHEDULER_NAME,
                     pods=len(left),
                 )
             else:
-                _log.info(messages.NO_PODS_WAIT_FOR_SILENT_SCHEDULER, scheduler=names.SCHEDULER_NAME)
+                _log.info("No pods wait for the silent scheduler anymore", scheduler=names.SCHEDULER_NAME)
         if left and self._newest is None:
             self._newest = max(pod.created for pod in theirs)
         self._recreate(pod for pod in left if self._newest is not None and pod.created <= self._newest)
-        message = messages.scheduler_not_running(names.SCHEDULER_NAME, SILENCE_SECONDS)
+        message = EventMessage(
+            "Warning",
+            "SchedulerNotRunning",
+            f'Scheduler "{names.SCHEDULER_NAME}" of the pod has processed no pod for {SILENCE_SECONDS:.0f} s. Check '
+            "that the scheduler runs, or recreate the pod without this schedulerName",
+        )
         for pod, _ in self._told.due(((pod, message.text) for pod in left), now):
             self._recorder.publish(pod_reference(pod), *message, ttl=0)
 
@@ -131,11 +136,18 @@ class SchedulerLiveness:
             except (NotFound, Conflict):
                 continue  # gone, or something was written: it is looked at again
             except ApiError as error:
-                _log.warning(messages.FAILED_TO_RECREATE_POD, pod=pod.key, error=str(error))
+                _log.warning(
+                    "Failed to delete a pod whose scheduler is silent; retrying", pod=pod.key, error=str(error)
+                )
                 return
             RECREATED.labels(names.SCHEDULER_NAME).inc()
             self._recorder.publish(
-                pod_reference(pod), *messages.recreated(names.SCHEDULER_NAME, SILENCE_SECONDS), ttl=0
+                pod_reference(pod),
+                "Warning",
+                "RecreatedUnscheduled",
+                f'Deleted the pod: scheduler "{names.SCHEDULER_NAME}" has processed no pod for {SILENCE_SECONDS:.0f} '
+                "s, and the controller of the pod creates it again",
+                ttl=0,
             )
 
     def _waits(self, pod: Pod, before: Mapping[str, float]) -> bool:

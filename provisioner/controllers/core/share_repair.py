@@ -19,11 +19,11 @@ from provisioner.apis.core import Deployment, Node, ObjectReference, ReplicaSet,
 from provisioner.apis.meta import OwnerReference, selector_text
 from provisioner.apis.pods import Pod, is_terminal
 from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, Side, attempt_text, parse
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, Postponed, never
 from provisioner.controllers.references import pod_reference
 from provisioner.disruption.pause import Pause
 from provisioner.disruption.shares import (
+    MOST_ATTEMPTS,
     SETTLE_SECONDS,
     Adopt,
     Bar,
@@ -60,6 +60,7 @@ from provisioner.kube.events import Recorder
 from provisioner.support import logs, metrics
 from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
+from provisioner.values.message import EventMessage, Said
 
 LOOK_SECONDS: Final = 10.0
 MOST_READ: Final = 10
@@ -88,6 +89,18 @@ _TOLD: Final = frozenset({Unrepaired.STOPPED, Unrepaired.UNKNOWN, Unrepaired.PRO
 _log = logs.get_logger(__name__)
 
 _Fingerprint = frozenset[tuple[str, str, bool, bool]]
+_NOT_REPAIRED: Final = {
+    Unrepaired.STOPPED: Said(
+        f"after {MOST_ATTEMPTS} evictions, no new pod was assigned to the capacity that lacks pods; the next attempt is in a day. Check that "
+        "the webhook runs with --on-demand-shares, and that nothing else sets the capacity type of the pods"
+    ),
+    Unrepaired.UNKNOWN: Said(f"the node of a pod has no label {names.CAPACITY_TYPE_LABEL}"),
+    Unrepaired.PROTECTED: Said(
+        f"each pod that could be evicted is protected by {names.DO_NOT_DISRUPT}, by its own node selector or affinity, "
+        "or by a pause of its NodePool"
+    ),
+    Unrepaired.BUDGET: Said("no PodDisruptionBudget of the pods allows an eviction now"),
+}
 
 
 @dataclass(slots=True)
@@ -285,7 +298,9 @@ class ShareRepair:
             return  # something has changed: it is looked at again
         except ApiError as error:
             self._failed(owner)
-            _log.warning(messages.SHARE_REPAIR_FAILED, owner=_name(group), error=str(error))
+            _log.warning(
+                "Failed to repair the share of pods that run on demand; retrying", owner=_name(group), error=str(error)
+            )
 
     def _decide(self, group: _Group, owner: _Owner) -> Evict | Adopt | Unrepaired:
         """What comes next. Cost: a few small reads, and the pods of this owner alone."""
@@ -350,10 +365,20 @@ class ShareRepair:
         else:
             self._failed(owner)
         if why in _TOLD:
-            self._recorder.publish(group.reference, *messages.share_not_repaired(why), ttl=TOLD_SECONDS)
+            self._recorder.publish(
+                group.reference,
+                "Warning",
+                "OnDemandShareNotRepaired",
+                f"Not repairing the share of pods that run on demand ({names.STAMP_ON_DEMAND}): {_NOT_REPAIRED[why]}",
+                ttl=TOLD_SECONDS,
+            )
         if why is Unrepaired.STOPPED and owner.told is not why:
             REPAIRS.labels("stopped").inc()
-            _log.warning(messages.SHARE_REPAIR_STOPPED, owner=_name(group))
+            _log.warning(
+                "Stopped repairing a share of pods that run on demand because evictions did not help; check that the "
+                "webhook runs with --on-demand-shares",
+                owner=_name(group),
+            )
         owner.told = why
 
     def _adopt(self, members: Iterable[Member]) -> None:
@@ -387,7 +412,13 @@ class ShareRepair:
             REPAIRS.labels("failed").inc()
             if isinstance(error, _DENIED):
                 self._take_back(written, before)
-                denied = messages.share_eviction_denied(pod.key, str(error))
+                denied = EventMessage(
+                    "Warning",
+                    "OnDemandShareNotRepaired",
+                    f"Not repairing the share of pods that run on demand ({names.STAMP_ON_DEMAND}): the API server "
+                    f"denied the eviction of pod {pod.key}; retrying. Check the admission webhooks for pods/eviction: "
+                    f"{error}",
+                )
                 self._recorder.publish(group.reference, *denied, ttl=TOLD_SECONDS)
             else:  # it may be done all the same, now or a little later
                 owner.attempt, owner.since = decision.attempt, self._clock.monotonic()
@@ -395,8 +426,20 @@ class ShareRepair:
         owner.attempt, owner.failures, owner.told = decision.attempt, 0, None
         REPAIRS.labels("evicted").inc()
         on_demand, wanted = decision.on_demand, decision.wanted
-        self._recorder.publish(pod_reference(pod), *messages.evicted_for_share(_name(group), on_demand, wanted))
-        _log.info(messages.EVICTED_FOR_SHARE, pod=pod.key, owner=_name(group), on_demand=on_demand, wanted=wanted)
+        self._recorder.publish(
+            pod_reference(pod),
+            "Normal",
+            "Evicted",
+            f"Evicted pod: {on_demand} pods of {_name(group)} run on demand, and {names.STAMP_ON_DEMAND} asks for "
+            f"{wanted}",
+        )
+        _log.info(
+            "Evicted a pod to repair the share of its owner's pods that run on demand",
+            pod=pod.key,
+            owner=_name(group),
+            on_demand=on_demand,
+            wanted=wanted,
+        )
 
     def _take_back(self, written: Pod, before: str | None) -> None:
         """Nothing was tried."""

@@ -12,11 +12,10 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.controllers import metrics
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodePoolChanged
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
+from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError, claim_refused
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.growth import HeldBackError
+from provisioner.controllers.core.growth import HeldBackError, pool_held_back
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, Postponed, never
 from provisioner.controllers.references import reference_of
 from provisioner.disruption.pause import NOTHING, Pause
@@ -31,6 +30,7 @@ from provisioner.support import logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Pool, Result, run_parallel
+from provisioner.values.message import EventMessage
 from provisioner.values.requirement import RequirementError
 
 #: NodeClaims that one pass creates or deletes at most; the next pass goes on.
@@ -169,7 +169,12 @@ class StaticCapacity:
         if pool is None or not pool.is_static or not self._manages(pool):
             return DONE
         if not self._enabled:
-            message = messages.STATIC_CAPACITY_DISABLED
+            message = EventMessage(
+                "Warning",
+                "StaticCapacityDisabled",
+                "spec.replicas has no effect because the feature gate StaticCapacity is disabled; start the "
+                "provisioner with --feature-gates=StaticCapacity=true",
+            )
             self._recorder.publish(reference_of(pool), *message, ttl=TELL_SECONDS * 0.9)
             return Result(requeue_after=TELL_SECONDS)
         if self._stale():
@@ -184,7 +189,9 @@ class StaticCapacity:
                 return self._delete(pool, decision)
             return self._create(pool, decision)
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_SCALE_STATIC_NODEPOOL, nodepool=name, error=str(error))
+            _log.warning(
+                "Failed to bring a static NodePool to spec.replicas; retrying", nodepool=name, error=str(error)
+            )
             return Result(failed=True)
 
     def _caught_up(self, pool: NodePool) -> bool:
@@ -198,7 +205,7 @@ class StaticCapacity:
 
     def _delete(self, pool: NodePool, decision: StaticDecision) -> Result:
         if paused := self._pause().why(pool.name):
-            self._recorder.publish(reference_of(pool), *messages.disruption_blocked(paused))
+            self._recorder.publish(reference_of(pool), "Normal", "DisruptionBlocked", paused)
             return Result(requeue_after=PAUSED_SECONDS)
         postponed = False
         for name in decision.delete[:MOST_A_PASS]:
@@ -220,18 +227,29 @@ class StaticCapacity:
                 continue
             metrics.claim_disrupted(claim, "scaled_down")
             _log.info(
-                messages.DELETING_STATIC_NODECLAIM,
+                "Deleting a NodeClaim of a static NodePool",
                 nodeclaim=name,
                 nodepool=pool.name,
                 replicas=pool.spec.replicas,
             )
-            self._recorder.publish(reference_of(claim), *messages.scaled_down(pool.name, pool.spec.replicas))
+            self._recorder.publish(
+                reference_of(claim),
+                "Normal",
+                "DisruptionTerminating",
+                f'Terminating the node because NodePool "{pool.name}" has more nodes than spec.replicas '
+                f"({pool.spec.replicas})",
+            )
         more = postponed or len(decision.delete) > MOST_A_PASS
         return Result(requeue_after=STALE_SECONDS if more else RECHECK_SECONDS)
 
     def _create(self, pool: NodePool, decision: StaticDecision) -> Result:
         if decision.refused:
-            message = messages.node_limit_reached(decision.refused, pool.spec.replicas, decision.limit)
+            message = EventMessage(
+                "Warning",
+                "NodeLimitReached",
+                f"{decision.refused} of {pool.spec.replicas} nodes (spec.replicas) are missing because limits.nodes "
+                f"is {decision.limit}; raise the limit or lower spec.replicas",
+            )
             self._recorder.publish(reference_of(pool), *message, ttl=300.0)
         idle = Result(requeue_after=LIMITED_RECHECK_SECONDS if decision.refused else RECHECK_SECONDS)
         if not decision.create or not is_true(pool.status.conditions, names.READY):
@@ -246,7 +264,9 @@ class StaticCapacity:
         except HeldBackError as error:
             held = error
         except (NoFreeNameError, RequirementError) as error:
-            _log.error(messages.FAILED_TO_MAKE_STATIC_NODECLAIM, nodepool=pool.name, error=str(error))
+            _log.error(
+                "Failed to make a NodeClaim of a static NodePool; retrying", nodepool=pool.name, error=str(error)
+            )
             return Result(requeue_after=LIMITED_RECHECK_SECONDS)
         asked = run_parallel(
             self._workers,
@@ -256,7 +276,7 @@ class StaticCapacity:
         )
         errors = [one.error for one in asked if one.error is not None]
         _log.info(
-            messages.CREATED_STATIC_NODECLAIMS,
+            "Created NodeClaims of a static NodePool",
             nodepool=pool.name,
             replicas=pool.spec.replicas,
             created=len(asked) - len(errors),
@@ -264,13 +284,13 @@ class StaticCapacity:
         )
         refused = next((one for one in errors if isinstance(one, REFUSALS)), None)
         if refused is not None:
-            message = messages.claim_refused(refused.message)
+            message = claim_refused(refused.message)
             self._recorder.publish(reference_of(pool), *message, (pool.name,), ttl=60.0)
             return Result(requeue_after=REFUSED_SECONDS)
         if errors:
             return Result(failed=True)
         if held is not None:
-            text = messages.pool_held_back(decision.create - len(announced), str(held))
+            text = pool_held_back(decision.create - len(announced), str(held))
             dedupe = (pool.metadata.uid, held.held.limit)
             self._recorder.publish(reference_of(pool), *text, dedupe, ttl=60.0)
             seconds = held.held.seconds

@@ -14,7 +14,6 @@ from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.references import pod_reference
@@ -27,12 +26,24 @@ from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 #: What an owner asks for is read again after so long.
 OWNER_SECONDS: Final = 10.0
 _MOST_OWNERS: Final = 10_000
 _MOST_PODS: Final = 10_000
 _log = logs.get_logger(__name__)
+_SURGE_DELAYED: Final = "Failed to determine whether a pod is evicted with a surge; retrying"
+_NO_SURGE: Final = {
+    Refusal.REPLICAS: Said("the Deployment does not have exactly one replica; use a PodDisruptionBudget instead"),
+    Refusal.RECREATE: Said("spec.strategy.type of the Deployment is Recreate; set it to RollingUpdate"),
+    Refusal.MAX_SURGE: Said("spec.strategy.rollingUpdate.maxSurge of the Deployment is 0; set it to 1 or more"),
+    Refusal.PAUSED: Said("the rollout of the Deployment is paused; resume it"),
+    Refusal.OWNER: Said("only Deployments can be restarted; use more replicas and a PodDisruptionBudget instead"),
+    Refusal.FORBIDDEN: Said("the provisioner may not patch Deployments; add the component manifests/components/surge"),
+    Refusal.INVALID: Said("the API server rejected the restart of the Deployment"),
+    Refusal.LATE: Said("its new pod was not available in time"),
+}
 
 
 @dataclass(slots=True)
@@ -97,7 +108,7 @@ class Surges:
         except (NotFound, DecodeError):
             return False
         except ApiError as error:
-            _log.info(messages.SURGE_DELAYED, pod=pod.key, deployment=owner.name, error=str(error))
+            _log.info(_SURGE_DELAYED, pod=pod.key, deployment=owner.name, error=str(error))
             return self._clock.now() < until and self._within(memory)
 
     def _step(self, pod: Pod, found: Deployment, memory: _Memory, until: datetime) -> bool:
@@ -124,8 +135,16 @@ class Surges:
         memory.restarted = True
         self._begin(pod)
         deployment = f"{pod.namespace}/{found.metadata.name}"
-        self._recorder.publish(pod_reference(pod), *messages.surge_started(deployment))
-        _log.info(messages.RESTARTED_DEPLOYMENT, pod=pod.key, deployment=deployment, node=pod.node_name)
+        self._recorder.publish(
+            pod_reference(pod),
+            "Normal",
+            "SurgeStarted",
+            f"Restarted Deployment {deployment} so that its new pod is available before this pod is removed from its "
+            "node",
+        )
+        _log.info(
+            "Restarted a Deployment before its pod is evicted", pod=pod.key, deployment=deployment, node=pod.node_name
+        )
         return True
 
     def _begin(self, pod: Pod) -> None:
@@ -138,7 +157,9 @@ class Surges:
         self._cluster.surges_no_more(pod)
         if memory.told is not why:
             memory.told = why
-            self._recorder.publish(pod_reference(pod), *messages.surge_refused(why))
+            self._recorder.publish(
+                pod_reference(pod), "Warning", "SurgeNotPossible", f"Evicting the pod without a surge: {_NO_SURGE[why]}"
+            )
         return False
 
     def _until(self, pod: Pod, memory: _Memory, claim: NodeClaim | None, deadline: datetime | None) -> datetime:
@@ -188,6 +209,6 @@ class Surges:
 
     def _unread(self, pod: Pod, claim: NodeClaim | None, deadline: datetime | None, error: ApiError) -> bool:
         """An owner could not be read: the pod waits, as long as for a surge."""
-        _log.info(messages.SURGE_DELAYED, pod=pod.key, deployment="", error=str(error))
+        _log.info(_SURGE_DELAYED, pod=pod.key, deployment="", error=str(error))
         memory = self._memory(pod)
         return self._clock.now() < self._until(pod, memory, claim, deadline) and self._within(memory)

@@ -15,17 +15,25 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers import metrics
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
-from provisioner.controllers.core.drain import Evictions, drain_step, newer
+from provisioner.controllers.core.drain import Evictions, drain_step, failed_draining, newer
 from provisioner.controllers.core.lifecycle import (
+    INSTANCE_TERMINATING,
+    grace_period_expiring,
     not_ended,
     retry_of,
 )
 from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.registration import patch_node
-from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS, Ending, State, Terminator, instance_is_gone
+from provisioner.controllers.core.terminator import (
+    MIN_TAINTED_SECONDS,
+    Ending,
+    State,
+    Terminator,
+    instance_is_gone,
+    pods_waiting,
+)
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.blockers import Blocker, Cause, blockers, sentence
 from provisioner.kube.client import Client
@@ -37,7 +45,7 @@ from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.support.workers import DONE, Result
-from provisioner.values.message import ConditionMessage
+from provisioner.values.message import ConditionMessage, Said
 
 DRAIN_REQUEUE_SECONDS = 1.0
 #: While the watch of pods is stale, every look at a drain is a list at the API server.
@@ -130,7 +138,7 @@ class Termination:
             return Result(requeue_after=0.1)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
-                messages.REQUEST_FAILED_DURING_DRAINING,
+                "A request to the API server failed during the draining of a Node; retrying",
                 node=name,
                 error=str(error),
             )
@@ -146,7 +154,7 @@ class Termination:
                 self._provider, claim.status.provider_id
             ):
                 claim = self._cluster.claim(claim.metadata.name) or claim
-                self._say(claim, messages.INSTANCE_TERMINATING)
+                self._say(claim, INSTANCE_TERMINATING)
                 return self._let_go(node, claim)
         node = self._taints.close(node, ending=True)
         deadline = self._evictions.deadline(claim)
@@ -166,7 +174,7 @@ class Termination:
                 self._blocked.set(node.metadata.name, claim, ())
                 if not is_true(claim.status.conditions, names.DRAINED):
                     metrics.NODES_DRAINED.labels(claim.pool).inc()
-                    self._tell(claim, messages.DRAINED)
+                    self._tell(claim, ConditionMessage(names.DRAINED, names.TRUE))
                 self._recorder.publish(reference_of(claim), *not_ended(claim, error))
                 return retry_of(error)
         return self._after(ending, node, claim)
@@ -196,12 +204,19 @@ class Termination:
     def _say_ended(self, claim: NodeClaim, volumes: Sequence[str]) -> None:
         """Write what has come to pass, however fast the instance was: who else holds the Node or the claim holds no budget with them."""
         claim = self._cluster.claim(claim.metadata.name) or claim
-        said = [messages.DRAINED]
+        said = [ConditionMessage(names.DRAINED, names.TRUE)]
         if volumes:
-            said.append(messages.volumes_not_awaited(len(volumes)))
+            said.append(
+                ConditionMessage(
+                    names.VOLUMES_DETACHED,
+                    names.FALSE,
+                    names.TERMINATION_GRACE_PERIOD_ELAPSED,
+                    f"{len(volumes)} volumes are still attached",
+                )
+            )
         elif not is_elapsed(claim):
-            said.append(messages.VOLUMES_DETACHED)
-        self._say(claim, *said, messages.INSTANCE_TERMINATING)
+            said.append(ConditionMessage(names.VOLUMES_DETACHED, names.TRUE))
+        self._say(claim, *said, INSTANCE_TERMINATING)
 
     def _say(self, claim: NodeClaim, *said: ConditionMessage) -> None:
         with contextlib.suppress(ApiError):  # its Node goes all the same
@@ -244,19 +259,23 @@ class Termination:
         self._blocked.set(node.metadata.name, claim, held)
         why = sentence(held)
         if claim is not None:
-            text = messages.until(why, deadline) if why and deadline is not None else why
-            self._draining(claim, text or messages.DRAINING)
+            text = (
+                Said(f"{why}; all pods will be deleted by {deadline:%Y-%m-%dT%H:%M:%SZ}")
+                if why and deadline is not None
+                else why
+            )
+            self._draining(claim, text or Said("Draining"))
         if deadline is not None:
             self._expiring(node, claim, deadline)
         if any(one.cause is not Cause.TERMINATING for one in held):
-            message = messages.failed_draining(messages.pods_waiting(drain.waiting, why))
+            message = failed_draining(pods_waiting(drain.waiting, why))
             for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):
                 about = reference.kind, reference.uid, *sorted({one.cause for one in held})
                 self._recorder.publish(reference, *message, dedupe=about)
         return True
 
     def _expiring(self, node: Node, claim: NodeClaim | None, deadline: datetime) -> None:
-        message = messages.grace_period_expiring(deadline)
+        message = grace_period_expiring(deadline)
         for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):
             self._recorder.publish(reference, *message)
 
@@ -268,11 +287,15 @@ class Termination:
         if known is not None and (lately or known.message == message):
             return
         put_newest(self._told, claim.metadata.uid, now, _MOST_TOLD)
-        self._tell(claim, messages.draining(message))
+        self._tell(claim, ConditionMessage(names.DRAINED, names.UNKNOWN, names.DRAINING, message))
 
     def _await_volumes(self, claim: NodeClaim, message: str) -> None:
         claim = self._cluster.claim(claim.metadata.name) or claim
-        self._tell(claim, messages.DRAINED, messages.awaiting_volumes(message))
+        self._tell(
+            claim,
+            ConditionMessage(names.DRAINED, names.TRUE),
+            ConditionMessage(names.VOLUMES_DETACHED, names.UNKNOWN, names.AWAITING_VOLUME_DETACHMENT, message),
+        )
 
     def _let_go(self, node: Node, claim: NodeClaim | None) -> Result:
         def patch_of(current: Node) -> list[dict[str, Any]]:

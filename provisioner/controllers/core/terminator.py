@@ -24,9 +24,8 @@ from provisioner.apis.pods import Pod, is_drainable
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider, CloudProviderView, other_owner
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, NodeFacts, decode_facts, read_node
-from provisioner.controllers.core.drain import DrainStep, Evictions, drain_step
+from provisioner.controllers.core.drain import DrainStep, Evictions, drain_step, failed_draining
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -38,6 +37,7 @@ from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
+from provisioner.values.message import EventMessage, Said
 from provisioner.values.printable import listed
 
 #: From the taint to the end of the instance: in this time kube-scheduler sees the taint, and what it bound before is listed.
@@ -129,6 +129,15 @@ class _Nodes:
     unreadable: tuple[Unreadable, ...] = ()
 
 
+def pods_waiting(waiting: int, which: str) -> str:
+    """`which` names them, or says what blocks them."""
+    return Said(f"{waiting} pods are waiting to be evicted: {which}")
+
+
+def _unreadable_node(node: object, error: str) -> str:
+    return Said(f"Node {node}, which cannot be read ({error})")
+
+
 class Terminator:
     """The only one who calls `CloudProvider.delete`, or ends an instance otherwise. Thread-safe.
 
@@ -180,7 +189,7 @@ class Terminator:
         provider_id, uid, deadline = claim.status.provider_id, claim.metadata.uid, self._evictions.deadline(claim)
         owner = other_owner(claim, provider_id, self._claims()) if provider_id else None
         if owner is not None:  # before anything of it is touched
-            why = messages.shares_provider_id(owner.name, provider_id)
+            why = Said(f"NodeClaim {owner.name} has the same provider ID {provider_id}")
             return self._hold(claim, Sight(), "shared", UNREADABLE_SECONDS, why)
         if not provider_id or self._told.get(uid) != provider_id:
             sight = self._look(provider_id, claim, close=True)
@@ -271,7 +280,7 @@ class Terminator:
         known = every.of.get(provider_id, ()) if provider_id else ()
         mark = re.compile(rb'"providerID":\s*"' + re.escape(provider_id.encode()) + rb'"')
         unreadable = [
-            messages.unreadable_node(one, one.error) for one in every.unreadable if provider_id and mark.search(one.raw)
+            _unreadable_node(one, one.error) for one in every.unreadable if provider_id and mark.search(one.raw)
         ]
         nodes: list[Node] = []
         wanted: list[str] = []  # Nodes whose pods run on the instance
@@ -282,7 +291,7 @@ class Terminator:
                 wanted.append(name)  # gone a moment ago, its pods are not
                 continue
             except DecodeError as error:
-                unreadable.append(messages.unreadable_node(name, error.message))
+                unreadable.append(_unreadable_node(name, error.message))
                 continue
             if node.spec.provider_id == provider_id:
                 nodes.append(self._taints.close(node) if close else node)
@@ -307,7 +316,9 @@ class Terminator:
                 self._client, resources.PODS, decode=resources.PODS.decode, field_selector=f"spec.nodeName={name}"
             )
             pods += map(self._evictions.departures.saw, found.objects)
-            unreadable += (messages.pod_on_unreadable_node(one, name, one.error) for one in found.unreadable)
+            unreadable += (
+                Said(f"pod {one} on node {name}, which cannot be read ({one.error})") for one in found.unreadable
+            )
         return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(unreadable)
 
     def _volumes(self, sight: Sight, provider_id: str) -> tuple[str, ...]:
@@ -334,7 +345,8 @@ class Terminator:
             every = survey(self._client, resources.VOLUMEATTACHMENTS, decode=_decode_attachment).objects
         except Forbidden as error:  # manifests of an older version: no instance may run for ever for that
             _log.warning(
-                messages.NOT_WAITING_FOR_VOLUMES_DETACH,
+                "Not waiting for volumes to detach, because listing VolumeAttachments is forbidden; apply the current "
+                "RBAC manifests",
                 error=str(error),
             )
             return found
@@ -364,11 +376,11 @@ class Terminator:
         ids = {one.status.provider_id for one in self._claims()}
         candidates = [one.metadata.name for one in every.unregistered if _may_be_its(one, claim, ids)]
         if len(candidates) > _MOST_STRANGERS:
-            return (messages.pods_of_nodes(len(candidates), candidates[0]),)
-        found = []
+            return (Said(f"pods of {len(candidates)} nodes, among them {candidates[0]}"),)
+        found: list[str] = []
         for name in candidates:
             pods, unreadable = self._pods([name])
-            found += [messages.pod_on_node(pod.key, name) for pod in _living(pods, self._clock.now())]
+            found += [Said(f"pod {pod.key} on node {name}") for pod in _living(pods, self._clock.now())]
             found += unreadable
         return tuple(found)
 
@@ -386,7 +398,7 @@ class Terminator:
         if step.waiting:
             self._evict(step, deadline)
             named = listed([pod.key for pod in _living(sight.pods, now)], _MOST_NAMED)
-            why = messages.pods_waiting(step.waiting, named)
+            why = pods_waiting(step.waiting, named)
             return self._hold(claim, sight, "pods", HELD_SECONDS, why)
         if deadline is None or now < deadline:
             if sight.unreadable:
@@ -395,10 +407,13 @@ class Terminator:
                     sight,
                     "unreadable",
                     UNREADABLE_SECONDS,
-                    messages.unreadable_objects(listed(sight.unreadable, _MOST_NAMED)),
+                    Said(f"objects that cannot be read may have running pods: {listed(sight.unreadable, _MOST_NAMED)}"),
                 )
             if sight.strangers:
-                why = messages.unknown_node(listed(sight.strangers, _MOST_NAMED))
+                why = Said(
+                    "the instance may belong to a Node without spec.providerID or with an unknown NodeClaim, which "
+                    f"has running pods: {listed(sight.strangers, _MOST_NAMED)}"
+                )
                 return self._hold(claim, sight, "strangers", UNREADABLE_SECONDS, why)
         if sight.closed_seconds < MIN_TAINTED_SECONDS:
             _HELD.labels("taint").inc()
@@ -408,17 +423,22 @@ class Terminator:
     def _hold(self, claim: NodeClaim | None, sight: Sight, cause: str, seconds: float, why: str) -> Ending:
         _HELD.labels(cause).inc()
         for node in sight.nodes:
-            message = messages.failed_draining(why)
+            message = failed_draining(why)
             self._recorder.publish(node_reference(node), *message, dedupe=(node.metadata.uid, cause))
         if claim is not None:
-            message = messages.not_terminated_yet(claim.name, why)
+            message = EventMessage(
+                "Warning", "FailedDraining", f"The instance of NodeClaim {claim.name} is not terminated yet: {why}"
+            )
             self._recorder.publish(reference_of(claim), *message, dedupe=(claim.metadata.uid, cause))
         return Ending(State.HELD, sight.nodes, seconds, why)
 
     def _await_volumes(self, uid: str, sight: Sight, volumes: tuple[str, ...], deadline: datetime | None) -> Ending:
         _HELD.labels("volumes").inc()
-        why = messages.volumes_attached(len(volumes), "s" if len(volumes) > 1 else "", listed(volumes, _MOST_NAMED))
-        message = messages.awaiting_volume_detachment(why)
+        why = Said(
+            f"Waiting for {len(volumes)} volume{'s' if len(volumes) > 1 else ''} to detach: "
+            f"{listed(volumes, _MOST_NAMED)}"
+        )
+        message = EventMessage("Normal", names.AWAITING_VOLUME_DETACHMENT, why)
         for node in sight.nodes:
             self._recorder.publish(node_reference(node), *message, dedupe=(node.metadata.uid,))
         now = self._clock.monotonic()

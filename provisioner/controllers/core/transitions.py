@@ -14,12 +14,21 @@ from provisioner.controllers.changes import (
     NodeClassChanged,
     NodePoolChanged,
 )
-from provisioner.controllers.core import messages
 from provisioner.controllers.observability.conditions import Conditioned, note_end, note_transition
 from provisioner.controllers.references import reference_of
 from provisioner.kube.events import Recorder
 from provisioner.support.clock import Clock
-from provisioner.values.message import EventMessage
+from provisioner.values.message import EventMessage, Said
+
+
+def _transition(type: str, before: str, after: str, reason: str, message: str = "") -> str:  # noqa: A002 - the API's word for it
+    """The status of a condition changed; `message` is the condition's."""
+    if not message:
+        return Said(f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}")
+    return Said(
+        f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}, Message: "
+        f"{message}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,7 @@ class Transition:
     def __str__(self) -> str:
         now = self.now
         more = "" if now.message == now.reason else now.message
-        return messages.transition(now.type, self.was, now.status, now.reason, more)
+        return _transition(now.type, self.was, now.status, now.reason, more)
 
 
 def transitions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> Iterator[Transition]:
@@ -76,14 +85,16 @@ class Transitions:
         if new is None:
             note_end(old, self._clock.now())
             if tell and old.metadata.finalizers:
-                self._publish(old, messages.finalized(", ".join(old.metadata.finalizers)))
+                self._publish(
+                    old, EventMessage("Normal", "Finalized", f"Finalized {', '.join(old.metadata.finalizers)}")
+                )
             return
         if old.status.conditions == new.status.conditions:
             return
         for one in transitions(old.status.conditions, new.status.conditions):
             note_transition(new, one.was, one.now, one.seconds)
             if tell:
-                self._publish(new, messages.transitioned(one.now.type, str(one)))
+                self._publish(new, EventMessage("Normal", one.now.type, str(one)))
 
     def _publish(self, about: Conditioned, message: EventMessage) -> None:
         self._recorder.publish(reference_of(about), *message, ttl=0)

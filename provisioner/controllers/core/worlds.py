@@ -2,12 +2,12 @@
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, manages
-from provisioner.controllers.core import messages
 from provisioner.scheduling.problem import SpreadDefaults, World
 from provisioner.scheduling.spending import PricedTypes, lowest, within
 from provisioner.scheduling.world import DEFAULTS, BinCache, Gathered, Policies, world_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
+from provisioner.values.message import Said
 
 _log = logs.get_logger(__name__)
 
@@ -32,7 +32,11 @@ class Worlds:
             self._priced,
         )
         for one in gathered.unreadable:
-            text = messages.IGNORING_UNREADABLE_NODEPOOL if one.left_out else messages.IGNORING_UNREADABLE_FIELD
+            text = (
+                Said("Ignoring a NodePool that cannot be read")
+                if one.left_out
+                else Said("Ignoring an unreadable field of a NodePool")
+            )
             _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
         return gathered
 
@@ -60,7 +64,7 @@ class Worlds:
             return self._provider.instance_types(pool)
         except Exception as error:  # noqa: BLE001 - one NodePool without types stops no other
             _log.warning(
-                messages.IGNORING_NODEPOOL_OF_UNKNOWN_TYPES,
+                "Ignoring a NodePool because its instance types are unknown",
                 nodepool=pool.metadata.name,
                 error=str(error),
             )

@@ -43,7 +43,6 @@ from provisioner.controllers.clouds import Term
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nodepool import why_launches_failed
-from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.term import AwsTerm
 from provisioner.controllers.wiring import Base, Calls, Ends, Writers
 from provisioner.kube import resources
@@ -183,7 +182,7 @@ class AwsCloud:
 
     def start(self) -> None:
         """Begin to read AWS, and what an earlier process kept."""
-        _log.info(messages.STARTING_AWS_CLOUD_PROVIDER, region=self.settings.region, cluster=self.settings.cluster_name)
+        _log.info("Starting the AWS cloud provider", region=self.settings.region, cluster=self.settings.cluster_name)
         self._keeper.restore()
         self.facts.start()
         self.market.start()
@@ -294,7 +293,9 @@ def region_of(session: botocore.session.Session) -> str:
         try:
             found = IMDSRegionProvider(session).provide()
         except BotoCoreError as error:
-            _log.info(messages.NO_REGION_IN_INSTANCE_METADATA, error=str(error))
+            _log.info("Instance metadata does not report a Region; set AWS_REGION", error=str(error))
     if not found:
-        raise OptionsError(messages.REGION_REQUIRED)
+        raise OptionsError(
+            "--aws-region (or AWS_REGION) is required because the Region could not be determined from the environment"
+        )
     return str(found)

@@ -4,17 +4,16 @@ Differs: where the permission is missing it is tried again every hour, not only 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws import messages as aws_messages
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.interruption import health, notices
 from provisioner.cloudprovider.aws.interruption.health import Category, Finding
+from provisioner.cloudprovider.aws.interruption.notices import MAINTENANCE
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.controllers.core.interruption import Interruptions
-from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.interruption_queue import claims_by_instance
 from provisioner.controllers.references import publish
 from provisioner.kube.errors import ApiError
@@ -23,6 +22,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
+from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 60.0
 DENIED_SECONDS = 3600.0
@@ -33,6 +33,7 @@ _UNHEALTHY = counter(
     ("category",),
 )
 _log = logs.get_logger(__name__)
+FAILED_TO_ANNOTATE_NODECLAIM: Final = "Failed to annotate a NodeClaim; retrying"
 
 
 def read_statuses(aws: Clients) -> Iterator[Mapping[str, Any]]:
@@ -75,7 +76,7 @@ class HealthPoller:
             failure = classify_exception(error)
             if failure.kind is not Kind.DENIED:
                 raise
-            _log.error(messages.INSTANCE_HEALTH_NOT_MONITORED, error=str(failure))
+            _log.error("Instance health is not monitored because the permission is missing", error=str(failure))
             return DENIED_SECONDS
         claims = claims_by_instance(self._cluster.claims())
         mine = [finding for finding in found.findings if finding.instance in claims]
@@ -98,13 +99,17 @@ class HealthPoller:
             if finding.category is Category.EVENT
             else notices.impaired(str(finding.category), now)
         )
-        message = aws_messages.UNHEALTHY if finding.category is not Category.EVENT else aws_messages.MAINTENANCE
+        message = (
+            EventMessage("Warning", "InstanceUnhealthy", "EC2 reports this instance as impaired")
+            if finding.category is not Category.EVENT
+            else MAINTENANCE
+        )
         try:
             # the earliest of all events was found: one that was to come before it has been rescheduled
             # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/reschedule-event.html)
             new = self._interruptions.mark(claim, mark, moved=True)
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
+            _log.warning(FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
             return
         if new:
             publish(self._recorder, self._cluster, (claim.name,), message)
@@ -113,4 +118,4 @@ class HealthPoller:
         try:
             self._interruptions.call_off(claim)
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_CANCEL_INTERRUPTION, nodeclaim=claim.name, error=str(error))
+            _log.warning("Failed to cancel an interruption; retrying", nodeclaim=claim.name, error=str(error))

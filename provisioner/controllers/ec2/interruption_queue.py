@@ -21,7 +21,6 @@ from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.controllers.core.interruption import Interruptions
-from provisioner.controllers.ec2 import messages
 from provisioner.controllers.poller import Poller
 from provisioner.controllers.references import publish
 from provisioner.kube.events import Recorder
@@ -99,7 +98,7 @@ class QueueReader:
         )
         for outcome in outcomes:
             if outcome.error is not None:
-                _log.warning(messages.FAILED_TO_HANDLE_QUEUE_MESSAGE, error=str(outcome.error))
+                _log.warning("Failed to handle a queue message; it will be delivered again", error=str(outcome.error))
         done = [outcome.item for outcome in outcomes if outcome.value]
         deleted = self._queue.delete(done)
         _DELETED.inc(deleted)
@@ -114,11 +113,11 @@ class QueueReader:
             notice = parse(message.body)
         except MessageError as error:
             _RECEIVED.labels(MALFORMED).inc()
-            _log.warning(messages.IGNORED_MALFORMED_MESSAGE, error=str(error))
+            _log.warning("Ignored a malformed message of the interruption queue", error=str(error))
             return True
         _RECEIVED.labels(str(notice.kind)).inc()
         if notice.kind is Kind.NO_OP:
-            _log.debug(messages.IGNORED_QUEUE_MESSAGE, why=notice.why)
+            _log.debug("Ignored a queue message", why=notice.why)
             return True
         known = [claim for name in notice.instances if (claim := claims.get(name)) is not None]
         for claim in known:

@@ -13,7 +13,6 @@ from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import RUNNING, Instance, instance_id_of
 from provisioner.cloudprovider.aws.instances.partitions import PartitionHook, lacks_partition
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.ec2 import messages
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
@@ -65,7 +64,7 @@ class Relabeller:
         except NotFound:
             return True
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_RELABEL_NODE, nodeclaim=claim.name, error=str(error))
+            _log.warning("Failed to relabel a Node; retrying", nodeclaim=claim.name, error=str(error))
             return False
         return True
 
@@ -74,7 +73,7 @@ def sync_capacity_types(relabeller: Relabeller, instances: Callable[[], Iterable
     """Relabel what has left its reservation, among the instances as they were listed last; seconds until the next look."""
     for claim in left_reservations(relabeller.cluster.claims(), instances()):
         if relabeller.relabel(claim, ON_DEMAND):
-            _log.info(messages.INSTANCE_LEFT_CAPACITY_RESERVATION, nodeclaim=claim.name)
+            _log.info("Instance left its capacity reservation", nodeclaim=claim.name)
     return RESERVATION_SECONDS
 
 

@@ -16,11 +16,9 @@ from provisioner.apis.conditions import ConditionSet
 from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
 from provisioner.apis.ec2_hash import FORMER_VERSION, claim_stamp, class_stamp
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.messages import unknown_fields_ignored
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
-from provisioner.cloudprovider.aws.nodeclass import messages as texts
 from provisioner.cloudprovider.aws.nodeclass import verdicts
 from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
 from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
@@ -33,10 +31,10 @@ from provisioner.cloudprovider.aws.nodeclass.validation import (
     unsupported_alias,
     validate,
 )
-from provisioner.cloudprovider.aws.nodeclass.verdicts import Finding
+from provisioner.cloudprovider.aws.nodeclass.verdicts import Finding, using_previous_result
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
-from provisioner.controllers.ec2 import messages
+from provisioner.controllers.core.nodepool import unknown_fields_ignored
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -46,6 +44,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.support.workers import DONE, Result
+from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.printable import listed
 
 COLLECT_SECONDS: Final = 1800.0
@@ -161,7 +160,12 @@ class NodeClassController:
             return
         former = claim.metadata.annotations.get(ec2.HASH_VERSION_ANNOTATION) == FORMER_VERSION
         if former and ec2.HASH_ANNOTATION not in stamp and not drifted and is_true(conditions, names.LAUNCHED):
-            marked = messages.nodeclass_drift(node_class.name)
+            marked = ConditionMessage(
+                names.DRIFTED,
+                names.TRUE,
+                "NodeClassDrift",
+                f"created from another version of EC2NodeClass {node_class.name}",
+            )
             claim = self._writer.status(claim, with_conditions(claim, marked, now=self._clock.now()))
         self._writer.metadata(claim, annotations=stamp)
 
@@ -190,19 +194,19 @@ class NodeClassController:
             status["capacityReservations"] = None
         reference = reference_of(node_class)
         for one in verdicts.worsened(before, conditions):
-            self._recorder.publish(reference, *messages.nodeclass_problem(one.reason, one.type, one.message))
+            self._recorder.publish(reference, "Warning", one.reason, f"{one.type}: {one.message}")
         if node_class.unknown_fields:
             text = unknown_fields_ignored(ec2.KIND, node_class.unknown_fields)
-            self._recorder.publish(reference, *messages.nodeclass_warning(text), ttl=_SAID_FOR_SECONDS)
+            self._recorder.publish(reference, "Warning", "NodeClassWarning", text, ttl=_SAID_FOR_SECONDS)
         for finding in findings:
             for text in finding.warnings:
-                self._recorder.publish(reference, *messages.nodeclass_warning(text), ttl=_SAID_FOR_SECONDS)
+                self._recorder.publish(reference, "Warning", "NodeClassWarning", text, ttl=_SAID_FOR_SECONDS)
         if status:
             guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
             body = {"metadata": guard, "status": status}
             self._client.patch(resources.EC2NODECLASSES, node_class.name, body, subresource="status")
             _log.info(
-                messages.UPDATED_EC2NODECLASS_STATUS,
+                "Updated the status of an EC2NodeClass",
                 nodeclass=node_class.name,
                 ready=_ready(conditions),
                 changed=", ".join(sorted(status)),
@@ -238,8 +242,8 @@ class NodeClassController:
             return verdicts.after_failure(node_class, kind, error, reason)
         except NotKnownYet as error:
             if verdicts.holds(node_class, kind):
-                return Finding(*texts.using_previous_result(kind, str(error)), look_again=_RETRY_SECONDS)
-            return Finding(*texts.cluster_not_known(kind, str(error)), look_again=_RETRY_SECONDS)
+                return Finding(*using_previous_result(kind, str(error)), look_again=_RETRY_SECONDS)
+            return Finding(kind, names.UNKNOWN, "ClusterNotKnown", str(error), look_again=_RETRY_SECONDS)
 
     def _images(self, node_class: EC2NodeClass) -> Finding:
         minor = self._around.cluster().minor
@@ -271,7 +275,9 @@ class NodeClassController:
         try:
             return verdicts.of_profile(self._profiles.ensure(node_class))
         except ProfileError as error:
-            return Finding(*texts.profile_problem(error.reason, error.message), look_again=verdicts.MINUTE)
+            return Finding(
+                ec2.INSTANCE_PROFILE_READY, names.FALSE, error.reason, error.message, look_again=verdicts.MINUTE
+            )
 
     def _validation(self, node_class: EC2NodeClass, findings: Sequence[Finding]) -> Finding:
         cluster = self._around.cluster()
@@ -289,7 +295,7 @@ class NodeClassController:
                 return _invalid(of_size.reason, of_size.message, verdict.warnings)
             rehearsed = Rehearsed() if self._rehearsal is None else self._rehearsal.run(node_class, pools, cluster)
         except UserDataError as error:
-            return _invalid(INVALID_USER_DATA, texts.in_field("spec.userData", str(error)), verdict.warnings)
+            return _invalid(INVALID_USER_DATA, Said(f"spec.userData: {error}"), verdict.warnings)
         warnings = (*verdict.warnings, *of_size.warnings, *rehearsed.warnings)
         if rehearsed.reason == ec2.INSTANCE_PROFILE_NOT_FOUND:
             self._profiles.doubt(node_class)
@@ -297,7 +303,7 @@ class NodeClassController:
         if rehearsed.reason:
             return replace(_invalid(rehearsed.reason, rehearsed.message, warnings), look_again=verdicts.MINUTE)
         if verdict.kept:
-            kept = texts.valid_but(INVALID_USER_DATA, verdict.kept)
+            kept = ConditionMessage(ec2.VALIDATION_SUCCEEDED, names.TRUE, INVALID_USER_DATA, verdict.kept)
             return Finding(*kept, look_again=_VALIDATE_SECONDS, warnings=warnings)
         return Finding(ec2.VALIDATION_SUCCEEDED, names.TRUE, look_again=_VALIDATE_SECONDS, warnings=warnings)
 
@@ -313,20 +319,30 @@ class NodeClassController:
             waiting = sorted(claim.name for claim in fresh if refers(claim, node_class.name))
         reference = reference_of(node_class)
         if waiting:
-            self._recorder.publish(reference, *messages.waiting_on_termination(listed(waiting, _NAMED)))
+            self._recorder.publish(
+                reference,
+                "Normal",
+                "WaitingOnNodeClaimTermination",
+                f"Waiting on NodeClaim termination for {listed(waiting, _NAMED)}",
+            )
             return Result(requeue_after=_WAIT_SECONDS)
         try:
             if not self._isolated:
                 self._profiles.delete_all(node_class)
             self._templates.drop(node_class.name)
         except CloudError as error:
-            self._recorder.publish(reference, *messages.clean_up_failed(_RETRY_SECONDS, str(error)))
+            self._recorder.publish(
+                reference,
+                "Warning",
+                "CleanUpFailed",
+                f"Failed to clean up AWS resources; retrying in {_RETRY_SECONDS:g} s: {error}",
+            )
             return Result(requeue_after=_RETRY_SECONDS)
         left = [one for one in node_class.metadata.finalizers if one != ec2.TERMINATION_FINALIZER]
         guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
         self._client.patch(resources.EC2NODECLASSES, node_class.name, {"metadata": {**guard, "finalizers": left}})
         _userdata_bytes.replace(node_class.name, ())
-        _log.info(messages.CLEANED_UP_EC2NODECLASS, nodeclass=node_class.name)
+        _log.info("Cleaned up EC2NodeClass", nodeclass=node_class.name)
         return DONE
 
 
@@ -345,7 +361,7 @@ class ProfileCollector:
         for claim in self._client.list(resources.NODECLAIMS):
             used.add(claim.metadata.annotations.get(ec2.INSTANCE_PROFILE_ANNOTATION, ""))
         for name in self._profiles.collect(used):
-            _log.info(messages.DELETED_UNUSED_INSTANCE_PROFILE, profile=name)
+            _log.info("Deleted an unused instance profile", profile=name)
         return COLLECT_SECONDS
 
 
@@ -397,7 +413,9 @@ def changes(
 
 
 def _invalid(reason: str, message: str, warnings: tuple[str, ...]) -> Finding:
-    return Finding(*texts.invalid(reason, message), look_again=_VALIDATE_SECONDS, warnings=warnings)
+    return Finding(
+        ec2.VALIDATION_SUCCEEDED, names.FALSE, reason, message, look_again=_VALIDATE_SECONDS, warnings=warnings
+    )
 
 
 def _ready(conditions: tuple[Condition, ...]) -> str:

@@ -10,7 +10,7 @@ from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.interruption import notices
 from provisioner.cloudprovider.aws.nodeclass import reservations
 from provisioner.controllers.core.interruption import Interruptions
-from provisioner.controllers.ec2 import messages
+from provisioner.controllers.ec2.health import FAILED_TO_ANNOTATE_NODECLAIM
 from provisioner.kube.errors import ApiError
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
@@ -67,5 +67,5 @@ def mark_expiring(
         try:
             interruptions.mark(claim, notices.block_ends(end))
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
+            _log.warning(FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
     return POLL_SECONDS

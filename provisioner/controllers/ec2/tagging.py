@@ -13,7 +13,6 @@ from provisioner.cloudprovider.aws.instances.instances import Instance, instance
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.changes import Change, NodeClaimChanged
 from provisioner.controllers.core.claim_writer import ClaimWriter, age_seconds
-from provisioner.controllers.ec2 import messages
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.limits import TokenBucket
 from provisioner.state.cluster import Cluster
@@ -117,7 +116,7 @@ class TaggingController:
         except Conflict:
             return Result(requeue_after=1.0)
         except CloudError as error:  # "not found" too: EC2 may not know it everywhere, and if it is gone its claim goes
-            _log.info(messages.FAILED_TO_TAG_INSTANCE, nodeclaim=name, error=str(error))
+            _log.info("Failed to tag an instance; retrying", nodeclaim=name, error=str(error))
             return Result(failed=True)
         return DONE
 

@@ -20,7 +20,6 @@ from provisioner.apis.conversion.alpha_types import TRANSLATED, OldObject
 from provisioner.apis.conversion.definitions import PROVISIONER, V1
 from provisioner.apis.meta import Condition, condition
 from provisioner.apis.openapi import defaulted
-from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -30,7 +29,7 @@ from provisioner.kube.resources import Resource
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.values.jsontext import pointer
-from provisioner.values.message import ConditionMessage
+from provisioner.values.message import ConditionMessage, Said
 
 MARKER: Final = "dovetail-conversion"
 """ConfigMap of the component; what is older than it waits to be asked for."""
@@ -42,6 +41,7 @@ MAX_CONDITION: Final = 30_000
 Document: TypeAlias = Mapping[str, Any]
 _KINDS: Final[Mapping[str, Resource[Any]]] = {"NodePool": resources.NODEPOOLS, "EC2NodeClass": resources.EC2NODECLASSES}
 _log = logs.get_logger(__name__)
+_FAILED_TO_TRANSLATE: Final = "Failed to translate an object; retrying"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,25 @@ def step(wanted: Document, found: Document | None, origin: str) -> Step:
     kind, name = str(wanted["kind"]), str(wanted["metadata"]["name"])
     annotations = found["metadata"].get("annotations", {})
     if annotations.get(TRANSLATED_FROM) != origin:
-        return Step(refusal=messages.exists_already(kind, name))
+        return Step(
+            refusal=ConditionMessage(
+                "Translated",
+                names.FALSE,
+                f"{kind}Exists",
+                f"{kind} {name} was not made from this object; delete one of them, or rename this one",
+            )
+        )
     if annotations.get(TRANSLATED_HASH) == spec_hash(wanted):
         return Step()
     if annotations.get(TRANSLATED_HASH) != spec_hash(found):
-        return Step(refusal=messages.edited_since(kind, name))
+        return Step(
+            refusal=ConditionMessage(
+                "Translated",
+                names.FALSE,
+                f"{kind}Edited",
+                f"{kind} {name} was edited and no longer follows this object; delete this object, or undo the edit",
+            )
+        )
     return Step(update=True)
 
 
@@ -130,7 +144,7 @@ class Translator:
         if problem != self._refused:
             self._refused = problem
             if problem:
-                _log.warning(messages.TRANSLATING_NOTHING, reason=problem)
+                _log.warning("Translating no Provisioners", reason=problem)
         if since is None:
             return REST_SECONDS
         templates = self._client.list(resources.AWSNODETEMPLATES)
@@ -144,36 +158,39 @@ class Translator:
         """Why nothing is translated, and since when the component is there; None for not at all."""
         found = self._client.find(resources.CONFIGMAPS, MARKER, self._namespace)
         if found is None:
-            return messages.component_is_missing(self._namespace, MARKER), None
+            return Said(f"ConfigMap {self._namespace}/{MARKER} does not exist; apply the component conversion"), None
         return self._beside(), found.metadata.creation_timestamp
 
     def _one(self, old: OldObject, problem: str, since: datetime, templates: Mapping[str, Document]) -> None:
         try:
             self._tell(old, self._outcome(old, problem, since, templates))
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_TRANSLATE, object=f"{old.kind}/{old.metadata.name}", error=str(error))
+            _log.warning(_FAILED_TO_TRANSLATE, object=f"{old.kind}/{old.metadata.name}", error=str(error))
         except Exception as error:  # noqa: BLE001 - one object keeps no other from its translation
-            _log.exception(
-                messages.FAILED_TO_TRANSLATE, object=f"{old.kind}/{old.metadata.name}", error=type(error).__name__
-            )
+            _log.exception(_FAILED_TO_TRANSLATE, object=f"{old.kind}/{old.metadata.name}", error=type(error).__name__)
 
     def _outcome(
         self, old: OldObject, problem: str, since: datetime, templates: Mapping[str, Document]
     ) -> ConditionMessage:
         if problem:
-            return messages.not_translated("KarpenterRuns", problem)
+            return ConditionMessage("Translated", names.FALSE, "KarpenterRuns", problem)
         document = {"metadata": {"name": old.metadata.name}, "spec": old.spec}
         if old.kind == PROVISIONER.kind:
             made = alpha.provisioner(document, templates, self._cluster)
         else:
             made = alpha.template(document, self._cluster)
         if made.errors:
-            return messages.not_translated("Unsupported", "; ".join(map(str, made.errors)))
+            return ConditionMessage("Translated", names.FALSE, "Unsupported", "; ".join(map(str, made.errors)))
         origin = origin_of(old)
         found = [self._read(one) for one in made.objects]
         steps = [step(want, one, origin) for want, one in zip(made.objects, found, strict=True)]
         if waits(old, since) and all(todo.create or todo.refusal is not None for todo in steps):
-            return messages.waits_for_annotation(TRANSLATE)
+            return ConditionMessage(
+                "Translated",
+                names.FALSE,
+                "WaitingForAnnotation",
+                f'older than the conversion component; annotate it with {TRANSLATE}="true" to translate it',
+            )
         refusal = next((one.refusal for one in steps if one.refusal is not None), None)
         if refusal is not None:
             return refusal
@@ -184,9 +201,19 @@ class Translator:
                 # by a webhook, a policy or a rule; the next round tries again
                 if isinstance(error, Invalid) and there is not None and self._has_changed(want, there):
                     raise
-                return messages.rejected(str(want["kind"]), str(want["metadata"]["name"]), error.message)
+                return ConditionMessage(
+                    "Translated",
+                    names.FALSE,
+                    "Rejected",
+                    f"{want['kind']!s} {want['metadata']['name']!s} was rejected: {error.message}",
+                )
         listed = ", ".join(f"{one['kind']} {one['metadata']['name']}" for one in reversed(made.objects))
-        return messages.translated(listed, "; ".join(map(str, made.decisions)))
+        return ConditionMessage(
+            "Translated",
+            names.TRUE,
+            "Translated",
+            f"became {listed}, which stay if this object is deleted; {'; '.join(map(str, made.decisions))}",
+        )
 
     def _has_changed(self, wanted: Document, found: Document) -> bool:
         """Whether somebody wrote an object since it was found: a patch whose test fails is answered like one that breaks the schema."""
@@ -244,4 +271,6 @@ class Translator:
         resource = resources.PROVISIONERS if old.kind == PROVISIONER.kind else resources.AWSNODETEMPLATES
         body = {"metadata": {"uid": old.metadata.uid}, "status": {"conditions": [new]}}
         self._client.patch(resource, old.metadata.name, body, subresource="status")
-        self._recorder.publish(reference_of(old), *messages.translation_event(said))
+        self._recorder.publish(
+            reference_of(old), "Normal" if said.status == names.TRUE else "Warning", said.reason, said.text
+        )

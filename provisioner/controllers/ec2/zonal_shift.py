@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.cloudprovider.aws import labels
-from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube.events import Recorder
 from provisioner.support import logs
@@ -26,6 +25,22 @@ def may_use(pool: NodePool, zone: str, zone_id: str) -> bool:
         return False
     return (not zone or wanted.requirement(names.ZONE_LABEL).has(zone)) and wanted.requirement(labels.ZONE_ID).has(
         zone_id
+    )
+
+
+def _zonal_shift_active(zone: str, zone_id: str) -> EventMessage:
+    return EventMessage(
+        "Warning",
+        "ZonalShiftActive",
+        f"{zone} ({zone_id}): no instances are launched in this zone until the zonal shift ends",
+    )
+
+
+def _zonal_shift_cleared(zone: str, zone_id: str) -> EventMessage:
+    return EventMessage(
+        "Normal",
+        "ZonalShiftCleared",
+        f"{zone} ({zone_id}): the zonal shift has ended; instances are launched in this zone again",
     )
 
 
@@ -66,11 +81,11 @@ class ZonalShiftController:
         begun, ended = shifted - self._shifted, self._shifted - shifted
         self._shifted = shifted
         for zone in sorted(begun):
-            self._publish(zone, messages.zonal_shift_active)
+            self._publish(zone, _zonal_shift_active)
         for zone in sorted(ended):
-            self._publish(zone, messages.zonal_shift_cleared)
+            self._publish(zone, _zonal_shift_cleared)
         if begun or ended:
-            _log.info(messages.ZONAL_SHIFTS_CHANGED, shifted=sorted(shifted))
+            _log.info("Zonal shifts changed", shifted=sorted(shifted))
             self._changed(shifted)
         return POLL_SECONDS
 

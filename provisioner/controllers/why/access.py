@@ -16,7 +16,6 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from provisioner.controllers.why import messages
 from provisioner.controllers.why.limits import Quota
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
@@ -39,6 +38,7 @@ KNOWN_SECONDS: Final = 3600.0
 REVIEWS: Final = (20.0, 100.0)
 """Access reviews and tokens of known users likewise, of everybody together."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,12288}")
+TOKEN_NEEDED: Final = "the request has no bearer token; set the header Authorization"
 
 
 class AccessError(Exception):
@@ -149,14 +149,16 @@ class Access:
         """
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or _TOKEN.fullmatch(token) is None:
-            raise AccessError(HTTPStatus.UNAUTHORIZED, messages.TOKEN_NEEDED)
+            raise AccessError(HTTPStatus.UNAUTHORIZED, TOKEN_NEEDED)
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
         known = self._users.get(key)
         if known is None:
             (name,) = self._accepted.get(key) or (None,)
             wait = self._strangers.take() if name is None else self._known.take(name) or self._reviews.take()
             if wait:
-                raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, messages.TOO_MANY_TOKENS, wait)
+                raise AccessError(
+                    HTTPStatus.TOO_MANY_REQUESTS, "too many tokens are being reviewed; try again later", wait
+                )
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
             status = self._reviewed(TOKEN_REVIEWS, body, _TokenReview).status
             user = _user(status.user) if status.authenticated else None
@@ -165,7 +167,7 @@ class Access:
                 self._accepted.put(key, user.name if user is not None else None)
         (found,) = known
         if found is None:
-            raise AccessError(HTTPStatus.UNAUTHORIZED, messages.TOKEN_REFUSED)
+            raise AccessError(HTTPStatus.UNAUTHORIZED, "the API server does not accept this token")
         return found
 
     def may(self, user: User, right: Right) -> bool:
@@ -178,7 +180,9 @@ class Access:
         if known is not None:
             return known[0]
         if wait := self._reviews.take():
-            raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, messages.TOO_MANY_PERMISSIONS, wait)
+            raise AccessError(
+                HTTPStatus.TOO_MANY_REQUESTS, "too many permissions are being reviewed; try again later", wait
+            )
         attributes = {"verb": right.verb, "group": right.group, "version": "*", "resource": right.resource}
         attributes |= {key: value for key, value in (("namespace", right.namespace), ("name", right.name)) if value}
         spec: dict[str, Any] = {"user": user.name, "groups": user.groups, "resourceAttributes": attributes}

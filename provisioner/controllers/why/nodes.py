@@ -17,7 +17,6 @@ from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.controllers.core.consolidation import STILL_SECONDS
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Method
 from provisioner.controllers.core.drain import counting_deadline, why_paused
-from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.controllers.why.pods import place_of, refused_again, unmet, why_pod
@@ -26,14 +25,15 @@ from provisioner.disruption.blockers import Cause, blockers
 from provisioner.disruption.candidates import Refused, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
-from provisioner.disruption.messages import NO_CHEAPER_NODE
 from provisioner.disruption.methods import consolidation, static_drift
 from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.replacement import NO_CHEAPER_NODE
 from provisioner.disruption.turns import in_turn
 from provisioner.disruption.verdicts import forced, of_method
 from provisioner.disruption.view import MethodAnswer as Asked
 from provisioner.disruption.view import Standing, Verdict, View
 from provisioner.state.snapshot import NodeView
+from provisioner.values.message import Said
 
 NO_INTERRUPTIONS: Final = InterruptionDecision()
 _NAMED: Final = 10
@@ -129,7 +129,7 @@ def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView
     found = next((one for one in there if nodes and one.name == name), None)
     found = found or next((one for one in there if claims and one.claim is not None and one.claim.name == name), None)
     if found is None:
-        raise NoSuchObjectError(messages.no_node(name))
+        raise NoSuchObjectError(f"there is no Node and no NodeClaim {name}")
     return found
 
 
@@ -381,7 +381,7 @@ def _without_a_place(instant: Instant, held: frozenset[str]) -> Iterator[Blocker
     for pod in itertools.islice(counted, _MOST_WITHOUT_A_PLACE):
         answer = why_pod(instant, pod.namespace, pod.name)
         why = "; ".join(one.message for one in answer.reasons) or answer.summary.removesuffix(".")
-        yield Blocker(cause="without-a-place", message=messages.without_a_place(pod.key, why), pods=(pod.key,))
+        yield Blocker(cause="without-a-place", message=Said(f"pod {pod.key} waits for a node: {why}"), pods=(pod.key,))
 
 
 def _going(instant: Instant, node: NodeView, claim: NodeClaim | None) -> list[ObjectMeta]:

@@ -11,7 +11,6 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_terminal, opted_out
 from provisioner.controllers.core.events import unready
-from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.disruption.refusals import PATIENCE
@@ -26,6 +25,7 @@ from provisioner.scheduling.type_refusals import PoolTypes, refused_types
 from provisioner.scheduling.world import is_usable, successors
 from provisioner.state.snapshot import NodeView
 from provisioner.support.clock import SystemClock
+from provisioner.values.message import Said
 from provisioner.values.requirement import RequirementError
 from provisioner.values.taints import first_untolerated
 
@@ -46,7 +46,7 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
     """
     pod = instant.pod(namespace, name)
     if pod is None:
-        raise NoSuchObjectError(messages.no_pod(namespace, name))
+        raise NoSuchObjectError(f"there is no pod {namespace}/{name}")
     known = _settled(instant, pod) or _not_followed(instant, pod)
     state, summary, place, reasons = known or _planned_anew(instant, pod)
     if known is None:
@@ -133,7 +133,11 @@ def _waiting_place(view: NodeView) -> Place:
 
 def refused_again(pod: Pod, node: str) -> str:
     """What is said of a pod that its scheduler refuses although a node has room for it."""
-    return messages.refused_again(pod.key, pod.shape.scheduler_name, node, PATIENCE.total_seconds())
+    return Said(
+        f"{pod.shape.scheduler_name} has refused pod {pod.key} for {PATIENCE.total_seconds():g} s or longer although "
+        f"node {node} has room for it as far as the provisioner knows, so the pod keeps no room and holds no "
+        "disruption; its condition PodScheduled says what the scheduler found"
+    )
 
 
 def unmet(claim: NodeClaim) -> list[Condition]:

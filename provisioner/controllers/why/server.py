@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.controllers.why import messages
 from provisioner.controllers.why.access import Access, AccessError, Right, User
 from provisioner.controllers.why.answers import NodeAnswer, PodAnswer
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
@@ -60,6 +59,7 @@ _REQUESTS: Final = counter(
     "dovetail_why_requests_total", "Questions of `dovetail why` to this replica, by status of the answer.", ("status",)
 )
 _log = logs.get_logger(__name__)
+_ANSWER_FAILED: Final = "Failed to answer a request of dovetail why"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,11 @@ class WhyServer:
         except AccessError as error:
             return _refusal(error.status, error.text, error.retry_after)
         _log.info(
-            messages.ANSWERED, user=user.name, namespace=about.namespace, name=about.name, status=int(response.status)
+            "Answered a request of dovetail why",
+            user=user.name,
+            namespace=about.namespace,
+            name=about.name,
+            status=int(response.status),
         )
         return response
 
@@ -163,7 +167,7 @@ class WhyServer:
         except LostLease:
             raise
         except Exception:  # noqa: BLE001 - what it says may name what is not to be seen
-            _log.exception(messages.ANSWER_FAILED, namespace=about.namespace, name=about.name)
+            _log.exception(_ANSWER_FAILED, namespace=about.namespace, name=about.name)
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made; see the provisioner's log")
         finally:
             self._turn.release()
@@ -173,7 +177,7 @@ class WhyServer:
         try:
             seen = self._seen(answer, user, instant)
         except NotHiddenError:
-            _log.exception(messages.ANSWER_FAILED, namespace=about.namespace, name=about.name)
+            _log.exception(_ANSWER_FAILED, namespace=about.namespace, name=about.name)
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made; see the provisioner's log")
         return Response(HTTPStatus.OK, msgspec.json.encode(seen), "application/json")
 

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import (
     Answer,
     Blocker,
@@ -113,7 +112,7 @@ def _names_hidden(text: str, hidden: Hidden) -> bool:
 
 def _check(answer: Answer, hidden: Hidden) -> None:
     if left := sorted(filter(hidden, namespaces_of(answer))):
-        raise NotHiddenError(messages.names_left(len(left)))
+        raise NotHiddenError(f"an answer would have named objects in {len(left)} namespaces that the user may not see")
 
 
 def _said(one: A, hidden: Hidden) -> A:

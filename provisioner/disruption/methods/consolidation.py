@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from provisioner.disruption import messages
 from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.candidates import Candidate, Types, candidates
-from provisioner.disruption.consolidation import Consolidation, Move, by_price, in_turns
+from provisioner.disruption.consolidation import Consolidation, Move, by_price, in_turns, would_save
 from provisioner.disruption.foresight import Play, ahead
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.sets import Sets
@@ -16,13 +15,14 @@ from provisioner.disruption.view import MethodAnswer, View
 from provisioner.disruption.wishes import given_up
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Changes, PreferencePolicy
+from provisioner.values.message import Said
 
 SINGLE: Final = "single"
 MULTI: Final = "multi"
 """Of one node and of several: the types of consolidation that Karpenter's metrics know. A pass does both, and counts as the first."""
 NEW: Final = 2
 """Most nodes that take the place of one."""
-NEVER_PAYS: Final = messages.SAVES_TOO_LITTLE
+NEVER_PAYS: Final = Said("Moving its pods does not save enough to justify the disruption")
 SMALL: Final = 250
 """With so many candidates or fewer, passes are made after Karpenter's sequence as well, and the best one counts,"""
 _MANY: Final = 10
@@ -261,5 +261,5 @@ def held(view: View, key: str) -> str:
             continue
         lost = given_up(prepared, {each.name: each for each in prepared.world.bins}, (one,), result, types)
         if lost:
-            best, text = saving, messages.would_save(saving, lost)
+            best, text = saving, would_save(saving, lost)
     return text

@@ -7,16 +7,16 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
-from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, candidates
 from provisioner.disruption.drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation import Answer, Simulation
-from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
+from provisioner.disruption.view import NOT_JUDGED, TAKES_PODS, MethodAnswer, Standing, Verdict, View
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.solution import EFFORT
 from provisioner.state.snapshot import Snapshot
+from provisioner.values.message import Said
 
 METHOD: Final = "drift"
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
@@ -24,6 +24,11 @@ WAVE: Final = timedelta(seconds=3)
 """Verdicts about nodes of a NodePool come one after another; the first of them waits no longer for the others."""
 _LULL: Final = timedelta(seconds=2)
 """After the last verdict that no object foretells; conditions tell whole seconds."""
+
+
+def more_drift(pool: str) -> str:
+    """Of `drift`: what is said while nodes of a NodePool are found drifted one after another."""
+    return Said(f'more nodes of NodePool "{pool}" are about to be found drifted, and they are replaced together')
 
 
 def propose(view: View) -> MethodAnswer:
@@ -57,21 +62,21 @@ def propose(view: View) -> MethodAnswer:
     short: list[Candidate] = []
     for one in sorted(drifted, key=lambda one: (one.key in view.later, one.key not in view.first)):
         if one.node.pool in awaited:
-            quiet[one.key] = Verdict(Standing.NOT_DUE, messages.more_drift(one.node.pool), awaited[one.node.pool])
+            quiet[one.key] = Verdict(Standing.NOT_DUE, more_drift(one.node.pool), awaited[one.node.pool])
             continue
         if allowance.lacks(one.node.pool):
             short.append(one)
             continue
         if view.expired():
             unreached.add(one.key)
-            quiet[one.key] = Verdict(Standing.NOT_REACHED, messages.NOT_REACHED)
+            quiet[one.key] = Verdict(Standing.NOT_REACHED, NOT_JUDGED)
             continue
         simulation = simulation or Simulation(view, view.prepared, closed)
         if str(one.node.key) in simulation.destinations:
             if why := simulation.expects(one.node):
                 blocked.append(Blocked(one.key, one.node.pool, why))
             else:
-                quiet[one.key] = Verdict(Standing.BLOCKED, messages.TAKES_PODS)
+                quiet[one.key] = Verdict(Standing.BLOCKED, TAKES_PODS)
             continue
         answer = _ask(simulation, one)
         if answer.result is None and len(drifted) > 1:
@@ -186,7 +191,14 @@ def _moving(view: View) -> set[str]:
     }
 
 
+def _several_nodes_needed(nodes: int) -> str:
+    return Said(
+        f"Replacing this node takes {nodes} nodes; waiting until no other nodes of its NodePool are being "
+        "launched or terminated"
+    )
+
+
 def _waits(one: Candidate, result: Result, moving: Container[str]) -> str:
     """Why a node that only several can replace stays for now; "" where it goes."""
     new = len(result.claims)
-    return messages.several_nodes_needed(new) if new > 1 and one.node.pool in moving else ""
+    return _several_nodes_needed(new) if new > 1 and one.node.pool in moving else ""

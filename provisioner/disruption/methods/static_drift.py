@@ -7,20 +7,25 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType, by_price, price_of_ways
-from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Types, candidates
-from provisioner.disruption.methods.drift import has_drifted, in_order, unjudged
+from provisioner.disruption.methods.drift import has_drifted, in_order, more_drift, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.static_capacity import room_of
 from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
 from provisioner.scheduling.node_claims import template_labels
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.snapshot import Snapshot
+from provisioner.values.message import Said
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
 
 METHOD: Final = "static_drift"
+
+
+def _too_many_static(pool: str) -> str:
+    """Of `static_drift`: what is said while a static NodePool has more nodes than replicas."""
+    return Said(f'NodePool "{pool}" has more nodes than replicas, so it scales down or replaces others first')
 
 
 def propose(view: View) -> MethodAnswer:
@@ -58,15 +63,15 @@ def propose(view: View) -> MethodAnswer:
         if not those:
             continue
         if pool.metadata.deletion_timestamp is not None or _count(view, name) > (pool.spec.replicas or 0):
-            quiet.update((one.key, Verdict(Standing.BLOCKED, messages.too_many_static(name))) for one in those)
+            quiet.update((one.key, Verdict(Standing.BLOCKED, _too_many_static(name))) for one in those)
             continue
         if name in awaited:
             rechecks.append(awaited[name])
-            wave = Verdict(Standing.NOT_DUE, messages.more_drift(name), awaited[name])
+            wave = Verdict(Standing.NOT_DUE, more_drift(name), awaited[name])
             quiet.update((one.key, wave) for one in those)
             continue
         if not is_true(pool.status.conditions, names.READY):
-            blocked += [Blocked(one.key, name, messages.pool_not_ready(name)) for one in those]
+            blocked += [Blocked(one.key, name, Said(f'NodePool "{name}" is not Ready')) for one in those]
             continue
         template = _claim(pool, tuple(types.of_pool(name).values()))
         if isinstance(template, str):
@@ -76,7 +81,7 @@ def propose(view: View) -> MethodAnswer:
         room = room_of(pool, there)
         for one in those:
             if room is not None and room <= 0:
-                blocked.append(Blocked(one.key, name, messages.pool_reached_its_limit(name)))
+                blocked.append(Blocked(one.key, name, Said(f'NodePool "{name}" has reached its limit for nodes')))
             elif allowance.lacks(name):
                 short.append(one)
             else:
@@ -117,7 +122,7 @@ def _claim(pool: NodePool, types: tuple[InstanceType, ...]) -> PlannedClaim | st
     asked_of_types = asked.merged(Requirements.from_labels(labels))
     ways = by_price(types, asked_of_types)
     if not ways:
-        return messages.no_type_meets_requirements(pool.metadata.name)
+        return Said(f'No instance type meets the requirements of NodePool "{pool.metadata.name}"')
     kind, offering = ways[0]
     return PlannedClaim(
         pool=pool.metadata.name,

@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
-from provisioner.support.http import messages
 from provisioner.support.http.values import Request, Response
 
 RECEIVE_BYTES: Final = 16 * 1024
@@ -268,7 +267,7 @@ class Connection:
             self.held = self._short.length - self._missing
             _check_length(self._short.length, most)
             if self._broken:
-                raise RefusedError(HTTPStatus.BAD_REQUEST, messages.BODY_BROKE_OFF)
+                raise RefusedError(HTTPStatus.BAD_REQUEST, "the peer ended the connection in the middle of a body")
             return Step.MORE if self._missing else Step.WHOLE
         try:
             while True:
@@ -280,7 +279,10 @@ class Connection:
                 elif isinstance(event, h11.Request):
                     self._head = event
                     if any(name == b"transfer-encoding" for name, _ in event.headers):
-                        raise RefusedError(HTTPStatus.LENGTH_REQUIRED, messages.LENGTH_REQUIRED)
+                        raise RefusedError(
+                            HTTPStatus.LENGTH_REQUIRED,
+                            "bodies with Transfer-Encoding are not supported; send Content-Length",
+                        )
                     _check_length(_announced(event), most)
                     self._remember(event)
                 elif isinstance(event, h11.EndOfMessage):
@@ -502,7 +504,7 @@ def _announced(request: h11.Request) -> int:
 
 def _check_length(length: int, most: int) -> None:
     if length > most:
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, messages.body_too_long(most))
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes")
 
 
 def _is_plain(content_type: str) -> bool:

@@ -31,7 +31,6 @@ from typing import Final
 import h11
 
 from provisioner.support import logs, metrics
-from provisioner.support.http import messages
 from provisioner.support.http.connection import RECEIVE_BYTES, Connection, Phase, RefusedError, Step, Ticket, abort
 from provisioner.support.http.values import Handler, Limits, Prompt, Request, Response
 
@@ -88,7 +87,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         where = f"[{host}]" if ":" in host else host or "*"
-        raise OSError(error.errno, messages.cannot_listen(where, port, error.strerror)) from error
+        raise OSError(error.errno, f"cannot listen on {where}:{port}: {error.strerror}") from error
 
 
 class HttpServer:
@@ -219,7 +218,7 @@ class HttpServer:
             OSError: no answer in `timeout` seconds.
         """
         if self._ended:
-            raise ConnectionError(messages.server_has_ended(self.name))
+            raise ConnectionError(f"the server {self.name} has ended")
         end = time.monotonic() + timeout
         here, there = socket.socketpair()
         with here:
@@ -234,7 +233,7 @@ class HttpServer:
                 answer += more
         head, _, text = answer.partition(b"\r\n\r\n")
         if not head[9:12].isdigit():
-            raise ConnectionError(messages.server_closed_connection(self.name))
+            raise ConnectionError(f"the server {self.name} closed the connection without a response")
         return int(head[9:12]), text.decode(errors="replace")
 
     # The loop
@@ -280,7 +279,7 @@ class HttpServer:
         except OSError:
             self._drop(connection)  # the peer is gone
         except Exception:  # noqa: BLE001 - one request that fails stops no other
-            _log.exception(messages.CONNECTION_FAILED, server=self.name)
+            _log.exception("Connection failed", server=self.name)
             self._drop(connection)
 
     def _wake(self) -> None:
@@ -328,7 +327,7 @@ class HttpServer:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     self._find_descriptor(listener)
                 elif error.errno != errno.ECONNABORTED:
-                    _log.warning(messages.FAILED_TO_ACCEPT_CONNECTION, server=self.name, error=str(error))
+                    _log.warning("Failed to accept a connection", server=self.name, error=str(error))
                     self._accept_off(time.monotonic() + _PAUSE_SECONDS)
                 continue
             if self.connections >= self._cap and not self._evict():
@@ -408,7 +407,7 @@ class HttpServer:
         if self._leave(connection):
             if reason:
                 ENDED.labels(self.name, reason).inc()
-                _log.debug(messages.CLOSED_CONNECTION, server=self.name, reason=reason, client=connection.client[0])
+                _log.debug("Closed a connection", server=self.name, reason=reason, client=connection.client[0])
             connection.abort()
 
     def _close(self, connection: Connection) -> None:
@@ -495,7 +494,7 @@ class HttpServer:
             if events := connection.shake():
                 self._watch(connection, events)
         except (OSError, ValueError) as error:  # a port scanner, a client that trusts another CA, a peer that is gone
-            _log.debug(messages.TLS_HANDSHAKE_FAILED, server=self.name, client=connection.client[0], error=str(error))
+            _log.debug("TLS handshake failed", server=self.name, client=connection.client[0], error=str(error))
             self._drop(connection, "handshake-failed")
 
     def _advance(self, connection: Connection) -> None:
@@ -506,7 +505,7 @@ class HttpServer:
         except RefusedError as error:
             self._held += connection.held - before
             ENDED.labels(self.name, "bad-request").inc()
-            _log.debug(messages.REFUSED_REQUEST, server=self.name, client=connection.client[0], error=str(error))
+            _log.debug("Refused a request", server=self.name, client=connection.client[0], error=str(error))
             self._refuse(connection, error.status)
             return
         self._held += connection.held - before
@@ -578,7 +577,7 @@ class HttpServer:
         try:
             response = self._handle(ticket.request)
         except BaseException:  # noqa: BLE001 - SystemExit too: the thread has to go on
-            _log.exception(messages.REQUEST_FAILED, server=self.name, target=ticket.request.target)
+            _log.exception("Request failed", server=self.name, target=ticket.request.target)
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
         if not ticket.answer.acquire(blocking=False):
             return  # the client has been told that it takes too long
@@ -588,7 +587,7 @@ class HttpServer:
         except Exception as error:  # noqa: BLE001 - one request that fails stops no other
             ticket.failed = True
             if not isinstance(error, OSError):
-                _log.exception(messages.FAILED_TO_SEND_RESPONSE, server=self.name, target=ticket.request.target)
+                _log.exception("Failed to send a response", server=self.name, target=ticket.request.target)
 
     def _answered(self, ticket: Ticket) -> None:
         """A thread is done."""
@@ -613,10 +612,10 @@ class HttpServer:
         del self._tickets[connection]
         REFUSED.labels(self.name, "busy" if waits else "late").inc()
         _log.warning(
-            messages.REQUEST_NOT_ANSWERED_IN_TIME,
+            "A request was not answered in time",
             server=self.name,
             target=ticket.request.target,
-            why=messages.WAITED_FOR_THREAD if waits else messages.HANDLER_NOT_FINISHED,
+            why="the request was waiting for a thread" if waits else "the handler has not finished",
         )
         self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
 

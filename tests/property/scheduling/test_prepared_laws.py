@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from provisioner.apis.pods import Pod
-from provisioner.scheduling import messages
+from provisioner.scheduling.binding_order import spread_over
 from provisioner.scheduling.judging import Fault, design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, Changes, Pool
@@ -129,7 +129,7 @@ def test_little_time_and_little_effort_make_no_false_yes(asked: Problem, budget:
 
 def is_of_order(fault: Fault) -> bool:
     """Whether the judge is stricter than the solver: pods that a spread counts may come after its own, and a whole set has no order."""
-    return any(fault.problem == messages.spread_over(one.topology_key) for one in fault.pod.shape.spread)
+    return any(fault.problem == spread_over(one.topology_key) for one in fault.pod.shape.spread)
 
 
 @EXAMPLES

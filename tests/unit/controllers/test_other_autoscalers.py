@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from provisioner.apis.conversion.ownership import SILENT_SECONDS
-from provisioner.controllers import messages
-from provisioner.controllers.other_autoscalers import LOOK_SECONDS, OtherAutoscalers
+from provisioner.controllers.other_autoscalers import KARPENTER_NOT_LOOKED_FOR, LOOK_SECONDS, OtherAutoscalers
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.options import Options
@@ -46,7 +45,7 @@ class Cluster:
 
 def test_nobody_acts_before_it_is_known() -> None:
     cluster = Cluster()
-    assert cluster.others.problem == messages.KARPENTER_NOT_LOOKED_FOR
+    assert cluster.others.problem == KARPENTER_NOT_LOOKED_FOR
     assert cluster.problem() == ""
 
 

@@ -11,13 +11,12 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import DaemonSet
 from provisioner.cloudprovider.kwok.provider import CLAIM_UID_ANNOTATION, KwokProvider
-from provisioner.controllers import messages
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePoolChanged, SurroundingChanged
 from provisioner.controllers.clouds import ORPHAN_AFTER, KwokCloud, KwokTerm
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS
-from provisioner.controllers.program import Controllers
+from provisioner.controllers.program import DAEMONSET_IGNORED, Controllers
 from provisioner.controllers.wiring import Calls, LateCall
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
@@ -131,7 +130,7 @@ def test_a_daemon_set_that_selects_by_too_much_is_told_on_it_and_in_the_log(capl
     made = controllers()
     with caplog.at_level("WARNING"):
         made._carry_out(made._cluster.daemonset_changed(None, msgspec.convert(body, DaemonSet)))
-    (record,) = [one for one in caplog.records if one.message == messages.DAEMONSET_IGNORED]
+    (record,) = [one for one in caplog.records if one.message == DAEMONSET_IGNORED]
     (event,) = made._recorder._queue
     assert "has 600 of the 600 expressions" in str(vars(record))
     assert "UnreadableObject" in str(event)

@@ -22,8 +22,8 @@ from provisioner.apis.shapes import unreadable_shape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import wishes as wishes_of
 from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.messages import NO_CHEAPER_NODE
 from provisioner.disruption.methods import consolidation
+from provisioner.disruption.replacement import NO_CHEAPER_NODE
 from provisioner.scheduling.problem import PreferencePolicy
 from provisioner.scheduling.world import Policies
 from provisioner.values.resources import EMPTY

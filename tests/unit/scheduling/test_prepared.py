@@ -13,7 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
-from provisioner.scheduling import messages
+from provisioner.scheduling.binding_order import domain_not_settled
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes
@@ -547,7 +547,7 @@ def test_pods_on_designed_nodes_are_not_settled_in_a_domain_because_others_rule_
     there = {"n": tuple(pods(2, kept, "kept"))}
     open_ones = designed(*(on("small", "a", one) for one in pods(2, both, "web")))
     verdict = prepared.judge(replace(open_ones, existing=there))
-    assert {str(fault).split(": ")[1] for fault in verdict.faults} == {str(messages.domain_not_settled("team"))}
+    assert {str(fault).split(": ")[1] for fault in verdict.faults} == {str(domain_not_settled("team"))}
 
 
 def test_a_search_may_leave_those_of_lower_priority_without_new_nodes() -> None:

@@ -14,9 +14,8 @@ from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.openapi import defaulted
 from tests.support.clock import FakeClock
 from tests.unit.webhook.test_app import SOURCE
-from webhook import messages
 from webhook.app import Admission, create_app
-from webhook.conversion import MAX_AT_ONCE, MAX_VALUES, MAX_WAITING, Conversion
+from webhook.conversion import MAX_AT_ONCE, MAX_VALUES, MAX_WAITING, TOO_MANY_VALUES_TO_CONVERT, Conversion
 from webhook.review import MAX_BODY_BYTES
 from webhook.validation import Surroundings, Validation
 
@@ -95,7 +94,7 @@ def test_a_mutated_review_is_never_a_5xx(data: st.DataObject) -> None:
 def test_objects_of_so_many_values_that_they_would_take_all_memory_are_not_decoded() -> None:
     code, response = answer(review({**POOL, "spec": [[]] * (MAX_VALUES // 2)}))
     assert (code, response["uid"], response["convertedObjects"]) == (200, "r", [])
-    assert response["result"] == {"status": "Failed", "message": messages.TOO_MANY_VALUES_TO_CONVERT}
+    assert response["result"] == {"status": "Failed", "message": TOO_MANY_VALUES_TO_CONVERT}
 
 
 def test_a_crowd_is_answered_so_that_it_asks_again() -> None:

@@ -19,7 +19,6 @@ import botocore.session
 from botocore import xform_name
 from botocore.config import Config
 
-from provisioner.cloudprovider.aws.access import messages
 from provisioner.cloudprovider.aws.access.errors import THROTTLES, classify, classify_exception, note_maybe_done
 from provisioner.kube.limits import TokenBucket
 from provisioner.support.clock import Clock
@@ -185,7 +184,7 @@ class AwsClients:
             if not token:
                 return
             if token in seen:
-                raise ValueError(messages.page_token_repeated(operation))
+                raise ValueError(f"{operation} answered the same page token twice")
             seen.add(token)
 
     def close(self) -> None:

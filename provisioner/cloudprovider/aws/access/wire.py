@@ -13,8 +13,6 @@ from xml.etree.ElementTree import Element, ParseError, fromstring
 
 import msgspec
 
-from provisioner.cloudprovider.aws.access import messages
-
 
 class WireError(ValueError):
     """A page that is no answer of EC2: cut off, or from something in between."""
@@ -248,10 +246,10 @@ def _root(page: bytes, name: str) -> tuple[Element, str]:
     try:
         root = fromstring(page)  # noqa: S314  (from AWS over TLS; expat expands no external entities)
     except ParseError as error:
-        raise WireError(messages.no_xml(name, error)) from None
+        raise WireError(f"expected {name}, got no XML: {error}") from None
     namespace, brace, tag = root.tag.rpartition("}")
     if tag != name:
-        raise WireError(messages.other_element(name, tag))
+        raise WireError(f"expected {name}, got {tag}")
     return root, namespace + brace
 
 

@@ -7,7 +7,6 @@ from provisioner.apis import ec2_hash, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
 from provisioner.cloudprovider.aws.market.instance_types import image_for
@@ -115,7 +114,7 @@ def _image_drift(claim: NodeClaim, node_class: EC2NodeClass, instance_type: Inst
     images = node_class.status.amis
     _must_know(claim, {"its image": claim.status.image_id, "the images of its class": images})
     if instance_type is None:
-        raise NotJudgedError(messages.type_not_known(claim.name))
+        raise NotJudgedError(f"{claim.name}: its type is not known")
     usable = {one.id for one in images if image_for(instance_type.requirements, (one,)) is not None}
     return _if(AMI, claim.status.image_id not in usable)
 
@@ -136,9 +135,7 @@ def _must_know(claim: NodeClaim, facts: Mapping[str, Sized]) -> None:
     """A class whose discovery found nothing says nothing of instances that run."""
     missing = next((what for what, known in facts.items() if not known), "")
     if missing:
-        raise NotJudgedError(
-            messages.fact_not_known(claim.name, missing, "are" if missing.endswith(("s", "class")) else "is")
-        )
+        raise NotJudgedError(f"{claim.name}: {missing} {'are' if missing.endswith(('s', 'class')) else 'is'} not known")
 
 
 def _outside(instance: Instance, reservations: Collection[str]) -> bool:

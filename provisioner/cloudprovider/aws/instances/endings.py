@@ -10,8 +10,8 @@ Differs: Karpenter does not read it: the NodeClaim is collected after minutes, a
 from typing import Final
 
 from provisioner.cloudprovider.aws.access.errors import LAUNCH_FAILED, Failure, Kind, Scope, classify
-from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.errors import InstanceNotFoundError
+from provisioner.values.message import Said
 
 _ASKED_FOR: Final = frozenset(
     {
@@ -24,20 +24,38 @@ _ASKED_FOR: Final = frozenset(
     }
 )
 """Codes of instances that somebody ended, or that EC2 took back: their launch did not fail."""
+_ALLOW_THE_KEY: Final = Said(
+    "as a rule, EC2 may not use the KMS key that encrypts the volumes; allow it in the key policy (kms:CreateGrant, kms:Decrypt, "
+    "kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* for the controller role, and for AWSServiceRoleForEC2Spot "
+    "with spot), or name another key in spec.blockDeviceMappings of the EC2NodeClass"
+)
+_SNAPSHOT: Final = Said(
+    "a snapshot of the image or of spec.blockDeviceMappings does not exist or is not shared with this account; "
+    "check spec.amiSelectorTerms and spec.blockDeviceMappings of the EC2NodeClass"
+)
+_SHUT_DOWN: Final = Said(
+    "the operating system shut the instance down before its Node registered; "
+    "check spec.userData of the EC2NodeClass, the image, and the console output of the instance"
+)
 
 _RULES: Final = {
-    "Client.InternalError": (Kind.DENIED, LAUNCH_FAILED, Scope.NOTHING, messages.ALLOW_THE_KEY),
-    "Client.InvalidSnapshot.NotFound": (Kind.NOT_FOUND, LAUNCH_FAILED, Scope.NOTHING, messages.SNAPSHOT),
-    "Client.InstanceInitiatedShutdown": (Kind.UNKNOWN, LAUNCH_FAILED, Scope.NOTHING, messages.SHUT_DOWN),
+    "Client.InternalError": (Kind.DENIED, LAUNCH_FAILED, Scope.NOTHING, _ALLOW_THE_KEY),
+    "Client.InvalidSnapshot.NotFound": (Kind.NOT_FOUND, LAUNCH_FAILED, Scope.NOTHING, _SNAPSHOT),
+    "Client.InstanceInitiatedShutdown": (Kind.UNKNOWN, LAUNCH_FAILED, Scope.NOTHING, _SHUT_DOWN),
     "Server.InternalError": (Kind.SERVER, "InternalError", Scope.OFFERING, ""),
 }
+
+
+def ended_at_launch(instance_id: str, why: str) -> str:
+    """What `EndedAtLaunchError` says; on the NodeClaim, its NodePool and the next NodeClaims."""
+    return Said(f"EC2 terminated instance {instance_id} at launch: {why}")
 
 
 class EndedAtLaunchError(InstanceNotFoundError):
     """EC2 ended the instance, and if its Node has not registered, its launch failed."""
 
     def __init__(self, instance_id: str, failure: Failure) -> None:
-        super().__init__(instance_id, messages.ended_at_launch(instance_id, str(failure)))
+        super().__init__(instance_id, ended_at_launch(instance_id, str(failure)))
         self.failure = failure
 
 

@@ -17,7 +17,6 @@ from provisioner.cloudprovider.aws.access.batcher import Gatherer, parts
 from provisioner.cloudprovider.aws.access.bisection import FOR_ALL, each_its_own
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
-from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.absence import ABSENT_SECONDS, Absences
 from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError, launch_failure
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG
@@ -25,6 +24,7 @@ from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
+from provisioner.values.message import Said
 
 PENDING, RUNNING, STOPPING, STOPPED = "pending", "running", "stopping", "stopped"
 SHUTTING_DOWN, TERMINATED = "shutting-down", "terminated"
@@ -43,7 +43,9 @@ MOST_CALLS: Final = 40
 
 _TROUBLED_AT_ONCE: Final = 8
 _MAX_TROUBLED: Final = 1024
-_WAITS: Final = Failure(Kind.UNKNOWN, "", "", messages.REFUSED_BEFORE)
+_WAITS: Final = Failure(
+    Kind.UNKNOWN, "", "", Said("EC2 refused this request before; other refused requests are retried first")
+)
 
 _Tags = tuple[tuple[str, str], ...]
 _Tagging = tuple[str, _Tags]
@@ -71,7 +73,10 @@ class InstanceUnseenError(InstanceError):
         self.instance_id, self.patience = instance_id, patience
 
     def __str__(self) -> str:
-        return messages.instance_not_reported(self.instance_id, self.patience)
+        return Said(
+            f"EC2 does not currently report instance {self.instance_id}; the instance counts as terminated once EC2 "
+            f"has not reported it for {self.patience:.0f} s"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +280,10 @@ class Instances:
         if found.ending:
             return found.failure
         if found.zone_id in self._shifted():
-            raise InstanceError(messages.zonal_shift_delays_termination(found.id, found.zone, found.zone_id))
+            raise InstanceError(
+                f"instance {found.id} is not terminated while a zonal shift moves traffic away from {found.zone} "
+                f"({found.zone_id})"
+            )
         try:
             self._terminations.ask(found.id)
         except InstanceError:
@@ -334,7 +342,7 @@ class Instances:
                 put_newest(self._troubled, ids[0], None, _MAX_TROUBLED)
             return failure
         ended = {one["InstanceId"] for one in answer.get("TerminatingInstances", ())}
-        silent = InstanceError(messages.TERMINATION_NOT_CONFIRMED)
+        silent = InstanceError("EC2 did not confirm that the instance is terminating")
         return {instance: SHUTTING_DOWN if instance in ended else silent for instance in ids}
 
     def _create_tags(self, wanted: Sequence[_Tagging]) -> dict[_Tagging, Exception | None]:

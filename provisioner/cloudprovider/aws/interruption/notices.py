@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis.interruption import Interruption
-from provisioner.cloudprovider.aws import messages
 from provisioner.cloudprovider.aws.interruption.messages import Kind, Notice
 from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.values.message import EventMessage
 
 NOTICE: Final = timedelta(seconds=120)
 """What EC2 leaves between a warning and the end of an instance."""
@@ -23,15 +23,24 @@ BLOCK_RECLAIMED: Final = timedelta(minutes=30)
 
 BLOCK_LEAD: Final = timedelta(minutes=5)
 """Before that, evictions wait no longer for replacements."""
+MAINTENANCE: Final = EventMessage(
+    "Warning", "InstanceUnhealthy", "AWS has scheduled maintenance that interrupts this instance"
+)
 
 
 EVENTS: Final = {
-    Kind.SPOT_INTERRUPTED: messages.SPOT_INTERRUPTED,
-    Kind.REBALANCE: messages.REBALANCE_RECOMMENDED,
-    Kind.STOPPED: messages.INSTANCE_STOPPING,
-    Kind.TERMINATED: messages.INSTANCE_TERMINATING,
-    Kind.SCHEDULED_CHANGE: messages.MAINTENANCE,
-    Kind.RESERVATION_INTERRUPTED: messages.RESERVATION_INTERRUPTED,
+    Kind.SPOT_INTERRUPTED: EventMessage("Warning", "SpotInterrupted", "EC2 is about to reclaim this Spot Instance"),
+    Kind.REBALANCE: EventMessage(
+        "Normal", "SpotRebalanceRecommendation", "EC2 reports an elevated risk that it will reclaim this Spot Instance"
+    ),
+    Kind.STOPPED: EventMessage("Warning", "InstanceStopping", "The instance is stopping"),
+    Kind.TERMINATED: EventMessage("Warning", "InstanceTerminating", "The instance is terminating"),
+    Kind.SCHEDULED_CHANGE: MAINTENANCE,
+    Kind.RESERVATION_INTERRUPTED: EventMessage(
+        "Warning",
+        "CapacityReservationInstanceInterrupted",
+        "The owner of the capacity reservation is about to reclaim this instance",
+    ),
 }
 """The event that a kind of notice publishes. Source: spec/karpenter-aws.md 6.5, the reasons are Karpenter's."""
 

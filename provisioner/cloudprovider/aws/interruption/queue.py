@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
-from provisioner.cloudprovider.aws.messages import FAILED_TO_DELETE_QUEUE_MESSAGE
 from provisioner.support import logs
 
 MAX_MESSAGES: Final = 10
@@ -82,7 +81,7 @@ class InterruptionQueue:
         entries = [{"Id": str(number), "ReceiptHandle": one.receipt} for number, one in enumerate(messages)]
         answer = self._aws.client("sqs").delete_message_batch(QueueUrl=self._url, Entries=entries)
         for failed in answer.get("Failed", ()):
-            _log.warning(FAILED_TO_DELETE_QUEUE_MESSAGE, code=failed.get("Code", ""))
+            _log.warning("Failed to delete a queue message; it will be delivered again", code=failed.get("Code", ""))
         return len(answer.get("Successful", ()))
 
 

@@ -14,7 +14,6 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws.launch import messages
 
 BATCH_TAG: Final = "dovetail.dev/launch"
 _BATCH_LENGTH: Final = 20
@@ -50,10 +49,10 @@ class Mark:
         """
         parts = text.split("/")
         if len(parts) != 3 or not parts[0] or not all(part.isascii() and part.isdigit() for part in parts[1:]):
-            raise MarkError(messages.not_a_launch_mark(text))
+            raise MarkError(f"{text!r} is not <batch>/<attempt>/<ordinal>")
         mark = cls(parts[0], int(parts[1]), int(parts[2]))
         if mark.attempt < 1:
-            raise MarkError(messages.attempt_below_one(text))
+            raise MarkError(f"{text!r}: the attempt must be 1 or more")
         return mark
 
     @property

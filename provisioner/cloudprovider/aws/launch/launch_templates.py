@@ -10,7 +10,6 @@ from typing import Any, Final
 from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import LAUNCH_TEMPLATE_QUOTA, Failure, Kind, classify_exception
-from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.templates import (
     EVICT_TO,
     QUOTA,
@@ -111,7 +110,8 @@ class LaunchTemplates:
         _TEMPLATES.set(total)
         if total > WARN_AT * self._quota:
             _log.warning(
-                messages.LAUNCH_TEMPLATE_QUOTA_NEARLY_USED_UP,
+                "The launch template quota of this Region is nearly used up; raise the quota or delete unused launch "
+                "templates",
                 launch_templates=total,
                 quota=self._quota,
                 of_this_cluster=len(found) - len(deleted),
@@ -179,7 +179,7 @@ class LaunchTemplates:
                 raise
             self._create(wanted, again=False)
             return
-        _log.info(messages.CREATED_LAUNCH_TEMPLATE, name=wanted.name)
+        _log.info("Created a launch template", name=wanted.name)
 
     def _make_room(self) -> bool:
         """EC2 takes no more templates: delete our oldest; whether there is room. One thread does it, the others wait for it."""
@@ -198,7 +198,7 @@ class LaunchTemplates:
         doomed = self.uses.oldest(names, count, self._clock.now()) if count else ()
         gone = {name for name in doomed if self._delete(name) is None}
         if gone:
-            _log.warning(messages.DELETED_LAUNCH_TEMPLATES_FOR_QUOTA, count=len(gone))
+            _log.warning("Deleted launch templates because the quota of this Region is used up", count=len(gone))
         return gone
 
     def _delete(self, name: str) -> Failure | None:
@@ -210,9 +210,9 @@ class LaunchTemplates:
             failure = classify_exception(error)
             if failure.kind is Kind.NOT_FOUND:
                 return None
-            _log.warning(messages.FAILED_TO_DELETE_LAUNCH_TEMPLATE, name=name, error=str(failure))
+            _log.warning("Failed to delete a launch template; retrying", name=name, error=str(failure))
             return failure
-        _log.info(messages.DELETED_LAUNCH_TEMPLATE, name=name)
+        _log.info("Deleted a launch template", name=name)
         return None
 
     def _list(self, *filters: Mapping[str, Any]) -> tuple[int, dict[str, dict[str, str]]]:

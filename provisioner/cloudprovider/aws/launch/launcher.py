@@ -42,10 +42,9 @@ from provisioner.cloudprovider.aws.access.errors import (
     launch_error,
     may_repeat,
 )
-from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError, holds_back
+from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError, ended_at_launch, holds_back
 from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceError, Instances, instance_id_of
-from provisioner.cloudprovider.aws.instances.messages import ended_at_launch
-from provisioner.cloudprovider.aws.launch import fleet, launch_marks, messages, orders, recovery
+from provisioner.cloudprovider.aws.launch import fleet, launch_marks, orders, recovery
 from provisioner.cloudprovider.aws.launch.fleet import FleetAnswer
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark, batch_of
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
@@ -56,7 +55,6 @@ from provisioner.cloudprovider.aws.launch.recovery import Evidence, Step
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, has_ipv6
 from provisioner.cloudprovider.aws.market.instance_types import EfaLaunch, PlacementGroup
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
-from provisioner.cloudprovider.aws.messages import INSTANCE_TYPES_NOT_READ
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook, addresses_of
@@ -76,6 +74,7 @@ from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool
+from provisioner.values.message import Said
 
 MAX_BATCH: Final = 500
 
@@ -101,6 +100,8 @@ _FAILURES = counter(
     ("zone", "zone_id", "capacity_type", "reason"),
 )
 _log = logs.get_logger(__name__)
+_LAUNCH_FAILED: Final = "Launch failed"
+INSTANCE_TYPES_NOT_READ: Final = Said("the list of EC2 instance types has not been read yet")
 
 
 @dataclass(frozen=True)
@@ -300,7 +301,7 @@ class Launcher:
         other = other_owner(claim, provider_id, self._world.claims())
         if other is not None:
             _log.error(
-                messages.TWO_NODECLAIMS_FOR_ONE_INSTANCE,
+                "Two NodeClaims refer to one instance; the NodeClaim that is not being deleted keeps it",
                 nodeclaim=claim.metadata.name,
                 other=other.metadata.name,
                 provider_id=provider_id,
@@ -340,11 +341,11 @@ class Launcher:
             try:
                 self._release(claims)
             except Exception:  # noqa: BLE001 - one claim or order that fails stops no other
-                _log.exception(messages.FAILED_TO_LAUNCH_NODECLAIMS)
+                _log.exception("Failed to launch NodeClaims; retrying")
                 stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
                 self._turn_away(
                     stuck,
-                    CreateError(names.LAUNCH_FAILED, messages.INTERNAL_ERROR),
+                    CreateError(names.LAUNCH_FAILED, "internal error; the log of the provisioner has the details"),
                     _LONGEST_WAIT,
                 )
 
@@ -459,7 +460,7 @@ class Launcher:
         except CreateError as wrong:
             return _later(wrong, _LONGEST_WAIT)
         except Exception as defect:  # noqa: BLE001 - one claim or order that fails stops no other
-            _log.exception(messages.FAILED_TO_RESOLVE_LAUNCH_REQUEST, nodeclaim=claim.metadata.name)
+            _log.exception("Failed to resolve the launch request of a NodeClaim", nodeclaim=claim.metadata.name)
             return _later(CreateError(names.LAUNCH_FAILED, repr(defect)), _LONGEST_WAIT)
         return order
 
@@ -469,7 +470,8 @@ class Launcher:
         few = len(order.types) < FLEXIBLE
         if few and order.capacity_type == names.CAPACITY_ON_DEMAND and wanted.has(names.CAPACITY_SPOT):
             _log.error(
-                messages.LAUNCHING_ON_DEMAND_ALTHOUGH_SPOT_IS_ALLOWED,
+                "Launching on-demand capacity although spot is allowed; allow at least five instance types to make "
+                "spot available",
                 nodepool=claim.pool,
                 instance_types=len(order.types),
             )
@@ -484,7 +486,9 @@ class Launcher:
             return _later(error, _NOT_KNOWN_WAIT)
         except Exception as error:  # noqa: BLE001 - one claim or order that fails stops no other
             if not isinstance(error, CloudError):
-                _log.exception(messages.FAILED_TO_PREPARE_EC2NODECLASS, nodeclass=claim.spec.node_class_ref.name)
+                _log.exception(
+                    "Failed to prepare an EC2NodeClass for launches", nodeclass=claim.spec.node_class_ref.name
+                )
             return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
 
     def _gather(self, claim: NodeClaim) -> Around:
@@ -540,7 +544,9 @@ class Launcher:
             return
         quota = (self._shortages.fleet_open_at(now) - now).total_seconds()
         if quota > 0:
-            self._wait_their_turn(claims, messages.FLEET_QUOTA_USED_UP, min(quota, _LONGEST_WAIT))
+            self._wait_their_turn(
+                claims, Said("the EC2 Fleet quota of this Region is used up"), min(quota, _LONGEST_WAIT)
+            )
             return
         lent: dict[OfferingKey, int] = {}
         if order.doubted:
@@ -549,7 +555,10 @@ class Launcher:
             if not lent:
                 self._wait_their_turn(
                     claims,
-                    messages.no_recent_capacity(_SHORT_WAIT),
+                    Said(
+                        "no recent capacity for its instance types; other launches test them first, retrying in "
+                        f"{_SHORT_WAIT:g} s"
+                    ),
                     _SHORT_WAIT,
                 )
                 return
@@ -567,7 +576,10 @@ class Launcher:
             return
         self._wait_their_turn(
             claims[size:],
-            messages.capacity_was_short(_SHORT_WAIT),
+            Said(
+                "capacity for its instance types was short; a smaller batch is launched first, retrying in "
+                f"{_SHORT_WAIT:g} s"
+            ),
             _SHORT_WAIT,
         )
 
@@ -580,7 +592,7 @@ class Launcher:
         except (ClientError, BotoCoreError) as error:
             self._failed(order, claims, classify_exception(error))
         except Exception as error:  # noqa: BLE001 - one claim or order that fails stops no other
-            _log.exception(messages.LAUNCH_FAILED)
+            _log.exception(_LAUNCH_FAILED)
             self._failed(order, claims, classify_exception(error), known=False)
         finally:
             now = self._clock.now()
@@ -628,12 +640,12 @@ class Launcher:
                     self._spend(marks[0].tag)  # it is never sent
                     self._let_go(marks[0].tag)
             for claim, why in done.turned_away:
-                message = messages.launch_not_recorded(why)
+                message = Said(f"the launch could not be recorded on the NodeClaim: {why}")
                 self._answer(claim, _later(CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT))
             if done.written:
                 return done.written
             claims = done.left
-        message = messages.RECORD_NOT_CONFIRMED
+        message = Said("the API server did not confirm that the launch was recorded on the NodeClaim")
         self._turn_away(claims, CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT)
         return {}
 
@@ -658,7 +670,9 @@ class Launcher:
             self._failed(order, marked.values(), failure, known=known)
             return None
         except _NotToldError as error:
-            _log.warning(messages.CREATEFLEET_LEFT_OUT_INSTANCES, batch=mark.tag)
+            _log.warning(
+                "CreateFleet did not report what it launched; looking for instances by batch tag", batch=mark.tag
+            )
             self._let_wait(marked.values(), names.LAUNCH_FAILED, str(error), self._look)
             return None
         finally:
@@ -695,7 +709,10 @@ class Launcher:
             answer = {"Errors": [{"ErrorCode": failure.code, "ErrorMessage": failure.message}]}
         found = fleet.outcome(answer, order.overrides, order.capacity_type)
         if not recovery.tells(found, count, repeated=not first or may_repeat(answer)):
-            raise _NotToldError(messages.repeated_call_left_out_instances(answer.get("FleetId", "")))
+            raise _NotToldError(
+                f"EC2 answered a repeated CreateFleet with fleet {answer.get('FleetId', '')} but without its "
+                "instances; looking for instances by batch tag"
+            )
         return found
 
     def _templates_are_gone(self, order: Order, found: FleetAnswer) -> bool:
@@ -736,7 +753,7 @@ class Launcher:
         with self._changed:
             self._pacing.answered(order.lane, wanted, len(found.launched), self._clock.monotonic())
         _log.info(
-            messages.LAUNCHED_FLEET,
+            "Launched a fleet",
             nodeclass=order.lane[0],
             nodepool=order.lane[1],
             wanted=wanted,
@@ -798,7 +815,7 @@ class Launcher:
         with self._changed:
             wait = self._pacing.failed(order.lane, error, self._clock.monotonic())
         _log.warning(
-            messages.LAUNCH_FAILED,
+            _LAUNCH_FAILED,
             nodeclass=order.lane[0],
             nodepool=order.lane[1],
             reason=failure.reason,
@@ -826,7 +843,7 @@ class Launcher:
             self._shortages.failed(offer, self._clock.now(), failure.code, failure.scope)
         _FAILURES.labels(offer.zone, self._zone_ids.get(offer.zone, ""), offer.capacity_type, failure.reason).inc()
         _log.warning(
-            messages.EC2_ENDED_AN_INSTANCE_AT_LAUNCH,
+            "EC2 terminated an instance at launch",
             nodeclaim=claim.metadata.name,
             provider_id=provider_id,
             reason=failure.reason,
@@ -883,7 +900,7 @@ class Launcher:
             message = str(error if known else classify_exception(error))
             self._let_wait(everyone, names.LAUNCH_FAILED, message, self._look)
         except Exception as error:  # noqa: BLE001 - one claim or order that fails stops no other
-            _log.exception(messages.FAILED_TO_RESUME_LAUNCH, batch=tag)
+            _log.exception("Failed to resume a launch; retrying", batch=tag)
             self._let_wait(everyone, names.LAUNCH_FAILED, repr(error), _LONGEST_WAIT)
         finally:
             self._let_go(tag)
@@ -920,7 +937,7 @@ class Launcher:
                 self._has_told(tag)
             if failure.reason == LAUNCH_TEMPLATE_NOT_FOUND:
                 self._templates.forget(one.name for one in order.needed)
-            _log.info(messages.LAUNCH_CANNOT_BE_REPLAYED, batch=tag, error=str(failure))
+            _log.info("A launch cannot be replayed; looking for instances by batch tag", batch=tag, error=str(failure))
             self._let_wait(mine.values(), failure.reason, str(failure), look)
             return look
         except _NotToldError as error:
@@ -931,7 +948,7 @@ class Launcher:
             self._spend(tag)
             self._put_back(mine.values())
             return look
-        _log.info(messages.RESUMED_LAUNCH_BY_REPLAY, batch=tag, nodeclaims=len(mine))
+        _log.info("Resumed a launch by replaying CreateFleet", batch=tag, nodeclaims=len(mine))
         ended = {one.id: "" for one in seen if one.ending}  # an answer may be older than the end of its instances
         self._take(order, mine, found, count, self._held(every, seen) | ended)
         return look
@@ -1012,7 +1029,7 @@ class Launcher:
             found = next((one for one in types if one.name == instance.instance_type), None)
             self._give(claim, Made.described(instance), found)
         self._spend(tag)
-        _log.info(messages.RESUMED_LAUNCH_FROM_BATCH_TAG, batch=tag, nodeclaims=len(mine), instances=len(seen))
+        _log.info("Resumed a launch from its batch tag", batch=tag, nodeclaims=len(mine), instances=len(seen))
         self._put_back(again)
 
     def _shares(
@@ -1047,7 +1064,9 @@ class Launcher:
         except NotFound as gone:
             raise InstanceNotFoundError("") from gone
         except ApiError as error:
-            raise InstanceError(messages.instance_not_determined(error)) from error
+            raise InstanceError(
+                f"could not determine which instance was launched for the NodeClaim: {error}"
+            ) from error
         if found is None or everybody[mark].metadata.uid != claim.metadata.uid:
             raise InstanceNotFoundError("")
         return next(one.provider_id for one in seen if one.id == found)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws.launch import launch_marks, messages
+from provisioner.cloudprovider.aws.launch import launch_marks
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import logs
@@ -98,7 +98,7 @@ class Marker:
         for outcome in run_parallel(self._pool, lambda claim: self._write(claim, None), list(claims)):
             if outcome.error is not None:
                 _log.debug(
-                    messages.FAILED_TO_REMOVE_LAUNCH_MARK,
+                    "Failed to remove a launch mark; it is resolved after the next restart",
                     nodeclaim=outcome.item.metadata.name,
                     error=repr(outcome.error),
                 )
@@ -116,7 +116,7 @@ class Marker:
             unsure = unsure or not isinstance(outcome.error, MarkRefusedError)
             if not isinstance(outcome.error, MarkRefusedError | MarkUnknownError):
                 _log.error(
-                    messages.FAILED_TO_WRITE_LAUNCH_MARK,
+                    "Failed to write the launch mark of a NodeClaim",
                     nodeclaim=claim.metadata.name,
                     error=repr(outcome.error),
                 )
@@ -131,7 +131,7 @@ class Marker:
             MarkUnknownError: the API server did not say.
         """
         before = launch_marks.mark_of(claim)
-        error, may_come = ApiError(0, "", messages.NO_ATTEMPT_WAS_MADE), False
+        error, may_come = ApiError(0, "", "no attempt was made"), False
         for _ in range(TRIES):
             may_come = True
             try:
@@ -147,15 +147,15 @@ class Marker:
             except ApiError:
                 continue  # the same guarded write again: it cannot be done twice
             if current.metadata.uid != claim.metadata.uid:
-                raise MarkRefusedError(messages.OTHER_NODECLAIM_OF_THE_NAME)
+                raise MarkRefusedError("another NodeClaim with the same name exists")
             there = launch_marks.mark_of(current)
             if there == mark:
                 return current
             if current.metadata.resource_version != claim.metadata.resource_version:
                 if current.metadata.deletion_timestamp is not None or current.status.provider_id:
-                    raise MarkRefusedError(messages.NODECLAIM_NEEDS_NO_INSTANCE)
+                    raise MarkRefusedError("the NodeClaim is being deleted or already has an instance")
                 if there is not None and there != before and not self._spent(there.tag):
-                    raise MarkRefusedError(messages.PART_OF_OTHER_LAUNCH)
+                    raise MarkRefusedError("the NodeClaim is part of another launch")
                 claim, may_come = current, False
         if may_come:
             raise MarkUnknownError(str(error)) from error

@@ -20,7 +20,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import Instance, provider_id
-from provisioner.cloudprovider.aws.launch import fleet, messages, selection, templates
+from provisioner.cloudprovider.aws.launch import fleet, selection, templates
 from provisioner.cloudprovider.aws.launch.fleet import Override
 from provisioner.cloudprovider.aws.launch.selection import Selection
 from provisioner.cloudprovider.aws.launch.templates import Template
@@ -36,6 +36,7 @@ from provisioner.cloudprovider.aws.market.instance_types import EfaLaunch, Place
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering, wishes_of
+from provisioner.values.message import Said
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS, Resources
 
@@ -142,18 +143,22 @@ def ready(claim: NodeClaim, node_class: EC2NodeClass | None) -> EC2NodeClass:
     """
     reference = claim.spec.node_class_ref
     if node_class is None:
-        raise NodeClassNotReadyError(reference.kind, reference.name, messages.NODECLASS_DOES_NOT_EXIST)
+        raise NodeClassNotReadyError(reference.kind, reference.name, "it does not exist")
     if node_class.metadata.deletion_timestamp is not None:
-        raise NodeClassNotReadyError(reference.kind, reference.name, messages.NODECLASS_IS_BEING_DELETED)
+        raise NodeClassNotReadyError(reference.kind, reference.name, "it is being deleted")
     found = condition(node_class.status.conditions, names.READY)
     if found is not None and found.status == names.FALSE:
         raise NodeClassNotReadyError(reference.kind, reference.name, found.message or found.reason)
     judged = found is not None and found.observed_generation in {0, node_class.metadata.generation}
     if found is None or found.status != names.TRUE or not judged:
         raise CreateError(
-            names.NODECLASS_READINESS_UNKNOWN, messages.nodeclass_readiness_unknown(reference.kind, reference.name)
+            names.NODECLASS_READINESS_UNKNOWN, f"the readiness of {reference.kind} {reference.name} is not known yet"
         )
     return node_class
+
+
+def _no_image_runs_on(instance_types: str) -> str:
+    return Said(f"no image of the EC2NodeClass runs on {instance_types}")
 
 
 def order_of(claim: NodeClaim, around: Around) -> Order:
@@ -181,11 +186,13 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         if offering.zone in around.subnets and partition in {"", _partition_of(offering)}
     ]
     if not offered:
-        raise InsufficientCapacityError(name, messages.NO_FREE_ADDRESSES)
+        raise InsufficientCapacityError(
+            name, "no subnet of the EC2NodeClass in the zones of the matching instance types has free IP addresses"
+        )
     images = {one.name: image_for(one.requirements, node_class.status.amis) for one, _ in offered}
     offered = [pair for pair in offered if images[pair[0].name] is not None]
     if not offered:
-        raise CreateError(names.LAUNCH_FAILED, messages.no_image_runs_on(", ".join(sorted(images))))
+        raise CreateError(names.LAUNCH_FAILED, _no_image_runs_on(", ".join(sorted(images))))
     judged = {
         _offer(one, offering, around.group, partition): (one, offering) for one, offering in reversed(offered)
     }  # reversed: of a type's equal offers the first, so the cheapest, stays
@@ -464,7 +471,7 @@ class _TemplateMaker:
         """Name of the template for a type, and the image in it."""
         image = image_for(one.requirements, self._around.node_class.status.amis)
         if image is None:
-            raise ValueError(messages.no_image_runs_on(one.name))
+            raise ValueError(_no_image_runs_on(one.name))
         kind = selection.reservation_type(offering)
         interfaces, pods = self._launch(one.name)
         spec = replace(
@@ -504,7 +511,7 @@ class _TemplateMaker:
             try:
                 text = rendering.encoded(rendering.render(replace(self._node, max_pods=max_pods)))
             except UserDataError as error:
-                raise CreateError(names.LAUNCH_FAILED, messages.invalid_user_data(error)) from error
+                raise CreateError(names.LAUNCH_FAILED, f"user data: {error}") from error
             self._texts[max_pods] = text
         return text
 

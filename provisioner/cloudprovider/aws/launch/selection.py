@@ -9,7 +9,6 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.fleet import INTERRUPTIBLE
 from provisioner.cloudprovider.errors import InsufficientCapacityError
 from provisioner.cloudprovider.types import (
@@ -80,14 +79,16 @@ def select(
     for name, step in steps:
         left = step(left)
         if not left:
-            raise InsufficientCapacityError(claim_name, messages.no_type_left(name))
+            raise InsufficientCapacityError(claim_name, f"no instance type is left after the filter {name}")
     kind = _capacity_type(left, requirements)
     pinned = requirements.merged(Requirements.of([Requirement.of(names.CAPACITY_TYPE_LABEL, "In", [kind])]))
     cut = cheapest_first(left, requirements)[:MAX_TYPES]
     missing = min_values_served(cut, requirements).missing
     if missing and not best_effort:
         short = ", ".join(f"{key} has {count}" for key, count in missing.items())
-        raise InsufficientCapacityError(claim_name, messages.min_values_not_met(MAX_TYPES, short))
+        raise InsufficientCapacityError(
+            claim_name, f"the {MAX_TYPES} cheapest instance types do not meet minValues: {short}"
+        )
     return Selection(tuple(one for one in cut if compatible_offerings(one, pinned)), kind, pinned)
 
 

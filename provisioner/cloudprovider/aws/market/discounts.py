@@ -21,8 +21,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 
 from provisioner.apis import names, openapi
-from provisioner.cloudprovider.aws.market import messages
 from provisioner.values import yamltext
+from provisioner.values.message import Said
 
 CONFIG_KEY: Final = "discounts.yaml"
 _EPSILON: Final = 1e-9
@@ -160,7 +160,7 @@ def text_of(data: Mapping[str, str], where: str) -> str:
         ValueError: there is something, but not under the key `CONFIG_KEY`; `where` and the keys are named.
     """
     if data and CONFIG_KEY not in data:
-        raise ValueError(messages.ledger_without_key(where, CONFIG_KEY, ", ".join(sorted(data))))
+        raise ValueError(f"discount ledger: {where} has no key {CONFIG_KEY}, only {', '.join(sorted(data))}")
     return data.get(CONFIG_KEY, "")
 
 
@@ -173,17 +173,17 @@ def parse(text: str) -> tuple[DiscountTable, tuple[str, ...]]:
     try:
         document = yamltext.only(text.encode())
     except yamltext.DocumentError as error:
-        return DiscountTable(), (messages.ledger_cannot_be_read(error),)
+        return DiscountTable(), (Said(f"discount ledger: {error}"),)
     if document is None:
         return DiscountTable(), ()
     if not isinstance(document, list):
-        return DiscountTable(), (messages.LEDGER_IS_NO_LIST,)
+        return DiscountTable(), (Said("discount ledger: must be a list of rows"),)
     rows, problems = [], []
     for index, fields in enumerate(document):
         try:
             rows.append(_row(fields))
         except ValueError as error:
-            problems.append(messages.ledger_row_ignored(index + 1, error))
+            problems.append(Said(f"discount ledger: row {index + 1} is ignored: {error}"))
     return DiscountTable(tuple(rows)), tuple(problems)
 
 
@@ -194,13 +194,13 @@ def _row(fields: Any) -> Discount:
         raise ValueError(str((*unknown, *wrong)[0]))
     row = {name: value for name, value in fields.items() if value is not None}
     if bool(row.get("family")) == bool(row.get("type")):
-        raise ValueError(messages.FAMILY_OR_TYPE)
+        raise ValueError("needs exactly one of family and type")
     if row.get("region") and row.get("zone"):
-        raise ValueError(messages.REGION_OR_ZONE)
+        raise ValueError("takes only one of region and zone")
     if "count" in row and "hourly_commitment" in row:
-        raise ValueError(messages.COUNT_OR_COMMITMENT)
+        raise ValueError("takes only one of count and hourly_commitment")
     if row["usd_per_hour"] == 0 and "hourly_commitment" in row:
-        raise ValueError(messages.COMMITMENT_NEEDS_PRICE)
+        raise ValueError("hourly_commitment needs a usd_per_hour above 0")
     told: dict[str, Any] = {name: value.strip() if isinstance(value, str) else value for name, value in row.items()}
     told |= {"os": told.get("os") or _LINUX, "until": _until(told.get("until"))}
     return Discount(**told)
@@ -217,4 +217,6 @@ def _until(value: Any) -> datetime | None:
         at = datetime.fromisoformat(value)
         return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(messages.not_a_time(value)) from None
+        raise ValueError(
+            f"until must be a date or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
+        ) from None

@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from provisioner.apis.core import ConfigMap
-from provisioner.cloudprovider.aws.market import messages
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.resources import CONFIGMAPS, Resource
 from provisioner.support import logs
@@ -122,11 +121,11 @@ class Keeper:
         except NotFound:
             pass
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_READ_PERSISTED_TABLE, table=table.name, error=str(error))
+            _log.warning("Failed to read a persisted table; starting without it", table=table.name, error=str(error))
             return False
         bad = table.read(found, self._clock.now())
         if bad:
-            _log.warning(messages.DROPPED_UNREADABLE_ENTRIES, table=table.name, parts=bad)
+            _log.warning("Dropped unreadable entries of a persisted table", table=table.name, parts=bad)
         self._restored.add(table.name)
         return True
 
@@ -142,7 +141,7 @@ class Keeper:
             try:
                 self._client.apply(CONFIGMAPS, name, body, MANAGER, self._namespace)
             except ApiError as error:
-                _log.warning(messages.FAILED_TO_PERSIST_TABLE, table=name, error=str(error))
+                _log.warning("Failed to persist a table; retrying", table=name, error=str(error))
                 return
             self._written[name] = data
 

@@ -18,7 +18,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws.access.wire import SpotRow, TypeInfo, WireError
-from provisioner.cloudprovider.aws.market import discounts, instance_types, messages
+from provisioner.cloudprovider.aws.market import discounts, instance_types
 from provisioner.cloudprovider.aws.market.catalogue import EC2Catalogue, Region
 from provisioner.cloudprovider.aws.market.discounts import Bought, DiscountTable, LedgerPrices
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
@@ -56,6 +56,10 @@ _READERS: Final = 3
 _FAILURES: Final = (BotoCoreError, ClientError, WireError, ApiError, OSError, ValueError)
 
 _log = logs.get_logger(__name__)
+INSTANCE_TYPES_NOT_IN_TABLES: Final = (
+    "This version of Dovetail does not know some instance types: their nodes are planned without vpc.amazonaws.com/pod-eni, addresses for Windows "
+    "pods or the network bandwidth label; upgrade Dovetail"
+)
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class RegionMarket:
             self._failures.pop(question, None)
         except _FAILURES as error:
             _log.warning(
-                messages.FAILED_TO_REFRESH_MARKET,
+                "Failed to refresh instance types and prices; keeping the previous ones",
                 what=question,
                 error=str(error),
             )
@@ -288,7 +292,7 @@ class RegionMarket:
             return False
         if not is_plausible(seen.memory, self._advertised(seen.instance_type)):
             _log.warning(
-                messages.IGNORED_IMPLAUSIBLE_MEMORY_CAPACITY,
+                "Ignored the memory capacity that a Node reports because it is implausible",
                 node=node.metadata.name,
                 instance_type=seen.instance_type,
                 bytes=seen.memory,
@@ -308,13 +312,13 @@ class RegionMarket:
     def _read_region(self) -> float:
         region = self._reads.region()
         if not region.infos or not region.zones:
-            raise ValueError(messages.NO_INSTANCE_TYPES_LISTED)
+            raise ValueError("EC2 listed no instance types, or no zones that offer them")
         if self._catalogue.load(region):
             self._region = region
-            _log.info(messages.REFRESHED_INSTANCE_TYPES, types=len(region.infos), region=self._settings.region)
+            _log.info("Refreshed instance types", types=len(region.infos), region=self._settings.region)
             unknown = frozenset(instance_types.unknown_to_tables(region.infos))
             if news := sorted(unknown - self._unknown):
-                _log.warning(messages.INSTANCE_TYPES_NOT_IN_TABLES, types=", ".join(news))
+                _log.warning(INSTANCE_TYPES_NOT_IN_TABLES, types=", ".join(news))
             self._unknown |= unknown
             self._after()
         self._read.set()
@@ -347,7 +351,7 @@ class RegionMarket:
     def _read_prefixes(self) -> float:
         settings = replace(self._catalogue.settings, prefix_delegation=self._reads.prefix_delegation())
         if self._catalogue.configure(settings):
-            _log.info(messages.DISCOVERED_PREFIX_DELEGATION, on=settings.prefix_delegation)
+            _log.info("Discovered the prefix delegation setting of aws-node", on=settings.prefix_delegation)
             self._after()
         return _PREFIX_SECONDS
 
@@ -358,12 +362,20 @@ class RegionMarket:
         if self.prices.on_demand_at is not None or self._reads.on_demand is None:  # before that the list is not whole
             unpriced = self._book.newly_unpriced(info.name for info in self._region.infos)
             if unpriced:
-                _log.warning(messages.INSTANCE_TYPES_WITHOUT_PRICE, types=", ".join(unpriced))
+                _log.warning(
+                    "Instance types without a known price are offered last, and not at all where the price of nodes "
+                    "is limited",
+                    types=", ".join(unpriced),
+                )
             prices = self.prices
             estimated = sum(prices.is_estimated(info.name) for info in self._region.infos)
             if estimated != self._estimated:
                 self._estimated = estimated
-                _log.warning(messages.ESTIMATED_PRICES, types=estimated, region=prices.estimated_from)
+                _log.warning(
+                    "On-demand prices that no price list of the Region has are estimated from another Region's",
+                    types=estimated,
+                    region=prices.estimated_from,
+                )
         self._changed()
 
 

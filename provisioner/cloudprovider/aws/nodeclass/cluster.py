@@ -14,7 +14,6 @@ from typing import Any, Final
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import classify_exception
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, has_ipv6
-from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube import resources
@@ -24,6 +23,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
 from provisioner.values import jsontext
+from provisioner.values.message import Said
 
 REFRESH_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 5.0
@@ -32,6 +32,9 @@ _SERVICE_CIDR: Final = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
 _DIGITS: Final = re.compile(r"\d+")
 _log = logs.get_logger(__name__)
 _decode = jsontext.decoder(dict)
+_FAMILY_NOT_KNOWN: Final = Said(
+    "whether its pods have IPv4 or IPv6 addresses (allow eks:DescribeCluster, or reading Service kube-system/kube-dns)"
+)
 
 
 class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
@@ -42,7 +45,7 @@ class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
         self.missing = missing
 
     def __str__(self) -> str:
-        return messages.not_yet_known(", ".join(self.missing))
+        return Said(f"not yet known about the cluster: {', '.join(self.missing)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +111,10 @@ def decide(settings: AwsSettings, sources: Sources) -> Cluster:
     dns, cidr = sources.dns or "", eks.cidr or sources.cidr or ""
     family = bool(dns or cidr) or None not in {sources.dns, sources.cidr}  # with neither of them it is IPv4's
     known = {
-        messages.ENDPOINT_NOT_KNOWN: endpoint,
-        messages.AUTHORITY_NOT_KNOWN: bundle,
-        messages.VERSION_NOT_KNOWN: minor,
-        messages.FAMILY_NOT_KNOWN: family,
+        Said("its endpoint (set CLUSTER_ENDPOINT, or allow eks:DescribeCluster)"): endpoint,
+        Said("its certificate authority (set CLUSTER_CA_BUNDLE)"): bundle,
+        Said("its version"): minor,
+        _FAMILY_NOT_KNOWN: family,
     }
     missing = tuple(what for what, value in known.items() if not value)
     if missing:
@@ -187,7 +190,7 @@ class ClusterFacts:
             return False
         if before != found:
             _log.info(
-                messages.DISCOVERED_CLUSTER,
+                "Discovered the cluster",
                 endpoint=known.endpoint,
                 version=f"1.{known.minor}",
                 cidr=known.cidr,
@@ -247,4 +250,4 @@ class ClusterFacts:
         """Log each failure once, until it changes."""
         if self._failures.get(what) != why:
             self._failures[what] = why
-            _log.warning(messages.FAILED_TO_DISCOVER_CLUSTER, what=what, error=why)
+            _log.warning("Failed to discover the cluster; retrying", what=what, error=why)

@@ -16,7 +16,6 @@ from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
 from provisioner.cloudprovider.aws.nodeclass import (
     groups,
     images,
-    messages,
     parameters,
     placement_groups,
     reservations,
@@ -30,6 +29,7 @@ from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet, SubnetBook
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.support.clock import Clock
+from provisioner.values.message import Said
 
 Row = Mapping[str, Any]
 
@@ -173,7 +173,7 @@ class Discovery:
         with self._lock:
             group = self._groups.get(query)
         if group is None:
-            raise NotKnownYet((messages.placement_group_not_read(node_class.name),))
+            raise NotKnownYet((Said(f"the placement group of EC2NodeClass {node_class.name}"),))
         return group
 
     # ------------------------------------------------------------------ images
@@ -214,7 +214,7 @@ class Discovery:
             if reading.failure is not None and not reading.value:
                 raise DiscoveryError("ssm:GetParameter", reading.failure)
         strange = tuple(
-            messages.parameter_without_image(name, reading.value)
+            Said(f"SSM parameter {name} contains {reading.value!r}, which is not an image ID")
             for name, reading in readings.items()
             if reading.value and not reading.value.startswith("ami-")
         )

@@ -27,11 +27,11 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, has_ip
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render, size_of
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
-from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.answer_cache import Remembered
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
-from provisioner.cloudprovider.aws.nodeclass.validation import size_problem, size_warning
+from provisioner.cloudprovider.aws.nodeclass.validation import size_problem, size_warning, user_data_too_long
 from provisioner.cloudprovider.types import InstanceType, cheapest_first
+from provisioner.values.message import Said
 from provisioner.values.requirement import RequirementError, Requirements
 
 KEEP: Final = timedelta(minutes=30)
@@ -147,8 +147,13 @@ def sized(node_class: EC2NodeClass, cluster: Cluster, pools: Sequence[NodePool])
     longest = max(texts, key=size_of)
     problem, warning = size_problem(longest), size_warning(longest)
     if problem:
-        return size_of(longest), Rehearsed(ec2.USER_DATA_SIZE_LIMIT_EXCEEDED, messages.user_data_too_long(problem))
-    return size_of(longest), Rehearsed(warnings=(messages.in_field("spec.userData", warning),) if warning else ())
+        return size_of(longest), Rehearsed(ec2.USER_DATA_SIZE_LIMIT_EXCEEDED, user_data_too_long(problem))
+    return size_of(longest), Rehearsed(warnings=(Said(f"spec.userData: {warning}"),) if warning else ())
+
+
+def _action_failed(action: str, failure: str) -> str:
+    """A dry run was refused."""
+    return Said(f"{action}: {failure}")
 
 
 class Rehearsal:
@@ -195,7 +200,9 @@ class Rehearsal:
     def _run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: Cluster) -> Rehearsed:
         choice = choose(node_class, self._types(node_class), pools)
         if choice is None:
-            return Rehearsed(warnings=(messages.NO_COMPATIBLE_TYPE,))
+            return Rehearsed(
+                warnings=(Said("no instance type is compatible with the images that spec.amiSelectorTerms selects"),)
+            )
         pool = pools[0] if pools else None
         group = self._group_of(node_class)
         made = rehearsed(node_class, choice, pool, cluster, group, self._region, reserved=self._reserved)
@@ -245,12 +252,12 @@ class Rehearsal:
         if failure.kind in _PASSING:
             raise DiscoveryError(action, failure)
         if failure.kind is Kind.DENIED:
-            return Rehearsed(reason, messages.action_failed(action, str(failure)))
+            return Rehearsed(reason, _action_failed(action, str(failure)))
         if failure.reason == _PROFILE_REASON:
-            return Rehearsed(ec2.INSTANCE_PROFILE_NOT_FOUND, messages.action_failed(action, str(failure)))
+            return Rehearsed(ec2.INSTANCE_PROFILE_NOT_FOUND, _action_failed(action, str(failure)))
         if failure.reason == ec2.USER_DATA_SIZE_LIMIT_EXCEEDED:
-            return Rehearsed(failure.reason, messages.in_field("spec.userData", str(failure)))
-        return Rehearsed(warnings=(messages.dry_run_failed(action, str(failure)),))
+            return Rehearsed(failure.reason, Said(f"spec.userData: {failure}"))
+        return Rehearsed(warnings=(Said(f"a dry run of {action} failed: {failure}"),))
 
 
 def _places(node_class: EC2NodeClass) -> tuple[ec2.Subnet, ...]:

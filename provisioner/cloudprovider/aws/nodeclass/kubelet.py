@@ -20,8 +20,8 @@ import msgspec
 from provisioner.apis import ec2, openapi
 from provisioner.apis.crds import QUANTITY
 from provisioner.apis.ec2_hash import FORMER_KUBELET_FIELDS
-from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.values.duration import parse_duration
+from provisioner.values.message import Said
 from provisioner.values.quantity import Quantity, QuantityError
 
 MANAGED_FIELDS: Final = FORMER_KUBELET_FIELDS
@@ -135,13 +135,18 @@ def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int = ANY) -> 
     unknown = tuple(_stranger(one.path, minor) for one in strange)
     problems = [*(() if late else unknown), *map(str, wrong)]
     if _OWNED in kubelet:
-        problems.append(messages.taints_cannot_be_set(_OWNED))
+        problems.append(
+            Said(f"{_OWNED}: cannot be set because the provisioner sets the taints of nodes from their NodePool")
+        )
     problems += _wrong_values(_readable(kubelet, problems))
     warnings = unknown if late else ()
     if problems:
         return Findings(ec2.INVALID_KUBELET_CONFIGURATION, tuple(problems), warnings)
     if expressions := tuple(_expressions(kubelet)):
-        found = tuple(messages.expression_not_supported(path, text) for path, text in expressions)
+        found = tuple(
+            Said(f'{path}: "{text}" is an expression, which is not supported; use a value')
+            for path, text in expressions
+        )
         return Findings(ec2.KUBELET_EXPRESSIONS_DISABLED, found, warnings)
     if unsupported := tuple(_unsupported(kubelet, family)):
         return Findings(ec2.UNSUPPORTED_KUBELET_CONFIGURATION, unsupported, warnings)
@@ -174,8 +179,8 @@ def _stranger(path: str, minor: int) -> str:
     """Of a field that the kubelet of this minor does not have."""
     since = next((one for one, other in tables().items() if path in other.fields), None)
     if since is not None and since > minor:
-        return messages.kubelet_field_available_since(path, minor, since)
-    return messages.kubelet_field_unknown(path, minor)
+        return Said(f"{path}: unknown to the kubelet of Kubernetes 1.{minor} (available since 1.{since})")
+    return Said(f"{path}: unknown to the kubelet of Kubernetes 1.{minor}")
 
 
 def _is_quantity(text: str) -> bool:
@@ -207,26 +212,26 @@ def _wrong_values(kubelet: Mapping[str, Any]) -> Iterator[str]:
     for signal, text in sorted(periods.items()):
         yield from _wrong_signal("evictionSoftGracePeriod", signal)
         if problem := openapi.duration_problem(text):
-            yield messages.grace_period_problem(signal, problem)
+            yield Said(f"evictionSoftGracePeriod[{signal}]: {problem}")
         elif parse_duration(text) < timedelta(0):
-            yield messages.grace_period_negative(signal, text)
+            yield Said(f"evictionSoftGracePeriod[{signal}]: {text} is negative")
     soft = (kubelet.get("evictionSoft") or {}).keys()
     for signal in sorted(soft - periods.keys()):
-        yield messages.threshold_without_grace_period(signal)
+        yield Said(f"evictionSoft[{signal}]: evictionSoftGracePeriod has no grace period for this signal")
     for signal in sorted(periods.keys() - soft):
-        yield messages.grace_period_without_threshold(signal)
+        yield Said(f"evictionSoftGracePeriod[{signal}]: evictionSoft has no threshold for this signal")
     for field in _RESERVED:
         for resource, amount in sorted((kubelet.get(field) or {}).items()):
             if resource not in RESERVED_RESOURCES:
-                yield messages.resource_cannot_be_reserved(field, resource, ", ".join(RESERVED_RESOURCES))
+                yield Said(f"{field}[{resource}]: only {', '.join(RESERVED_RESOURCES)} can be reserved")
             if amount is not None and amount.startswith("-"):
-                yield messages.reserved_amount_negative(field, resource, amount)
+                yield Said(f"{field}[{resource}]: {amount} is negative")
     yield from _wrong_numbers(kubelet)
 
 
 def _wrong_signal(field: str, signal: str) -> Iterator[str]:
     if signal not in EVICTION_SIGNALS:
-        yield messages.unknown_eviction_signal(field, signal, ", ".join(EVICTION_SIGNALS))
+        yield Said(f"{field}[{signal}]: the signal must be one of {', '.join(EVICTION_SIGNALS)}")
 
 
 def _wrong_threshold(text: str | None) -> str:
@@ -236,25 +241,25 @@ def _wrong_threshold(text: str | None) -> str:
             negative = Quantity.parse(text).nanos < 0
         except QuantityError as error:
             return str(error)
-        return messages.threshold_negative(text) if negative else ""
+        return Said(f"{text} is negative") if negative else ""
     try:
         percent = float(text[:-1])
     except ValueError:
         percent = math.nan
-    return "" if 0 <= percent <= 100 else messages.threshold_not_a_percentage(text)
+    return "" if 0 <= percent <= 100 else Said(f"{text} is not a percentage from 0% to 100%")
 
 
 def _wrong_numbers(kubelet: Mapping[str, Any]) -> Iterator[str]:
     high, low = (kubelet.get(field) for field in _PERCENTS)
     for field, value in zip(_PERCENTS, (high, low), strict=True):
         if value is not None and not 0 <= value <= 100:
-            yield messages.not_between_0_and_100(field, value)
+            yield Said(f"{field}: {value} is not between 0 and 100")
     if high is not None and low is not None and high <= low:
-        yield messages.high_not_above_low(_PERCENTS[0], high, _PERCENTS[1], low)
+        yield Said(f"{_PERCENTS[0]}: {high} must be greater than {_PERCENTS[1]}, {low}")
     for field in _NOT_NEGATIVE:
         value = kubelet.get(field)
         if isinstance(value, int) and value < 0:
-            yield messages.value_negative(field, value)
+            yield Said(f"{field}: {value} is negative")
 
 
 def _expressions(kubelet: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -271,8 +276,8 @@ def _unsupported(kubelet: Mapping[str, Any], family: str) -> Iterator[str]:
     if family in MANY_FIELDS:
         return
     for field in sorted(kubelet.keys() - MANAGED_FIELDS - _TYPE_META.keys()):
-        yield messages.not_supported_by_family(field, family)
+        yield Said(f"{field}: not supported with AMI family {family}; use AL2023, or userData")
     if family == ec2.BOTTLEROCKET and kubelet.get("podsPerCore") is not None:
-        yield messages.pods_per_core_not_supported(family)
+        yield Said(f"podsPerCore: not supported with AMI family {family}; use maxPods")
     if len(kubelet.get("clusterDNS") or ()) > 1:
-        yield messages.one_cluster_dns_only(family)
+        yield Said(f"clusterDNS: AMI family {family} supports only one address")

@@ -20,7 +20,6 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.structural import fnv
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
-from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.answer_cache import Remembered
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.errors import CloudError
@@ -229,7 +228,8 @@ class Profiles:
         if not self.naming.ours(profile, node_class):
             raise ProfileError(
                 "InstanceProfileNotOurs",
-                messages.profile_not_ours(name),
+                f"the instance profile {name} for spec.role already exists and was not created for this EC2NodeClass; "
+                "delete it, or set spec.instanceProfile",
             )
         self._attach(profile, role, made=made)
         return name
@@ -274,7 +274,7 @@ class Profiles:
                     self._put_back(profile)
                 raise ProfileError(
                     "RoleNotFound",
-                    messages.role_not_found(role),
+                    f'spec.role: role "{role}" does not exist in this account; create it, or correct the name',
                 ) from error
             found = self._get(profile.name)
             if found is None or role not in found.roles:
@@ -286,7 +286,7 @@ class Profiles:
             try:
                 self._call("AddRoleToInstanceProfile", set(), InstanceProfileName=profile.name, RoleName=role)
             except DiscoveryError as error:
-                _log.warning(messages.FAILED_TO_RESTORE_ROLE, name=profile.name, error=str(error))
+                _log.warning("Failed to restore the role of an instance profile", name=profile.name, error=str(error))
 
     def _get(self, name: str) -> Profile | None:
         try:

@@ -12,9 +12,9 @@ from typing import Any, Final
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.counts import Counts
 from provisioner.cloudprovider.aws.nodeclass.queries import Filters, Query, tag_filters
+from provisioner.values.message import Said
 
 OPERATION: Final = "describe_capacity_reservations"
 MEMBER: Final = "CapacityReservations"
@@ -81,7 +81,7 @@ def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> Found:
         name, kind = row["CapacityReservationId"], row.get("ReservationType", "default")
         criteria, end = row.get("InstanceMatchCriteria", ""), row.get("EndDate")
         if criteria not in _CRITERIA or kind not in _TYPES:
-            strange[name] = messages.reservation_not_supported(name, kind, criteria)
+            strange[name] = Said(f"{name} is of type {kind!r} with match criteria {criteria!r}, which is not supported")
         elif row.get("State", "active") == "active" and (end is None or end > now):
             expiring = kind == labels.CAPACITY_BLOCK and end is not None and end - ENDS_EARLY <= now
             by_id[name] = CapacityReservation(

@@ -18,8 +18,8 @@ from provisioner.cloudprovider.aws.launch.userdata.contradictions import contrad
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError, has_ipv6
 from provisioner.cloudprovider.aws.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, check, refused, size_of
 from provisioner.cloudprovider.aws.launch.userdata.unread import unread
-from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.kubelet import check_kubelet
+from provisioner.values.message import Said
 
 INVALID_USER_DATA: Final = "InvalidUserData"
 """Our own reason: the provider finds out at the launch."""
@@ -34,6 +34,13 @@ _TAG_KEY_LENGTH: Final = 128
 _TAG_VALUE_LENGTH: Final = 256
 _CLUSTER_TAG: Final = re.compile(r"kubernetes\.io/cluster/[0-9A-Za-z][A-Za-z0-9\-_]*")
 _RESTRICTED_TAGS: Final = frozenset({ec2.CLUSTER_NAME_TAG, ec2.NODEPOOL_TAG, ec2.NODECLAIM_TAG, ec2.NODECLASS_TAG})
+PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES: Final = Said(
+    "spec.associatePublicIPAddress: EC2 assigns public IP addresses only to instances with one network interface, so no instances are "
+    "launched with the several ones of spec.networkInterfaces; remove one of the two fields"
+)
+_WINDOWS_WITHOUT_IPV6: Final = Said(
+    "no instance is launched for this class because Windows nodes do not support IPv6, which this cluster uses"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,11 @@ class Verdict:
     warnings: tuple[str, ...] = ()
 
 
+def user_data_too_long(problem: str) -> str:
+    """`problem` as `user_data_exceeds_limit` says it."""
+    return Said(f"spec.userData: {problem}; shorten it")
+
+
 def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
     """Judge one class by itself; what it selects and what AWS permits is for others.
 
@@ -63,18 +75,18 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
     user_data = _user_data(node_class)
     reason, message, kept = "", "", ""
     if too_long := _unread_for_its_size(user_data):
-        reason, message, user_data = ec2.USER_DATA_SIZE_LIMIT_EXCEEDED, messages.user_data_too_long(too_long), ""
+        reason, message, user_data = ec2.USER_DATA_SIZE_LIMIT_EXCEEDED, user_data_too_long(too_long), ""
     elif node_class.family == ec2.AL2023 and not cluster.cidr:
         reason = ec2.CLUSTER_CIDR_RESOLUTION_FAILED
-        message = messages.NO_SERVICE_CIDR
+        message = Said("AMI family AL2023 requires the service CIDR of the cluster, which could not be discovered")
     elif kubelet.reason:
-        reason, message = kubelet.reason, messages.in_field("spec.kubelet", kubelet.message)
+        reason, message = kubelet.reason, Said(f"spec.kubelet: {kubelet.message}")
     elif tags := tuple(_restricted_tags(node_class.tags)):
         reason, message = ec2.TAG_VALIDATION_FAILED, "; ".join(tags)
     elif problem := _unreadable(node_class.family, user_data):
-        reason, message = INVALID_USER_DATA, messages.in_field("spec.userData", problem)
+        reason, message = INVALID_USER_DATA, Said(f"spec.userData: {problem}")
     elif problem := refused(node_class.family, user_data):
-        problem = messages.in_field("spec.userData", problem)
+        problem = Said(f"spec.userData: {problem}")
         if acceptance(node_class).items() <= node_class.metadata.annotations.items():
             kept = problem
         else:
@@ -88,10 +100,10 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
             *_odd_terms(node_class.spec),
             *_odd_devices(node_class),
             *_odd_interfaces(node_class),
-            *([messages.WINDOWS_WITHOUT_IPV6] if _is_windows_with_ipv6(node_class, cluster) else []),
-            *(messages.in_field("spec.kubelet", one) for one in kubelet.warnings),
-            *(messages.in_field("spec.userData", one) for one in contradictions(node_class.family, user_data, cluster)),
-            *(messages.in_field("spec.userData", one) for one in unread(node_class.family, user_data)),
+            *([_WINDOWS_WITHOUT_IPV6] if _is_windows_with_ipv6(node_class, cluster) else []),
+            *(Said(f"spec.kubelet: {one}") for one in kubelet.warnings),
+            *(Said(f"spec.userData: {one}") for one in contradictions(node_class.family, user_data, cluster)),
+            *(Said(f"spec.userData: {one}") for one in unread(node_class.family, user_data)),
         ),
     )
 
@@ -149,13 +161,13 @@ def _violation(text: str) -> Violation:
 def size_problem(text: str) -> str:
     """Why EC2 will not take rendered user data; "" when it will. The reason is UserDataSizeLimitExceeded."""
     size = size_of(text)
-    return messages.user_data_exceeds_limit(size, SIZE_LIMIT) if size > SIZE_LIMIT else ""
+    return Said(f"user data of {size} bytes exceeds the EC2 limit of {SIZE_LIMIT} bytes") if size > SIZE_LIMIT else ""
 
 
 def size_warning(text: str) -> str:
     """A sentence when rendered user data is close to what EC2 takes; "" when it is not."""
     size = size_of(text)
-    return messages.user_data_nearly_too_long(size, SIZE_LIMIT) if size >= SIZE_WARNING else ""
+    return Said(f"user data uses {size} of the {SIZE_LIMIT} bytes that EC2 allows") if size >= SIZE_WARNING else ""
 
 
 def unsupported_alias(node_class: ec2.EC2NodeClass, minor: int) -> str:
@@ -165,9 +177,12 @@ def unsupported_alias(node_class: ec2.EC2NodeClass, minor: int) -> str:
     """
     family = next((term.alias_family for term in node_class.spec.ami_selector_terms if term.alias_family), "")
     if family == ec2.AL2 and minor > LAST_MINOR_OF_AL2:
-        return messages.alias_has_ended(minor, LAST_MINOR_OF_AL2)
+        return Said(f"AWS publishes no AL2 images for Kubernetes 1.{minor}; the last minor is 1.{LAST_MINOR_OF_AL2}")
     if family == ec2.WINDOWS_2025 and minor < FIRST_MINOR_OF_WINDOWS_2025:
-        return messages.alias_begins_later(minor, FIRST_MINOR_OF_WINDOWS_2025)
+        return Said(
+            f"AWS publishes no Windows2025 images for Kubernetes 1.{minor}; the first minor is "
+            f"1.{FIRST_MINOR_OF_WINDOWS_2025}"
+        )
     return ""
 
 
@@ -191,44 +206,59 @@ def _unreadable(family: str, user_data: str) -> str:
 def _restricted_tags(tags: Mapping[str, str]) -> Iterator[str]:
     for key in sorted(tags):
         if not key:
-            yield messages.TAG_KEY_EMPTY
+            yield Said("spec.tags: a key is empty")
         elif key in _RESTRICTED_TAGS or _CLUSTER_TAG.fullmatch(key):
-            yield messages.tag_is_set_by_us(key)
+            yield Said(f"spec.tags[{key}]: the provisioner sets this tag; use another key")
         elif key.lower().startswith("aws:"):
-            yield messages.tag_is_reserved(key)
+            yield Said(f"spec.tags[{key}]: keys that begin with aws: are reserved by AWS; use another key")
         elif len(key) > _TAG_KEY_LENGTH or len(tags[key]) > _TAG_VALUE_LENGTH:
-            yield messages.tag_too_long(key, _TAG_KEY_LENGTH, _TAG_VALUE_LENGTH)
+            yield Said(
+                f"spec.tags[{key}]: longer than AWS allows: at most {_TAG_KEY_LENGTH} characters in the key, "
+                f"{_TAG_VALUE_LENGTH} in the value"
+            )
 
 
 def _odd_terms(spec: ec2.EC2NodeClassSpec) -> Iterator[str]:
     """Terms that say more than is looked at; the schema refuses a list only when all of its terms do."""
     for place, subnet in enumerate(spec.subnet_selector_terms):
         if subnet.id and subnet.tags:
-            yield messages.subnet_term_combines(place)
+            yield Said(f"spec.subnetSelectorTerms[{place}]: id and tags are mutually exclusive; tags are ignored")
     for place, group in enumerate(spec.security_group_selector_terms):
         if group.id and (group.name or group.tags):
-            yield messages.group_term_has_id(place)
+            yield Said(
+                f"spec.securityGroupSelectorTerms[{place}]: id cannot be combined with name or tags, which are ignored"
+            )
         elif group.name and group.tags:
-            yield messages.group_term_combines(place)
+            yield Said(
+                f"spec.securityGroupSelectorTerms[{place}]: name and tags are mutually exclusive; tags are ignored"
+            )
     for place, one in enumerate(spec.capacity_reservation_selector_terms):
         if one.id and (one.tags or one.owner_id or one.instance_match_criteria):
-            yield messages.reservation_term_combines(place)
+            yield Said(
+                f"spec.capacityReservationSelectorTerms[{place}]: id cannot be combined with tags, ownerID or "
+                "instanceMatchCriteria, which are ignored"
+            )
     for place, image in enumerate(spec.ami_selector_terms):
         if image.ssm_parameter and (image.id or image.name or image.tags or image.alias):
-            yield messages.image_term_combines(place)
+            yield Said(
+                f"spec.amiSelectorTerms[{place}]: ssmParameter cannot be combined with another selector; use one of "
+                "them"
+            )
 
 
 def _odd_devices(node_class: ec2.EC2NodeClass) -> Iterator[str]:
     for place, one in enumerate(node_class.block_device_mappings):
         if isinstance(one.device_name, UnsetType):
-            yield messages.device_without_name(place)
+            yield Said(
+                f"spec.blockDeviceMappings[{place}]: deviceName is missing; EC2 cannot launch instances without it"
+            )
     if isinstance(node_class.spec.instance_store_policy, str) and node_class.family in (
         ec2.CUSTOM,
         *ec2.WINDOWS_FAMILIES,
     ):
-        yield messages.instance_store_policy_without_effect(node_class.family)
+        yield Said(f"spec.instanceStorePolicy: has no effect on images of family {node_class.family}")
 
 
 def _odd_interfaces(node_class: ec2.EC2NodeClass) -> Iterator[str]:
     if node_class.spec.associate_public_ip_address is True and len(node_class.network_interfaces) > 1:
-        yield messages.PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES
+        yield PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES

@@ -17,9 +17,10 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.meta import Condition, condition
 from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
-from provisioner.cloudprovider.aws.nodeclass import groups, messages, reservations, subnets
+from provisioner.cloudprovider.aws.nodeclass import groups, reservations, subnets
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError, FoundImages
 from provisioner.values import printable
+from provisioner.values.message import ConditionMessage, Said
 
 MINUTE: Final = 60.0
 RETRY: Final = 10.0
@@ -59,12 +60,28 @@ def of_images(found: FoundImages, minor: int) -> Finding:
     """AMIsReady."""
     listed = {"amis": _wire(found.amis)}
     if not found.amis:
-        sought = messages.looked_for(printable.listed(found.absent, _NAMED)) if found.absent else ""
-        return Finding(*messages.no_images(minor, sought), listed, MINUTE, _failed(found.failures))
+        sought = Said(f"; looked for {printable.listed(found.absent, _NAMED)}") if found.absent else ""
+        return Finding(
+            ec2.AMIS_READY,
+            names.FALSE,
+            ec2.AMI_NOT_FOUND,
+            f"spec.amiSelectorTerms select no image that nodes of Kubernetes 1.{minor} can boot{sought}",
+            listed,
+            MINUTE,
+            _failed(found.failures),
+        )
     deprecated = [one.id for one in found.amis if one.deprecated]
-    warnings = (messages.image_deprecated(printable.listed(deprecated, _NAMED)),)
+    warnings = (
+        Said(
+            f"spec.amiSelectorTerms: {printable.listed(deprecated, _NAMED)} is deprecated by its owner and may be "
+            "removed; select a newer image"
+        ),
+    )
     return Finding(
-        *messages.images_ready("; ".join(found.failures)),
+        ec2.AMIS_READY,
+        names.TRUE,
+        "",
+        "; ".join(found.failures),
         fields=listed,
         look_again=MINUTE if found.failures else 5 * MINUTE,
         warnings=(*_failed(found.failures), *(warnings if deprecated else ())),
@@ -73,7 +90,14 @@ def of_images(found: FoundImages, minor: int) -> Finding:
 
 def of_unsupported_alias(problem: str) -> Finding:
     """AMIsReady, for an alias without images for this minor; `problem` as `validation.unsupported_alias` says it."""
-    return Finding(*messages.alias_not_supported(problem), {"amis": None}, 5 * MINUTE)
+    return Finding(
+        ec2.AMIS_READY,
+        names.FALSE,
+        ec2.UNSUPPORTED_ALIAS,
+        f"spec.amiSelectorTerms: {problem}; select another alias",
+        {"amis": None},
+        5 * MINUTE,
+    )
 
 
 def of_subnets(found: Iterable[subnets.Subnet], refresh: float) -> Finding:
@@ -81,7 +105,14 @@ def of_subnets(found: Iterable[subnets.Subnet], refresh: float) -> Finding:
     found = tuple(found)
     listed = {"subnets": _wire(subnets.to_status(found))}
     if not found:
-        return Finding(*messages.SUBNETS_NOT_FOUND, listed, MINUTE)
+        return Finding(
+            ec2.SUBNETS_READY,
+            names.FALSE,
+            ec2.SUBNETS_NOT_FOUND,
+            "spec.subnetSelectorTerms select no subnet; check the IDs, the tags and the Region",
+            listed,
+            MINUTE,
+        )
     return Finding(ec2.SUBNETS_READY, names.TRUE, fields=listed, look_again=refresh)
 
 
@@ -90,11 +121,20 @@ def of_groups(found: Iterable[groups.Group], places: Iterable[subnets.Subnet]) -
     found = tuple(found)
     listed = {"securityGroups": _wire(groups.to_status(found))}
     if not found:
-        return Finding(*messages.GROUPS_NOT_FOUND, listed, MINUTE)
+        return Finding(
+            ec2.SECURITY_GROUPS_READY,
+            names.FALSE,
+            ec2.SECURITY_GROUPS_NOT_FOUND,
+            "spec.securityGroupSelectorTerms select no security group; check the IDs, the names, the tags and the "
+            "Region",
+            listed,
+            MINUTE,
+        )
     networks = {one.vpc for one in found if one.vpc}
     outside = sorted(one.id for one in places if one.vpc and networks and {one.vpc} != networks)
-    warning = messages.groups_of_other_vpc(
-        printable.listed(sorted(networks), _NAMED), printable.listed(outside, _NAMED)
+    warning = Said(
+        f"spec.securityGroupSelectorTerms select groups of {printable.listed(sorted(networks), _NAMED)}, but "
+        f"{printable.listed(outside, _NAMED)} belongs to another VPC; no instances can be launched there"
     )
     return Finding(
         ec2.SECURITY_GROUPS_READY,
@@ -105,11 +145,19 @@ def of_groups(found: Iterable[groups.Group], places: Iterable[subnets.Subnet]) -
     )
 
 
+def _reservation_missing(place: int, reservation: str) -> str:
+    """`place` counts from 0."""
+    return Said(
+        f"spec.capacityReservationSelectorTerms[{place}]: capacity reservation {reservation} does not exist or is not "
+        "active"
+    )
+
+
 def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_change: float | None) -> Finding:
     """CapacityReservationsReady; `next_change` in seconds from now, None for never."""
     known = {one.id for one in found.reservations}
     missing = [
-        messages.reservation_missing(place, term.id)
+        _reservation_missing(place, term.id)
         for place, term in enumerate(node_class.spec.capacity_reservation_selector_terms)
         if term.id and term.id not in known
     ]
@@ -121,7 +169,7 @@ def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_ch
         look_again=again if node_class.spec.capacity_reservation_selector_terms else None,
         warnings=(
             *missing,
-            *(messages.in_field("spec.capacityReservationSelectorTerms", one) for one in found.strange),
+            *(Said(f"spec.capacityReservationSelectorTerms: {one}") for one in found.strange),
         ),
     )
 
@@ -129,7 +177,14 @@ def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_ch
 def of_group(found: PlacementGroup | None, *, wanted: bool) -> Finding:
     """PlacementGroupReady; `wanted` is whether the class selects one."""
     if wanted and found is None:
-        return Finding(*messages.PLACEMENT_GROUP_NOT_FOUND, look_again=MINUTE)
+        return Finding(
+            ec2.PLACEMENT_GROUP_READY,
+            names.FALSE,
+            ec2.PLACEMENT_GROUP_NOT_FOUND,
+            "spec.placementGroupSelector: the placement group does not exist in this Region; create it, or correct "
+            "the selector",
+            look_again=MINUTE,
+        )
     return Finding(ec2.PLACEMENT_GROUP_READY, names.TRUE, look_again=5 * MINUTE if wanted else None)
 
 
@@ -151,7 +206,17 @@ def dependencies(findings: Iterable[Finding]) -> Finding | None:
     if not bad:
         return None
     status = names.FALSE if any(one.status == names.FALSE for one in bad) else names.UNKNOWN
-    return Finding(*messages.waiting_for(status, ", ".join(one.kind for one in bad)))
+    return Finding(
+        ec2.VALIDATION_SUCCEEDED,
+        status,
+        ec2.DEPENDENCIES_NOT_READY,
+        f"waiting for {', '.join(one.kind for one in bad)}",
+    )
+
+
+def using_previous_result(condition: str, error: str) -> ConditionMessage:
+    """A call failed, and the condition is True from before."""
+    return ConditionMessage(condition, names.TRUE, "", f"using the previous result: {error}")
 
 
 def after_failure(
@@ -169,11 +234,11 @@ def after_failure(
     again = MINUTE if refused else RETRY
     said = str(error)
     if holds(node_class, kind):
-        return Finding(*messages.using_previous_result(kind, said), look_again=again, warnings=(said,))
+        return Finding(*using_previous_result(kind, said), look_again=again, warnings=(said,))
     own = error.failure.reason if refused and _REASON.fullmatch(error.failure.reason) else reason
     status = names.FALSE if refused else names.UNKNOWN
     reason = own if reason == DISCOVERY_FAILED and error.failure.kind is Kind.DENIED else reason
-    return Finding(*messages.failed_call(kind, status, reason, said), look_again=again)
+    return Finding(kind, status, reason, said, look_again=again)
 
 
 def holds(node_class: EC2NodeClass, kind: str) -> bool:
@@ -199,8 +264,13 @@ def worsened(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> tup
     )
 
 
+def _image_term_failed(failure: str) -> str:
+    """One term could not be looked up."""
+    return Said(f"spec.amiSelectorTerms: {failure}; using the previous result")
+
+
 def _failed(failures: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(messages.image_term_failed, failures))
+    return tuple(map(_image_term_failed, failures))
 
 
 def _wire(values: Iterable[msgspec.Struct]) -> list[Any] | None:

@@ -21,10 +21,12 @@ from provisioner.controllers.core.disruption import (
     settings_of,
 )
 from provisioner.controllers.core.rebuilding import Rebuilding
-from provisioner.disruption.messages import LAUNCHED_RECENTLY, NO_CHEAPER_NODE, WAITS_FOR_TIED
+from provisioner.disruption.consolidation import LAUNCHED_RECENTLY
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.price_history import LEARNING
 from provisioner.disruption.proposal import Blocked, Proposal, Score
+from provisioner.disruption.replacement import NO_CHEAPER_NODE
+from provisioner.disruption.turns import WAITS_FOR_TIED
 from provisioner.disruption.view import Acceptance, Improved, MethodAnswer, Settings, View
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster

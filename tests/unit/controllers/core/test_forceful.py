@@ -14,8 +14,8 @@ from provisioner.apis.core import Node, NodeStatus
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
-from provisioner.controllers.core import messages
 from provisioner.controllers.core.forceful import STALE_SECONDS, ForcefulDisruption, repair_policies_of
+from provisioner.controllers.core.lifecycle import INSTANCE_TERMINATING
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import ServerError
@@ -386,7 +386,7 @@ def test_a_node_whose_instance_ends_is_not_repaired(stages: Make) -> None:
     stage, forceful = stages("a", policies=(POLICY,))
     stage.server.writer.delete(stage.server.claim("a"))
     one = stage.server.claim("a")
-    ends = CLAIM_CONDITIONS.set(one.status.conditions, *messages.INSTANCE_TERMINATING, generation=1, now=NOON)
+    ends = CLAIM_CONDITIONS.set(one.status.conditions, *INSTANCE_TERMINATING, generation=1, now=NOON)
     stage.server.writer.status(one, ends)
     break_node(stage, forceful, "a")
     stage.world.clock.advance(600)

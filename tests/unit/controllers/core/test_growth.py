@@ -14,10 +14,9 @@ from provisioner.controllers.core import worlds as spending_worlds
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.growth import FRESH_SECONDS, KARPENTER_SECONDS, GrowthLedger, HeldBackError, limits_of
-from provisioner.controllers.core.messages import PLANNED_PENDING_PODS, REACHED_SOLVE_DEADLINE
 from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.core.provisioning import Batch
+from provisioner.controllers.core.provisioning import PLANNED_PENDING_PODS, REACHED_SOLVE_DEADLINE, Batch
 from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.options import Options
 from provisioner.scheduling import world as scheduling_world

@@ -14,9 +14,16 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis import names
-from provisioner.controllers.core import messages, planner_process
+from provisioner.controllers.core import planner_process
 from provisioner.controllers.core.planner import LEAST_SECONDS, Patience, Planned, Planner, PlanOutcome
-from provisioner.controllers.core.planner_process import COMMAND, MEMORY_BYTES, PlannerProcess, Refusal, Reply
+from provisioner.controllers.core.planner_process import (
+    COMMAND,
+    MEMORY_BYTES,
+    PLANNER_NOT_INSTALLED,
+    PlannerProcess,
+    Refusal,
+    Reply,
+)
 from provisioner.planning.protocol import ROUNDS
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import MOST_PODS
@@ -253,7 +260,7 @@ def test_without_its_packages_plans_are_greedy_and_that_is_said_once(caplog: pyt
     assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
     assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
     assert process.pid is None
-    assert [one.message for one in caplog.records].count(messages.PLANNER_NOT_INSTALLED) == 1
+    assert [one.message for one in caplog.records].count(PLANNER_NOT_INSTALLED) == 1
 
 
 def test_a_process_that_cannot_load_its_packages_is_not_started_again() -> None:

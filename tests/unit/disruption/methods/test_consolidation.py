@@ -9,13 +9,14 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.disruption import messages, simulation
+from provisioner.disruption import simulation
 from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
-from provisioner.disruption.consolidation import Consolidation, Move
-from provisioner.disruption.messages import LAUNCHED_RECENTLY, NO_CHEAPER_NODE, NOT_JUDGED_IN_TIME
+from provisioner.disruption.consolidation import LAUNCHED_RECENTLY, Consolidation, Move
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.replacement import NO_CHEAPER_NODE, SPOT_TO_SPOT_DISABLED, too_few_spot_types
+from provisioner.disruption.simulation import NOT_JUDGED_IN_TIME
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools
 from provisioner.scheduling.result import Result, Unplaced
@@ -492,11 +493,11 @@ def test_row_105_counts_in_company_too(count: int) -> None:
     for name, zone, capacity_type in (("a", "a", "on-demand"), ("b", "b", "spot")):
         own = of_app(name, selector={names.ZONE_LABEL: zone})
         fleet.node(name, several(2, name, own), kind=types[-1], zone=zone, capacity_type=capacity_type)
-    assert judged_together(fleet) == messages.SPOT_TO_SPOT_DISABLED
+    assert judged_together(fleet) == SPOT_TO_SPOT_DISABLED
     fleet.settings = Settings(spot_to_spot=True)
     move = judged_together(fleet)
     if count < 15:
-        assert move == messages.too_few_spot_types(15, 9)
+        assert move == too_few_spot_types(15, 9)
         return
     assert isinstance(move, Move)
     of_spot = next(one for one in move.result.claims if one.planned_zone == "b")

@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata import mime, node_config
 from provisioner.cloudprovider.aws.launch.userdata.flags import label_flag
 from provisioner.cloudprovider.aws.launch.userdata.inputs import NodeInput, UserDataError
@@ -75,7 +74,7 @@ def kubelet_config(node: NodeInput) -> dict[str, Any]:
 def _text(node: NodeInput) -> str:
     cluster = node.cluster
     if not cluster.cidr:
-        raise UserDataError(messages.SERVICE_CIDR_UNKNOWN)
+        raise UserDataError("AL2023 needs the service CIDR of the cluster, which is not known")
     kubelet: dict[str, Any] = {"config": kubelet_config(node)}
     if flag := label_flag(node.labels):
         kubelet["flags"] = [flag]
@@ -123,6 +122,6 @@ def is_mapping(text: str) -> bool:
     try:
         return isinstance(yamltext.first(text).value, dict)
     except yamltext.UnboundedError:
-        raise UserDataError(messages.YAML_NESTED_TOO_DEEPLY) from None
+        raise UserDataError("the YAML is nested too deeply, or its aliases unfold to too much") from None
     except yamltext.DocumentError:
         return False

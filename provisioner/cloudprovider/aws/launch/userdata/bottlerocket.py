@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from provisioner.apis import ec2
-from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata import toml
 from provisioner.cloudprovider.aws.launch.userdata.inputs import NodeInput, UserDataError
+from provisioner.values.message import Said
 from provisioner.values.taints import Taint
 
 LATEST: Final = "latest"
@@ -39,6 +39,12 @@ _TEXTS: Final = {
 
 _LONG_KEY: Final = re.compile(r"""(?:\.[ \t]*[\w"'-]++[ \t]*){100}""")
 """A key with a hundred dots."""
+_INTEGER_TOO_LONG: Final = Said("an integer does not fit into 64 bits")
+_TOML_NESTED_TOO_DEEPLY: Final = "the TOML is nested too deeply"
+
+
+def _not_toml(error: object) -> str:
+    return Said(f"not valid TOML: {error}")
 
 
 def document_of(user_data: str) -> dict[str, Any]:
@@ -48,15 +54,15 @@ def document_of(user_data: str) -> dict[str, Any]:
         UserDataError: it is none.
     """
     if _LONG_KEY.search(user_data):  # tomllib takes gigabytes for 100 KB of them
-        raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY)
+        raise UserDataError(_TOML_NESTED_TOO_DEEPLY)
     try:
         document = tomllib.loads(user_data)
     except tomllib.TOMLDecodeError as error:
-        raise UserDataError(messages.not_toml(error)) from None
+        raise UserDataError(_not_toml(error)) from None
     except ValueError:  # from 4,300 digits on
-        raise UserDataError(messages.not_toml(messages.INTEGER_TOO_LONG)) from None
+        raise UserDataError(_not_toml(_INTEGER_TOO_LONG)) from None
     except RecursionError:
-        raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY) from None
+        raise UserDataError(_TOML_NESTED_TOO_DEEPLY) from None
     left: list[Any] = [document]
     while left:
         match left.pop():
@@ -65,7 +71,7 @@ def document_of(user_data: str) -> dict[str, Any]:
             case list() as array:
                 left += array
             case int() as number if not -(2**63) <= number < 2**63:
-                raise UserDataError(messages.not_toml(messages.INTEGER_TOO_LONG))
+                raise UserDataError(_not_toml(_INTEGER_TOO_LONG))
     return document
 
 
@@ -77,12 +83,12 @@ def settings_of(user_data: str) -> dict[str, Any]:
     """
     settings = document_of(user_data).get("settings", {})
     if not isinstance(settings, dict):
-        raise UserDataError(messages.SETTINGS_ARE_NO_TABLE)
+        raise UserDataError("settings is not a table")
     for name in ("autoscaling", "bootstrap-commands", "kubernetes"):
         if not isinstance(settings.get(name, {}), dict):
-            raise UserDataError(messages.setting_is_no_table(name))
+            raise UserDataError(f"settings.{name} is not a table")
     if not isinstance(settings.get("kubernetes", {}).get("node-labels", {}), dict):
-        raise UserDataError(messages.NODE_LABELS_ARE_NO_TABLE)
+        raise UserDataError("settings.kubernetes.node-labels is not a table")
     return settings
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import ec2
-from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata import al2023, bottlerocket, mime, node_config
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
+from provisioner.values.message import Said
 
 _MOST: Final = 10
 """Sentences of one user data; each is an event."""
@@ -69,8 +69,8 @@ def contradictions(family: str, user_data: str, cluster: Cluster) -> tuple[str, 
 
 def _sentence(said: _Said, ours: str) -> str:
     if said.what == _CA:
-        return messages.other_than_the_cluster(said.where, said.what)
-    return messages.differs_from_the_cluster(said.where, said.what, said.value, ours)
+        return Said(f"{said.where} has another {said.what} than this cluster")
+    return Said(f'{said.where} has the {said.what} "{said.value}", that of this cluster is "{ours}"')
 
 
 def _plain(what: str, value: str) -> str:

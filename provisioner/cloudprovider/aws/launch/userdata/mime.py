@@ -7,8 +7,8 @@ from email.message import Message
 from email.parser import HeaderParser
 from typing import Final
 
-from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata.inputs import UserDataError
+from provisioner.values.message import Said
 
 SHELL_SCRIPT: Final = 'text/x-shellscript; charset="us-ascii"'
 NODE_CONFIG: Final = "application/node.eks.aws"
@@ -80,6 +80,10 @@ def _message(headers: Iterable[tuple[str, str]]) -> Message:
     return message
 
 
+def _mime_headers_unreadable(error: object) -> str:
+    return Said(f"the headers of the MIME document cannot be read: {error}")
+
+
 def _split(text: str) -> tuple[tuple[tuple[str, str], ...], str]:
     """Headers and what comes behind the blank line."""
     if text.startswith("\n"):
@@ -88,10 +92,10 @@ def _split(text: str) -> tuple[tuple[tuple[str, str], ...], str]:
     try:
         message = HeaderParser().parsestr(head)
     except HeaderParseError as error:
-        raise UserDataError(messages.mime_headers_unreadable(error)) from None
+        raise UserDataError(_mime_headers_unreadable(error)) from None
     headers = tuple((name, str(value)) for name, value in message.items())
     if any(len(value) > _LONGEST_HEADER for _, value in headers):  # parameters are read in quadratic time
-        raise UserDataError(messages.mime_headers_unreadable(messages.header_too_long(_LONGEST_HEADER)))
+        raise UserDataError(_mime_headers_unreadable(Said(f"a header is longer than {_LONGEST_HEADER} characters")))
     return headers, body
 
 
@@ -99,16 +103,16 @@ def _opened(text: str) -> tuple[str, str]:
     """Body and boundary."""
     head, body = _split(text.replace("\r", "").strip() + "\n")
     if "content-type" not in (name.lower() for name, _ in head):
-        raise UserDataError(messages.MIME_WITHOUT_TYPE)
+        raise UserDataError("the MIME document has no Content-Type")
     message = _message(head)
     if message.get_content_maintype() != "multipart":
-        raise UserDataError(messages.mime_not_multipart(message.get_content_type()))
+        raise UserDataError(f"the MIME document is {message.get_content_type()}, not multipart")
     try:
         boundary = message.get_boundary()
     except (TypeError, ValueError):  # parts that do not go together, or a text that is not in the charset it names
-        raise UserDataError(messages.mime_headers_unreadable(messages.BOUNDARY_MALFORMED)) from None
+        raise UserDataError(_mime_headers_unreadable(Said("the boundary parameter is malformed"))) from None
     if not boundary:
-        raise UserDataError(messages.MIME_WITHOUT_BOUNDARY)
+        raise UserDataError("the multipart MIME document names no boundary")
     return body, boundary
 
 
@@ -127,4 +131,4 @@ def _between(body: str, boundary: str) -> tuple[list[str], str]:
             part = []
         elif part is not None:
             part.append(line)
-    raise UserDataError(messages.mime_not_ended(boundary))
+    raise UserDataError(f"the multipart MIME document does not end with --{boundary}--")

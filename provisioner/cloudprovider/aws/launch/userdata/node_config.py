@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provisioner.apis import openapi
-from provisioner.cloudprovider.aws.launch import messages
 from provisioner.values import yamltext
+from provisioner.values.message import Said
 
 API_VERSION: Final = "node.eks.aws/v1alpha1"
 KIND: Final = "NodeConfig"
@@ -26,6 +26,10 @@ _MOST_BYTES: Final = 1 << 17
 _TEXT: Final = {"type": "string"}
 _FLAG: Final = {"type": "boolean"}
 _ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_ONLY_THE_FIRST_DOCUMENT: Final = Said(
+    "nodeadm reads only the first YAML document; remove the --- behind it and what follows, or use a MIME part for "
+    "each NodeConfig"
+)
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -74,6 +78,15 @@ class NodeConfig:
     cluster: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _not_a_node_config(problem: str) -> str:
+    return Said(f"nodeadm cannot read a part of type application/node.eks.aws, and nodes would not join: {problem}")
+
+
+def _unknown_node_config_field(field: str) -> str:
+    """A warning; `field` is a path and what is wrong with it."""
+    return Said(f"NodeConfig {field}; nodeadm ignores it, unless the image has a newer one that knows it")
+
+
 @functools.lru_cache(maxsize=32)  # whoever judges a class asks for each of these; a part has 64 KiB at most
 def read(text: str) -> NodeConfig:
     """What a part says.
@@ -86,24 +99,37 @@ def read(text: str) -> NodeConfig:
     except yamltext.UnboundedError:
         return NodeConfig()
     except ValueError as error:
-        return NodeConfig(messages.part_not_unpacked(error))
+        return NodeConfig(
+            Said(
+                f"nodeadm cannot decompress a part of type application/node.eks.aws, and nodes would not join: {error}"
+            )
+        )
     except yamltext.DocumentError as error:
-        return NodeConfig(messages.not_a_node_config(str(error)))
+        return NodeConfig(_not_a_node_config(str(error)))
     document = found.value
     if not isinstance(document, Mapping):
-        return NodeConfig(messages.not_a_node_config(messages.YAML_IS_NO_MAPPING))
+        return NodeConfig(_not_a_node_config(Said("its first document is not a mapping")))
     spec = document.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, Mapping) else None
     cluster = cluster if isinstance(cluster, Mapping) else {}
     version, kind = document.get("apiVersion"), document.get("kind")
     if (version, kind) != (API_VERSION, KIND):
         said = f"apiVersion {openapi.shown(version)}, kind {openapi.shown(kind)}" if version or kind else ""
-        return NodeConfig(messages.other_than_a_node_config(said, API_VERSION, KIND), cluster=cluster)
+        return NodeConfig(
+            Said(
+                f"YAML for AL2023 must be a {KIND} of {API_VERSION}, or nodes would not join; found "
+                f"{said or 'neither apiVersion nor kind'}. Put other content into a MIME part of its own type, such "
+                "as text/cloud-config"
+            ),
+            cluster=cluster,
+        )
     wrong, unknown = openapi.judged(_SCHEMA, document)
     if wrong:
-        return NodeConfig(messages.node_config_refused(str(wrong[0])), cluster=cluster)
-    passed_over = [messages.unknown_node_config_field(str(one)) for one in unknown]
-    return NodeConfig("", (*passed_over, *([messages.ONLY_THE_FIRST_DOCUMENT] if found.more else ())), cluster)
+        return NodeConfig(
+            Said(f"nodeadm refuses the NodeConfig, and nodes would not join: {wrong[0]!s}"), cluster=cluster
+        )
+    passed_over = [_unknown_node_config_field(str(one)) for one in unknown]
+    return NodeConfig("", (*passed_over, *([_ONLY_THE_FIRST_DOCUMENT] if found.more else ())), cluster)
 
 
 def _first(text: str) -> yamltext.First:

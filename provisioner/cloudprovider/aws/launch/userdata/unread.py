@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from provisioner.apis import ec2
-from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata import al2, al2023, bottlerocket, mime, node_config, windows
 from provisioner.cloudprovider.aws.launch.userdata.inputs import UserDataError
+from provisioner.values.message import Said
 
 _MOST: Final = 10
 """Sentences of one user data."""
@@ -50,7 +50,10 @@ def unread(family: str, user_data: str) -> tuple[str, ...]:
 def _unread(family: str, user_data: str) -> Iterator[str]:
     if family == ec2.BOTTLEROCKET:
         if others := sorted(bottlerocket.document_of(user_data).keys() - {"settings"}):
-            yield messages.outside_settings(", ".join(others[:5]))
+            yield Said(
+                f"Bottlerocket reads nothing but settings, and these are left out: {', '.join(others[:5])}; find the "
+                "settings at https://bottlerocket.dev"
+            )
     elif family in ec2.WINDOWS_FAMILIES:
         yield from _of_windows(user_data)
     elif family in (ec2.AL2, ec2.AL2023):
@@ -59,27 +62,42 @@ def _unread(family: str, user_data: str) -> Iterator[str]:
         for part in parts:
             yield from _of_part(family, part, handled=handled)
         if mime.is_mime(user_data) and mime.rest(user_data).strip():
-            yield messages.BEHIND_THE_LAST_PART
+            yield Said("what follows the end of the MIME document is not read; only the last delimiter may end with --")
 
 
 def _of_part(family: str, part: mime.Part, *, handled: bool) -> Iterator[str]:
     kind = part.media_type
     if kind == mime.NODE_CONFIG:
-        yield from node_config.read(part.text).unread if family == ec2.AL2023 else (messages.NODE_CONFIG_ON_AL2,)
+        yield from (
+            node_config.read(part.text).unread
+            if family == ec2.AL2023
+            else (Said("AL2 images do not read NodeConfigs; use spec.kubelet, or an image of AL2023"),)
+        )
     elif kind in _SCRIPTS and not part.text.lstrip().startswith(_OPENINGS):
         if al2023.is_mapping(part.text):
-            yield messages.YAML_AS_SCRIPT
+            yield Said(
+                "the YAML is run as a shell script; use NodeConfigs with AL2023 only, and put cloud-config into a "
+                "MIME part of type text/cloud-config"
+            )
         elif family == ec2.AL2023:  # cloud-init of AL2 gives it to a shell
-            yield messages.SCRIPT_WITHOUT_INTERPRETER
+            yield Said(
+                "the shell script is not run, because it does not begin with #!; add #!/bin/bash as its first line"
+            )
     elif kind == "text/plain" and not part.text.lstrip().startswith(_OPENINGS):
-        yield messages.PLAIN_TEXT
+        yield Said(
+            "a MIME part of type text/plain is not read unless it begins with #! or #cloud-config; set its Content-Type"
+        )
     elif kind not in _CLOUD_INIT and kind != "text/plain" and not kind.startswith("multipart/") and not handled:
-        yield messages.part_of_unknown_type(kind)
+        yield Said(f"cloud-init does not read MIME parts of type {kind}")
 
 
 def _of_windows(user_data: str) -> Iterator[str]:
     found = windows.elements_of(user_data)
     if found.names:
-        yield messages.tags_are_merged(", ".join(f"<{one}>" for one in found.names))
+        names = ", ".join(f"<{one}>" for one in found.names)
+        yield Said(
+            f"the script that joins the node is run with the same tags ({names}), after the user's; PowerShell needs "
+            "no tags here, and <persist> runs both at every boot"
+        )
     if found.outside:
-        yield messages.OUTSIDE_OF_TAGS
+        yield Said("text outside of <powershell> and <script> is not run; move it into one of them")

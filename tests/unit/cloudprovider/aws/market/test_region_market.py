@@ -17,8 +17,7 @@ from provisioner.cloudprovider.aws.market import region_market
 from provisioner.cloudprovider.aws.market.catalogue import Region
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
-from provisioner.cloudprovider.aws.market.messages import INSTANCE_TYPES_NOT_IN_TABLES
-from provisioner.cloudprovider.aws.market.region_market import Around, Reads, RegionMarket
+from provisioner.cloudprovider.aws.market.region_market import INSTANCE_TYPES_NOT_IN_TABLES, Around, Reads, RegionMarket
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import CloudError

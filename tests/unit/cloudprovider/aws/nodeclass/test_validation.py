@@ -7,8 +7,8 @@ import pytest
 
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.validation import (
+    PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES,
     acceptance,
     offline,
     size_problem,
@@ -161,7 +161,7 @@ SEVERAL = [
 WARNINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a public address and several interfaces": (
         {"associatePublicIPAddress": True, "networkInterfaces": SEVERAL},
-        (messages.PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES,),
+        (PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES,),
     ),
     "no public address and several interfaces": (
         {"associatePublicIPAddress": False, "networkInterfaces": SEVERAL},
