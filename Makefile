@@ -91,11 +91,13 @@ chaos: install ## every fault of a launch at every write of it, kill -9 at every
 	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
 	done; exit $$status
 
+fuzz: export HYPOTHESIS_PROFILE = thorough
+fuzz: export PYTEST_ADDOPTS = --timeout 14400 # minutes alone, and as long as it takes beside others
 fuzz: install ## 100,000 mutated objects through the decoders, as many reviews, questions, conversions and answers of registries each, 10,000 lives through the state, 2,000 pods that say too much, 2,000 random worlds through each law of prepared worlds and of verdicts, and 3,000 lives of a cluster under disruption (about half an hour)
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 tests/property/test_decoding_laws.py tests/property/test_state_laws.py -k 'decoding or forgotten'
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/property/test_decoding_work.py -k whatever_a_pod_says
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/property/scheduling/test_prepared_laws.py tests/property/scheduling/test_partition_laws.py tests/property/scheduling/test_balancing_laws.py tests/property/test_fixed_point_laws.py tests/property/test_verdict_laws.py tests/property/test_promises_laws.py tests/property/test_steering_laws.py tests/property/scheduling/test_work_laws.py
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "bench or not bench" tests/property/test_disruption_machine.py
+	$(PYTEST) -n 2 tests/property/test_decoding_laws.py tests/property/test_state_laws.py -k 'decoding or forgotten'
+	$(PYTEST) tests/property/test_decoding_work.py -k whatever_a_pod_says
+	$(PYTEST) tests/property/scheduling/test_prepared_laws.py tests/property/scheduling/test_partition_laws.py tests/property/scheduling/test_balancing_laws.py tests/property/test_fixed_point_laws.py tests/property/test_verdict_laws.py tests/property/test_promises_laws.py tests/property/test_steering_laws.py tests/property/scheduling/test_work_laws.py
+	$(PYTEST) -m "bench or not bench" tests/property/test_disruption_machine.py
 
 interleavings: install ## 10,000 interleavings of provision, disrupt, terminate, fail and lose the lease, and every mutant (SEEDS=FIRST:END; some forty minutes)
 	$(BIN)/python -m tests.interleaving --seeds $(or $(SEEDS),0:10000) --jobs 2

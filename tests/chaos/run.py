@@ -14,13 +14,13 @@ from provisioner.disruption.proposal import DISRUPTING_NODE
 from provisioner.kube.resources import NAMESPACES
 from tests.chaos.churn import INTERVAL_SECONDS, Churn
 from tests.chaos.faults import ABUSE, Director
-from tests.chaos.stage import EXPIRING, STATIC, Stage, stage
+from tests.chaos.stage import EXPIRING, PROBES, STATIC, Stage, stage
 from tests.chaos.tenant import Tenant, judged, memory, watched
 from tests.chaos.verdict import Witness, ended_by_request, judge, running, wait_until
 
 START_SECONDS = 120.0
 SETTLE_SECONDS = 30.0
-APART_SECONDS = 3.0
+QUIET_SECONDS = 30.0
 """Between two changes while waits are compared: where pods come every second, batches end after 1 s or after 10, as chance has it."""
 EVERY_METHOD_SECONDS = 600.0
 """In a run of so long every method of disruption takes nodes."""
@@ -81,13 +81,14 @@ def run(
     with stage(cloud, random.Random(seed + 1), progress, every_method=True) as place:
         witness = Witness(place)
         witness.start()
-        place.client.raw(
-            "POST", NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ABUSE}}
-        )
+        for name in (ABUSE, PROBES):
+            place.client.raw(
+                "POST", NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
         churn = Churn(place.client, random.Random(seed + 2), share, pools={"small": EXPIRING})
         churn.start()
         _settled(place, churn)
-        churn.interval = APART_SECONDS
+        churn.interval = QUIET_SECONDS  # pods that come by chance keep a batch open
         attacked = _attacked(place, witness, tenant, say) if tenant else None
         churn.interval = INTERVAL_SECONDS
         director = Director(place, chance, pause, say)

@@ -37,6 +37,8 @@ RESTART_SECONDS = (0.2, 2.0)
 READY_SECONDS = 90.0
 OFFSET_VARIABLE = "DOVETAIL_CLOCK_OFFSET_FILE"
 POOL = "general"
+PROBES = "probes"
+"""For pods that measure how long a node takes; nobody else runs there."""
 EXPIRING = "expiring"
 EXPIRE_AFTER = "120s"
 STATIC = "static"
@@ -218,6 +220,10 @@ def _pools(cloud: str, *, static: bool) -> list[dict[str, Any]]:
     expiring["spec"].pop("weight", None)
     expiring["spec"]["template"]["spec"]["expireAfter"] = EXPIRE_AFTER
     found.append(expiring)
+    probes = copy.deepcopy(general)
+    probes["metadata"]["name"] = PROBES
+    probes["spec"]["template"]["spec"]["taints"] = [{"key": PROBES, "effect": "NoSchedule"}]
+    found.append(probes)
     if static:
         fixed = copy.deepcopy(general)
         fixed["metadata"]["name"] = STATIC

@@ -6,6 +6,7 @@ counts for all objects together. Who deleted what is told by the API server's au
 
 import contextlib
 import http.client
+import itertools
 import json
 import math
 import ssl
@@ -23,7 +24,7 @@ from typing import Any, Final
 import yaml
 
 from provisioner.apis.meta import is_true
-from provisioner.apis.names import INITIALIZED
+from provisioner.apis.names import INITIALIZED, PLAN_ANNOTATION, UNREGISTERED_TAINT
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from tests.chaos.churn import NAMESPACE, Churn
@@ -57,6 +58,8 @@ class Life:
     Attributes:
         seen_at: when it was first seen, in seconds since 1970; likewise `bound_at`.
         leaves_at: when its deletion was asked for, by the API server's clock.
+        planned_at: of a pod, when a NodeClaim was first seen whose plan names it.
+        open_at: of a Node, when it first let pods in.
     """
 
     name: str
@@ -73,6 +76,8 @@ class Life:
     seen_at: float = field(default_factory=time.time)
     bound_at: float = 0.0
     leaves_at: float = 0.0
+    planned_at: float = 0.0
+    open_at: float = 0.0
 
 
 class Lives:
@@ -113,8 +118,12 @@ class Lives:
 
     def take_claim(self, _: str, item: Mapping[str, Any]) -> None:
         identity, meta = item.get("status", {}).get("providerID"), item["metadata"]
-        if identity:
-            with self.lock:
+        plan = json.loads(meta.get("annotations", {}).get(PLAN_ANNOTATION, "{}"))
+        with self.lock:
+            for uid in itertools.chain.from_iterable(one.get("uids", ()) for one in plan.get("pods", ())):
+                if (life := self.pods.get(uid)) is not None:
+                    life.planned_at = life.planned_at or time.time()
+            if identity:
                 self.owners.setdefault(identity, set()).add(f"{meta['name']} ({meta['uid']})")
 
     def take_event(self, _: str, item: Mapping[str, Any]) -> None:
@@ -129,10 +138,19 @@ class Lives:
         with self.lock:
             life = self.nodes.setdefault(meta["uid"], Life(meta["name"]))
             life.provider_id = item.get("spec", {}).get("providerID", "")
+            if not life.open_at and all(one["key"] != UNREGISTERED_TAINT.key for one in item["spec"].get("taints", [])):
+                life.open_at = time.time()
             if meta.get("deletionTimestamp") and not life.deleting:
                 life.deleting = version
             if kind == "DELETED":
                 life.gone = version
+
+    def missed(self, lives: Mapping[str, Life], there: Collection[str], version: int) -> None:
+        """Of what is there no longer, nobody saw the end: a new API server does not tell what went before it began."""
+        with self.lock:
+            for uid, life in lives.items():
+                if uid not in there and not life.gone:
+                    life.gone, life.leaves_at = version, life.leaves_at or time.time()
 
 
 class Witness(Lives):
@@ -162,21 +180,26 @@ class Witness(Lives):
         self._stop.set()
 
     def _follow(self, path: str, take: Callable[[str, Mapping[str, Any]], None]) -> None:
-        version = ""
+        version = seen = ""
         while not self._stop.is_set():
             try:
                 if not version:
-                    version = self._list(path, take)
-                version = self._watch(path, version, take)
+                    version = self._list(path, take, int(seen or 0))
+                seen, version = version, self._watch(path, version, take)
             except (OSError, http.client.HTTPException, ValueError):
                 self._stop.wait(0.2)
 
-    def _list(self, path: str, take: Callable[[str, Mapping[str, Any]], None]) -> str:
+    def _list(self, path: str, take: Callable[[str, Mapping[str, Any]], None], seen: int) -> str:
         with self._asked(path) as answer:
             body = _read(answer.read())
         for item in body["items"]:
             take("ADDED", item)
-        return str(body["metadata"]["resourceVersion"])
+        there, version = {item["metadata"]["uid"] for item in body["items"]}, int(body["metadata"]["resourceVersion"])
+        if take == self.take_pod:
+            self.missed(self.pods, there, seen + 1)
+        elif take == self.take_node:
+            self.missed(self.nodes, there, version)
+        return str(version)
 
     def _watch(self, path: str, version: str, take: Callable[[str, Mapping[str, Any]], None]) -> str:
         query = urllib.parse.urlencode(

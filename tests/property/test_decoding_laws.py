@@ -73,8 +73,6 @@ from webhook.validation import Surroundings, Validation
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 MUTANTS = 100_000 if THOROUGH else 5_000
 BODIES = 100_000 if THOROUGH else 500
-if THOROUGH:
-    pytestmark = pytest.mark.timeout(4 * 3600)  # a law takes some minutes alone, and as long as it takes beside others
 AT = Timeline(NOON, 0.0)
 FACTS: dict[str, Resource[Any]] = {
     "MEMBERS": MEMBERS,

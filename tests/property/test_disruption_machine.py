@@ -42,8 +42,6 @@ from tests.support.problems import apart, app, near, of_app, spread
 from tests.support.upkeep import KINDS, STATIC, Upkeep, cpus_of, nothing, price_of
 
 THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-if THOROUGH:
-    pytestmark = pytest.mark.timeout(4 * 3600)  # minutes alone, and as long as it takes beside others
 EXAMPLES, STEPS = (3000, 40) if THOROUGH else (120, 25)
 ROUNDS: Final = 14
 MOST: Final = 2000

@@ -7,22 +7,24 @@ import pytest
 
 from provisioner.apis.pods import decode_pod
 from provisioner.cli.harness.session import EXTENDER, PROVISIONER
-from tests.chaos.churn import NAMESPACE
+from tests.chaos.stage import PROBES
 from tests.chaos.tenant import Measured, judged, labels, ports, sidecars, spreads, waits
 from tests.chaos.verdict import Life
 
 EARLY = {PROVISIONER: 100e6, EXTENDER: 50e6}
+QUICK = Measured(24, 4.0, 4.1, 4.2)
 CASES: dict[str, tuple[Measured, Measured, dict[str, float], str]] = {
-    "all is well": (Measured(20, 4.0), Measured(20, 4.7), {PROVISIONER: 104e6, EXTENDER: 40e6}, ""),
+    "all is well": (QUICK, Measured(24, 4.7, 4.8, 4.9), {PROVISIONER: 104e6, EXTENDER: 40e6}, ""),
+    "the API server and kube-scheduler are late": (QUICK, Measured(24, 4.7, 9.0, 40.0), EARLY, ""),
     "pods wait for longer": (
-        Measured(20, 4.0),
-        Measured(20, 5.4),
+        QUICK,
+        Measured(24, 5.4, 5.5, 5.6),
         EARLY,
-        "pods waited 5.4 s (p99 of 20) instead of 4.0 s",
+        "pods waited 5.4 s for a NodeClaim (p99 of 24) instead of 4.0 s",
     ),
-    "few pods needed a node": (Measured(20, 4.0), Measured(2, math.nan), EARLY, "too few pods"),
-    "one program grows": (Measured(20, 4.0), Measured(20, 4.0), EARLY | {EXTENDER: 53e6}, "takes 53 MB at the end"),
-    "one program is gone": (Measured(20, 4.0), Measured(20, 4.0), EARLY | {EXTENDER: math.nan}, "at the end"),
+    "few pods needed a node": (QUICK, Measured(2, 1.0, 1.0, 1.0), EARLY, "too few pods"),
+    "one program grows": (QUICK, QUICK, EARLY | {EXTENDER: 53e6}, "takes 53 MB at the end"),
+    "one program is gone": (QUICK, QUICK, EARLY | {EXTENDER: math.nan}, "at the end"),
 }
 
 
@@ -34,13 +36,15 @@ def test_what_a_tenant_may_cost_the_others(name: str) -> None:
     assert wrong in "".join(found)
 
 
-def test_only_pods_of_the_churn_that_came_meanwhile_count() -> None:
-    def life(seen: float, bound: float = 0.0, namespace: str = NAMESPACE, leaves: float = 0.0) -> Life:
-        return Life("a", namespace, seen_at=seen, bound_at=bound, leaves_at=leaves)
+def test_a_probe_waits_until_it_has_a_claim_and_one_without_until_now() -> None:
+    def life(seen: float, planned: float = 0.0, bound: float = 0.0, node: str = "", namespace: str = PROBES) -> Life:
+        return Life("a", namespace, node=node, seen_at=seen, planned_at=planned, bound_at=bound)
 
-    counted = [life(10, 12), life(11, 14), life(12)]
-    others = [life(10, 10.5), life(1, 9), life(10, 19, "tenant"), life(10, leaves=11), life(20, 21)]
-    assert waits([*counted, *others], 10, 20) == Measured(3, 8.0)
+    nodes = [Life("one", open_at=11.5), Life("two", open_at=13)]
+    counted = [life(10, 11, 12, "one"), life(11, 12.5, 14, "two"), life(16)]
+    others = [life(1, 2, 9, "one"), life(10, 19, namespace="tenant"), life(20, 21, 21, "two"), life(12, 0, 13, "one")]
+    assert waits(counted[:2], nodes, 10, 20) == Measured(2, 1.5, 2.0, 3.0)
+    assert waits([*counted, *others], nodes, 10, 20) == Measured(3, 4.0, 4.0, 4.0)
 
 
 def test_of_no_pod_of_the_tenant_more_is_kept_than_of_any() -> None:

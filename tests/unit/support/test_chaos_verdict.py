@@ -167,3 +167,13 @@ def test_a_pod_that_the_garbage_collector_removes_was_bound_before_or_after_its_
     found = deletions_past_the_eviction_api(log, lives)
     assert len(found) == wrong
     assert all("bound to n1 at 5, Pending; the Node was to go at" in one for one in found)
+
+
+@pytest.mark.parametrize(("there", "wrong"), [((), 0), (("p",), 1)])
+def test_a_pod_whose_end_nobody_saw_was_on_no_node_that_went_later(there: tuple[str, ...], wrong: int) -> None:
+    seen = Lives()
+    seen.take_node("ADDED", node(1))
+    seen.take_pod("ADDED", pod(2, "n1"))
+    seen.missed(seen.pods, there, 3)
+    seen.take_node("DELETED", node(9))
+    assert len(nodes_ended_with_live_pods(seen)) == wrong
