@@ -292,8 +292,12 @@ class Misses:
         one.stop = Stop(one.misses, seconds, said)
         return one.stop
 
+    def counts(self, klass: str) -> bool:
+        """Whether a plan of the class failed lately."""
+        return klass in self._classes
+
     def landed(self, klass: str) -> None:
-        """A pod of the class was bound as planned: its plans work."""
+        """A pod of the class was bound as planned, or where an equal one was: its plans work."""
         self._classes.pop(klass, None)
 
     def gone(self, uid: str) -> None:

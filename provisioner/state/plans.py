@@ -373,6 +373,8 @@ class Plans:
             self.surges_no_more(pod.uid)
         one = self.assignments.of_pod(pod.uid)
         came = bool(pod.node_name) and known is not None and not known.node_name
+        if came and self._took_equal_place(pod):
+            self.misses.landed(pod.shape.key)  # the plan was followed, with another pod: each node still takes one
         if one is None:
             if not alive or pod.deleted is not None or (pod.node_name and not came):
                 return []
@@ -753,6 +755,13 @@ class Plans:
         if leaver is not None and self._is_on(one, leaver):
             done += self._end(one, effects.DISPLACED)  # what it got in exchange is the node that it leaves
         return done
+
+    def _took_equal_place(self, pod: Pod) -> bool:
+        """Whether a pod runs on a node that was planned for one like it, while plans for such pods fail. O(pods planned there)."""
+        places = self.assignments.on(self._joining.key_of_name(pod.node_name))
+        return self.misses.counts(pod.shape.key) and any(
+            one.shape is not None and one.shape.key == pod.shape.key for one in places
+        )
 
     def _is_on(self, one: Assignment, pod: Pod) -> bool:
         """Whether a pod runs on the node of a place."""

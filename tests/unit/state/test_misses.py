@@ -755,6 +755,23 @@ def test_after_three_plans_that_failed_the_class_is_not_planned_for_a_while() ->
     assert world.cluster.snapshot().stopped == {}
 
 
+def test_plans_that_are_followed_with_equal_pods_that_came_later_stop_nobody() -> None:
+    """Seen where nodes took four seconds: each was taken by a pod that had just come, for the planned one was backing off."""
+    world, one = arranged()
+    fall(world)
+    for number in range(4):
+        newcomer = pod(f"new-{number}")
+        world.add(newcomer)
+        world.cluster.pod_changed(newcomer, bound(newcomer, "a"))
+        (missed, _) = world.cluster.pod_changed(one, told(one, f"{SPREAD} {number}"))
+        assert isinstance(missed, PodMissed)
+        assert missed.stop is None
+        world.clock.advance(2)
+        world.cluster.assign(A, (one,))
+        world.clock.advance(2)
+    assert world.cluster.snapshot().stopped == {}
+
+
 def test_a_pod_that_is_bound_avoids_nothing_any_more() -> None:
     world, one = arranged()
     fall(world)
