@@ -222,15 +222,6 @@ def parse_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def expiry(pem: bytes) -> datetime:
-    """When the first certificate of a PEM text ends, aware UTC.
-
-    Raises:
-        CertificateError: no certificate in it.
-    """
-    return parse_certificate(pem).not_valid_after_utc
-
-
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,

@@ -63,31 +63,24 @@ class Answerer:
 
     def filter(self, body: bytes) -> bytes:
         """ExtenderArgs -> ExtenderFilterResult."""
-        began = self._board.clock.monotonic()
-        try:
-            question = Question(body)
-        except ProtocolError as error:
-            return self._unreadable("filter", error)
-        return self._filtered(question, began)
-
-    def _filtered(self, question: Question, began: float) -> bytes:
-        answer, reply = self._guarded("filter", lambda: self._filter(question), question.echo)
-        self._count("filter", answer, began)
-        return reply
+        return self._read("filter", body)
 
     def prioritize(self, body: bytes) -> bytes:
         """ExtenderArgs -> HostPriorityList."""
+        return self._read("prioritize", body)
+
+    def _read(self, verb: str, body: bytes) -> bytes:
         began = self._board.clock.monotonic()
         try:
             question = Question(body)
         except ProtocolError as error:
-            return self._unreadable("prioritize", error)
-        return self._prioritized(question, began)
+            return self._unreadable(verb, error)
+        return self._answer(verb, question, began)
 
-    def _prioritized(self, question: Question, began: float) -> bytes:
-        answer, reply = self._guarded("prioritize", lambda: self._prioritize(question), lambda: encode_scores(()))
-        self._count("prioritize", answer, began)
-        return reply
+    def _answer(self, verb: str, question: Question, began: float) -> bytes:
+        if verb == "prioritize":
+            return self._guarded(verb, began, lambda: self._prioritize(question), lambda: encode_scores(()))
+        return self._guarded(verb, began, lambda: self._filter(question), question.echo)
 
     def promptly(self, verb: str, body: bytes) -> bytes | None:
         """What `filter` or `prioritize` answers, by a thread that must not wait: None where it might have to.
@@ -104,11 +97,8 @@ class Answerer:
             if verb == "prioritize":
                 question.names.all()  # decoded before anybody has to wait for the table
             with board.locked(PROMPT_LOCK_SECONDS):  # whoever asks for it again below has it at once
-                if verb == "prioritize":
-                    return self._prioritized(question, began)
-                if board.table.expects_nodes and board.awaitable(question.names.all()):
-                    return None
-                return self._filtered(question, began)
+                waits = verb == "filter" and board.table.expects_nodes and board.awaitable(question.names.all())
+                return None if waits else self._answer(verb, question, began)
         except (ProtocolError, TableBusyError):
             return None
 
@@ -122,15 +112,10 @@ class Answerer:
         try:
             question = PreemptionQuestion(body)
         except ProtocolError as error:
-            reply = self._unreadable("preempt", error)
-            if not reply:
-                raise
-            return reply
-        answer, reply = self._guarded(
-            "preempt", lambda: self._preempt(question), lambda: question.kept(question.candidates)
+            return self._unreadable("preempt", error)
+        return self._guarded(
+            "preempt", began, lambda: self._preempt(question), lambda: question.kept(question.candidates)
         )
-        self._count("preempt", answer, began)
-        return reply
 
     def refuse(self, verb: str, problem: str) -> bytes:
         """The reply to a body that was not read at all.
@@ -138,11 +123,7 @@ class Answerer:
         Raises:
             ProtocolError: the verb is `preempt`, where every reply that says nothing would be a veto.
         """
-        error = ProtocolError(problem)
-        failure = self._unreadable(verb, error)
-        if verb == "preempt":
-            raise error
-        return failure if verb == "filter" else encode_scores(())
+        return self._unreadable(verb, ProtocolError(problem))
 
     def _filter(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)
@@ -250,12 +231,18 @@ class Answerer:
             board.await_nodes(names.all())
 
     def _guarded(
-        self, verb: str, judge: Callable[[], tuple[str, bytes]], echo: Callable[[], bytes]
-    ) -> tuple[str, bytes]:
-        """The judgement, or everything where there can be none."""
+        self, verb: str, began: float, judge: Callable[[], tuple[str, bytes]], echo: Callable[[], bytes]
+    ) -> bytes:
+        """The reply by judgement, or with everything where there can be none."""
+        answer, reply = self._judgement(verb, judge) or ("echoed", echo())
+        metrics.REQUESTS.labels(verb, answer).inc()
+        metrics.SECONDS.labels(verb).observe(self._board.clock.monotonic() - began)
+        return reply
+
+    def _judgement(self, verb: str, judge: Callable[[], tuple[str, bytes]]) -> tuple[str, bytes] | None:
         if not self.breaker.admits():
             metrics.PASSED.labels("breaker").inc()
-            return "echoed", echo()
+            return None
         began = self._board.clock.monotonic()
         try:
             problem = self._board.problem()
@@ -268,11 +255,7 @@ class Answerer:
             self._log("Passing all nodes because a request failed", error=error, verb=verb)
         finally:
             self.breaker.record(self._board.clock.monotonic() - began)
-        return "echoed", echo()
-
-    def _count(self, verb: str, answer: str, began: float) -> None:
-        metrics.REQUESTS.labels(verb, answer).inc()
-        metrics.SECONDS.labels(verb).observe(self._board.clock.monotonic() - began)
+        return None
 
     def hung(self) -> str:
         """Why this process should be started anew, "" while it should not: what liveness asks.
@@ -295,15 +278,18 @@ class Answerer:
             _log.info("Filtering nodes again")
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
+        """The reply to what cannot be read.
+
+        Raises:
+            ProtocolError: this one, as of `preempt`.
+        """
         metrics.REQUESTS.labels(verb, "failed").inc()
         self._log("Failed to read a request", verb=verb, problem=str(error))
-        match verb:
-            case "prioritize":
-                return encode_scores(())
-            case "preempt":
-                return error.reply
-            case _:
-                return error.reply or encode_failure(str(error))
+        if verb == "prioritize":
+            return encode_scores(())
+        if verb == "preempt" and not error.reply:
+            raise error
+        return error.reply or encode_failure(str(error))
 
     def _log(self, text: str, *, error: Exception | None = None, **fields: str) -> None:
         """Warn, at most once in a while: one fault may concern hundreds of calls a second."""

@@ -20,7 +20,7 @@ import msgspec
 from extender.plan import EMPTY_PLAN, ClaimFacts, Member, NodeFacts
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
-from provisioner.apis.core import Node, NodeAffinity, NodeSelectorTerm
+from provisioner.apis.core import Affinity, Node, NodeSelectorTerm
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, Object, ObjectMeta, condition
 from provisioner.apis.plan import Plan, PlanError, decode_plan
@@ -47,12 +47,8 @@ class Timeline:
         return self._monotonic + (instant - self._now).total_seconds()
 
 
-class _Affinity(Object, frozen=True, kw_only=True):
-    node_affinity: NodeAffinity | None = None
-
-
 class _PinnedSpec(Object, frozen=True, kw_only=True):
-    affinity: _Affinity | None = None
+    affinity: Affinity | None = None
 
 
 class _Pinned(Object, frozen=True, kw_only=True):

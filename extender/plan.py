@@ -261,7 +261,7 @@ NO_STANDING: Final = Standing()
 class _Site:
     """The plan of one claim. `node` is "" until the claim's node is known; one that is `over` has no places before it is made anew."""
 
-    __slots__ = ("deadline", "key", "live", "name", "node", "over", "plan", "planned_at", "rank", "requests", "rooms")
+    __slots__ = ("deadline", "key", "live", "name", "node", "over", "plan", "planned_at", "rank", "rooms")
 
     def __init__(self, name: str, *, planned_at: float) -> None:
         self.name, self.key = name, NodeKey(name)
@@ -272,7 +272,6 @@ class _Site:
         self.live, self.over = True, False
         self.plan = EMPTY_PLAN
         self.rooms: dict[Family, _Room] = {}
-        self.requests = EMPTY
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -431,7 +430,7 @@ class PlanTable:
     def _enter_pod(self, member: Member, *, came: bool = False) -> None:
         old = self._members.get(member.uid)
         came = came or (old is not None and self._has_come(old))
-        if old is None or not _same(old, member):
+        if old is None or old != msgspec.structs.replace(member, resource_version=old.resource_version):
             if old is not None:
                 self._forget(old)
             house = self._house(member.family)
@@ -881,7 +880,6 @@ class PlanTable:
             elif site.plan != claim.plan and (claim.plan.at != site.plan.at or _grew(site.plan, claim.plan)):
                 site.planned_at = now  # its time begins anew; pods taken off it do not prolong it
                 self._stated(site, now)
-            site.requests = claim.requests
             self._move(site, where)
             self._judge_life(site, now)
             if site.plan != claim.plan and not site.over:
@@ -1260,7 +1258,8 @@ class PlanTable:
 
         Nothing while the requests of a planned class are not known.
         """
-        left = site.requests - self.ledger.used(site.node) if site.requests else EMPTY
+        requests = self._claims[site.name].requests
+        left = requests - self.ledger.used(site.node) if requests else EMPTY
         if not any(amount > 0 for amount in left.values()):
             return EMPTY
         for family, room in site.rooms.items():
@@ -1286,20 +1285,6 @@ def beside(nodes: AbstractSet[str], supposed: Iterable[Supposed]) -> Mapping[str
         for node in one.nodes & nodes:
             found.setdefault(node, []).append(one.requests)
     return found
-
-
-def _same(old: Member, new: Member) -> bool:
-    """Whether two states of a pod differ in nothing but their version."""
-    return (
-        old.node == new.node
-        and old.finished == new.finished
-        and old.over == new.over
-        and old.klass == new.klass
-        and old.owner == new.owner
-        and old.requests == new.requests
-        and old.priority == new.priority
-        and old.daemon == new.daemon
-    )
 
 
 def _grew(old: Plan, new: Plan) -> bool:

@@ -43,30 +43,24 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     node_names: msgspec.Raw = msgspec.field(name="NodeNames", default=msgspec.Raw(_NULL))
 
 
-class _NameOnly(msgspec.Struct, frozen=True, gc=False):
+class _Metadata(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
     name: str = ""
 
 
-class _Item(msgspec.Struct, frozen=True, gc=False):
-    metadata: _NameOnly = _NameOnly()
+class _Object(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata = _Metadata()
 
 
 class _NodeList(msgspec.Struct, frozen=True, gc=False):
     items: list[msgspec.Raw] | None = None
 
 
-class _PodMetadata(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
-    name: str = ""
-    namespace: str = ""
-
-
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     nominated_node_name: str = ""
 
 
-class _Pod(msgspec.Struct, frozen=True, gc=False):
-    metadata: _PodMetadata = _PodMetadata()
+class _Pod(_Object, frozen=True, gc=False):
     status: _PodStatus = _PodStatus()
 
 
@@ -83,16 +77,8 @@ class MetaVictims(msgspec.Struct, frozen=True, gc=False):
     pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
-class _VictimMetadata(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
-
-
-class _VictimPod(msgspec.Struct, frozen=True, gc=False):
-    metadata: _VictimMetadata = _VictimMetadata()
-
-
 class _Victims(msgspec.Struct, frozen=True, gc=False):
-    pods: tuple[_VictimPod, ...] | None = msgspec.field(name="Pods", default=None)
+    pods: tuple[_Object, ...] | None = msgspec.field(name="Pods", default=None)
     pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
     def meta(self) -> MetaVictims:
@@ -133,14 +119,14 @@ _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgs)
 _POD = msgspec.json.Decoder(_Pod)
 _NAMES = msgspec.json.Decoder(list[str])
 _NODE_LIST = msgspec.json.Decoder(_NodeList)
-_ITEM = msgspec.json.Decoder(_Item)
+_ITEM = msgspec.json.Decoder(_Object)
 _ENCODER = msgspec.json.Encoder()
 
 
 class AskedPod:
     """The pod of a message: its identity at once, the whole of it as bytes for whoever does not know it yet."""
 
-    __slots__ = ("name", "nominated", "raw", "uid")
+    __slots__ = ("nominated", "raw", "uid")
 
     def __init__(self, raw: bytes) -> None:
         try:
@@ -151,7 +137,6 @@ class AskedPod:
             raise ProtocolError("Pod: metadata.uid is empty")
         self.raw = raw
         self.uid = pod.metadata.uid
-        self.name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         self.nominated = pod.status.nominated_node_name
 
 

@@ -107,20 +107,7 @@ def _by_facts(changed: Callable[[F | None, F | None], None]) -> Callable[[Known[
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The command line, checked.
-
-    Attributes:
-        kubeconfig: path, None for the default places.
-        bind: host and port for kube-scheduler.
-        metrics_bind: host and port of /metrics, /healthz and /readyz, plain.
-        health_bind: another one for /healthz and /readyz alone.
-        prefix: path in front of the verbs.
-        namespace: where the provisioner's Lease is.
-        tls_cert: serving certificate in PEM form, "" for plain HTTP.
-        tls_key: its key.
-        tls_client_ca: whom clients have to have a certificate from, "" for nobody.
-        reports: for https to the provisioner.
-    """
+    """The command line, checked; its options have the names of the fields, but for those of `reports`."""
 
     kubeconfig: str | None = None
     bind: Address = ("127.0.0.1", 8090)
@@ -334,37 +321,18 @@ class SecondsParameter(click.ParamType[float]):
 @flags.log_level
 @flags.log_format
 def command(
-    kubeconfig: str | None,
-    bind: Address,
-    metrics_bind: Address,
-    health_bind: Address | None,
-    prefix: str,
-    namespace: str,
     hold_ttl: float | None,
-    tls_cert: str,
-    tls_key: str,
-    tls_client_ca: str,
     reports_ca: str,
     reports_cert: str,
     reports_key: str,
     reports_server_name: str,
     log_level: str,
     log_format: logs.Format,
+    **others: Any,
 ) -> None:
     """See `dovetail extender --help`."""
     logs.configure(log_level, log_format)
-    config = Config(
-        kubeconfig=kubeconfig,
-        bind=bind,
-        metrics_bind=metrics_bind,
-        health_bind=health_bind,
-        prefix=prefix,
-        namespace=namespace,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_client_ca=tls_client_ca,
-        reports=Identity(reports_ca, reports_cert, reports_key, reports_server_name),
-    )
+    config = Config(reports=Identity(reports_ca, reports_cert, reports_key, reports_server_name), **others)
     if hold_ttl is not None:
         _log.warning(
             "--hold-ttl is deprecated and ignored, because plans say for how long room is held; set --hold-ttl of the "
@@ -376,7 +344,7 @@ def command(
             _log.warning("Reports over HTTPS are disabled until the certificates exist", ca=reports_ca)
         else:
             config.reports.version()
-        connect(kubeconfig).close()  # says now, not in the worker, that there is no usable configuration
+        connect(config.kubeconfig).close()  # says now, not in the worker, that there is no usable configuration
     except (ValueError, ConfigError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:

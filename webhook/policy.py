@@ -28,11 +28,9 @@ _KEYS_BYTES: Final = 256
 
 def policy() -> dict[str, Any]:
     """The policy; with `binding` it stamps pods, alone it does nothing."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": POLICY_NAME, "labels": {"app.kubernetes.io/name": "dovetail"}},
-        "spec": {
+    return _document(
+        "MutatingAdmissionPolicy",
+        {
             "failurePolicy": "Ignore",
             "reinvocationPolicy": "IfNeeded",
             "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
@@ -49,24 +47,22 @@ def policy() -> dict[str, Any]:
             "variables": [{"name": name, "expression": expression} for name, expression in _variables()],
             "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _PATCH}}],
         },
-    }
+    )
 
 
 def binding() -> dict[str, Any]:
     """What puts the policy to work, with the ConfigMap of defaults; without that ConfigMap nothing is stamped."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": {"name": POLICY_NAME, "labels": {"app.kubernetes.io/name": "dovetail"}},
-        "spec": {
-            "policyName": POLICY_NAME,
-            "paramRef": {
-                "name": names.DEFAULTS_CONFIGMAP,
-                "namespace": stamping.OWN_NAMESPACE,
-                "parameterNotFoundAction": "Allow",
-            },
-        },
+    defaults = {
+        "name": names.DEFAULTS_CONFIGMAP,
+        "namespace": stamping.OWN_NAMESPACE,
+        "parameterNotFoundAction": "Allow",
     }
+    return _document("MutatingAdmissionPolicyBinding", {"policyName": POLICY_NAME, "paramRef": defaults})
+
+
+def _document(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": POLICY_NAME, "labels": {"app.kubernetes.io/name": "dovetail"}}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 # --- CEL ------------------------------------------------------------------------------------------------------------

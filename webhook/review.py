@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from provisioner.apis.podpatch import Operation, Pod, Wire
+from provisioner.apis.meta import Object
+from provisioner.apis.podpatch import Operation
+from provisioner.apis.stamping import Pod
 from provisioner.values import jsontext
 from provisioner.values.message import Said
 
@@ -44,7 +46,7 @@ class PatchTooLargeError(ValueError):
     """A patch is larger than its object allows; none is made."""
 
 
-class GroupVersionResource(Wire, frozen=True):
+class GroupVersionResource(Object, frozen=True, kw_only=True):
     """What the request is about."""
 
     group: str = ""
@@ -52,7 +54,7 @@ class GroupVersionResource(Wire, frozen=True):
     resource: str = ""
 
 
-class Request(Wire, frozen=True):
+class Request(Object, frozen=True, kw_only=True):
     """The request of a review; `object` stays raw, so that a damaged pod can still be answered by uid."""
 
     uid: str
@@ -75,7 +77,7 @@ class Request(Wire, frozen=True):
         )
 
 
-class _Review(Wire, frozen=True):
+class _Review(Object, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     request: Request | None = None

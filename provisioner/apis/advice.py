@@ -461,13 +461,4 @@ def _shadows(
         return False
     if any(key not in high for key in low if key not in well_known):
         return False  # a label of its own, which pods may select
-    return all(key in low and _implies(low[key], high[key]) for key in high)
-
-
-def _implies(narrow: Requirement, wide: Requirement) -> bool:
-    """Whether whatever satisfies `narrow` satisfies `wide`."""
-    return _states(narrow.intersection(wide)) == _states(narrow)
-
-
-def _states(one: Requirement) -> tuple[object, ...]:
-    return one.complement, one.values, one.gte, one.lte, one.present
+    return low.implies(high)

@@ -199,6 +199,12 @@ class PodSchedulingGate(Object, frozen=True, kw_only=True):
     name: str = ""
 
 
+class LocalObjectReference(Object, frozen=True, kw_only=True):
+    """Something in the pod's namespace, such as a pull secret."""
+
+    name: str = ""
+
+
 class PodResourceClaim(Object, frozen=True, kw_only=True):
     """A device claim (dynamic resource allocation) of a pod."""
 
@@ -206,7 +212,7 @@ class PodResourceClaim(Object, frozen=True, kw_only=True):
 
 
 class PodSpec(Object, frozen=True, kw_only=True):
-    """What of a pod's spec decides where it fits."""
+    """What of a pod's spec decides where it fits, and the pull secrets that tell what its images were built for."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -226,6 +232,7 @@ class PodSpec(Object, frozen=True, kw_only=True):
     termination_grace_period_seconds: int | None = None
     host_network: bool = False
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    image_pull_secrets: tuple[LocalObjectReference, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     os: PodOS | None = None
     security_context: SecurityContext | None = None

@@ -97,6 +97,11 @@ POOL_KEYS: Final = Schema(fields={"key": Schema(rules=(KEY_DOMAIN, KEY_NOT_NODEP
 CLAIM_KEYS: Final = Schema(fields={"key": Schema(rules=(KEY_DOMAIN, KEY_NOT_HOSTNAME))})
 
 
+def _of_keys(rule: Rule) -> Rule:
+    """The same of every key of a map."""
+    return Rule(f"self.all(k, {rule.expression.replace('self', 'k')})", rule.message)
+
+
 class LabelRequirement(Object, frozen=True, kw_only=True):
     """One requirement on labels, as it stands on the wire, without minValues."""
 
@@ -260,21 +265,7 @@ class TemplateMetadata(Object, frozen=True, kw_only=True):
             "Labels that are set on every node of the NodePool.",
             max_properties=100,
             items=Schema(max_length=63, pattern=LABEL_VALUE),
-            rules=(
-                Rule(
-                    f"self.all(k, k in ['{names.CAPACITY_TYPE_LABEL}', '{names.NODEPOOL_LABEL}']"
-                    " || !k.find('^([^/]+)').endsWith('karpenter.sh'))",
-                    'label domain "karpenter.sh" is restricted',
-                ),
-                Rule(
-                    f"self.all(k, k != '{names.NODEPOOL_LABEL}')",
-                    f'label "{names.NODEPOOL_LABEL}" is restricted',
-                ),
-                Rule(
-                    f"self.all(k, k != '{names.HOSTNAME_LABEL}')",
-                    f'label "{names.HOSTNAME_LABEL}" is restricted',
-                ),
-            ),
+            rules=tuple(map(_of_keys, (KEY_DOMAIN, KEY_NOT_NODEPOOL, KEY_NOT_HOSTNAME))),
         ),
     ] = UNSET
     annotations: Annotated[

@@ -116,13 +116,13 @@ def violations(definition: Definition, document: Document) -> list[Violation]:
 def unknown_fields(definition: Definition, document: Document) -> list[Violation]:
     """The fields of an object's spec that its definition does not have, of any document; cheap, since no rule is asked."""
     schema = _schema(definition)["properties"]["spec"]
-    return list(_Check(_places(definition)).unknown(schema, document.get("spec"), "spec"))
+    return list(_Check(_places(definition), only_unknown=True).value(schema, document.get("spec"), "spec"))
 
 
 def judged(schema: Document, value: Document) -> tuple[tuple[Violation, ...], tuple[Violation, ...]]:
     """What is wrong with an object that no definition of ours is for, as Go's decoder sees it (null is absence), and its unknown fields."""
     kept = _filled(schema, value)
-    unknown = tuple(_Check({}).unknown(schema, kept, ""))
+    unknown = tuple(_Check({}, only_unknown=True).value(schema, kept, ""))
     strange = {one.path for one in unknown}
     return tuple(one for one in _Check({}).value(schema, kept, "") if one.path not in strange), unknown
 
@@ -134,6 +134,12 @@ def duration_problem(text: str) -> str:
     except DurationError as error:
         return str(error)
     return ""
+
+
+def name_of(document: Document) -> str:
+    """The name of an object that nobody has judged yet; "" where it has none."""
+    metadata = document.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
@@ -202,50 +208,36 @@ def _unknown_field(hint: str) -> str:
 
 
 class _Check:
-    """One walk over schema and value together."""
+    """One walk over schema and value together; with `only_unknown` nothing is told but the fields that the schema does not have."""
 
-    def __init__(self, places: Mapping[str, list[str]]) -> None:
-        self._places, self._hints = places, 0
+    def __init__(self, places: Mapping[str, list[str]], *, only_unknown: bool = False) -> None:
+        self._places, self._hints, self._only_unknown = places, 0, only_unknown
 
     def value(self, schema: Document, value: Any, path: str) -> Iterator[Violation]:
-        if problem := _mistyped(schema, value):
-            yield Violation(path, problem)
-            return
-        yield from (Violation(path, problem) for problem in _restrictions(schema, value))
-        match value:
-            case Mapping():
-                yield from self._fields(schema, value, path)
-            case list() if len(value) <= schema.get("maxItems", len(value)):  # what is too long is not looked into
-                for position, one in enumerate(value):
-                    yield from self.value(schema.get("items", {}), one, f"{path}[{position}]")
-        if not isinstance(value, list) or len(value) <= schema.get("maxItems", len(value)):
+        if not self._only_unknown:
+            if problem := _mistyped(schema, value):
+                yield Violation(path, problem)
+                return
+            yield from (Violation(path, problem) for problem in _restrictions(schema, value))
+        if isinstance(value, list) and len(value) > schema.get("maxItems", len(value)):
+            return  # what is too long is not looked into
+        if isinstance(value, Mapping):
+            yield from self._fields(schema, value, path)
+        elif isinstance(value, list):
+            for position, one in enumerate(value):
+                yield from self.value(schema.get("items", {}), one, f"{path}[{position}]")
+        if not self._only_unknown:
             yield from _rules(schema, value, path)
 
     def _fields(self, schema: Document, value: Document, path: str) -> Iterator[Violation]:
         for name in schema.get("required", ()):
-            if name not in value:
+            if name not in value and not self._only_unknown:
                 yield Violation(child(path, name), MISSING)
         for name, one, own, where in _parts(schema, value, path):
             if own is not None:
                 yield from self.value(own, one, where)
             else:
-                yield self._stranger(schema, name, where)
-
-    def unknown(self, schema: Document, value: Any, path: str) -> Iterator[Violation]:
-        """Only the fields that the schema does not have."""
-        match value:
-            case Mapping():
-                for name, one, own, where in _parts(schema, value, path):
-                    if own is not None:
-                        yield from self.unknown(own, one, where)
-                    else:
-                        yield self._stranger(schema, name, where)
-            case list() if len(value) <= schema.get("maxItems", len(value)):
-                for position, one in enumerate(value):
-                    yield from self.unknown(schema.get("items", {}), one, f"{path}[{position}]")
-
-    def _stranger(self, schema: Document, name: str, where: str) -> Violation:
-        return Violation(where, _unknown_field(self._hint(name, schema["properties"])))
+                yield Violation(where, _unknown_field(self._hint(name, schema["properties"])))
 
     def _hint(self, name: str, properties: Mapping[str, Any]) -> str:
         self._hints += 1

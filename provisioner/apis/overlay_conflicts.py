@@ -61,7 +61,7 @@ def conflict(one: NodeOverlay, other: NodeOverlay) -> Conflict:
         return Conflict.NEVER
     if any(each.is_contradiction for each in (*left.values(), *right.values())):
         return Conflict.NEVER
-    if _implies(left, right) or _implies(right, left):
+    if left.implies(right) or right.implies(left):
         return Conflict.CERTAIN
     # a type has one price for each offering, and its resources whatever the offering is
     shared = _SEVERAL_IN_A_TYPE if both == {PRICE_SUBJECT} else _SEVERAL_IN_A_TYPE | _SEVERAL_IN_ITS_OFFERINGS
@@ -89,8 +89,3 @@ def conflicts_of(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> dict[Co
         if (how := conflict(overlay, one)) is not Conflict.NEVER:
             found.setdefault(how, one.metadata.name)
     return found
-
-
-def _implies(narrow: Requirements, wide: Requirements) -> bool:
-    """Whether whatever satisfies the one satisfies the other."""
-    return all(key in narrow and narrow[key].intersection(wide[key]) == narrow[key] for key in wide)

@@ -315,9 +315,7 @@ def pod_of(metadata: ObjectMeta, spec: PodSpec) -> Pod:
     text = _TEXT.encode((metadata.namespace, metadata.labels, spec))
     shape = _by_text.get(text)
     if shape is None:
-        if len(_by_text) > max(_TEXTS_AT_LEAST, _TEXTS_PER_SHAPE * interned_shapes()):
-            _by_text.clear()
-        shape = _by_text[text] = shape_of(spec, namespace=metadata.namespace or "default", labels=metadata.labels)
+        shape = _remembered(text, shape_of(spec, namespace=metadata.namespace or "default", labels=metadata.labels))
     return Pod(
         name=metadata.name,
         namespace=shape.namespace,
@@ -326,6 +324,13 @@ def pod_of(metadata: ObjectMeta, spec: PodSpec) -> Pod:
         labels=shape.labels if len(shape.labels) == len(metadata.labels) else metadata.labels,
         created=metadata.creation_timestamp or _EPOCH,
     )
+
+
+def _remembered(text: bytes, shape: PodShape) -> PodShape:
+    if len(_by_text) > max(_TEXTS_AT_LEAST, _TEXTS_PER_SHAPE * interned_shapes()):
+        _by_text.clear()  # it only saves work: many texts of few shapes must not pile up
+    _by_text[text] = shape
+    return shape
 
 
 def _shape_and_labels(
@@ -345,10 +350,7 @@ def _shape_and_labels(
     shape = _by_text.get(digest)
     if shape is None:
         over = over or _says_too_much(wire.spec)  # what its answer depends on is part of the digest
-        shape = _judge(data, wire, own, daemon=daemon, infeasible=infeasible, over=over)
-        if len(_by_text) > max(_TEXTS_AT_LEAST, _TEXTS_PER_SHAPE * interned_shapes()):
-            _by_text.clear()  # it only saves work: many texts of few shapes must not pile up
-        _by_text[digest] = shape
+        shape = _remembered(digest, _judge(data, wire, own, daemon=daemon, infeasible=infeasible, over=over))
     return shape, shape.labels if own is None or shape.unjudged else own
 
 
@@ -483,17 +485,15 @@ def _message(text: bytes) -> str:
     return _known_message(text) if len(text) <= _LONGEST_KNOWN else _read_message(text)
 
 
-@functools.lru_cache(maxsize=256)  # kube-scheduler says the same of many pods
-def _known_message(text: bytes) -> str:
-    return _read_message(text)
-
-
 def _read_message(text: bytes) -> str:
     try:
         said: str = _SAID.decode(text)
     except msgspec.MsgspecError:
         return ""  # nobody's verdict: PodScheduled counts without it
     return said[:MESSAGE_LENGTH]
+
+
+_known_message: Final = functools.lru_cache(maxsize=256)(_read_message)  # kube-scheduler says the same of many pods
 
 
 def _kept(annotations: dict[str, str]) -> Mapping[str, str]:

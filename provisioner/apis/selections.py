@@ -5,7 +5,9 @@ from typing import Final, NamedTuple
 
 from provisioner.apis.core import (
     Affinity,
+    NodeAffinity,
     NodeSelectorTerm,
+    PodAffinity,
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
@@ -20,7 +22,24 @@ Each is held against each node."""
 MOST_VALUES: Final = 2048
 """What these expressions may list together; all instance types of EC2 fit. A value costs less than an expression: it is looked up."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_AT_TERMS: Final = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def too_long(
+    affinity: Affinity | None, tolerations: Sized, spread: Sized, host_ports: Sized
+) -> tuple[str, str, int] | None:
+    """The first list of a pod of more than `MOST_ELEMENTS`: its path, its elements in words, and how many it has; None where there is none."""
+    nodes, together, apart = _parts(affinity)
+    lists: tuple[tuple[str, str, Sized], ...] = (
+        (_AT_TERMS, "required node selector terms", _terms(nodes)),
+        ("spec.tolerations", "tolerations", tolerations),
+        ("spec.topologySpreadConstraints", "topology spread constraints", spread),
+        (f"spec.affinity.podAffinity.{_REQUIRED}", "required terms of podAffinity", together.required),
+        (f"spec.affinity.podAntiAffinity.{_REQUIRED}", "required terms of podAntiAffinity", apart.required),
+        ("spec.containers[*].ports[*].hostPort", "host ports", host_ports),
+    )
+    return next(((where, what, len(listed)) for where, what, listed in lists if len(listed) > MOST_ELEMENTS), None)
 
 
 def excess(
@@ -34,38 +53,20 @@ def excess(
 
     Cost: O(what the spec says).
     """
-    nodes = affinity.node_affinity if affinity is not None else None
-    together = affinity.pod_affinity if affinity is not None else None
-    apart = affinity.pod_anti_affinity if affinity is not None else None
-    terms = nodes.required.node_selector_terms if nodes is not None and nodes.required is not None else ()
-    near = together.required if together is not None else ()
-    far = apart.required if apart is not None else ()
-    at_terms = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-    lists: tuple[tuple[str, Sized], ...] = (
-        (at_terms, terms),
-        ("spec.tolerations", tolerations),
-        ("spec.topologySpreadConstraints", spread),
-        (f"spec.affinity.podAffinity.{_REQUIRED}", near),
-        (f"spec.affinity.podAntiAffinity.{_REQUIRED}", far),
-        ("spec.containers[*].ports[*].hostPort", host_ports),
-    )
-    for where, listed in lists:
-        if len(listed) > MOST_ELEMENTS:
-            return Said(f"{where}: has {len(listed)} elements; pods with at most {MOST_ELEMENTS} are planned")
+    if (found := too_long(affinity, tolerations, spread, host_ports)) is not None:
+        where, _, count = found
+        return Said(f"{where}: has {count} elements; pods with at most {MOST_ELEMENTS} are planned")
+    nodes, together, apart = _parts(affinity)
+    terms = _terms(nodes)
     # it is part of each term
-    said = {"spec.nodeSelector": _Size(len(node_selector) * max(1, len(terms))), at_terms: _all(map(_of_term, terms))}
+    said = {"spec.nodeSelector": _Size(len(node_selector) * max(1, len(terms))), _AT_TERMS: _all(map(_of_term, terms))}
     said["spec.topologySpreadConstraints"] = _all(
         _of_selector(one.label_selector, len(one.match_label_keys)) for one in spread
     )
-    said[f"spec.affinity.podAffinity.{_REQUIRED}"] = _all(map(_of_peers, near))
-    said[f"spec.affinity.podAntiAffinity.{_REQUIRED}"] = _all(map(_of_peers, far))
-    if nodes is not None:
-        said[f"spec.affinity.nodeAffinity.{_PREFERRED}"] = _all(_of_term(one.preference) for one in nodes.preferred)
+    said[f"spec.affinity.nodeAffinity.{_PREFERRED}"] = _all(_of_term(one.preference) for one in nodes.preferred)
     for name, group in (("podAffinity", together), ("podAntiAffinity", apart)):
-        if group is not None:
-            said[f"spec.affinity.{name}.{_PREFERRED}"] = _all(
-                _of_peers(one.pod_affinity_term) for one in group.preferred
-            )
+        said[f"spec.affinity.{name}.{_REQUIRED}"] = _all(map(_of_peers, group.required))
+        said[f"spec.affinity.{name}.{_PREFERRED}"] = _all(_of_peers(one.pod_affinity_term) for one in group.preferred)
     expressions, values = _all(said.values())
     if expressions > MOST_EXPRESSIONS:
         where = max(said, key=lambda one: said[one].expressions)
@@ -80,6 +81,20 @@ def excess(
             f"{MOST_VALUES} are planned"
         )
     return ""
+
+
+def _parts(affinity: Affinity | None) -> tuple[NodeAffinity, PodAffinity, PodAffinity]:
+    """An affinity's three parts; one that is absent is empty."""
+    given = affinity or Affinity()
+    return (
+        given.node_affinity or NodeAffinity(),
+        given.pod_affinity or PodAffinity(),
+        given.pod_anti_affinity or PodAffinity(),
+    )
+
+
+def _terms(nodes: NodeAffinity) -> tuple[NodeSelectorTerm, ...]:
+    return nodes.required.node_selector_terms if nodes.required is not None else ()
 
 
 class _Size(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.meta import Object
+from provisioner.apis.meta import Object, ObjectMeta
 from provisioner.apis.pods import Pod, decode_pod
 
 MAX_COUNT: Final = 1_000_000
@@ -133,12 +133,8 @@ class SeatedPod(NamedTuple):
     ticket: str
 
 
-class _Metadata(Object, frozen=True, kw_only=True):
-    annotations: dict[str, str] = msgspec.field(default_factory=dict)
-
-
 class _Annotated(Object, frozen=True, kw_only=True):
-    metadata: _Metadata = _Metadata()
+    metadata: ObjectMeta = ObjectMeta()
 
 
 _ANNOTATED: Final = msgspec.json.Decoder(_Annotated)

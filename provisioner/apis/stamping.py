@@ -34,16 +34,17 @@ What was done is recorded in `dovetail.dev/stamped`, one entry a stamp with the 
 import enum
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from provisioner.apis import names, podpatch, shares
-from provisioner.apis.core import PodTemplateSpec
-from provisioner.apis.podpatch import Container, NodeAffinity, Operation, Pod, Term
-from provisioner.apis.selections import MOST_ELEMENTS
+from provisioner.apis.core import Container, NodeAffinity, NodeSelectorTerm, PodTemplateSpec
+from provisioner.apis.meta import OwnerReference
+from provisioner.apis.podpatch import Operation
+from provisioner.apis.selections import MOST_ELEMENTS, too_long
 from provisioner.apis.shares import Owner, Seat, Share, Side
 from provisioner.values.message import Said
 from provisioner.values.taints import Taint, Toleration, tolerates
@@ -98,8 +99,7 @@ NOT_OF_BROTHERS = names.PER_POD_LABELS | {names.ON_DEMAND_SHARE_LABEL}
 """Labels that tell the pods of one owner apart: nothing selects brothers by them."""
 _SPOT_WEIGHT = 100
 _encode = msgspec.json.Encoder().encode
-_decode_template = msgspec.json.Decoder(PodTemplateSpec).decode
-_decode_pod = msgspec.json.Decoder(Pod).decode
+_decode = msgspec.json.Decoder(PodTemplateSpec).decode
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _STAMPED_FOR_IMAGES: Final = Said("architectures of the images")
@@ -118,6 +118,8 @@ class StampOutcome(enum.StrEnum):
     OPTED_OUT = "opted-out"
 
 
+Pod: TypeAlias = PodTemplateSpec
+"""At admission a pod has nothing yet but what a template says."""
 Platforms = frozenset[tuple[str, str]]
 """Operating system and architecture of each image behind one reference, in Go's words."""
 
@@ -265,8 +267,8 @@ class _Settings:
     """The three places where settings stand, nearest first."""
 
     def __init__(self, pod: Pod, facts: Facts) -> None:
-        self._pod = pod.metadata.annotations or {}
-        self._pod_labels = pod.metadata.labels or {}
+        self._pod = pod.metadata.annotations
+        self._pod_labels = pod.metadata.labels
         self._facts = facts
 
     def find(self, key: str) -> _Found | None:
@@ -346,13 +348,13 @@ def is_of_daemonset(pod: Pod) -> bool:
     terms = _required_terms(pod)
     return (
         bool(terms)
-        and all(term.pinned for term in terms or ())
+        and all(_is_pinned(term) for term in terms or ())
         and any(
             owner.kind == "DaemonSet"
             and owner.api_version.startswith("apps/")
             and owner.controller is True
             and pod.metadata.generate_name == f"{owner.name}-"
-            for owner in pod.metadata.owner_references or ()
+            for owner in pod.metadata.owner_references
         )
     )
 
@@ -366,7 +368,7 @@ def is_exempt(pod: Pod, facts: Facts) -> bool:
         facts.namespace in SYSTEM_NAMESPACES
         or facts.namespace == facts.own_namespace
         or bool(pod.spec.node_name)
-        or names.CONFIG_MIRROR in (pod.metadata.annotations or {})
+        or names.CONFIG_MIRROR in pod.metadata.annotations
         or pod.spec.scheduler_name not in ("", names.DEFAULT_SCHEDULER_NAME, facts.scheduler_name)
         or is_of_daemonset(pod)
     )
@@ -376,7 +378,7 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     """The patch for one pod, with the reasons that people and metrics see.
 
     Pure and idempotent: applied to the patched pod it returns no further operation. A user's array is never replaced,
-    a parent is created only where it is absent.
+    a parent is created only where it is absent or empty.
     """
     if is_exempt(pod, facts):
         return Decision(StampOutcome.EXEMPT)
@@ -391,7 +393,7 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     _spread(pod, settings, draft)
     _protect_job(pod, settings, draft)
     _choose_scheduler(pod, settings, facts, draft)
-    _label(pod, draft)
+    draft.operations.extend(_entered(pod.metadata.labels, "labels", draft.labels))
     if draft.stamped and not _record(pod, draft):
         return Decision(
             StampOutcome.UNCHANGED,
@@ -413,24 +415,15 @@ def decide(pod: Pod, facts: Facts) -> Decision:
 
 def _too_long(pod: Pod) -> str:
     """The warning about a list of the pod that is too long for it to be planned, "" where there is none."""
-    affinity = pod.spec.affinity
-    together = None if affinity is None else affinity.pod_affinity
-    apart = None if affinity is None else affinity.pod_anti_affinity
-    lists: tuple[tuple[str, Sized | None], ...] = (
-        ("required node selector terms", _required_terms(pod)),
-        ("tolerations", pod.spec.tolerations),
-        ("topology spread constraints", pod.spec.topology_spread_constraints),
-        ("required terms of podAffinity", None if together is None else together.required),
-        ("required terms of podAntiAffinity", None if apart is None else apart.required),
-        ("host ports", {port for one in _containers(pod) for port in one.ports or () if port.host_port}),
+    ports = {port for one in _containers(pod) for port in one.ports if port.host_port}
+    found = too_long(pod.spec.affinity, pod.spec.tolerations, pod.spec.topology_spread_constraints, ports)
+    if found is None:
+        return ""
+    _, what, count = found
+    return Said(
+        f"dovetail: the pod has {count} {what}; pods with at most {MOST_ELEMENTS} are planned. "
+        "The pod was not changed; remove some"
     )
-    for what, listed in lists:
-        if len(listed or ()) > MOST_ELEMENTS:
-            return Said(
-                f"dovetail: the pod has {len(listed or ())} {what}; pods with at most {MOST_ELEMENTS} are planned. "
-                "The pod was not changed; remove some"
-            )
-    return ""
 
 
 def share_of(pod: Pod, facts: Facts) -> tuple[Owner, Share] | None:
@@ -451,7 +444,7 @@ def seats(template: PodTemplateSpec, facts: Facts, count: int, standing: int) ->
         count: of the pods.
         standing: pods that the owner has already.
     """
-    asked = share_of(_decode_pod(_encode(template)), facts)
+    asked = share_of(template, facts)
     if asked is None or not count:
         return [(count, facts)]
     on_demand = asked[1].of(standing + count) - asked[1].of(standing)
@@ -460,14 +453,13 @@ def seats(template: PodTemplateSpec, facts: Facts, count: int, standing: int) ->
 
 
 def stamped(template: PodTemplateSpec, facts: Facts) -> PodTemplateSpec:
-    """The pod of a template as it is stamped, without what only people see. Cost: as of `decide`, and reading the template anew."""
-    text = _encode(template)
-    operations = decide(_decode_pod(text), facts).operations
+    """The pod of a template as it is stamped, without what only people see. Cost: as of `decide`, and reading the template anew where it is stamped."""
+    operations = decide(template, facts).operations
     if not operations:
         return template
     # read as the API server writes it: what equals a default and is written is another text, by which shapes are told apart
-    document = {"metadata": {}, "spec": {}} | msgspec.json.decode(text)  # a pod has both
-    return _decode_template(_encode(podpatch.patched(document, operations)))
+    document = {"metadata": {}, "spec": {}} | msgspec.json.decode(_encode(template))  # a pod has both
+    return _decode(_encode(podpatch.patched(document, operations)))
 
 
 def _opted_out(settings: _Settings, draft: _Draft) -> bool:
@@ -540,7 +532,7 @@ def _quoted(values: list[str]) -> str:
 
 
 def _containers(pod: Pod) -> Iterable[Container]:
-    return itertools.chain(pod.spec.init_containers or (), pod.spec.containers or ())
+    return itertools.chain(pod.spec.init_containers, pod.spec.containers)
 
 
 def _own_os(pod: Pod) -> str:
@@ -551,18 +543,18 @@ def _own_os(pod: Pod) -> str:
     contexts = [one.security_context for one in _containers(pod)]
     if any(one is not None and one.windows_options for one in (spec.security_context, *contexts)):
         return _WINDOWS
-    selector = {renamed_label(key): value for key, value in (spec.node_selector or {}).items()}
+    selector = {renamed_label(key): value for key, value in spec.node_selector.items()}
     return _WINDOWS if names.WINDOWS_BUILD_LABEL in selector else selector.get(names.OS_LABEL, "")
 
 
-def _os_of(term: Term) -> str:
+def _os_of(term: NodeSelectorTerm) -> str:
     """The operating system that a required term is for, "" where it does not say."""
-    for expression in term.match_expressions or ():
+    for expression in term.match_expressions:
         label = renamed_label(expression.key)
         if label == names.WINDOWS_BUILD_LABEL and expression.operator in ("In", "Exists"):
             return _WINDOWS
-        if label == names.OS_LABEL and expression.operator == "In" and len(expression.values or ()) == 1:
-            return (expression.values or [""])[0]
+        if label == names.OS_LABEL and expression.operator == "In" and len(expression.values) == 1:
+            return expression.values[0]
     return ""
 
 
@@ -576,7 +568,7 @@ def _fitting(label: str, values: tuple[str, ...], os: str) -> tuple[str, ...]:
 
 
 def _selects(pod: Pod, label: str) -> bool:
-    return any(renamed_label(key) == label for key in pod.spec.node_selector or ())
+    return any(renamed_label(key) == label for key in pod.spec.node_selector)
 
 
 def _add_requirement_possible(pod: Pod, label: str, values: tuple[str, ...]) -> bool:
@@ -584,23 +576,28 @@ def _add_requirement_possible(pod: Pod, label: str, values: tuple[str, ...]) -> 
     return terms is None or any(_missing(term, label, values) for term in terms)
 
 
-def _missing(term: Term, label: str, values: tuple[str, ...]) -> tuple[str, ...]:
+def _missing(term: NodeSelectorTerm, label: str, values: tuple[str, ...]) -> tuple[str, ...]:
     """The values that a term should ask for; empty where it is left alone."""
-    if term.empty or term.pinned or _has_key(term, label):
+    if not (term.match_expressions or term.match_fields) or _is_pinned(term) or _has_key(term, label):
         return ()  # an empty term matches no node, and with a requirement in it would match some
     return _fitting(label, values, _os_of(term))
 
 
-def _required_terms(pod: Pod) -> list[Term] | None:
+def _is_pinned(term: NodeSelectorTerm) -> bool:
+    """Whether a term names the nodes that it is for."""
+    return any((one.key, one.operator) == ("metadata.name", "In") for one in term.match_fields)
+
+
+def _required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...] | None:
     """The required terms, or None where the pod has no required node affinity at all."""
     affinity = pod.spec.affinity
     if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
         return None
-    return affinity.node_affinity.required.node_selector_terms or []
+    return affinity.node_affinity.required.node_selector_terms
 
 
-def _has_key(term: Term, label: str) -> bool:
-    return any(renamed_label(expression.key) == label for expression in term.match_expressions or ())
+def _has_key(term: NodeSelectorTerm, label: str) -> bool:
+    return any(renamed_label(expression.key) == label for expression in term.match_expressions)
 
 
 def _expression(label: str, values: tuple[str, ...]) -> dict[str, object]:
@@ -611,23 +608,28 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
     terms = _required_terms(pod)
     if terms is None:
         required = {"nodeSelectorTerms": [{"matchExpressions": [_expression(*item) for item in wanted.items()]}]}
-        if pod.spec.affinity is None:
-            yield podpatch.add("spec", "affinity", value={"nodeAffinity": {_REQUIRED: required}})
-        elif pod.spec.affinity.node_affinity is None:
-            yield podpatch.add("spec", "affinity", "nodeAffinity", value={_REQUIRED: required})
-        else:
-            yield podpatch.add("spec", "affinity", "nodeAffinity", _REQUIRED, value=required)
+        yield _into_node_affinity(pod, _REQUIRED, required)
         return
     for index, term in enumerate(terms):
         path = ("spec", "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
         missing = [
             _expression(label, found) for label, values in wanted.items() if (found := _missing(term, label, values))
         ]
-        if missing and term.match_expressions is None:
+        if missing and not term.match_expressions:
             yield podpatch.add(*path, value=missing)
         else:
             for expression in missing:
                 yield podpatch.add(*path, "-", value=expression)
+
+
+def _into_node_affinity(pod: Pod, part: str, value: object) -> Operation:
+    """Sets a part of the node affinity that is not there, with the parents that it lacks."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return podpatch.add("spec", "affinity", value={"nodeAffinity": {part: value}})
+    if affinity.node_affinity is None:
+        return podpatch.add("spec", "affinity", "nodeAffinity", value={part: value})
+    return podpatch.add("spec", "affinity", "nodeAffinity", part, value=value)
 
 
 # --- architectures of images ----------------------------------------------------------------------------------------
@@ -643,7 +645,7 @@ def images_of(pod: Pod, facts: Facts) -> ImagesAsked | None:
     images = tuple(dict.fromkeys(one.image for one in _containers(pod)))
     if not images or len(images) > MAX_IMAGES:
         return None
-    secrets = tuple(one.name for one in (pod.spec.image_pull_secrets or ())[:MAX_PULL_SECRETS] if one.name)
+    secrets = tuple(one.name for one in pod.spec.image_pull_secrets[:MAX_PULL_SECRETS] if one.name)
     return ImagesAsked(facts.namespace, images, secrets)
 
 
@@ -712,7 +714,7 @@ def _mark_pending(pod: Pod, draft: _Draft, *, gate: bool) -> None:
     """The label by which the pod is found again, and the gate that holds it until then."""
     draft.labels[names.IMAGE_ARCH_PENDING] = "true"
     gates = pod.spec.scheduling_gates
-    if gate and not any(one.name == names.IMAGE_ARCH_GATE for one in gates or ()):
+    if gate and not any(one.name == names.IMAGE_ARCH_GATE for one in gates):
         values = [{"name": names.IMAGE_ARCH_GATE}]
         _append(gates, ("spec", "schedulingGates"), values, draft)
 
@@ -730,9 +732,7 @@ def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
     """
     settings, draft = _Settings(pod, facts), _Draft()
     found, asked = _image_setting(settings), images_of(pod, facts)
-    gated = next(
-        (at for at, one in enumerate(pod.spec.scheduling_gates or ()) if one.name == names.IMAGE_ARCH_GATE), None
-    )
+    gated = next((at for at, one in enumerate(pod.spec.scheduling_gates) if one.name == names.IMAGE_ARCH_GATE), None)
     common: frozenset[str] | None = None
     if found is not None and asked is not None and facts.images is not None:
         waits = set(asked.images) - facts.images.found.keys()
@@ -744,7 +744,7 @@ def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
         common = None if waits else common_architectures(pod, facts.images)
         if common is not None and not common:
             draft.warnings.append(_IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
-    if (pod.metadata.labels or {}).get(names.IMAGE_ARCH_PENDING) is not None:
+    if pod.metadata.labels.get(names.IMAGE_ARCH_PENDING) is not None:
         draft.operations.append(podpatch.remove("metadata", "labels", names.IMAGE_ARCH_PENDING))
     if common and found is not None and not common >= ARCHITECTURES:
         values = tuple(sorted(common))
@@ -753,7 +753,9 @@ def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
             draft.note(IMAGE_STAMP, ",".join(values), found, _STAMPED_FOR_IMAGES)
             _record(pod, draft)
         else:
-            _annotate(pod, draft, names.IMAGE_ARCHITECTURES, ",".join(values))
+            found_out = {names.IMAGE_ARCHITECTURES: ",".join(values)}
+            if _fits({**pod.metadata.annotations, **found_out}):  # or the API server would refuse the whole patch
+                draft.operations.extend(_entered(pod.metadata.annotations, "annotations", found_out))
     if gated is not None:
         draft.operations.extend(_ungated(gated))
     return Decision(StampOutcome.STAMPED, tuple(draft.operations), tuple(sorted(draft.stamped)), tuple(draft.warnings))
@@ -764,20 +766,12 @@ def _ungated(at: int) -> Iterator[Operation]:
     yield podpatch.remove("spec", "schedulingGates", at)
 
 
-def _annotate(pod: Pod, draft: _Draft, key: str, value: str) -> None:
-    """Add an annotation where it fits: the API server would refuse the whole patch."""
-    if pod.metadata.annotations is None:
-        draft.operations.append(podpatch.add("metadata", "annotations", value={key: value}))
-    elif _fits({**pod.metadata.annotations, key: value}):
-        draft.operations.append(podpatch.add("metadata", "annotations", key, value=value))
-
-
 # --- the share on demand --------------------------------------------------------------------------------------------
 
 
-def _controller_of(pod: Pod) -> podpatch.OwnerReference | None:
+def _controller_of(pod: Pod) -> OwnerReference | None:
     """The controller of the pod, if it makes pods that are alike."""
-    for owner in pod.metadata.owner_references or ():
+    for owner in pod.metadata.owner_references:
         group = owner.api_version.partition("/")[0]
         if owner.controller is True and owner.uid and (owner.kind, group) in _SHARING:
             return owner
@@ -809,7 +803,7 @@ class _AskedShare:
     """
 
     found: _Found
-    controller: podpatch.OwnerReference | None
+    controller: OwnerReference | None
     owner: Owner
     share: Share
     problem: str
@@ -821,7 +815,7 @@ def _asked_share(pod: Pod, settings: _Settings, facts: Facts) -> _AskedShare | N
         return None
     controller, problem, share = _controller_of(pod), "", Share()
     owner = Owner(facts.namespace, "" if controller is None else controller.uid)
-    given = (pod.metadata.annotations or {}).get(names.ON_DEMAND_TICKET, "")
+    given = pod.metadata.annotations.get(names.ON_DEMAND_TICKET, "")
     if controller is not None and shares.gave(owner.uid, given):
         return None  # the API server asks again after another webhook changed the pod
     try:
@@ -857,7 +851,7 @@ def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat 
     seat = facts.seat
     draft.labels[names.ON_DEMAND_SHARE_LABEL] = seat.side.value
     draft.annotations[names.ON_DEMAND_TICKET] = asked.owner.ticket(seat, facts.review)
-    if controller.kind == "ReplicaSet" and names.POD_DELETION_COST not in (pod.metadata.annotations or {}):
+    if controller.kind == "ReplicaSet" and names.POD_DELETION_COST not in pod.metadata.annotations:
         draft.annotations[names.POD_DELETION_COST] = str(-seat.rank)  # the least goes first when it is scaled down
     draft.note(SHARE_STAMP, seat.side.value, found, f"{asked.share} on demand")
     _warn_of_repair(pod, controller, draft)
@@ -868,9 +862,9 @@ def _repair(value: str) -> str:
     return Said(f"annotation dovetail.dev/on-demand-repair of the pod: {value!r}")
 
 
-def _warn_of_repair(pod: Pod, controller: podpatch.OwnerReference, draft: _Draft) -> None:
+def _warn_of_repair(pod: Pod, controller: OwnerReference, draft: _Draft) -> None:
     """Tell what the provisioner will not do."""
-    wanted = (pod.metadata.annotations or {}).get(names.ON_DEMAND_REPAIR)
+    wanted = pod.metadata.annotations.get(names.ON_DEMAND_REPAIR)
     if wanted is None:
         return
     if wanted != shares.REPAIR_BY_EVICTION:
@@ -879,7 +873,7 @@ def _warn_of_repair(pod: Pod, controller: podpatch.OwnerReference, draft: _Draft
         draft.warnings.append(
             f"dovetail: {_repair(wanted)} has no effect on pods of Jobs, which are never evicted for it"
         )
-    elif names.STAMP_ON_DEMAND not in (pod.metadata.annotations or {}):
+    elif names.STAMP_ON_DEMAND not in pod.metadata.annotations:
         draft.warnings.append(
             f"dovetail: {_repair(wanted)} requires the annotation dovetail.dev/on-demand of the pod as well"
         )
@@ -888,16 +882,13 @@ def _warn_of_repair(pod: Pod, controller: podpatch.OwnerReference, draft: _Draft
 def _prefer_spot(pod: Pod, required: bool) -> Operation:
     """The preference, into an affinity that may just have been made for requirements."""
     affinity = pod.spec.affinity
-    node_affinity = None if affinity is None else affinity.node_affinity
     term = {"matchExpressions": [_expression(names.CAPACITY_TYPE_LABEL, (names.CAPACITY_SPOT,))]}
     preference = {"weight": _SPOT_WEIGHT, "preference": term}
-    if node_affinity is not None and node_affinity.preferred is not None:
+    if affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.preferred:
         return podpatch.add("spec", "affinity", "nodeAffinity", _PREFERRED, "-", value=preference)
-    if node_affinity is not None or required:
+    if required:
         return podpatch.add("spec", "affinity", "nodeAffinity", _PREFERRED, value=[preference])
-    if affinity is not None:
-        return podpatch.add("spec", "affinity", "nodeAffinity", value={_PREFERRED: [preference]})
-    return podpatch.add("spec", "affinity", value={"nodeAffinity": {_PREFERRED: [preference]}})
+    return _into_node_affinity(pod, _PREFERRED, [preference])
 
 
 # --- tolerations, spread, disruption --------------------------------------------------------------------------------
@@ -907,7 +898,7 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
     """Tolerations of what keeps pods off the NodePools that this pod is for; their start-up taints fall by themselves."""
     if facts.taints_of is None:
         return
-    tolerated = list(pod.spec.tolerations or ())
+    tolerated = list(pod.spec.tolerations)
     missing: list[Taint] = []
     for pool in pools:
         taints = facts.taints_of(pool)
@@ -947,9 +938,9 @@ def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
         )
         return
     constraints = pod.spec.topology_spread_constraints
-    if any(renamed_label(one.topology_key) == names.ZONE_LABEL for one in constraints or ()):
+    if any(renamed_label(one.topology_key) == names.ZONE_LABEL for one in constraints):
         return
-    labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in NOT_OF_BROTHERS}
+    labels = {key: value for key, value in pod.metadata.labels.items() if key not in NOT_OF_BROTHERS}
     if not labels:
         draft.warnings.append(
             f"dovetail: {found!s} requires a label that the replicas of the pod share. No topology spread constraint "
@@ -971,7 +962,7 @@ def _protect_job(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     job = _job_of(pod)
     if found is None or not job:
         return
-    if names.DO_NOT_DISRUPT in (pod.metadata.annotations or {}) or names.DO_NOT_DISRUPT in draft.annotations:
+    if names.DO_NOT_DISRUPT in pod.metadata.annotations or names.DO_NOT_DISRUPT in draft.annotations:
         return
     draft.annotations[names.DO_NOT_DISRUPT] = "true"
     draft.note(PROTECT_STAMP, "true", found, f"pod of Job {job}")
@@ -979,15 +970,15 @@ def _protect_job(pod: Pod, settings: _Settings, draft: _Draft) -> None:
 
 def _job_of(pod: Pod) -> str:
     """The name of the Job that controls the pod, "" for none."""
-    for owner in pod.metadata.owner_references or ():
+    for owner in pod.metadata.owner_references:
         if owner.controller is True and owner.kind == "Job" and owner.api_version.startswith("batch/"):
             return owner.name
     return ""
 
 
-def _append(present: Sequence[object] | None, path: tuple[str, ...], values: list[Any], draft: _Draft) -> None:
+def _append(present: Sequence[object], path: tuple[str, ...], values: list[Any], draft: _Draft) -> None:
     """Put values at the end of a list that may not be there."""
-    if present is None:
+    if not present:
         draft.operations.append(podpatch.add(*path, value=values))
     else:
         draft.operations.extend(podpatch.add(*path, "-", value=value) for value in values)
@@ -1065,7 +1056,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
             "replace them in the pod"
         )
         return
-    annotations = pod.metadata.annotations or {}
+    annotations = pod.metadata.annotations
     for key, meaning in _DISRUPTION_ANNOTATIONS.items():
         if annotations.get(key) == meaning and names.DO_NOT_DISRUPT not in annotations:
             draft.annotations[names.DO_NOT_DISRUPT] = "true"
@@ -1079,7 +1070,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
 
 
 def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> Iterator[Operation]:
-    selector = dict(pod.spec.node_selector or {})
+    selector = dict(pod.spec.node_selector)
     for old in sorted(selector):
         new = renamed_label(old)
         if new == old:
@@ -1102,20 +1093,20 @@ def _rewrite_affinity(pod: Pod, renamed: dict[str, str]) -> Iterator[Operation]:
     if pod.spec.affinity is None or pod.spec.affinity.node_affinity is None:
         return
     for path, term in _terms(pod.spec.affinity.node_affinity):
-        for index, expression in enumerate(term.match_expressions or ()):
+        for index, expression in enumerate(term.match_expressions):
             new = renamed_label(expression.key)
             if new == expression.key:
                 continue
             at = (*path, "matchExpressions", index)
             yield podpatch.replace(*at, "key", value=new)
-            for place, value in enumerate(expression.values or ()):
+            for place, value in enumerate(expression.values):
                 if (changed := _new_value(expression.key, value)) != value:
                     yield podpatch.replace(*at, "values", place, value=changed)
             renamed[expression.key] = new
 
 
 def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> Iterator[Operation]:
-    constraints = pod.spec.topology_spread_constraints or ()
+    constraints = pod.spec.topology_spread_constraints
     taken = {(one.topology_key, one.when_unsatisfiable) for one in constraints}
     for index, one in enumerate(constraints):
         new = renamed_label(one.topology_key)
@@ -1138,10 +1129,10 @@ def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
             continue
         root = ("spec", "affinity", name)
         keys: list[tuple[tuple[str | int, ...], str]] = [
-            *(((*root, _REQUIRED, at), term.topology_key) for at, term in enumerate(group.required or ())),
+            *(((*root, _REQUIRED, at), term.topology_key) for at, term in enumerate(group.required)),
             *(
                 ((*root, _PREFERRED, at, "podAffinityTerm"), term.pod_affinity_term.topology_key)
-                for at, term in enumerate(group.preferred or ())
+                for at, term in enumerate(group.preferred)
             ),
         ]
         for path, old in keys:
@@ -1150,24 +1141,23 @@ def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
                 renamed[old] = new
 
 
-def _terms(affinity: NodeAffinity) -> Iterator[tuple[tuple[str | int, ...], Term]]:
+def _terms(affinity: NodeAffinity) -> Iterator[tuple[tuple[str | int, ...], NodeSelectorTerm]]:
     root = ("spec", "affinity", "nodeAffinity")
     if affinity.required is not None:
-        for index, term in enumerate(affinity.required.node_selector_terms or ()):
+        for index, term in enumerate(affinity.required.node_selector_terms):
             yield (*root, _REQUIRED, "nodeSelectorTerms", index), term
-    for index, preferred in enumerate(affinity.preferred or ()):
+    for index, preferred in enumerate(affinity.preferred):
         yield (*root, _PREFERRED, index, "preference"), preferred.preference
 
 
-def _label(pod: Pod, draft: _Draft) -> None:
-    """All labels at once: where the pod has none, a second addition of the whole map would take the first one away."""
-    labels = pod.metadata.labels
-    if labels is None and draft.labels:
-        draft.operations.append(podpatch.add("metadata", "labels", value=draft.labels))
-        return
-    for key, value in draft.labels.items():
-        if (labels or {}).get(key) != value:
-            draft.operations.append(podpatch.add("metadata", "labels", key, value=value))
+def _entered(present: Mapping[str, str], name: str, wanted: Mapping[str, str]) -> Iterator[Operation]:
+    """Entries of the pod's labels or annotations; all at once where it has none: a second addition of the whole map would take the first one away."""
+    if wanted and not present:
+        yield podpatch.add("metadata", name, value=wanted)
+    else:
+        yield from (
+            podpatch.add("metadata", name, key, value=one) for key, one in wanted.items() if present.get(key) != one
+        )
 
 
 # --- the record -----------------------------------------------------------------------------------------------------
@@ -1179,7 +1169,7 @@ def _fits(annotations: Mapping[str, str]) -> bool:
 
 def _recorded(pod: Pod) -> dict[str, str]:
     """What the record says already, by stamp; words that are not ours are left out."""
-    record = (pod.metadata.annotations or {}).get(names.STAMPED_ANNOTATION, "")
+    record = pod.metadata.annotations.get(names.STAMPED_ANNOTATION, "")
     return {
         stamp: part
         for part in record[:LONGEST_RECORD].split("; ")
@@ -1195,12 +1185,7 @@ def _record(pod: Pod, draft: _Draft) -> bool:
     annotations = pod.metadata.annotations
     entries = _recorded(pod) | draft.stamped
     wanted = {**draft.annotations, names.STAMPED_ANNOTATION: "; ".join(entry for _, entry in sorted(entries.items()))}
-    if annotations is None:
-        draft.operations.append(podpatch.add("metadata", "annotations", value=wanted))
-        return True
     if not _fits({**annotations, **wanted}):
         return False
-    for key, value in wanted.items():
-        if annotations.get(key) != value:
-            draft.operations.append(podpatch.add("metadata", "annotations", key, value=value))
+    draft.operations.extend(_entered(annotations, "annotations", wanted))
     return True

@@ -12,7 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
 from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
-from provisioner.apis.openapi import Violation, child, defaulted, definition_of, violations
+from provisioner.apis.openapi import Violation, child, defaulted, definition_of, name_of, violations
 from provisioner.cli.documents import content, documents, is_shallow, items_in
 from provisioner.cli.manifests import plain_yaml
 from provisioner.values import printable
@@ -52,10 +52,10 @@ def converted(given: Iterable[tuple[str, Mapping[str, Any]]], cluster: str = "")
         cluster: name of the cluster, for Provisioners that select nothing; "" where it is not known.
     """
     whole = list(given)
-    templates = {alpha.name_of(one): one for _, one in whole if _is(one, NODE_TEMPLATE.api_version, NODE_TEMPLATE.kind)}
+    templates = {name_of(one): one for _, one in whole if _is(one, NODE_TEMPLATE.api_version, NODE_TEMPLATE.kind)}
     result = Result()
     for file, one in whole:
-        label = f"{file}: {one.get('kind')}/{alpha.name_of(one)}"
+        label = f"{file}: {one.get('kind')}/{name_of(one)}"
         objects, notes, errors = _converted(one, templates, cluster)
         result.objects += objects
         result.notes += [f"{label}: {note}" for note in notes]

@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from provisioner.devcluster.processes import (
     TERM_SECONDS,
     Record,
     memory_bytes,
+    output_of,
     read_record,
     send,
     spawn,
@@ -376,15 +376,8 @@ class DevCluster:
         Raises:
             StateError: it failed (with `check`); the text is what it wrote to standard error.
         """
-        result = subprocess.run(
-            [self.bin("kubectl"), *arguments],
-            env={**self.env, **self.environment()},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout_seconds,
-            check=False,
-        )
+        argv, env = [str(self.bin("kubectl")), *arguments], {**self.env, **self.environment()}
+        result = output_of(argv, env, seconds=timeout_seconds, stdin=stdin)
         if check and result.returncode != 0:
             raise StateError(
                 f"kubectl {' '.join(arguments)[:200]} failed: {result.stderr.strip()[:2000]}",

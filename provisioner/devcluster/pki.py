@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from certs.authority import Authority, CertificateError, Pair, expiry, signing_keys
+from certs.authority import Authority, CertificateError, Pair, parse_certificate, signing_keys
 from certs.serving import write_atomically
 from provisioner.devcluster.components import SERVICE_ADDRESS, Layout
 from provisioner.devcluster.errors import StateError
@@ -151,7 +151,8 @@ def _make(layout: Layout, now: datetime, complete: Path) -> Authority:
 
 def _ends_soon(layout: Layout, now: datetime) -> bool:
     try:
-        return expiry((layout.pki / "ca.crt").read_bytes()) < now + timedelta(days=7)
+        ca = parse_certificate((layout.pki / "ca.crt").read_bytes())
+        return ca.not_valid_after_utc < now + timedelta(days=7)
     except (OSError, CertificateError):
         return False  # reading it properly will say what is wrong
 

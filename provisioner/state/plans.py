@@ -40,7 +40,7 @@ from provisioner.state.pod_index import PodIndex
 from provisioner.state.promises import Family, ends_at, is_over, taken
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_deleted, is_disrupted, is_going, is_lost
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.values.taints import first_untolerated
 
 _MOST_SCHEDULERS: Final = 64
@@ -800,10 +800,7 @@ class Plans:
         bound = bool(pod.node_name) and known is not None and not known.node_name
         judged = known is not None and known.scheduled_message != pod.scheduled_message
         if bound or judged:
-            self._acted_at.pop(pod.shape.scheduler_name, None)
-            self._acted_at[pod.shape.scheduler_name] = now
-            if len(self._acted_at) > _MOST_SCHEDULERS:
-                del self._acted_at[next(iter(self._acted_at))]
+            put_newest(self._acted_at, pod.shape.scheduler_name, now, _MOST_SCHEDULERS)
 
 
 def _learned_of_images(known: Pod, pod: Pod) -> bool:

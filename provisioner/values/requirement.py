@@ -169,6 +169,10 @@ class Requirement(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
             values = self.values & other.values
         return _canonical(self.key, False, values, None, None, present, min_values)
 
+    def implies(self, wide: "Requirement") -> bool:
+        """Whether whatever satisfies this one satisfies `wide`; minValues do not count."""
+        return msgspec.structs.replace(self.intersection(wide), min_values=self.min_values) == self
+
     def intersects(self, other: "Requirement") -> bool:
         """Whether a value, or absence, satisfies both; the same as `not intersection(other).is_contradiction`."""
         if not (self.present or other.present):
@@ -315,6 +319,10 @@ class Requirements(Mapping[str, Requirement]):
             if key not in self._by_key and right.present and key not in allow_undefined:
                 return Conflict(key, None, right, undefined=True, known=(allow_undefined, self))
         return self.conflict(other)
+
+    def implies(self, wide: "Requirements") -> bool:
+        """Whether whatever satisfies these satisfies `wide`; minValues do not count."""
+        return all(key in self and self[key].implies(one) for key, one in wide.items())
 
     def to_wire(self) -> list[dict[str, object]]:
         """The entries of every requirement, in order of key."""

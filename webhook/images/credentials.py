@@ -12,7 +12,7 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import SECRETS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from webhook.images.documents import DocumentError, Login, login_in
+from webhook.images.documents import LONGEST_TOKEN, DocumentError, Login, login_in
 from webhook.images.lookups import Key
 from webhook.images.trust import Trust
 
@@ -22,7 +22,6 @@ ECR_SECONDS: Final = 6 * 3600.0
 ECR_FAILED_SECONDS: Final = 300.0
 ECR_CHILD_SECONDS: Final = 20.0
 MAX_REGIONS: Final = 64
-_LONGEST_TOKEN: Final = 16 * 1024
 _log = logs.get_logger(__name__)
 
 
@@ -39,7 +38,7 @@ def ecr_token(region: str) -> str:
         raise OSError("no answer arrived in time") from error
     if done.returncode != 0:
         raise OSError(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300])
-    return done.stdout[:_LONGEST_TOKEN].decode("ascii", "replace").strip()
+    return done.stdout[:LONGEST_TOKEN].decode("ascii", "replace").strip()
 
 
 class Credentials:

@@ -1,7 +1,6 @@
 """What registries answer, and what pull secrets hold, decoded. Pure; whatever a document looks like, it is read or a `DocumentError`."""
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from provisioner.apis.meta import Object
 from provisioner.values import jsontext
 from webhook.images.references import DOCKER_HUB, Reference, is_digest
 
@@ -68,22 +68,18 @@ _PLATFORMS: Final[Mapping[tuple[str, str], Platform]] = {
 _NULL: Final = msgspec.Raw(b"null")
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Base of the wire structs."""
-
-
-class _WirePlatform(_Wire, frozen=True):
+class _WirePlatform(Object, frozen=True, kw_only=True):
     os: str = ""
     architecture: str = ""
 
 
-class _Annotations(_Wire, frozen=True):
+class _Annotations(Object, frozen=True, kw_only=True):
     reference_type: msgspec.Raw | msgspec.UnsetType = msgspec.field(
         default=msgspec.UNSET, name="vnd.docker.reference.type"
     )
 
 
-class _Descriptor(_Wire, frozen=True):
+class _Descriptor(Object, frozen=True, kw_only=True):
     media_type: str = ""
     digest: str = ""
     platform: _WirePlatform | None = None
@@ -91,7 +87,7 @@ class _Descriptor(_Wire, frozen=True):
     artifact_type: str = ""
 
 
-class _Manifest(_Wire, frozen=True):
+class _Manifest(Object, frozen=True, kw_only=True):
     """Strangers write it: what may have many parts stays text until they are counted."""
 
     media_type: str = ""
@@ -319,6 +315,6 @@ def _login(login: _Login) -> Login | None:
     if login.auth:
         try:
             username, _, password = base64.b64decode(login.auth, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError, ValueError):
+        except ValueError:
             return None
     return Login(username, password) if username and password else None

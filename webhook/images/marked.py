@@ -218,7 +218,7 @@ class MarkedPods:
         )
         return Result(failed=True)
 
-    def _decide(self, key: str, pod: podpatch.Pod, facts: Facts, *, late: bool, hopeless: bool) -> Decision | None:
+    def _decide(self, key: str, pod: stamping.Pod, facts: Facts, *, late: bool, hopeless: bool) -> Decision | None:
         """What to write; only mark and gate are taken away where everything else was refused for too long."""
         free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
         asked = None if hopeless else stamping.images_of(free, facts)

@@ -13,10 +13,11 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.meta import Object
 from provisioner.apis.stamping import ARCHITECTURES
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
-from provisioner.kube.resources import NODES, PODS
+from provisioner.kube.resources import NODES, PODS, Bare
 from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support import logs
 from provisioner.support.bounded import put_newest
@@ -31,40 +32,25 @@ _DIGEST: Final = re.compile(r"(?:.{0,300}@)(sha256:[0-9a-f]{64})", re.ASCII)
 _log = logs.get_logger(__name__)
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Base of what is read of Nodes and pods."""
-
-
-class _Metadata(_Wire, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _Node(_Wire, frozen=True):
-    metadata: _Metadata = _Metadata()
-
-
-class _Container(_Wire, frozen=True):
+class _Container(Object, frozen=True, kw_only=True):
     image_id: str = msgspec.field(default="", name="imageID")
     ready: bool = False
 
 
-class _Spec(_Wire, frozen=True):
+class _Spec(Object, frozen=True, kw_only=True):
     node_name: str = ""
 
 
-class _Status(_Wire, frozen=True):
-    container_statuses: list[_Container] | None = None
+class _Status(Object, frozen=True, kw_only=True):
+    container_statuses: tuple[_Container, ...] = ()
 
 
-class _Pod(_Wire, frozen=True):
-    metadata: _Metadata = _Metadata()
+class _Pod(Bare, frozen=True, kw_only=True):
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
-_node = msgspec.json.Decoder(_Node).decode
+_node = msgspec.json.Decoder(Bare).decode
 _pod = msgspec.json.Decoder(_Pod).decode
 
 
@@ -109,10 +95,9 @@ class Proofs:
             ApiError: Nodes or pods cannot be listed.
         """
         nodes = {
-            node.metadata.name: labels.get(names.ARCH_LABEL, "")
+            node.metadata.name: node.metadata.labels.get(names.ARCH_LABEL, "")
             for node in surveyed(self._client, NODES, decode=_node, page=PAGE)
-            if not isinstance(node, Unreadable)
-            and (labels := node.metadata.labels or {}).get(names.OS_LABEL, "linux") == "linux"
+            if not isinstance(node, Unreadable) and node.metadata.labels.get(names.OS_LABEL, "linux") == "linux"
         }
         pods = surveyed(self._client, PODS, decode=_pod, field_selector="status.phase=Running", page=PAGE)
         for pod in pods:
@@ -120,7 +105,7 @@ class Proofs:
                 return
             if isinstance(pod, Unreadable) or not (architecture := nodes.get(pod.spec.node_name, "")):
                 continue
-            for container in pod.status.container_statuses or ():
+            for container in pod.status.container_statuses:
                 if container.ready:
                     self.see(pod.metadata.namespace, container.image_id, architecture)
 

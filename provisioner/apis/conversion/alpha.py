@@ -14,7 +14,7 @@ from typing import Any, Final
 from provisioner.apis import ec2, karpenter, names
 from provisioner.apis.conversion.definitions import NODE_TEMPLATE, PROVISIONER, V1
 from provisioner.apis.crds import Definition
-from provisioner.apis.openapi import Violation, defaulted, violations
+from provisioner.apis.openapi import Violation, defaulted, name_of, violations
 from provisioner.values.message import Said
 from provisioner.values.quantity import Quantity, QuantityError
 
@@ -174,12 +174,6 @@ def _checked(definition: Definition, document: Mapping[str, Any]) -> tuple[Docum
             )
         )
     return whole, found
-
-
-def name_of(document: Mapping[str, Any]) -> str:
-    """The name of an object that nobody has judged yet; "" where it has none."""
-    metadata = document.get("metadata")
-    return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
 
 
 def _object(definition: Definition, name: str, spec: Document) -> Document:

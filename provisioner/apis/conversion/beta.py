@@ -26,7 +26,7 @@ from provisioner.apis.conversion.definitions import (
     NODE_POOL_LATER,
     V1,
 )
-from provisioner.apis.openapi import MISSING, violations
+from provisioner.apis.openapi import MISSING, name_of, violations
 from provisioner.values import jsontext
 
 Document = dict[str, Any]
@@ -127,9 +127,7 @@ def _kind_of(source: Mapping[str, Any], versions: Mapping[str, Any]) -> tuple[st
 
 
 def _name(source: Mapping[str, Any]) -> str:
-    metadata = source.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    return f'{source.get("kind", "object")} "{name or ""}"'
+    return f'{source.get("kind", "object")} "{name_of(source)}"'
 
 
 def _converted(source: Mapping[str, Any], parts: Sequence[Part], read: str, write: str, *, up: bool) -> Document:

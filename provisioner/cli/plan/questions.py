@@ -89,15 +89,11 @@ class Question:
 def pods_in(objects: Objects) -> tuple[Pod, ...]:
     """Every pod: those that are there, and those that workloads will make. What cannot be read becomes a problem."""
     pods = list(objects.pods)
-    workloads = [*objects.loose, *objects.workloads]
-    skip = unexpanded(objects.workloads, objects.pods)
     count, claims = len(pods), 0
     unknown: set[str] = set()
     there = {f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in objects.volume_claims}
     admission = replace(admission_of(objects.admitting), extended=are_of_eks(objects.nodes))
-    for one in workloads:
-        if id(one) in skip:
-            continue
+    for one in _to_make(objects):
         if count + one.replicas > MAX_PODS:
             text = f"would make more than {MAX_PODS:,} pods with those before it; plan in parts"
             objects.complain(Problem(one.file, one.named, "spec.replicas", text))
@@ -124,6 +120,12 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
             first += some
     objects.notes += [f"The input has no {one}; what it adds to pods is left out." for one in sorted(unknown)]
     return tuple(pods)
+
+
+def _to_make(objects: Objects) -> list[Workload]:
+    """The workloads whose pods are still to be made."""
+    there = unexpanded(objects.workloads, objects.pods)
+    return [one for one in (*objects.loose, *objects.workloads) if id(one) not in there]
 
 
 def _stamping(objects: Objects, namespace: str) -> Facts:
@@ -337,10 +339,7 @@ def _around(cluster: Cluster, objects: Objects) -> None:
 
 def _unknown_classes(objects: Objects) -> list[StorageClass]:
     """A class that makes volumes anywhere for each that claim templates name and the input lacks, by name; so for the cluster's default."""
-    there = unexpanded(objects.workloads, objects.pods)
-    asked = {
-        template.spec.storage_class_name for one in objects.workloads if id(one) not in there for template in one.claims
-    }
+    asked = {template.spec.storage_class_name for one in _to_make(objects) for template in one.claims}
     known = {one.metadata.name for one in objects.storage_classes}
     default = any(one.metadata.annotations.get(DEFAULT_CLASS) == "true" for one in objects.storage_classes)
     found = [_anywhere(name, {}) for name in sorted(one for one in asked if one) if name not in known]
@@ -385,8 +384,7 @@ def _with_samples(world: World, objects: Objects, pods: Sequence[Pod]) -> World:
 
 def _by_images(objects: Objects) -> list[str]:
     """Namespaces and workloads that ask for the architectures of the images of pods that are still to be made, for people."""
-    there = unexpanded(objects.workloads, objects.pods)
-    made = [one for one in (*objects.loose, *objects.workloads) if id(one) not in there]
+    made = _to_make(objects)
     spaces = {one.namespace for one in made}
     return [
         *(

@@ -98,14 +98,11 @@ class Way:
 )
 @click.argument("name")
 @_common
-def pod(
-    name: str, files: tuple[str, ...], at: str, through: str, url: str, output: str, settings: tuple[str, ...]
-) -> None:
+def pod(name: str, output: str, **way: Any) -> None:
     """See `dovetail why pod --help`."""
     first, slash, own = name.rpartition("/")
     namespace = first if slash else "default"
-    way = Way(files, at, through, url, settings)
-    found = _answer(way, ("pod", namespace, own), PodAnswer, lambda local: why_pod(local, namespace, own))
+    found = _answer(Way(**way), ("pod", namespace, own), PodAnswer, lambda local: why_pod(local, namespace, own))
     click.echo(as_json(found) if output == "json" else pod_text(found))
 
 
@@ -118,12 +115,9 @@ def pod(
 )
 @click.argument("name")
 @_common
-def node(
-    name: str, files: tuple[str, ...], at: str, through: str, url: str, output: str, settings: tuple[str, ...]
-) -> None:
+def node(name: str, output: str, **way: Any) -> None:
     """See `dovetail why node --help`."""
-    way = Way(files, at, through, url, settings)
-    found = _answer(way, ("node", name), NodeAnswer, lambda local: why_node(local, name))
+    found = _answer(Way(**way), ("node", name), NodeAnswer, lambda local: why_node(local, name))
     click.echo(as_json(found) if output == "json" else node_text(found))
 
 

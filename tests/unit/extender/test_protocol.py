@@ -44,7 +44,7 @@ def body(message: object) -> bytes:
 
 def test_names_only_question() -> None:
     question = Question(body(CACHED))
-    assert (question.pod.uid, question.pod.name, question.pod.nominated) == ("u1", "ns/p", "n2")
+    assert (question.pod.uid, question.pod.nominated) == ("u1", "n2")
     assert question.names.all() == ["n1", "n2"]
     assert json.loads(question.pod.raw) == POD
 
