@@ -284,7 +284,7 @@ CASES = {
             ("spec.kubelet.maxPods", "is negative"),
             ("spec.kubelet.evictionSoft[memory.available]", "no grace period"),
             ("spec.kubelet.kubeReserved[gpu]", "can be reserved"),
-            ("spec.kubelet.podsPerCore", "expected"),
+            ("spec.kubelet.podsPerCore", "must be an integer"),
         ),
         beside=(),
     ),
