@@ -111,7 +111,8 @@ class SubnetBook:
 
     def free(self, subnet_id: str) -> int:
         """Addresses that are left of a subnet when everything under way is launched; of one that was never read, none less what is launched."""
-        return self._counts.left(subnet_id) - self._pending[subnet_id]
+        pending = self._pending[subnet_id]  # first: a launch that ends meanwhile counts twice rather than not at all
+        return self._counts.left(subnet_id) - pending
 
     def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int = 1) -> Mapping[str, Subnet]:
         """For each zone of the class the subnet with most addresses left, which may be fewer than none; of equal ones the first in its status.

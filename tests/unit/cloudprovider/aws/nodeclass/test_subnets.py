@@ -225,6 +225,24 @@ def test_a_launch_that_ends_is_never_counted_less(monkeypatch: pytest.MonkeyPatc
     assert seen == [3]
 
 
+def test_a_launch_that_ends_while_somebody_looks_is_never_counted_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: what it had reserved and what it took were read on either side of its end."""
+    book = SubnetBook()
+    read(book, 0, a1=9)
+    book.reserve("subnet-a1", 6)
+    left = book._counts.left
+
+    def ending(name: str) -> int:
+        found = left(name)
+        monkeypatch.undo()
+        book.settle("subnet-a1", 6, 6, later(1))
+        return found
+
+    monkeypatch.setattr(book._counts, "left", ending)
+    assert book.free("subnet-a1") == 3
+    assert book.free("subnet-a1") == 3
+
+
 def test_closed_subnets_are_passed_over_and_a_zone_of_closed_ones_is_missing() -> None:
     book = SubnetBook(lambda name, _now, *, prefixes: prefixes or name not in {"subnet-a2", "subnet-b1"})
     read(book, 0, a1=1, a2=9, b1=9)
