@@ -32,7 +32,7 @@ STOP_SECONDS: Final = 30.0
 LONGEST_STOP_SECONDS: Final = 1800.0
 AVOID_SECONDS: Final = 600.0
 """A pod avoids a node for so long after it was missed there; kube-scheduler may bind it there all the same."""
-_MOST_NODES: Final = 16  # avoided by one pod
+_MOST_NODES: Final = 16  # avoided by one pod, or remembered of a class
 _MOST_CLASSES: Final = 10_000
 _MOST_STEPS: Final = 1_000
 
@@ -253,6 +253,7 @@ class _Class:
     stops: int = 0
     until: float = float("-inf")
     stop: Stop | None = None
+    nodes: dict[str, float] = field(default_factory=dict)  # name -> when a pod was missed there last
 
 
 @dataclass(slots=True)
@@ -272,13 +273,13 @@ class Misses:
         miss fails too. At the third in a row, and at each one after the stop is over, new nodes stop, for twice as long
         each time.
         """
-        if node:
-            nodes = self._avoided.setdefault(uid, {})
-            nodes[node] = now + AVOID_SECONDS
-            while len(nodes) > _MOST_NODES:
-                del nodes[min(nodes, key=lambda name: nodes[name])]
         one = self._classes.pop(klass) if klass in self._classes else _Class()
         self._classes[klass] = one  # the latest last
+        if node:
+            for nodes, at in ((self._avoided.setdefault(uid, {}), now + AVOID_SECONDS), (one.nodes, now)):
+                nodes[node] = at
+                while len(nodes) > _MOST_NODES:
+                    del nodes[min(nodes, key=nodes.__getitem__)]
         if planned_at < one.counted_at:
             return None
         one.misses += 1
@@ -295,6 +296,11 @@ class Misses:
     def counts(self, klass: str) -> bool:
         """Whether a plan of the class failed lately."""
         return klass in self._classes
+
+    def just_missed(self, klass: str, node: str, now: float) -> bool:
+        """Whether a pod of the class was missed on this node so lately that one seen to be bound there now may have been on its way already."""
+        one = self._classes.get(klass)
+        return one is not None and now - one.nodes.get(node, float("-inf")) <= TURN_SECONDS
 
     def landed(self, klass: str) -> None:
         """A pod of the class was bound as planned, or where an equal one was: its plans work."""

@@ -373,7 +373,7 @@ class Plans:
             self.surges_no_more(pod.uid)
         one = self.assignments.of_pod(pod.uid)
         came = bool(pod.node_name) and known is not None and not known.node_name
-        if came and self._took_equal_place(pod):
+        if came and self._took_equal_place(pod, now):
             self.misses.landed(pod.shape.key)  # the plan was followed, with another pod: each node still takes one
         if one is None:
             if not alive or pod.deleted is not None or (pod.node_name and not came):
@@ -756,12 +756,17 @@ class Plans:
             done += self._end(one, effects.DISPLACED)  # what it got in exchange is the node that it leaves
         return done
 
-    def _took_equal_place(self, pod: Pod) -> bool:
-        """Whether a pod runs on a node that was planned for one like it, while plans for such pods fail. O(pods planned there)."""
+    def _took_equal_place(self, pod: Pod, now: float) -> bool:
+        """Whether a pod runs on a node that is planned for one like it, or was until a moment ago, while plans for such pods fail. O(pods planned there).
+
+        kube-scheduler binds beside its next cycle: that the planned pod was refused may be seen before who took its room is seen to be bound.
+        """
+        klass = pod.shape.key
+        if not self.misses.counts(klass):
+            return False
         places = self.assignments.on(self._joining.key_of_name(pod.node_name))
-        return self.misses.counts(pod.shape.key) and any(
-            one.shape is not None and one.shape.key == pod.shape.key for one in places
-        )
+        planned = any(one.shape is not None and one.shape.key == klass for one in places)
+        return planned or self.misses.just_missed(klass, pod.node_name, now)
 
     def _is_on(self, one: Assignment, pod: Pod) -> bool:
         """Whether a pod runs on the node of a place."""
