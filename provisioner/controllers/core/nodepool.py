@@ -344,10 +344,16 @@ class PoolController:
         return ConditionMessage(names.NODE_REGISTRATION_HEALTHY, verdict)
 
 
-def why_launches_failed(pool: NodePool | None) -> str:
-    """Why one of the last launches of a NodePool failed, in the words of the cloud provider; "" where most came up, its spec changed since, or nobody knows."""
+def why_launches_failed(pool: NodePool | None, class_generation: int | None) -> str:
+    """Why one of the last launches of a NodePool failed, in the words of the cloud provider.
+
+    "" where most came up, it or its class, which is of this generation now, changed since, or nobody knows.
+    """
     found = condition(pool.status.conditions, names.NODE_REGISTRATION_HEALTHY) if pool is not None else None
-    if pool is None or found is None or found.observed_generation != pool.metadata.generation:
+    if pool is None or found is None:
+        return ""
+    judged = (found.observed_generation, pool.status.node_class_observed_generation)
+    if judged != (pool.metadata.generation, class_generation):
         return ""
     return found.message.partition(f"{_REGISTRATION_UNHEALTHY}: ")[2]
 

@@ -134,7 +134,9 @@ class AwsCloud:
                 group_of=self.discovery.placement_group,
                 adjusted=self.market.adjusted,
                 overlaid=lambda pool, types: caches.overlays.applied(pool, tuple(types)),
-                failing=lambda claim: why_launches_failed(caches.pools.store.get(claim.pool)),
+                failing=lambda claim: why_launches_failed(
+                    caches.pools.store.get(claim.pool), caches.class_generation(claim.spec.node_class_ref.name)
+                ),
             ),
             subnets=self.subnets,
             reservations=self.reservations,

@@ -244,20 +244,22 @@ def test_a_pool_whose_launches_fail_says_why() -> None:
     told = condition(stage.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
     assert told is not None
     assert told.message == found.message
-    assert why_launches_failed(stage.pool) == "EC2 terminated instance i-2 at launch: no key"
+    assert why_launches_failed(stage.pool, 1) == "EC2 terminated instance i-2 at launch: no key"
+    assert not why_launches_failed(stage.pool, 2), "the class was changed, and nobody has judged it since"
+    assert not why_launches_failed(stage.pool, None)
     theirs = [
         msgspec.structs.replace(told, message="Failed to register node: no key"),  # Karpenter's
         msgspec.structs.replace(told, observed_generation=told.observed_generation + 1),
     ]
     for one in theirs:
         status = msgspec.structs.replace(stage.pool.status, conditions=(one,))
-        assert not why_launches_failed(msgspec.structs.replace(stage.pool, status=status))
+        assert not why_launches_failed(msgspec.structs.replace(stage.pool, status=status), 1)
     stage.health.note("general", True)
     stage.health.note("general", True)
     stage.health.note("general", True)
     assert stage.healthy == "True"
-    assert not why_launches_failed(stage.pool)
-    assert not why_launches_failed(None)
+    assert not why_launches_failed(stage.pool, 1)
+    assert not why_launches_failed(None, 1)
 
 
 def test_the_hash_of_a_pool_with_unknown_fields_is_left_as_it_is_and_the_pool_is_told() -> None:
