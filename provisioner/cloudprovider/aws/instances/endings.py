@@ -51,6 +51,12 @@ def ended_at_launch(instance_id: str, why: str) -> str:
     return Said(f"EC2 terminated instance {instance_id} at launch: {why}")
 
 
+def told_failure(said: str) -> Failure | None:
+    """The failure that a text of `ended_at_launch` tells of; None where it is no such text."""
+    code, _, message = said.partition(" at launch: ")[2].partition(": ")
+    return launch_failure(code, message)
+
+
 class EndedAtLaunchError(InstanceNotFoundError):
     """EC2 ended the instance, and if its Node has not registered, its launch failed."""
 

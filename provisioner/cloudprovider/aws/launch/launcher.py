@@ -42,7 +42,12 @@ from provisioner.cloudprovider.aws.access.errors import (
     launch_error,
     may_repeat,
 )
-from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError, ended_at_launch, holds_back
+from provisioner.cloudprovider.aws.instances.endings import (
+    EndedAtLaunchError,
+    ended_at_launch,
+    holds_back,
+    told_failure,
+)
 from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceError, Instances, instance_id_of
 from provisioner.cloudprovider.aws.launch import fleet, launch_marks, orders, recovery
 from provisioner.cloudprovider.aws.launch.fleet import FleetAnswer
@@ -856,8 +861,9 @@ class Launcher:
             known = lane in self._recalled
             self._recalled[lane] = None
             forget_oldest(self._recalled, _MAX_KEPT)
-        if not known and (why := self._world.failing(claim)):
-            self._hold_back(claim, CreateError(names.LAUNCH_FAILED, why))
+        why = "" if known else self._world.failing(claim)
+        if (failure := told_failure(why)) is not None and holds_back(failure):
+            self._hold_back(claim, CreateError(failure.reason, why))
 
     def _hold_back(self, claim: NodeClaim, error: CreateError) -> None:
         lane, node_class = _lane_of(claim), self._world.class_of(claim)

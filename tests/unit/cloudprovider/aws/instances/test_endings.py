@@ -3,7 +3,7 @@
 import pytest
 
 from provisioner.cloudprovider.aws.access.errors import Scope
-from provisioner.cloudprovider.aws.instances.endings import holds_back, launch_failure
+from provisioner.cloudprovider.aws.instances.endings import ended_at_launch, holds_back, launch_failure, told_failure
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from tests.support.ec2.instances import STATE_REASONS
 
@@ -36,6 +36,9 @@ def test_each_documented_ending(code: str) -> None:
     assert remedy in failure.advice
     assert bool(remedy) == bool(failure.advice)
     assert str(failure).startswith(f"{code}: {STATE_REASONS[code]}")
+    told = told_failure(ended_at_launch("i-0", str(failure)))
+    assert told is not None
+    assert (told.code, told.kind, told.reason) == (failure.code, failure.kind, failure.reason)
 
 
 def test_an_ending_that_is_in_no_list_counts_as_a_failed_launch() -> None:
@@ -51,4 +54,6 @@ def test_an_instance_that_is_not_ending_has_not_failed(state: str) -> None:
 
 def test_an_ending_without_a_reason_says_nothing() -> None:
     assert launch_failure("", "") is None
+    assert told_failure("") is None
+    assert told_failure("Failed to register node: no key") is None
     assert Instance.of({"InstanceId": "i-0", "State": {"Name": "terminated"}}).failure is None

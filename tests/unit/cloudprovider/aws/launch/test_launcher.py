@@ -19,7 +19,7 @@ from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet, SubnetBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.errors import LaunchUnderWayError
+from provisioner.cloudprovider.errors import CreateError, LaunchUnderWayError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
 from provisioner.support import heartbeat
 from provisioner.support.heartbeat import PATIENCE_SECONDS, Pulses
@@ -87,7 +87,7 @@ def types_of(node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
 class Stage:
     """A launcher over such a cloud, and whom it told that there is an answer, in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, failing: str = "") -> None:
         self.cloud, self.claims = Cloud(), Claims()
         self.told: queue.Queue[str] = queue.Queue()
         shortages, settings = Shortages(), AwsSettings(cluster_name="prod", region="us-west-2")
@@ -107,6 +107,7 @@ class Stage:
                 claims_now=self.claims.read_all,
                 read=self.claims.read,
                 write=self.claims.write,
+                failing=lambda _: failing,
             ),
             subnets=subnets,
             reservations=ReservationBook(),
@@ -177,6 +178,23 @@ def test_a_launcher_that_hangs_is_named_for_liveness_and_one_that_waits_for_clai
         "it waits for claims, and nobody misses the threads that made templates",
         SECONDS,
     )
+    stage.launcher.stop()
+
+
+@pytest.mark.parametrize(
+    ("code", "pauses"), [("Client.InternalError", True), ("Server.InsufficientInstanceCapacity", False)]
+)
+def test_what_an_earlier_leader_saw_ended_holds_launches_back_as_it_did_then(code: str, *, pauses: bool) -> None:
+    """Seen: after capacity had run out, which held nothing back, a new leader launched one at a time until a Node registered."""
+    stage = Stage(failing=f"EC2 terminated instance i-1 at launch: {code}: something")
+    (name,) = stage.claims.add(1)
+    stage.cloud.answers.set()
+    if pauses:
+        with pytest.raises(CreateError, match=code):
+            stage.launched(name)
+    else:
+        assert stage.launched(name).provider_id
+    assert bool(stage.cloud.fleets) is not pauses
     stage.launcher.stop()
 
 
