@@ -17,9 +17,10 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling import attempt, vectors
+from provisioner.scheduling import attempt, bounds, vectors
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.demands import Relations
+from provisioner.scheduling.offers import PreparedPool
 from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
 from provisioner.scheduling.topology_plan import Plan
@@ -46,6 +47,7 @@ from tests.support.problems import (
     shape,
     spread,
     storage,
+    term,
     uses,
     volume,
     volume_claim,
@@ -442,3 +444,15 @@ def test_pods_that_existing_nodes_take_do_not_make_a_node_for_each_pod_that_is_s
     assert not result.unplaced
     assert result.usd_per_hour <= alone.usd_per_hour
     assert len(result.claims) <= len(alone.claims)
+
+
+def test_of_many_filters_no_more_kinds_of_nodes_are_looked_at_for_the_least_price(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = [shape(terms=[term((names.ZONE_LABEL, "NotIn", [f"none-{number}"]))]) for number in range(50)]
+    asked = problem([pod(f"pod-{number}", of) for number, of in enumerate(own)], loads.ec2_pool())
+    least = solve(asked).usd_at_least
+    monkeypatch.setattr(bounds, "_MOST_NODES", 1_000)
+    result = solve(asked)
+    assert calls_of(PreparedPool.kinds, lambda: result.usd_at_least) <= 10
+    assert result.usd_at_least == least, "each of them may have any node"
