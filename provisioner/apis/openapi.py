@@ -180,7 +180,8 @@ def _filled(schema: Document, value: Any) -> Any:
     if isinstance(value, list):
         items = schema.get("items")
         return [_filled(items, one) for one in value] if isinstance(items, Mapping) else value
-    if isinstance(value, float) and value.is_integer() and schema.get("type") == "integer":
+    whole = schema.get("type") == "integer" or schema.get("x-kubernetes-int-or-string")
+    if whole and isinstance(value, float) and value.is_integer():
         return int(value)  # JSON knows one kind of number
     return value
 

@@ -86,6 +86,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"spec.limits": {"cpu": "many"}},
         ['spec.limits.cpu: "many" is not a quantity such as 500m, 2 or 4Gi'],
     ),
+    "an integer with a decimal point": ({"spec.limits": {"cpu": 1000.0}}, []),
     "a name": (
         {"metadata.name": "General_Pool"},
         [

@@ -48,6 +48,7 @@ ROWS: dict[str, Row] = {
     "an amount within that is none": row(
         INVALID, 'reservedMemory[0].limits.memory: "x" is not a quantity', reservedMemory=[{"limits": {"memory": "x"}}]
     ),
+    "an amount with a decimal point": row("", reservedMemory=[{"limits": {"memory": 1000.0}}]),
     "our own field": row(INVALID, "registerWithTaints: cannot be set", registerWithTaints=[]),
     "a text for a number": row(INVALID, "podsPerCore: must be an integer, not a string", podsPerCore="2"),
     "a fraction for an integer": row(INVALID, "maxPods: must be an integer, not a number", maxPods=1.5),
