@@ -349,7 +349,8 @@ def _restrictions(schema: Document, value: Any) -> Iterator[str]:
         case list():
             if len(value) > schema.get("maxItems", len(value)):
                 yield _too_many_entries(len(value), schema["maxItems"])
-            yield from _repeated(schema, value)
+            else:
+                yield from _repeated(schema, value)
         case Mapping() if len(value) > schema.get("maxProperties", len(value)):
             yield _too_many_entries(len(value), schema["maxProperties"])
 

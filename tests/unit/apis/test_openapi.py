@@ -87,6 +87,10 @@ SENTENCES: dict[str, tuple[dict[str, Any], list[str]]] = {
         ['spec.limits.cpu: "many" is not a quantity such as 500m, 2 or 4Gi'],
     ),
     "an integer with a decimal point": ({"spec.limits": {"cpu": 1000.0}}, []),
+    "a list that is too long is not looked into": (
+        {"spec.disruption": {"budgets": [{"nodes": "5", "reasons": ["Drifted"] * 51}]}},
+        ["spec.disruption.budgets[0].reasons: has 51 entries; the maximum is 50"],
+    ),
     "a name": (
         {"metadata.name": "General_Pool"},
         [
