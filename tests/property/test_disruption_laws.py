@@ -184,7 +184,6 @@ def begun(fleet: Fleet, proposals: tuple[Proposal, ...]) -> Fleet:
             planned=planned,
             room=kind.allocatable - planned,
             nominated=bool(claim.pods),
-            registered=False,
             initialized=False,
             ready=False,
         )
