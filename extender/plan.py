@@ -695,7 +695,7 @@ class PlanTable:
         self._settle()
         place = self._place_of(member.uid)  # counting may have let pods change places
         home = house.rooms.get(place.site.name) if place is not None else None
-        if home is not None and home.open > 0:
+        if home is not None and (home.open > 0 or self._is_let_go(member)):
             coming = home.site.name if self._coming(home.site, now) else ""
             # Not to a brother's place while its own is coming: places taken by pods that are just being bound do not
             # show here yet, so a crowd would follow into the first node that opens.
@@ -709,6 +709,11 @@ class PlanTable:
         )  # only who has a place to give gets a brother's
 
     # -------------------------------------------------------------------- pods
+
+    def _is_let_go(self, member: Member) -> bool:
+        """Whether a pod that is gated, as far as its watch has told, is not any more: kube-scheduler asks about no gated pod."""
+        known = self._members.get(member.uid)
+        return known is not None and known.over and not known.node
 
     def _house(self, family: Family) -> _House:
         house = self._houses.get(family)

@@ -269,6 +269,7 @@ def test_a_pod_that_is_planned_keeps_its_place_where_it_is_known_as_gated_still(
     gated = member("a", owner=owner, over=True)
     world.pods(gated)
     world.planned_node("n1", entry("a", owner=owner))
+    assert world.table.standing(gated, world.now).home == "n1", "kube-scheduler asks about no pod that is gated"
     world.pods(msgspec.structs.replace(gated, resource_version="2"))
     world.pods(member("a", owner=owner))
     assert world.table.holds["n1"].needed(0) == cpus(1)
