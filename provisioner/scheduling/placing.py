@@ -260,15 +260,15 @@ class Placing:
             found |= one.shut_by(run.plan)
         return found
 
-    def unwelcome(self, run: Run, brought: Brought, pins: tuple[Pin, ...], *, together: bool) -> str:
+    def _unwelcome(self, run: Run, account: Account, state: State, pins: tuple[Pin, ...], *, together: bool) -> str:
         """The DaemonSet whose pods keep the class from a new node that has these daemons, or that it misses there; "" where it may open one."""
-        plan = run.plan
+        plan, brought = run.plan, self._brought_with(account, state)
         for host in (*plan.apart, *plan.blocked):
             if host in brought.hosts:
                 return brought.names[host]
         for each in plan.axes:
             for counter in (*each.apart, *each.blocked):
-                if counter in brought.domains:
+                if counter in brought.domains and account.offer.domains(state, counter.axis.key):
                     return brought.names[counter]
         if not together or (plan.bootstraps and not self.anywhere(plan)):
             return ""
@@ -1361,8 +1361,9 @@ class Placing:
                         continue
                     cap = cap_all
                     if self.company:
-                        there = self._brought_with(account, state)
-                        if self.unwelcome(run, there, pins, together=together) or self._keeps_out(account, state, run):
+                        if self._unwelcome(run, account, state, pins, together=together) or self._keeps_out(
+                            account, state, run
+                        ):
                             continue
                         brought = self._brought_with(account, state, run)
                         cap = self._beside(run, account, state, brought, cap)
@@ -1379,7 +1380,7 @@ class Placing:
     def keeps_away(self, run: Run, account: Account) -> str:
         """The DaemonSet whose pods, on each new node that a pool may have for the class, keep it away; "" for none."""
         found = [
-            self.unwelcome(run, self._brought_with(account, state), (), together=False)
+            self._unwelcome(run, account, state, (), together=False)
             for term in (run.filter.terms if self.company else ())
             for state in self._ways(run, account, account.offer.base, term, self.first_need(run))
         ]

@@ -100,6 +100,22 @@ def test_pods_that_keep_away_from_it_get_nodes_where_it_does_not_run() -> None:
     assert "arm" not in {name for claim in found.claims for name in claim.instance_types}
 
 
+@pytest.mark.parametrize("side", ["pod", "daemon"])
+def test_a_node_that_is_in_no_domain_of_theirs_takes_pods_that_keep_away_from_it(side: str) -> None:
+    """kube-scheduler counts anti-affinity by the label's value: a node without the label has nothing to count."""
+    web = of_app("web", affinity=apart("team", app("agent"))) if side == "pod" else of_app("web")
+    agent = of_app(
+        "agent", "100m", "0", tolerations=EVERYWHERE, affinity=apart("team", app("web")) if side == "daemon" else None
+    )
+    red = pool("red", types=(MEDIUM,), labels={"team": "red"})
+    plain = pool("plain", types=(LARGE,))
+    _, found = asked(pods(2, web), agent, pools=(red, plain))
+    assert not found.unplaced
+    assert {claim.pool for claim in found.claims} == {"plain"}
+    _, found = asked(pods(2, web), agent, pools=(red,))
+    assert len(found.unplaced) == 2
+
+
 def test_pods_that_it_keeps_away_get_no_node_in_vain() -> None:
     shy = of_app("agent", "100m", "0", tolerations=EVERYWHERE, affinity=apart(HOST, app("web")))
     _, found = asked((*pods(2, of_app("web")), *pods(1, of_app("other"), "other")), shy)
