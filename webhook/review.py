@@ -149,7 +149,7 @@ def encode_reply(
         response["patch"] = base64.b64encode(_encoded(operations, object_bytes + MAX_PATCH_BYTES)).decode("ascii")
     told = list(warnings)
     if len(told) > MAX_WARNINGS:
-        told[MAX_WARNINGS - 1 :] = [Said(f"and {len(told) - MAX_WARNINGS + 1!s} more warnings")]
+        told[MAX_WARNINGS - 1 :] = [Said(f"and {len(told) - MAX_WARNINGS + 1} more warnings")]
     if told:
         response["warnings"] = [cut(warning, MAX_WARNING_BYTES) for warning in told]
     if audit:

@@ -106,7 +106,7 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
     if new:
         return Opinion("denied", tuple(new))
     warnings = [
-        *(Said(f"still invalid: {one!s}") for one in known),
+        *(Said(f"still invalid: {one}") for one in known),
         *map(str, found.warnings),
         *map(str, together.warnings),
         *map(str, _beside(obj, beside)),
@@ -204,5 +204,5 @@ class Validation:
 def _denial(errors: Collection[Violation]) -> str:
     told = [str(one) for one in errors][:MAX_ERRORS]
     if len(errors) > MAX_ERRORS:
-        told.append(Said(f"and {len(errors) - MAX_ERRORS!s} more errors"))
+        told.append(Said(f"and {len(errors) - MAX_ERRORS} more errors"))
     return cut("; ".join(told), MAX_DENIAL_BYTES)

@@ -302,7 +302,7 @@ class _Settings:
         if found is None or found.value in ("", DISABLED):
             return None
         if found.value != "enabled":
-            draft.warnings.append(f"dovetail: {found!s} is not supported; use enabled or disabled. {stamp} was not set")
+            draft.warnings.append(f"dovetail: {found} is not supported; use enabled or disabled. {stamp} was not set")
             return None
         return found
 
@@ -470,7 +470,7 @@ def _opted_out(settings: _Settings, draft: _Draft) -> bool:
         out = True
         if found.value != DISABLED:  # meant as an opt-out, most likely: stamp nothing and say so
             draft.warnings.append(
-                f"dovetail: {found!s} is not supported; use enabled or disabled. The pod was not changed"
+                f"dovetail: {found} is not supported; use enabled or disabled. The pod was not changed"
             )
     return out
 
@@ -496,7 +496,7 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
         if bad or not values:
             held = _quoted(bad) if bad else "no value"
             draft.warnings.append(
-                f"dovetail: {found!s} holds {held}, want {setting.expected}: {setting.label} was not stamped"
+                f"dovetail: {found} holds {held}, want {setting.expected}: {setting.label} was not stamped"
             )
             continue
         if _selects(pod, setting.label):
@@ -506,7 +506,7 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
         required = False
         if not fitting:
             draft.warnings.append(
-                f"dovetail: {found!s}, but the pod's own spec is for {own_os}: {setting.label} was not stamped"
+                f"dovetail: {found}, but the pod's own spec is for {own_os}: {setting.label} was not stamped"
             )
         elif _add_requirement_possible(pod, setting.label, fitting):
             wanted[setting.label] = fitting
@@ -666,7 +666,7 @@ def _image_architectures(pod: Pod, settings: _Settings, facts: Facts, draft: _Dr
         return ()
     if found.value not in ("stamp", "gate"):
         draft.warnings.append(
-            f"dovetail: {found!s} is not supported; use stamp, gate or disabled. kubernetes.io/arch was not stamped"
+            f"dovetail: {found} is not supported; use stamp, gate or disabled. kubernetes.io/arch was not stamped"
         )
         return ()
     asked = images_of(pod, facts)
@@ -674,7 +674,7 @@ def _image_architectures(pod: Pod, settings: _Settings, facts: Facts, draft: _Dr
         return ()  # nothing was asked for either
     if facts.images is None:
         draft.warnings.append(
-            f"dovetail: {found!s}: the webhook is not looking up images (--image-registries). kubernetes.io/arch was "
+            f"dovetail: {found}: the webhook is not looking up images (--image-registries). kubernetes.io/arch was "
             "not stamped"
         )
         return ()
@@ -904,7 +904,7 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
         taints = facts.taints_of(pool)
         if taints is None:
             draft.warnings.append(
-                f"dovetail: {found!s}; NodePool {pool} does not exist, so no toleration was added for it"
+                f"dovetail: {found}; NodePool {pool} does not exist, so no toleration was added for it"
             )
         for taint in taints or ():
             if taint.effect in (names.NO_SCHEDULE, names.NO_EXECUTE) and not tolerates(tolerated, taint):
@@ -914,7 +914,7 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
         return
     if len(missing) > MAX_TOLERATIONS:
         draft.warnings.append(
-            f"dovetail: {found!s}: the NodePools have {len(missing)} taints, more than the limit of "
+            f"dovetail: {found}: the NodePools have {len(missing)} taints, more than the limit of "
             f"{MAX_TOLERATIONS}. No toleration was added"
         )
         return
@@ -933,9 +933,7 @@ def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or not found.value:
         return
     if found.value != "zone":
-        draft.warnings.append(
-            f"dovetail: {found!s} is not supported; use zone. No topology spread constraint was added"
-        )
+        draft.warnings.append(f"dovetail: {found} is not supported; use zone. No topology spread constraint was added")
         return
     constraints = pod.spec.topology_spread_constraints
     if any(renamed_label(one.topology_key) == names.ZONE_LABEL for one in constraints):
@@ -943,7 +941,7 @@ def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     labels = {key: value for key, value in pod.metadata.labels.items() if key not in NOT_OF_BROTHERS}
     if not labels:
         draft.warnings.append(
-            f"dovetail: {found!s} requires a label that the replicas of the pod share. No topology spread constraint "
+            f"dovetail: {found} requires a label that the replicas of the pod share. No topology spread constraint "
             "was added"
         )
         return
@@ -1041,7 +1039,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or found.value in ("", "keep"):
         return
     if found.value != "rewrite":
-        draft.warnings.append(f"dovetail: {found!s} is not supported; use rewrite or keep. No label was rewritten")
+        draft.warnings.append(f"dovetail: {found} is not supported; use rewrite or keep. No label was rewritten")
         return
     renamed: dict[str, str] = {}
     rewriting = itertools.chain(

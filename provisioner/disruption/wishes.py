@@ -251,7 +251,7 @@ def _of_nodes(way: _Way, types: Types) -> str:
     if first_untolerated(tolerations, home.taints, _SOFT) is None:
         taint = first_untolerated(tolerations, goal.taints, _SOFT)
         if taint is not None:
-            return Said(f"place without the taint {taint!s}, which it does not tolerate")
+            return Said(f"place without the taint {taint}, which it does not tolerate")
     for term in way.wishes.nodes:
         if term.matches(home.labels, home.node_name) and not (
             term.matches(goal.labels, goal.node_name)

@@ -727,7 +727,7 @@ class CommandQueue:
         for name in sorted({pod.namespace for pod in pods if is_evictable(pod, self._clock.now())}):
             answer = survey(self._client, resources.PDBS, decode=resources.PDBS.decode, namespace=name)
             found[name] = tuple(answer.objects)
-            bad = bad or next((Said(f"PodDisruptionBudget {one!s} cannot be decoded") for one in answer.unreadable), "")
+            bad = bad or next((Said(f"PodDisruptionBudget {one} cannot be decoded") for one in answer.unreadable), "")
         return PodBudgets(found), bad
 
     # ------------------------------------------------------------------ calling off

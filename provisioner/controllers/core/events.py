@@ -163,7 +163,7 @@ def pools_without_types(reasons: Iterable[Reason]) -> dict[str, EventMessage]:
         pool: EventMessage(
             "Warning",
             "NoCompatibleInstanceTypes",
-            f"NodePool requirements filtered out all compatible available instance types: {reason.constraint!s}",
+            f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}",
         )
         for reason in reasons
         if isinstance(reason, PoolRefuses | PoolsRefuse) and isinstance(reason.constraint, NoInstanceTypes)

@@ -339,7 +339,7 @@ class Lifecycle:
 
     def _say_rivals(self, claim: NodeClaim, rivals: Rivals) -> Result:
         """Several claims or Nodes have the provider ID: nobody can tell whose instance it is, so it is left alone."""
-        text = Said(f"Provider ID {claim.status.provider_id} belongs to more than one object: {rivals!s}")
+        text = Said(f"Provider ID {claim.status.provider_id} belongs to more than one object: {rivals}")
         self._event(claim, EventMessage("Warning", names.MULTIPLE_NODES_FOUND, text))
         if not is_true(claim.status.conditions, names.REGISTERED):
             self._writer.status(

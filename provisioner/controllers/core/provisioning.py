@@ -422,7 +422,7 @@ class Provisioner:
             if (stop := snapshot.stopped.get(pod.shape.key)) is not None
         ]
         for one in held:
-            text = Said(f'Failed to schedule pod, NodePool "{one.planned.pool}": {one.error!s}')
+            text = Said(f'Failed to schedule pod, NodePool "{one.planned.pool}": {one.error}')
             complaints += [(pod, text) for pod in one.planned.pods]
         empty |= events.pools_out_of_money(result.unplaced)
         for pod, text in self._told.due(complaints, self._clock.monotonic()):

@@ -118,7 +118,7 @@ def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
             for taint in node.spec.taints
         ):
             return ConditionMessage(
-                names.INITIALIZED, names.UNKNOWN, names.STARTUP_TAINTS_EXIST, f'StartupTaint "{startup!s}" still exists'
+                names.INITIALIZED, names.UNKNOWN, names.STARTUP_TAINTS_EXIST, f'StartupTaint "{startup}" still exists'
             )
     for taint in node.spec.taints:
         if names.is_ephemeral(taint):
@@ -126,7 +126,7 @@ def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
                 names.INITIALIZED,
                 names.UNKNOWN,
                 names.EPHEMERAL_TAINTS_EXIST,
-                f'KnownEphemeralTaint "{taint!s}" still exists',
+                f'KnownEphemeralTaint "{taint}" still exists',
             )
     for resource, amount in sorted(claim.spec.resources.requests.items()):
         if str(amount) != "0" and str(node.status.allocatable.get(resource, 0)) == "0":

@@ -205,7 +205,7 @@ class Translator:
                     "Translated",
                     names.FALSE,
                     "Rejected",
-                    f"{want['kind']!s} {want['metadata']['name']!s} was rejected: {error.message}",
+                    f"{want['kind']} {want['metadata']['name']} was rejected: {error.message}",
                 )
         listed = ", ".join(f"{one['kind']} {one['metadata']['name']}" for one in reversed(made.objects))
         return ConditionMessage(

@@ -126,7 +126,7 @@ def read(text: str) -> NodeConfig:
     wrong, unknown = openapi.judged(_SCHEMA, document)
     if wrong:
         return NodeConfig(
-            Said(f"nodeadm refuses the NodeConfig, and nodes would not join: {wrong[0]!s}"), cluster=cluster
+            Said(f"nodeadm refuses the NodeConfig, and nodes would not join: {wrong[0]}"), cluster=cluster
         )
     passed_over = [_unknown_node_config_field(str(one)) for one in unknown]
     return NodeConfig("", (*passed_over, *([_ONLY_THE_FIRST_DOCUMENT] if found.more else ())), cluster)
