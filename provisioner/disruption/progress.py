@@ -152,13 +152,18 @@ def next_step(record: CommandRecord, facts: Facts) -> Next:
     return Next(Step.SEAL) if len(staying) > 1 else Next(Step.DELETE, tuple(staying))
 
 
+def being_deleted(claim: str) -> str:
+    """Why a command does not come to its end as it was decided."""
+    return Said(f"NodeClaim {claim} is being deleted")
+
+
 def _lost(facts: Facts) -> str:
     """Which candidate keeps the command from coming to its end as it was decided, and why; "" where none does."""
     for one in facts.candidates:
         if not one.there:
             return Said(f"NodeClaim {one.name} no longer exists")
         if one.deleting:
-            return Said(f"NodeClaim {one.name} is being deleted")
+            return being_deleted(one.name)
         if one.interrupted:
             return Said(f"NodeClaim {one.name} is being interrupted")
         if not one.joined:

@@ -48,7 +48,15 @@ from provisioner.controllers.references import publish, reference_of
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.methods import rebuilding
 from provisioner.disruption.pause import NOTHING, Pause
-from provisioner.disruption.progress import CandidateFacts, Facts, ReplacementState, Step, Verdict, next_step
+from provisioner.disruption.progress import (
+    CandidateFacts,
+    Facts,
+    ReplacementState,
+    Step,
+    Verdict,
+    being_deleted,
+    next_step,
+)
 from provisioner.disruption.proposal import DISRUPTING_NODE, Proposal, disrupting_node
 from provisioner.disruption.validation import Sighted, verdict
 from provisioner.kube import resources
@@ -368,7 +376,7 @@ class CommandQueue:
             return self._call_off(command, memory, following.why, blamed=following.names)
         if following.step is Step.AWAIT_END and coming and command.record.phase is Phase.COMMITTED:
             # a user deleted it, and no pause holds the drain of that
-            return self._call_off(command, memory, Said(f"NodeClaim {command.record.holder} is being deleted"))
+            return self._call_off(command, memory, being_deleted(command.record.holder))
         memory.looks = None
         self._say(command.record.candidate_names, EventMessage("Normal", "DisruptionBlocked", paused))
         return Result(requeue_after=PAUSED_SECONDS)
