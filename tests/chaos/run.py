@@ -83,16 +83,17 @@ def run(
             place.client.raw(
                 "POST", NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             )
-        attacked = _attacked(place, witness, tenant, say) if tenant else None
+        attack = _Attack(place, witness, tenant, say) if tenant else None
         churn = Churn(place.client, random.Random(seed + 2), share, pools={"small": EXPIRING})
         churn.start()
         _settled(place, churn)
-        costs = attacked() if attacked is not None else None
+        if attack is not None:
+            attack.settle()
         director = Director(place, chance, pause, say)
         director.run(seconds)
         say("faults are over")
         place.heal()
-        wrong = costs(seconds) if costs is not None else []
+        wrong = attack.end(seconds) if attack is not None else []
         place.calm()
         churn.stop()
         churn.settle()
@@ -118,37 +119,42 @@ def run(
         )
 
 
-def _attacked(
-    place: Stage, witness: Witness, seconds: float, say: Callable[[str], None]
-) -> Callable[[], Callable[[float], list[str]]]:
-    """A tenant begins while nothing else happens: pods that come by chance keep a batch open, and nodes that expire make large ones.
+class _Attack:
+    """A tenant who begins while nothing else happens: pods that come by chance keep a batch open, and nodes that expire make large ones.
 
-    Called when the churn runs, the answer looks at memory; called again after so many seconds of faults, it tells what the tenant has cost the others.
+    Attributes:
+        early: memory of the programs once the churn runs beside the tenant; `settle` looks at it.
     """
-    without = watched(place, witness, time.time, seconds)
-    tenant = Tenant(place.client)
-    tenant.start()
-    place.session.clock.sleep(SETTLE_SECONDS)  # an API server has much to do with 65 objects of 1 MB at once
-    beside = watched(place, witness, time.time, seconds)
-    say(f"the tenant posted {tenant.posted} pods; without it {without}, beside it {beside}")
 
-    def remembered() -> Callable[[float], list[str]]:
-        place.session.clock.sleep(SETTLE_SECONDS)
-        early = memory(place)
+    def __init__(self, place: Stage, witness: Witness, seconds: float, say: Callable[[str], None]) -> None:
+        self._place, self._say = place, say
+        self._without = watched(place, witness, time.time, seconds)
+        self._tenant = Tenant(place.client)
+        self._tenant.start()
+        place.session.clock.sleep(SETTLE_SECONDS)  # an API server has much to do with 65 objects of 1 MB at once
+        self._beside = watched(place, witness, time.time, seconds)
+        say(f"the tenant posted {self._tenant.posted} pods; without it {self._without}, beside it {self._beside}")
+        self.early: dict[str, float] = {}
 
-        def told(faults: float) -> list[str]:
-            place.session.clock.sleep(SETTLE_SECONDS)
-            late = memory(place)
-            tenant.stop()
-            say(f"{early}, after {faults:g} s of faults {late}; the tenant changed pods {tenant.changed} times")
-            return [
-                *(f"the tenant's pod was refused: {one}" for one in tenant.refused[:3]),
-                *judged(without, beside, early, late),
-            ]
+    def settle(self) -> None:
+        """Call when the churn runs."""
+        self.early = self._memory()
 
-        return told
+    def end(self, faults: float) -> list[str]:
+        """After so many seconds of faults, the tenant goes; what it has cost the others."""
+        late = self._memory()
+        self._tenant.stop()
+        self._say(
+            f"{self.early}, after {faults:g} s of faults {late}; the tenant changed pods {self._tenant.changed} times"
+        )
+        return [
+            *(f"the tenant's pod was refused: {one}" for one in self._tenant.refused[:3]),
+            *judged(self._without, self._beside, self.early, late),
+        ]
 
-    return remembered
+    def _memory(self) -> dict[str, float]:
+        self._place.session.clock.sleep(SETTLE_SECONDS)
+        return memory(self._place)
 
 
 def _settled(place: Stage, churn: Churn) -> None:
