@@ -87,6 +87,8 @@ def needed(
     """
     may = frozenset(pod.uid for one in nodes for pod in one.planned).difference(withheld)
     strangers = tuple(pod for pod in others if is_modelled(pod.shape))
+    if not strangers and _are_alike(pod.shape for one in nodes for pod in one.planned):
+        return Needed(frozenset())
     if len(nodes) * (sum(len(one.planned) for one in nodes) + len(strangers)) > MOST_LOOKS:
         return Needed(may)
     running = tuple(running)
@@ -112,6 +114,15 @@ def needed(
         if not left and not any(each.left(order, chosen) for each, orders in alone for order in orders):
             return Needed(chosen)
     return best if best is not None and best.left else Needed(may)
+
+
+def _are_alike(shapes: Iterable[PodShape]) -> bool:
+    """Whether all ask for the same room on the same nodes, and for nothing else: whichever place one of them takes, it leaves its own."""
+    some = list({id(shape): shape for shape in shapes}.values())
+    if not some or any(one.spread or not is_modelled(one) for one in some):
+        return False
+    asked = [(one.requests, one.node_selector, one.affinity, one.tolerations) for one in some]
+    return all(each == asked[0] for each in asked)
 
 
 def packed(nodes: Sequence[OpenNode], running: Iterable[Running] = ()) -> dict[str, int] | None:

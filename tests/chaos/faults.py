@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.apis.names import NODEPOOL_LABEL
+from provisioner.apis.meta import is_true
+from provisioner.apis.names import DRIFTED, NODEPOOL_LABEL
 from provisioner.cli.harness.session import ALL_PROGRAMS, EXTENDER, PROVISIONER, WEBHOOK
 from provisioner.kube.errors import ApiError
-from provisioner.kube.resources import NODEPOOLS, NODES, PODS
+from provisioner.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from tests.chaos.stage import POOL, STATIC, Stage
 from tests.support.apiproxy import Rule
 from tests.support.ec2 import Fault as CloudFault
@@ -179,10 +180,15 @@ def resize(stage: Stage, chance: random.Random) -> Event:
 
 
 def broken_node(stage: Stage, chance: random.Random) -> Event:
-    """A Node of the general NodePool is not Ready for longer than the repair timeout."""
+    """A Node of the general NodePool is not Ready for longer than the repair timeout; one that has not drifted, for that would end it first."""
     try:
+        drifted = {
+            one.status.node_name for one in stage.client.list(NODECLAIMS) if is_true(one.status.conditions, DRIFTED)
+        }
         nodes = [
-            one.metadata.name for one in stage.client.list(NODES) if one.metadata.labels.get(NODEPOOL_LABEL) == POOL
+            one.metadata.name
+            for one in stage.client.list(NODES)
+            if one.metadata.labels.get(NODEPOOL_LABEL) == POOL and one.metadata.name not in drifted
         ]
         if not nodes:
             return Event("no Node to break", 0.0)

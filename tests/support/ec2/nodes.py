@@ -30,6 +30,7 @@ _MIB: Final = 2**20
 _GIB: Final = 2**30
 _THREADS: Final = 4
 _UNREADY_SECONDS: Final = 40.0
+_AGAIN_SECONDS: Final = 1.0
 _NOT_READY: Final = "kwok.dovetail.dev/not-ready"
 _CLOUD_CONTROLLER_SECONDS: Final = 5.0
 _ALLOWED_LABELS: Final = frozenset(
@@ -86,8 +87,13 @@ class Nodes:
         self._pool.submit(self._guarded, action, instance)
 
     def _guarded(self, action: Callable[[Instance], None], instance: Instance) -> None:
+        from provisioner.kube.errors import ConnectionFailed, ServerError
+
         try:
             action(instance)
+        except (ServerError, ConnectionFailed):  # kubelets and the cloud controller try until the API server is back
+            if self._world is not None:
+                self._world.timing.after(_AGAIN_SECONDS, functools.partial(self._later, action, instance))
         except Exception:  # noqa: BLE001 - one instance that fails stops no other
             traceback.print_exc(file=sys.stderr)
 

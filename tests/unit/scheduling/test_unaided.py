@@ -170,7 +170,21 @@ def test_nominations_keep_no_room_from_pods_of_higher_priority() -> None:
 
 def test_an_answer_that_takes_long_is_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unaided, "MOST_LOOKS", 20)
-    assert asked(world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}))) == "everybody"
+    assert asked(world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}), ("a", 8, {LARGE: 2}))) == "everybody"
+
+
+def test_equal_pods_need_no_nomination_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unaided, "MOST_LOOKS", 20)
+    other = of_app("other", "1")
+    for some in (SMALL, other):
+        nodes = world(("a", 8, {SMALL: 8}), ("a", 8, {some: 8}), ("a", 16, {some: 16}))
+        assert asked(nodes) == "nobody"
+        assert asked(nodes, others=pods(4, SMALL, "stranger")) == "everybody"
+    for some in (APART, BY_HOST, PINNED, of_app("tolerant", "1", tolerations=(Toleration(key="own"),))):
+        assert asked(world(("a", 8, {SMALL: 8}), ("a", 32, {some: 8}))) == "everybody"
+        assert asked(world(("a", 32, {some: 8}), ("a", 32, {some: 8}))) == (
+            "nobody" if some is PINNED or some.tolerations else "everybody"
+        )
 
 
 def test_pods_that_ask_for_much_are_nominated_and_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
