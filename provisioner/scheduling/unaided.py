@@ -99,6 +99,8 @@ def needed(
         worlds = (_World(late, strangers, running), _World(late[::-1], strangers, running))
         alone = [(one, (*one.orders, one.hardest_first, one.hardest_first[::-1])) for one in worlds]
     asking = {pod.uid for one in nodes for pod in one.planned if not is_modelled(pod.shape)} & may
+    if not asking and len(world.orders) * world.looks_of_all > MOST_LOOKS:
+        return Needed(may)
     by_size = sorted(range(len(nodes)), key=lambda number: (len(nodes[number].planned), number))
     best: Needed | None = None
     for quarter in range(_QUARTERS + 1):
@@ -207,6 +209,11 @@ class _World:
             tuple(sorted(some, key=lambda pod: -pod.shape.priority))
             for some in (sorted(by_uid, key=lambda pod: pod.created), by_uid, by_uid[::-1])
         )
+
+    @property
+    def looks_of_all(self) -> int:
+        """How many it takes to bind all pods of these nodes once, none of them nominated."""
+        return sum(len(one.nodes) * (1 + len(one.hard)) for one in self._class.values())
 
     @property
     def hardest_first(self) -> tuple[Pod, ...]:
