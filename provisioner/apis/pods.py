@@ -576,7 +576,7 @@ def is_reschedulable(pod: Pod) -> bool:
 
 def is_pending(pod: Pod) -> bool:
     """Wants a node and has none, whatever kube-scheduler has said so far; gated pods do not want one yet."""
-    return is_active(pod) and not pod.node_name and not pod.gated and not is_daemon(pod) and not is_mirror(pod)
+    return not pod.node_name and not pod.gated and is_active(pod) and not is_daemon(pod) and not is_mirror(pod)
 
 
 def opted_out(pod: Pod) -> bool:

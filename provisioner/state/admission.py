@@ -19,6 +19,7 @@ class AdmissionKeeper:
         self._defaults: dict[str, ContainerDefaults] = {}  # of them together, by namespace
         self._runtimes: dict[str, RuntimeClass] = {}
         self._priorities: dict[str, PriorityClass] = {}
+        self._now = Admission(self._defaults, self._runtimes, self._priorities)
         self._unread: set[str] = set()  # namespaces
         self._changed: set[str] = set()
         self._frozen: Admission | None = Admission()
@@ -40,7 +41,7 @@ class AdmissionKeeper:
         self._frozen = None
 
     def now(self) -> Admission:
-        """What counts; it changes with the next call of `changed`. Cost: O(the LimitRanges of namespaces where one changed)."""
+        """What counts; it changes as `changed` is called. Cost: O(the LimitRanges of namespaces where one changed)."""
         for namespace in self._unread:
             mine = self._ranges[namespace]
             now = container_defaults(mine.values()) if mine else None
@@ -51,7 +52,7 @@ class AdmissionKeeper:
                 self._changed.add(namespace)
                 self._frozen = None
         self._unread.clear()
-        return Admission(self._defaults, self._runtimes, self._priorities)
+        return self._now
 
     def frozen(self) -> Admission:
         """What counts everywhere; the same object while nothing changes."""

@@ -150,20 +150,21 @@ class Cluster:
         with self._lock:
             alive = new is not None and not is_terminal(new)
             known = self._pods.put(pod) if alive else self._pods.drop(pod.uid)
-            for name in {known.node_name if known is not None else "", pod.node_name} - {""}:
-                self._dirty.add(self._joining.key_of_name(name))
-            if alive:
-                self._daemons.pod_changed(pod)
-            else:
-                self._daemons.pod_gone(pod)
-            self._note_pod_event(known, pod, alive=alive)
+            if pod.node_name:
+                self._dirty.add(self._joining.key_of_name(pod.node_name))
+                self._note_pod_event(known, pod, alive=alive)
+                if alive:
+                    self._daemons.pod_changed(pod)
+                else:
+                    self._daemons.pod_gone(pod)
+            if known is not None and known.node_name not in ("", pod.node_name):
+                self._dirty.add(self._joining.key_of_name(known.node_name))
             now = self._clock.monotonic()
             effects = self._plans.pod_changed(known, pod, now, alive=alive) if self._settled else []
-            self._time_passed(now)  # here, too: of a standby nobody takes a snapshot, and its pods come and go
             if alive and not pod.node_name and pod.deleted is None:
                 self._sights.seen(pod, now)
-            else:
-                self._sights.gone(pod.uid)
+            elif self._sights.gone(pod.uid):
+                self._time_passed(now)  # here, too: of a standby nobody takes a snapshot, and its pods come and go
             self._refresh_pending(pod.uid, now)
             return effects
 
@@ -500,14 +501,15 @@ class Cluster:
             pools=self._usage.frozen(),
             daemons=self._daemons.shapes(),
             pending=self._pending.frozen(),
-            waiting=self._waiting_less(stopped),
+            waiting=self._waiting_less(stopped, now),
             leaving=self._leaving.pods(at),
             around=self._around.frozen(),
             avoided=self._plans.misses.avoided(now),
             stopped=stopped,
             pod_budgets=self._protection.frozen(),
             commands=self._commands.frozen(),
-            early=any(uid in self._pending and uid not in self._waiting for uid in self._sights.early()),
+            early=len(self._waiting) < len(self._pending)
+            and any(uid in self._pending and uid not in self._waiting for uid in self._sights.early()),
         )
 
     # ------------------------------------------------------------------ entering
@@ -573,8 +575,8 @@ class Cluster:
         return [effect for key in sorted(keys) for effect in self._plans.node_changed(key, now)]
 
     def _note_pod_event(self, known: Pod | None, pod: Pod, *, alive: bool) -> None:
-        """Remember when a pod that is no daemon was bound here or ended. Not what a first listing tells."""
-        if not self._settled or not pod.node_name or is_daemon(pod) or is_mirror(pod):
+        """Remember when a bound pod that is no daemon was bound here or ended. Not what a first listing tells."""
+        if not self._settled or is_daemon(pod) or is_mirror(pod):
             return
         bound = alive and pod.deleted is None and (known is None or not known.node_name)
         ended = known is not None and is_active(known) and (not alive or pod.deleted is not None)
@@ -611,7 +613,7 @@ class Cluster:
             return
         rank = pod.created, uid
         self._pending.put(uid, rank, pod)
-        if self._sights.waits_from(pod) > now:
+        if self._sights.of_pending(pod) > now:
             self._waiting.drop(uid)
             self._preempting.pop(uid, None)
             return
@@ -622,19 +624,21 @@ class Cluster:
         elif self._preempting.get(uid, ("", 0.0))[0] != node:
             self._preempting[uid] = node, now
 
-    def _waiting_less(self, stopped: Mapping[str, Stop]) -> tuple[Pod, ...]:
+    def _waiting_less(self, stopped: Mapping[str, Stop], now: float) -> tuple[Pod, ...]:
         """The pods that wait, less those that get room by preemption, and stopped classes; the same tuple while nothing changes.
 
         A pod that ends keeps nobody from waiting once its kubelet has had its time, and a minute more.
 
         Cost: the pods that have a nominated node, and while a class is stopped, all of them.
         """
-        every, instant = self._waiting.frozen(), self._clock.monotonic()
+        every = self._waiting.frozen()
+        if not self._preempting and not stopped:
+            return every
         less = {
             uid
             for uid, (node, since) in self._preempting.items()
             if any(
-                victim.deleted is not None and instant - since <= victim.ends_in + STUCK_AFTER.total_seconds()
+                victim.deleted is not None and now - since <= victim.ends_in + STUCK_AFTER.total_seconds()
                 for victim in self._pods.on(node)
             )
         }

@@ -312,10 +312,11 @@ class Misses:
 
     def avoided(self, now: float) -> dict[str, frozenset[str]]:
         """By UID, names of the nodes that a pod avoids; pods that avoid none are left out."""
-        found = {
-            uid: frozenset(name for name, until in nodes.items() if until > now) for uid, nodes in self._avoided.items()
-        }
-        return {uid: nodes for uid, nodes in found.items() if nodes}
+        found = {}
+        for uid, nodes in self._avoided.items():
+            if mine := frozenset(name for name, until in nodes.items() if until > now):
+                found[uid] = mine
+        return found
 
     def stopped(self, now: float) -> dict[str, Stop]:
         """The classes for which no node is made now."""

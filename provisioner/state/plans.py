@@ -192,11 +192,12 @@ class Plans:
         A command waits for its replacements whatever becomes of the pods. One with a launch mark may have an instance: it is needed until its
         provider said that there is none, or took the mark off; where there is one it is launched, and emptiness judges it.
         """
-        one, claim = self._claims.get(name), self._joining.claims.get(name)
-        planned = one is not None and one.for_pods and not self.assignments.has(NodeKey(name))
+        one = self._claims.get(name)
+        if one is None or not one.for_pods or self.assignments.has(NodeKey(name)):
+            return False
+        claim = self._joining.claims.get(name)
         marked = claim is not None and names.LAUNCH_ANNOTATION in claim.metadata.annotations
-        known = not marked or self._launches.is_refused(name)
-        return planned and known and self._commands.for_which(name) is None
+        return (not marked or self._launches.is_refused(name)) and self._commands.for_which(name) is None
 
     def unneeded(self) -> list[Effect]:
         """`ClaimUnneeded` for every such claim that exists. Cost: claims."""
@@ -364,19 +365,20 @@ class Plans:
 
     def pod_changed(self, known: Pod | None, pod: Pod, now: float, *, alive: bool) -> list[Effect]:
         """A pod is another one now; call after it was entered into the index."""
-        if alive:
-            self._note_scheduler(known, pod, now)
+        came = bool(pod.node_name) and known is not None and not known.node_name
+        judged = known is not None and known.scheduled_message != pod.scheduled_message
+        if alive and (came or judged):
+            put_newest(self._acted_at, pod.shape.scheduler_name, now, _MOST_SCHEDULERS)
         if not alive or pod.node_name:
             self.misses.gone(pod.uid)
             self._launches.settled(pod.uid)
         if not alive:
             self.surges_no_more(pod.uid)
         one = self.assignments.of_pod(pod.uid)
-        came = bool(pod.node_name) and known is not None and not known.node_name
         if came and self._took_equal_place(pod, now):
             self.misses.landed(pod.shape.key)  # the plan was followed, with another pod: each node still takes one
         if one is None:
-            if not alive or pod.deleted is not None or (pod.node_name and not came):
+            if not self.assignments.any_open or not alive or pod.deleted is not None or (pod.node_name and not came):
                 return []
             where = self._joining.key_of_name(pod.node_name) if came else None
             if one := self.assignments.take_over(pod, now, where):
@@ -800,12 +802,6 @@ class Plans:
         self._changed(one.key, uid)
         told: list[Effect] = [PodSettled(one.key, uid, outcome) if uid else PlanOutdated(one.key)]
         return told + self.review(one.key)
-
-    def _note_scheduler(self, known: Pod | None, pod: Pod, now: float) -> None:
-        bound = bool(pod.node_name) and known is not None and not known.node_name
-        judged = known is not None and known.scheduled_message != pod.scheduled_message
-        if bound or judged:
-            put_newest(self._acted_at, pod.shape.scheduler_name, now, _MOST_SCHEDULERS)
 
 
 def _learned_of_images(known: Pod, pod: Pod) -> bool:

@@ -158,6 +158,11 @@ class Promises(Generic[P]):
         """Every node with a place, in order."""
         return sorted(self._of)
 
+    @property
+    def any_open(self) -> bool:
+        """Whether any place is taken over by the next pod of its family."""
+        return bool(self._open)
+
     def vacant(self) -> list[P]:
         """Those that wait for a pod, or its successor."""
         return [*self._missed, *(one for mine in self._open.values() for one in mine)]

@@ -5,6 +5,7 @@ Filled by watch events, read as a frozen `Surroundings`. Not thread-safe: the ow
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -26,16 +27,18 @@ V = TypeVar("V")
 TEACHERS = 32
 """So many Nodes of a type tell how many volumes its nodes take."""
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+_CHANGED = attrgetter("changed")
 
 
 class _Table(Generic[V]):
     """A dict of which frozen copies are handed out: one for each state that somebody looked at."""
 
-    __slots__ = ("_copy", "_values")
+    __slots__ = ("_copy", "_values", "changed")
 
     def __init__(self) -> None:
         self._values: dict[str, V] = {}
-        self._copy: Mapping[str, V] | None = MappingProxyType({})
+        self._copy: Mapping[str, V] = MappingProxyType({})
+        self.changed = False  # whether it is not as it was handed out last
 
     def put(self, key: str, value: V | None) -> None:
         """Set, or remove where `value` is None."""
@@ -44,20 +47,15 @@ class _Table(Generic[V]):
                 return
         else:
             self._values[key] = value
-        self._copy = None
+        self.changed = True
 
     def get(self, key: str) -> V | None:
         return self._values.get(key)
 
-    @property
-    def changed(self) -> bool:
-        """Whether it is not as it was handed out last."""
-        return self._copy is None
-
     def frozen(self) -> Mapping[str, V]:
         """The content of now; the same object until something changes. Cost: O(size) after a change."""
-        if self._copy is None:
-            self._copy = MappingProxyType(dict(self._values))
+        if self.changed:
+            self._copy, self.changed = MappingProxyType(dict(self._values)), False
         return self._copy
 
 
@@ -95,7 +93,7 @@ class SurroundingsKeeper:
             self._attach_limits,
             self._selected,
         )
-        if self._frozen is not None and not any(table.changed for table in tables):
+        if self._frozen is not None and not any(map(_CHANGED, tables)):
             return self._frozen
         self._frozen = Surroundings(
             claims=self._claims.frozen(),

@@ -137,7 +137,8 @@ def is_going(node: Node | None, claim: NodeClaim | None) -> bool:
 
 def is_deleted(node: Node | None, claim: NodeClaim | None) -> bool:
     """Whether its Node or its NodeClaim is being deleted."""
-    return any(one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim))
+    ends = claim is not None and claim.metadata.deletion_timestamp is not None
+    return ends or (node is not None and node.metadata.deletion_timestamp is not None)
 
 
 def is_lost(node: Node | None, claim: NodeClaim | None) -> bool:
