@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from provisioner.apis.meta import Condition, condition
+from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.disruption.candidates import SHARED_PROVIDER_ID
 from provisioner.disruption.proposal import Blocked
@@ -15,6 +15,11 @@ from provisioner.values.message import Said
 
 SHARE_PERCENT: Final = 20
 """Where more of a pool's nodes are unhealthy, rounded up, it is not the nodes: nothing is repaired."""
+SEEN_SECONDS: Final = 60.0
+"""A condition is to be seen for so long at least, however old it says it is: a kubelet whose clock is slow may have begun anew."""
+
+Sighted = tuple[Condition, datetime]
+"""A condition of a Node, and when it was first seen as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,14 @@ class RepairDecision:
 
 
 def decide_repairs(
-    snapshot: Snapshot, policies: Sequence[RepairPolicy], conditions: Mapping[str, tuple[Condition, ...]]
+    snapshot: Snapshot, policies: Sequence[RepairPolicy], conditions: Mapping[str, tuple[Sighted, ...]]
 ) -> RepairDecision:
     """Nodes on which a condition has lasted for its toleration, where no more than 20 % of their pool's nodes are unhealthy.
 
     Budgets, PodDisruptionBudgets, do-not-disrupt and the terminationGracePeriod are not asked: pods of a broken node do not run. So what
     holds the drain of one that is being deleted holds it no longer.
-    A node whose NodeClaim stands alone is judged by all nodes of ours. The times are when each condition was first seen, not
-    those that kubelets write.
+    A node whose NodeClaim stands alone is judged by all nodes of ours. A condition lasts since it says so, as in Karpenter, or since it was first seen.
+    Differs: it has to be seen for a minute, too.
 
     Args:
         snapshot: the instant.
@@ -97,14 +102,17 @@ def decide_repairs(
 
 
 def _earliest(
-    conditions: tuple[Condition, ...], policies: Sequence[RepairPolicy], now: datetime
+    conditions: tuple[Sighted, ...], policies: Sequence[RepairPolicy], now: datetime
 ) -> tuple[timedelta, RepairPolicy] | None:
     """The policy whose toleration ends first among those that match, and how much of it is left; None for a healthy node."""
     found = []
     for number, policy in enumerate(policies):
-        one = condition(conditions, policy.condition_type)
-        if one is not None and one.status == policy.condition_status and one.last_transition_time is not None:
-            found.append((policy.toleration - (now - one.last_transition_time), number))
+        for one, seen in conditions:
+            if (one.type, one.status) == (policy.condition_type, policy.condition_status):
+                said = one.last_transition_time
+                since = seen if said is None or said.tzinfo is None else min(said, seen)
+                least = min(policy.toleration, timedelta(seconds=SEEN_SECONDS))
+                found.append((max(policy.toleration - (now - since), least - (now - seen)), number))
     if not found:
         return None
     left, number = min(found)

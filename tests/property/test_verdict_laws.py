@@ -206,7 +206,7 @@ def test_what_needs_no_budget_has_one_verdict_for_each_reason_too(fleet: Fleet, 
     }
     since = st.sampled_from((NOON, NOON - timedelta(hours=1)))
     conditions = {
-        one.name: (Condition(type="Ready", status="False", last_transition_time=data.draw(since)),)
+        one.name: ((Condition(type="Ready", status="False", last_transition_time=data.draw(since)), data.draw(since)),)
         for one in snapshot.nodes
         if data.draw(st.integers(0, 3)) == 0
     }

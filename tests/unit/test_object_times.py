@@ -97,7 +97,7 @@ STATED: Final = {
     (
         "provisioner/disruption/node_repair.py",
         "_earliest",
-    ): "`ForcefulDisruption` gives the times at which it first saw the conditions",
+    ): "this process has seen the condition for a minute, too; Karpenter believes its time",
     ("provisioner/disruption/protections.py", "_told"): "tells",
 }
 

@@ -9,13 +9,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-import msgspec
-
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.controllers import metrics
 from provisioner.controllers.core.budget_ledger import BudgetLedger
@@ -26,7 +23,7 @@ from provisioner.controllers.poller import Poller
 from provisioner.controllers.references import publish
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.expiration import decide_expirations
-from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
+from provisioner.disruption.node_repair import Repair, RepairDecision, Sighted, decide_repairs
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import DISRUPTING_NODE, disrupting_node
 from provisioner.disruption.verdicts import EXPIRED, UNHEALTHY
@@ -131,19 +128,16 @@ class ForcefulDisruption:
         nodes = {name: node for name, node in found.items() if node is not None}
         return decide_repairs(snapshot, self._policies, self._as_first_seen(nodes))
 
-    def _as_first_seen(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Condition, ...]]:
-        """Conditions of Nodes that a policy names, each since this process first saw it as it is: kubelets have clocks of their own."""
+    def _as_first_seen(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Sighted, ...]]:
+        """Conditions of Nodes that a policy names, and when this process first saw each as it is: kubelets have clocks of their own."""
         kinds, now = {one.condition_type for one in self._policies}, self._clock.now()
         before, seen = self._conditions, dict[tuple[str, str, str, datetime | None], datetime]()
-        found: dict[str, tuple[Condition, ...]] = {}
+        found: dict[str, tuple[Sighted, ...]] = {}
         for name, node in nodes.items():
-            uid, mine = node.metadata.uid, []
-            for one in node.status.conditions:
-                if one.type in kinds:
-                    key = uid, one.type, one.status, one.last_transition_time
-                    seen[key] = before.get(key, now)
-                    mine.append(msgspec.structs.replace(one, last_transition_time=seen[key]))
-            found[name] = tuple(mine)
+            mine = [one for one in node.status.conditions if one.type in kinds]
+            keys = [(node.metadata.uid, one.type, one.status, one.last_transition_time) for one in mine]
+            seen.update((key, before.get(key, now)) for key in keys)
+            found[name] = tuple((one, seen[key]) for one, key in zip(mine, keys, strict=True))
         self._conditions = seen  # at once: other threads may ask meanwhile
         return found
 

@@ -19,12 +19,16 @@ POLICIES = (
 )
 
 
+LONG_AGO = NOON - timedelta(minutes=2)
+
+
 def said(kind: str, status: str, minutes: float) -> Condition:
     return Condition(type=kind, status=status, last_transition_time=NOON - timedelta(minutes=minutes))
 
 
 def decide(fleet: Fleet, **conditions: tuple[Condition, ...]) -> RepairDecision:
-    return decide_repairs(fleet.snapshot(), POLICIES, {f"node-{name}": some for name, some in conditions.items()})
+    seen = {f"node-{name}": tuple((one, LONG_AGO) for one in some) for name, some in conditions.items()}
+    return decide_repairs(fleet.snapshot(), POLICIES, seen)
 
 
 CASES: dict[str, tuple[tuple[Condition, ...], str, datetime | None]] = {
@@ -43,7 +47,7 @@ CASES: dict[str, tuple[tuple[Condition, ...], str, datetime | None]] = {
         names.READY,
         None,
     ),
-    "a condition without a time": ((Condition(type=names.READY, status="False"),), "", None),
+    "a condition without a time": ((Condition(type=names.READY, status="False"),), "", NOON + timedelta(minutes=28)),
 }
 
 

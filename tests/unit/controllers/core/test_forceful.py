@@ -199,7 +199,7 @@ def break_with_time(stage: Stage, name: str, at: datetime) -> None:
 TIMES = {
     "the last date of calendars": datetime.max.replace(tzinfo=UTC),
     "a time that cannot be compared": datetime(2020, 1, 1),  # noqa: DTZ001 - a time without a zone
-    "an hour ago, by a clock that is slow": NOON - timedelta(hours=1),
+    "in an hour, by a clock that is fast": NOON + timedelta(hours=1),
 }
 
 
@@ -211,6 +211,19 @@ def test_a_broken_node_is_repaired_so_long_after_it_was_seen_whatever_its_kubele
     break_with_time(stage, "a", at)
     turn(forceful)
     stage.world.clock.advance(599)
+    turn(forceful)
+    assert not stage.goes("a")
+    stage.world.clock.advance(1)
+    turn(forceful)
+    assert stage.goes("a")
+
+
+def test_a_node_that_has_been_broken_for_long_is_repaired_once_that_was_seen_for_a_minute(stages: Make) -> None:
+    """As after a change of leader; or its kubelet's clock is slow, and it began to restart just now."""
+    stage, forceful = stages("a", policies=(POLICY,))
+    break_with_time(stage, "a", NOON - timedelta(hours=1))
+    turn(forceful)
+    stage.world.clock.advance(59)
     turn(forceful)
     assert not stage.goes("a")
     stage.world.clock.advance(1)
