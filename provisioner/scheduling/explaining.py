@@ -272,14 +272,16 @@ class Explainer:
             reasons.append(refusal)
         if not self._placing.accounts:
             reasons.append(NoPools())
+        of_pools: list[PoolRefuses | PoolsRefuse] = []
         for accounts in self._alike(run.filter):
             account = accounts[0]
             constraint = explain(account, run.filter, need, run.ports)
             if len(accounts) > 1 and not isinstance(constraint, Unexplained):
-                reasons.append(PoolsRefuse(self._names[id(accounts)], constraint))
+                of_pools.append(PoolsRefuse(self._names[id(accounts)], constraint))
                 continue
-            reasons += self._of_pools(one, run, accounts, need)
-        return tuple(reasons)
+            of_pools += self._of_pools(one, run, accounts, need)
+        # those that the pod does not ask for come last: an event is cut off
+        return (*reasons, *sorted(of_pools, key=lambda one: isinstance(one.constraint, Untolerated | Incompatible)))
 
     def _alike(self, node_filter: NodeFilter) -> list[list[Account]]:
         """The pools in their order; those that follow each other and differ in nothing but their names are one."""
@@ -299,8 +301,8 @@ class Explainer:
             found = self._groups[own] = groups
         return found
 
-    def _of_pools(self, one: PodClass, run: Run, accounts: Sequence[Account], need: Need) -> list[Reason]:
-        reasons: list[Reason] = []
+    def _of_pools(self, one: PodClass, run: Run, accounts: Sequence[Account], need: Need) -> list[PoolRefuses]:
+        reasons: list[PoolRefuses] = []
         for account in accounts:
             constraint = explain(account, run.filter, need, run.ports)
             own = one.ladder[-1].filter

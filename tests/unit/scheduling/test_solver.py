@@ -456,3 +456,14 @@ def test_of_many_filters_no_more_kinds_of_nodes_are_looked_at_for_the_least_pric
     result = solve(asked)
     assert calls_of(PreparedPool.kinds, lambda: result.usd_at_least) <= 10
     assert result.usd_at_least == least, "each of them may have any node"
+
+
+def test_what_keeps_a_pod_from_the_pool_that_it_asks_for_is_named_before_other_pools() -> None:
+    """An event holds 1,024 characters: with twenty NodePools the last ones are cut off."""
+    others = [pool(f"other-{number}", labels={"team": f"t{number}"}, weight=50) for number in range(20)]
+    tainted = pool("tainted", labels={"team": "mine"}, taints=(Taint("own", "NoSchedule"),), weight=50)
+    mine = pool("mine", labels={"team": "mine"}, limits={"cpu": "1"})
+    (left,) = solve(problem(pods(1, of_app("web", "2", selector={"team": "mine"})), *others, tainted, mine)).unplaced
+    told = [str(one) for one in left.reasons]
+    assert told[0].startswith('NodePool "mine": ')
+    assert len(told) == 22
