@@ -153,10 +153,7 @@ class Cluster:
             if pod.node_name:
                 self._dirty.add(self._joining.key_of_name(pod.node_name))
                 self._note_pod_event(known, pod, alive=alive)
-                if alive:
-                    self._daemons.pod_changed(pod)
-                else:
-                    self._daemons.pod_gone(pod)
+                (self._daemons.pod_changed if alive else self._daemons.pod_gone)(pod)
             if known is not None and known.node_name not in ("", pod.node_name):
                 self._dirty.add(self._joining.key_of_name(known.node_name))
             now = self._clock.monotonic()

@@ -312,11 +312,11 @@ class Misses:
 
     def avoided(self, now: float) -> dict[str, frozenset[str]]:
         """By UID, names of the nodes that a pod avoids; pods that avoid none are left out."""
-        found = {}
-        for uid, nodes in self._avoided.items():
-            if mine := frozenset(name for name, until in nodes.items() if until > now):
-                found[uid] = mine
-        return found
+        return {
+            uid: mine
+            for uid, nodes in self._avoided.items()
+            if (mine := frozenset(name for name, until in nodes.items() if until > now))
+        }
 
     def stopped(self, now: float) -> dict[str, Stop]:
         """The classes for which no node is made now."""

@@ -38,12 +38,9 @@ class Ordered(Generic[K, V]):
     def put(self, key: K, rank: Any, value: V) -> None:
         """Set the value of a key; ranks are comparable with each other and no two keys have the same."""
         known = self._entries.get(key)
-        if known is None:
-            self._changed.setdefault(key, None)
-        elif known[1] is not value or known[0] != rank:
-            self._changed.setdefault(key, known[0])
-        else:
+        if known is not None and known[1] is value and known[0] == rank:
             return
+        self._changed.setdefault(key, known[0] if known is not None else None)
         self._entries[key] = (rank, value)
         self._frozen = None
 

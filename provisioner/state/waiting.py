@@ -52,9 +52,7 @@ def _of_pending(pod: Pod, sight: Sight, grace_seconds: float) -> float:
     deferred = sight.deferred_until if awaits_images(pod) else -inf
     if pod.unschedulable or sight.reported:
         return deferred
-    if pod.shape.scheduler_name in _PROMPT:
-        return max(deferred, sight.since + grace_seconds)
-    return inf
+    return max(deferred, sight.since + grace_seconds) if pod.shape.scheduler_name in _PROMPT else inf
 
 
 def awaits_images(pod: Pod) -> bool:
@@ -76,12 +74,12 @@ class Sights:
     def seen(self, pod: Pod, now: float) -> None:
         """An unbound pod was added or changed."""
         known = self._known.get(pod.uid, NOT_SEEN)
-        since, deferred_until = known.since, -inf
-        if awaits_images(pod):
-            deferred_until = known.deferred_until
-            if deferred_until == -inf:
-                deferred_until = now + IMAGES_SECONDS
-                self._deferrals.append((deferred_until, pod.uid))
+        since, deferred_until = known.since, known.deferred_until
+        if not awaits_images(pod):
+            deferred_until = -inf
+        elif deferred_until == -inf:
+            deferred_until = now + IMAGES_SECONDS
+            self._deferrals.append((deferred_until, pod.uid))
         if since == inf and not pod.gated:
             since = now
             if self._grace_seconds:
