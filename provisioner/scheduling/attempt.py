@@ -2,15 +2,15 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
-from provisioner.scheduling.binding_order import Stuck, stuck
+from provisioner.apis.names import ZONE_LABEL
+from provisioner.scheduling.binding_order import Stuck, none_waits, stuck
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
@@ -104,13 +104,9 @@ class Attempt:
     def _placing_with(self, setting: Setting, accounts: Sequence[Account], topology: Topology) -> Placing:
         return Placing(setting, accounts, topology, self.cautious)
 
-    def claims(self) -> list[Place]:
-        """The places that are claims, in the order they were opened."""
-        return self.placing.claims()
-
     def claims_without(self, dropped: Collection[PodClass]) -> list[Place]:
         """The same at the end of everything, without the pods of some classes, and without those that were made for them alone."""
-        claims = self.claims()
+        claims = self.placing.claims()
         if not dropped:
             return claims
         for claim in claims:
@@ -137,7 +133,6 @@ class Attempt:
             sparing_below: pods of lower priority get no new nodes that would break the hostname spread of those before them.
         """
         self.placing.scattering = scattering
-        self.unfinished = False
         later: list[tuple[PodClass, int]] = []
         changed = False
         bands = [list(band) for _, band in itertools.groupby(self.classes, _priority)]
@@ -174,9 +169,7 @@ class Attempt:
         return {
             one
             for one in self.waiting
-            if not self.run_for(one, one.ladder[-1], 0).plan.plain
-            and self._fits_somewhere(one)
-            and not self._exhausted(one)
+            if not self.plan_for(one).plain and self._fits_somewhere(one) and not self._exhausted(one)
         }
 
     def _exhausted(self, one: PodClass) -> bool:
@@ -208,15 +201,15 @@ class Attempt:
 
     def usd_per_hour(self) -> float:
         """The price of all claims."""
-        return sum([claim.usd_per_hour for claim in finish(self.claims())])
+        return sum([claim.usd_per_hour for claim in finish(self.placing.claims())])
 
     def usd_at_lowest(self) -> float:
         """The least that all claims can come to cost: what `usd_apart` and bounds are compared with."""
-        return sum([claim.prices[0] for claim in finish(self.claims())])
+        return sum([claim.prices[0] for claim in finish(self.placing.claims())])
 
     def usd_apart(self) -> float:
         """About what there would be to pay with a node for every maxSkew pods that hostname spread is about."""
-        total = sum([self._usd_without(claim, self.delayed) for claim in self.claims()[: self.before_late]])
+        total = sum([self._usd_without(claim, self.delayed) for claim in self.placing.claims()[: self.before_late]])
         for one in self.delayed:
             run = self.run_for(one, one.ladder[-1], 0)
             skew = min((skew for _, skew, own, _ in run.plan.spreads if own), default=run.left)
@@ -294,11 +287,12 @@ class Attempt:
         } | self._doubtful.union(
             host.count for host, size in self._known_to.items() if host.surprised(placing.usable >> size << size)
         )
-        if self._setting.pods <= _FEW_PODS:
-            late |= self.waiting_for_each_other(self._placed())
-        if not late or not self.stuck(late, _LOOKS_OF_AN_ATTEMPT):
+        few = self._setting.pods <= _FEW_PODS
+        if not (late or few) or none_waits(placing, self.plan_for):
             return set()
-        return late
+        if few:
+            late |= self.waiting_for_each_other(self._placed())
+        return late if late and self.stuck(late, _LOOKS_OF_AN_ATTEMPT) else set()
 
     def waiting_for_each_other(self, classes: Iterable[PodClass]) -> set[Count]:
         """Of these classes, the spreads that hold only once pods are in all domains, and of which several count the pods of one class."""
@@ -320,19 +314,12 @@ class Attempt:
         """The pods that have to do with these counts and are left in the best order that `binding_order.stuck` found."""
         return stuck(self.placing, self.freed(counts), self._plans_over, most)
 
-    def _plans_over(self, topology: Topology) -> Callable[[PodClass], Plan]:
+    def _plans_over(self, topology: Topology, classes: Iterable[PodClass]) -> dict[PodClass, Plan]:
         """What classes ask, over other counters; those that ask the same share it."""
-        plans: dict[int, Plan] = {}
-
-        def plan_of(one: PodClass) -> Plan:
-            relations = one.ladder[-1].relations
-            mine = self._plans.get(id(relations)) or self._plan(one, relations)
-            plan = plans.get(id(mine))
-            if plan is None:
-                plan = plans[id(mine)] = self._new_plan(one, relations, topology)
-            return plan
-
-        return plan_of
+        mine = {one: id(self.plan_for(one)) for one in classes}
+        kinds = {key: one for one, key in mine.items()}
+        plans = {key: self._new_plan(one, one.ladder[-1].relations, topology) for key, one in kinds.items()}
+        return {one: plans[key] for one, key in mine.items()}
 
     def evenly(self, broken: Collection[Count]) -> dict[Count, int]:
         """Of broken hostname spreads, the most pods on a node with which the emptiest one would do."""
@@ -361,7 +348,7 @@ class Attempt:
         for one in classes:
             start = self._place(one, 0, one in hurried)  # by position, which is quicker; so below
             if start < len(one.pods):
-                if self._spread_over_hosts(one) and one not in hurried:
+                if one.ladder[0].relations.on_hosts and one not in hurried:
                     later.append((one, start))
                 else:
                     self.waiting[one] = start
@@ -414,9 +401,6 @@ class Attempt:
         placing = self.placing
         touched, placing.touched = placing.touched, False
         return placing.forget() or (touched and not placing.topology.empty)
-
-    def _spread_over_hosts(self, one: PodClass) -> bool:
-        return any(spread.count.key == HOSTNAME_LABEL for spread in one.ladder[0].relations.spreads)
 
     def _ladder(self, one: PodClass) -> Sequence[Demand]:
         """What is tried for a class, in this order."""
@@ -576,6 +560,11 @@ class Attempt:
                 reached = tuple([term.joined(zone) for term in reached])
         return run_of(one, demand, plan, setting.needs[one], self._numbers, start, reached, crowd)
 
+    def plan_for(self, one: PodClass) -> Plan:
+        """What a class requires."""
+        relations = one.ladder[-1].relations
+        return self._plans.get(id(relations)) or self._plan(one, relations)
+
     def _plan(self, one: PodClass, relations: Relations) -> Plan:
         setting = self._setting
         varies = relations.on_hosts and setting.domains_vary
@@ -603,19 +592,21 @@ def whole(classes: Iterable[PodClass], need_of: Mapping[int, Need], dimensions: 
     return sum(counts.values()), load
 
 
-def affordable(classes: list[PodClass]) -> list[PodClass]:
-    """The same, where they wish so much together that it would take all memory, without the wishes of those who wish most."""
-    sizes = {id(one): sum([len(step.relations.counts) for step in one[:-1]]) for one in ladders_of(classes)}
+def affordable(classes: list[PodClass]) -> tuple[list[PodClass], list[Sequence[Demand]]]:
+    """The same and their ladders, where they wish so much together that it would take all memory, without the wishes of those who wish most."""
+    ladders = ladders_of(classes)
+    sizes = {id(one): sum([len(step.relations.counts) for step in one[:-1]]) for one in ladders if len(one) > 1}
     left = _MOST_WISHED
     if sum(sizes.values()) <= left:
-        return classes
-    kept = set()
+        return classes, ladders
     for key, size in sorted(sizes.items(), key=lambda entry: entry[1]):
         left -= size
-        if left < 0:
-            break
-        kept.add(key)
-    return [one if id(one.ladder) in kept else msgspec.structs.replace(one, ladder=one.ladder[-1:]) for one in classes]
+        if left >= 0:
+            del sizes[key]
+    classes = [
+        msgspec.structs.replace(one, ladder=one.ladder[-1:]) if id(one.ladder) in sizes else one for one in classes
+    ]
+    return classes, ladders_of(classes)
 
 
 def ladders_of(classes: Iterable[PodClass]) -> list[Sequence[Demand]]:

@@ -4,7 +4,8 @@ An attempt puts pods into places before it knows every domain that there will be
 in the end as well, and yet not at the moment at which its pod is bound, because those that it waits for wait themselves for others.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from provisioner.scheduling.classes import PodClass
@@ -14,6 +15,7 @@ from provisioner.scheduling.topology import ALL, DomainCounter, Topology
 from provisioner.scheduling.topology_plan import Counter, Plan
 from provisioner.values.message import Said
 
+_ALWAYS: Final = 1 << 40
 _MOST_LOOKS: Final = 100_000
 """Pods and places that are looked at in one order, in steps (`Plan.cost`), before it counts as not found."""
 
@@ -55,16 +57,15 @@ class _Alike:
 
 Existing = dict[DomainCounter, tuple[Sequence[int], int]]
 """The domains that there are, and how many of them stay."""
+PlansOver = Callable[[Topology, Collection[PodClass]], Mapping[PodClass, Plan]]
+"""What each of these classes asks, over other counters."""
+_Waiting = list[tuple[list[tuple[Counter, int]], list[tuple[Counter, int]], int]]
+"""Pods, by [what has more than max_skew where they are, by how many], [what counts them, in which domain], and how many they are."""
 Stuck = tuple[PodClass, int, str]
 """(class, place, what keeps its pods from being bound there)"""
 
 
-def stuck(
-    placing: Placing,
-    classes: Collection[PodClass],
-    plans_over: Callable[[Topology], Callable[[PodClass], Plan]],
-    most: int,
-) -> list[Stuck]:
+def stuck(placing: Placing, classes: Collection[PodClass], plans_over: PlansOver, most: int) -> list[Stuck]:
     """The pods of these classes that are left in the best order that was found, with every node there from the start.
 
     Each turn is of the first pod that may, of those that look at others before those that do not. Where some are left, others are
@@ -97,6 +98,56 @@ def stuck(
         (one.one, one.place, order.refusal(one) or Said("no order was found in which the pods can be bound"))
         for one in left
     ]
+
+
+def none_waits(placing: Placing, plan_of: Callable[[PodClass], Plan]) -> bool:
+    """Whether in no order pods are left waiting for others. Told without looking for one, so not of all of which it is true.
+
+    A spread leaves no pod waiting where in the end no more are with it than `max_skew` above what each domain has by then at least: all that
+    go there but those that another spread may leave waiting. Affinity leaves none where all friends are in one domain.
+    """
+    waiting: _Waiting = []
+    for place, there in enumerate(placing.places):
+        for part, start, end in () if there is None else there.placed:
+            relations, low = part.ladder[-1].relations, 1 << place
+            if not relations.spreads and not relations.together:
+                continue
+            plan = plan_of(part)
+            if relations.together:
+                peopled = [len(one.counts) - one.counts.count(0) for ap in plan.axes for one in ap.together]
+                if peopled != [1] or plan.together or not plan.bootstraps:
+                    return False
+            above: list[tuple[Counter, int]] = []
+            for host, skew, _, least in plan.spreads:
+                if host.counts.get(place, 0) > skew:
+                    above.append((host, host.counts[place] - skew if placing.node_count(host) >= least else _ALWAYS))
+            for ap in plan.axes:
+                domain = ap.axis.domain_of(low) if ap.spreads and ap.axis.fixed & low else -1
+                for one, skew, _, least in ap.spreads if domain >= 0 else ():
+                    if one.counts[domain] > skew:
+                        above.append((one, one.counts[domain] - skew if least <= 1 else _ALWAYS))
+            if above:
+                adds: list[tuple[Counter, int]] = [(host, place) for host in plan.adds if host.eligible & low]
+                for ap, domain in zip(plan.axes, plan.domains_of(low), strict=True):
+                    adds += [(one, domain) for one in ap.adds if domain >= 0 and one.eligible & low]
+                waiting.append((above, adds, end - start))
+    return not placing.standing.due and _none_of(waiting, placing.domains)  # daemons that are due count late
+
+
+def _none_of(waiting: _Waiting, domains: int) -> bool:
+    ends = {one: one.emptiest(one.eligible & domains) for above, _, _ in waiting for one, _ in above}
+    known = -1
+    while waiting and len(waiting) != known:
+        known, least = len(waiting), ends.copy()
+        missing: defaultdict[tuple[Counter, int], int] = defaultdict(int)
+        for above, adds, pods in waiting:
+            for key in adds:
+                if key[0] in ends and any(one is not key[0] for one, _ in above):
+                    missing[key] += pods
+        for (one, domain), pods in missing.items():
+            least[one] = min(least[one], one.counts[domain] - pods)
+        waiting = [held for held in waiting if any(pods > least[one] for one, pods in held[0])]
+    return not waiting
 
 
 def _anti_affinity_over(key: str) -> str:
@@ -170,27 +221,21 @@ def fault(
 
 
 class _Order:
-    def __init__(
-        self,
-        placing: Placing,
-        classes: Collection[PodClass],
-        plans_over: Callable[[Topology], Callable[[PodClass], Plan]],
-    ) -> None:
+    def __init__(self, placing: Placing, classes: Collection[PodClass], plans_over: PlansOver) -> None:
         self._placing: Final = placing
         self._topology: Final = placing.topology.emptied()
         self._followers: Final = placing.bring_along(self._topology)
         self._existing: Final[Existing] = {}
         self._looks = 0
         alike: dict[tuple[int, Sequence[int], int], _Alike] = {}
-        plan_of = plans_over(self._topology)
-        plans = {one: plan_of(one) for one in classes}
+        plans = plans_over(self._topology, classes)
         for place, one in enumerate(placing.places):
             for part, start, end in () if one is None else one.placed:
                 if part not in classes:
                     continue
                 plan = plans[part]
                 low = 1 << place
-                domains = tuple([ap.axis.domain_of(low) if ap.axis.fixed & low else -1 for ap in plan.axes])
+                domains = plan.domains_of(low)
                 on_hosts = plan.spreads or plan.together or plan.apart or plan.blocked or plan.adds
                 key = id(plan), domains, place if on_hosts else -1
                 known = alike.get(key)

@@ -3,7 +3,7 @@
 Nodes together are judged as they will be once every pod is bound: one node more can make another's spread illegal.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from typing import Final
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.attempt import Attempt
-from provisioner.scheduling.binding_order import Existing, Stuck, domain_not_settled, fault, spread_over
+from provisioner.scheduling.binding_order import Existing, Stuck, domain_not_settled, fault, none_waits, spread_over
 from provisioner.scheduling.bits import mask_of
 from provisioner.scheduling.classes import LeftOut, PodClass
 from provisioner.scheduling.company import choosy_terms
@@ -23,14 +23,11 @@ from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.limits import LimitLedger
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import Account
-from provisioner.scheduling.placing import Pin, Placing, sides_of
+from provisioner.scheduling.placing import sides_of
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.setting import Setting
-from provisioner.scheduling.topology_plan import Counter, Plan, Run
+from provisioner.scheduling.topology_plan import Counter, Run
 from provisioner.values.message import Said
-
-Placed = tuple[PodClass, int, int]
-"""(class, number of the place, how many of its pods)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ def settle(
     verdict = judging.verdict(left_out)
     if not verdict.legal:
         return verdict, ()
-    claims = finish(judging.attempt.claims())
+    claims = finish(judging.placing.claims())
     nodes = [node for node in design.nodes if node.pods]
     return verdict, tuple([replace(one, pods=node.pods) for one, node in zip(claims, nodes, strict=True)])
 
@@ -167,7 +164,7 @@ class _Judge:
         self.starts: Final[dict[PodClass, int]] = {}
         self.faults: Final[list[Fault]] = []
         self.places: Final[dict[int, int | str]] = {}
-        self.placed: Final[list[Placed]] = []
+        self.placed: Final[list[tuple[PodClass, int, int]]] = []  # class, number of the place, how many of its pods
         self.opened: Final[list[_Opened]] = []
 
     def verdict(self, left_out: Iterable[LeftOut]) -> Verdict:
@@ -181,14 +178,9 @@ class _Judge:
         for opened in self.opened:
             self._check_type(*opened)
         if not self.faults:
-            found = (
-                open_ones
-                or self._unsettled(failed)
-                or final_faults(self.setting, self.placed, self._plan, self.placing)
-                or self._stuck()
-            )
+            found = open_ones or self._unsettled(failed) or self._broken() or self._stuck()
             for one, place, problem in found:
-                self.faults.append(Fault(self.places[place], one.pods[0], problem))
+                self._fault(self.places[place], one, problem)
         return Verdict(tuple(self.faults))
 
     def _undecided(self) -> list[Stuck]:
@@ -196,7 +188,7 @@ class _Judge:
         return [
             (one, place, domain_not_settled(ap.axis.key))
             for one, place, _ in self.placed
-            for ap in self._plan(one).axes
+            for ap in self.attempt.plan_for(one).axes
             if not ap.axis.fixed >> place & 1
         ]
 
@@ -209,14 +201,36 @@ class _Judge:
             if spread.count in failed
         ]
 
+    def _broken(self) -> list[Stuck]:
+        """Pods of which a required term does not hold once everything is where it was put."""
+        found: list[Stuck] = []
+        existing: Existing = {}
+        for one, place, _ in self.placed:
+            if one.facts.plain and self.setting.scope.empty:
+                continue
+            plan, own = self.attempt.plan_for(one), {*one.ladder[-1].relations.guards}
+
+            def mine(counter: Counter, own: Collection[object] = own, one: PodClass = one) -> int:
+                """Whether the pod is counted itself."""
+                count = counter.count
+                return int(
+                    count in own if count.owners else count.include(one.facts.pod, self.setting.world.namespaces)
+                )
+
+            if problem := fault(self.placing, plan, place, plan.domains_of(1 << place), existing, mine):
+                found.append((one, place, problem))
+        return found
+
     def _stuck(self) -> list[Stuck]:
         """Pods that cannot be bound one after another, of those that want to be with others or that two spreads hold back, and theirs."""
+        if none_waits(self.placing, self.attempt.plan_for):
+            return []
         counts = {count for one in self.starts for count in one.ladder[-1].relations.together}
         counts.update(self.attempt.waiting_for_each_other(self.starts))
         return self.attempt.stuck(counts, _LOOKS_OF_A_JUDGEMENT) if counts else []
 
-    def _plan(self, one: PodClass) -> Plan:
-        return self.attempt.run_for(one, one.ladder[-1], 0).plan
+    def _fault(self, node: int | str, one: PodClass, problem: str) -> None:
+        self.faults.append(Fault(node, one.pods[0], problem))
 
     def _by_class(self, node: int | str, pods: Sequence[Pod], refused: Mapping[str, str]) -> dict[PodClass, int]:
         found: dict[PodClass, int] = {}
@@ -242,11 +256,9 @@ class _Judge:
         for one, count in self._by_class(name, pods, refused).items():
             run = self._run(one, count)
             if number is None or not bins.everything >> number & 1:
-                self.faults.append(Fault(name, one.pods[0], Said("the node does not exist")))
+                self._fault(name, one, Said("the node does not exist"))
             elif not bins.admitting(run.filter) >> number & 1:
-                self.faults.append(
-                    Fault(name, one.pods[0], Said("the taints, labels or state of the node do not allow the pod"))
-                )
+                self._fault(name, one, Said("the taints, labels or state of the node do not allow the pod"))
             else:
                 self._fill(name, run, number, count)
 
@@ -255,19 +267,17 @@ class _Judge:
         low = 1 << number
         self.places[number] = node
         if run.ports and (count > 1 or self.placing.ports.clashing(run.ports) & low):
-            self.faults.append(Fault(node, run.pods.pods[0], Said("a host port of the pod is in use on the node")))
+            self._fault(node, run.pods, Said("a host port of the pod is in use on the node"))
             return
         if self.placing.shut_to(run) & low:
-            self.faults.append(
-                Fault(node, run.pods.pods[0], Said("a DaemonSet pod that it brings cannot run beside other pods"))
-            )
+            self._fault(node, run.pods, Said("a DaemonSet pod that it brings cannot run beside other pods"))
             return
         exclusive = run.pods.volumes.exclusive
         if exclusive and (count > 1 or any(claim in self.attempt.in_use for claim in exclusive)):
-            self.faults.append(Fault(node, run.pods.pods[0], Said("a volume that only one pod may use is in use")))
+            self._fault(node, run.pods, Said("a volume that only one pod may use is in use"))
             return
         self.attempt.in_use.update(exclusive)
-        pins = self._pins(run, low)
+        pins = tuple([(ap.axis, ap.axis.domain_of(low)) for ap in run.plan.axes if ap.axis.fixed & low])
         done = 0
         while done < count:
             put = self.placing.fill(run, low, count - done, pins)
@@ -275,18 +285,12 @@ class _Judge:
                 break
             done += put
         if done < count and run.crowd is not None and run.crowd.full & low:
-            self.faults.append(
-                Fault(node, run.pods.pods[0], Said("the NodePool allows no more pods of this owner on one node"))
-            )
+            self._fault(node, run.pods, Said("the NodePool allows no more pods of this owner on one node"))
         elif done < count:
-            self.faults.append(Fault(node, run.pods.pods[0], Said("does not fit beside the other pods")))
+            self._fault(node, run.pods, Said("does not fit beside the other pods"))
         else:
             self.attempt.decide(run.pods, run.end - count, run.end)
             self.placed.append((run.pods, number, count))
-
-    def _pins(self, run: Run, low: int) -> tuple[Pin, ...]:
-        """Where a place is, on every axis that matters to a class; a domain that is not settled is left out."""
-        return tuple([(ap.axis, ap.axis.domain_of(low)) for ap in run.plan.axes if ap.axis.fixed & low])
 
     def _new(self, number: int, node: DesignedNode, refused: Mapping[str, str]) -> None:
         groups = self._by_class(number, node.pods, refused)
@@ -295,9 +299,7 @@ class _Judge:
             return
         first = next(iter(groups))
         if account is None:
-            self.faults.append(
-                Fault(number, first.pods[0], Said(f"NodePool {node.pool!r} does not exist or cannot launch nodes"))
-            )
+            self._fault(number, first, Said(f"NodePool {node.pool!r} does not exist or cannot launch nodes"))
             return
         place = self._opened(number, node, account)
         if place is None:
@@ -305,12 +307,12 @@ class _Judge:
                 f"NodePool {node.pool!r} has no {node.instance_type} in {node.zone or 'any zone'} "
                 f"({node.capacity_type})"
             )
-            self.faults.append(Fault(number, first.pods[0], text))
+            self._fault(number, first, text)
             return
         for one, count in groups.items():
             run = self._run(one, count)
             if not account.offer.tolerated(run.filter):
-                self.faults.append(Fault(number, one.pods[0], Said("a taint of the NodePool is not tolerated")))
+                self._fault(number, one, Said("a taint of the NodePool is not tolerated"))
             else:
                 self._fill(number, run, place, count)
         self.opened.append((number, node, account, place, first))
@@ -340,9 +342,7 @@ class _Judge:
         row = account.offer.catalogue.row_of(node.instance_type)
         state = claim.settled or claim.state
         if state is None or row is None or not account.offer.fitting(state.rows & 1 << row, claim.load()):
-            self.faults.append(
-                Fault(number, first.pods[0], Said(f"does not fit on {node.instance_type} with the others"))
-            )
+            self._fault(number, first, Said(f"does not fit on {node.instance_type} with the others"))
 
 
 def _over(offer: PreparedPool, state: State, row: int, ledger: LimitLedger, charge: tuple[tuple[str, int], ...]) -> int:
@@ -356,29 +356,3 @@ def _over(offer: PreparedPool, state: State, row: int, ledger: LimitLedger, char
         priced = [one.row for one in offer.ranked(state).priced]
         others = mask_of(priced[: priced.index(row)]) if row in priced else 0
     return others & ~allowed & ~(1 << row)
-
-
-# --- all together ---
-
-
-def final_faults(
-    setting: Setting, placed: Sequence[Placed], plan_of: Callable[[PodClass], Plan], placing: Placing
-) -> list[Stuck]:
-    """(class, place, problem) of every required term that does not hold once everything is where it was put."""
-    found: list[Stuck] = []
-    existing: Existing = {}
-    for one, place, _ in placed:
-        if one.facts.plain and setting.scope.empty:
-            continue
-        plan, low = plan_of(one), 1 << place
-        own = {*one.ladder[-1].relations.guards}
-
-        def mine(counter: Counter, own: Collection[object] = own, one: PodClass = one) -> int:
-            """Whether the pod is counted itself."""
-            count = counter.count
-            return int(count in own if count.owners else count.include(one.facts.pod, setting.world.namespaces))
-
-        domains = [ap.axis.domain_of(low) if ap.axis.fixed & low else -1 for ap in plan.axes]
-        if problem := fault(placing, plan, place, domains, existing, mine):
-            found.append((one, place, problem))
-    return found

@@ -79,6 +79,7 @@ NONE_THERE: Final = "?"
 """No DaemonSet brings what the class wants to be with."""
 _DEAREST: Final = float("inf")
 _MUCH: Final = 1 << 40
+_MANY_SIZES: Final = 500  # hardly two pods are of one size
 _DEEP: Final = 2
 """From so many axes on, what leads to no place costs steps, too: there are as many ways as domains of all of them, multiplied."""
 _MOST_WAYS: Final = 8
@@ -147,7 +148,7 @@ class Placing:
         self._usd: Final[dict[tuple[int, Axis, int], list[float]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self._full: Final[list[dict[int, int]] | None] = (
-            [{} for _ in bins.dimensions.names] if ground.many_sizes else None
+            [{} for _ in bins.dimensions.names] if ground.sizes > _MANY_SIZES else None
         )
         self._said: Final[dict[str, dict[str, int]]] = {}
         self._saying: Final[dict[str, int]] = {}
@@ -1032,7 +1033,8 @@ class Placing:
                 host.held[key] = host.held.get(key, 0) | touched
             if run.ties:
                 self._account_for(run, touched, start - first, pins)
-            come(self._followers, self.accompany)
+            if self._followers:
+                come(self._followers, self.accompany)
         return start - first
 
     def _is_full(self, place: Place, low: int, need: Need) -> bool:
@@ -1055,7 +1057,8 @@ class Placing:
         plan = run.plan
         if not run.soft and plan.guarded:
             self._raise(run, touched, count)
-        self.ports.take(run.ports, touched)
+        if run.ports:
+            self.ports.take(run.ports, touched)
         for axis, domain in pins:
             ap = plan.by_axis.get(axis)
             if ap is None or domain < 0:

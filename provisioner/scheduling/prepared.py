@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.attempt import affordable, ladders_of, scope_of, skews_of, whole
+from provisioner.scheduling.attempt import affordable, scope_of, skews_of, whole
 from provisioner.scheduling.bins import VACANT, Bins, Ground, Rooms
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
@@ -278,9 +278,9 @@ class Prepared:
         taints.update(dict.fromkeys(some for some, places in self._ground.by_taints.items() if places & ~gone_now))
         settled, over = self._settled(pods, gone_now), terms.work.look
         classes, left_out = classify(world, tuple(taints), pods, named, settled, avoided, over)
-        classes = affordable(classes)
         if first:
             classes = ahead(classes, first)
+        classes, ladders = affordable(classes)
         with_volumes = [one for one in classes if one.volumes is not NO_VOLUMES]
         drivers = {driver for one in with_volumes for driver, _ in one.volumes.attachments}
         # equal ones are mostly one object, which is quicker to tell
@@ -300,7 +300,6 @@ class Prepared:
             gone=gone_now,
         )
         moving, moved = self._moved(pods, gone_now)
-        ladders = ladders_of(classes)
         company = self._company(classes, ladders)
         if company:
             moved = self._accompanied([one for one in company if not one.near], moved, bins)

@@ -144,7 +144,7 @@ class Choosing(Attempt):
             next_ones = (number for number, one in enumerate(left) if one in self._concerned) if choices.free else (0,)
             options = list(islice(next_ones, _MOST_CLASSES))
             one = left.pop(options[choices.of(len(options))])
-            now = one in hurried or (self._spread_over_hosts(one) and bool(choices.of(2)))
+            now = one in hurried or (one.ladder[0].relations.on_hosts and bool(choices.of(2)))
             later += super()._band([one], {one} if now else ())
         choices.free = False
         return later

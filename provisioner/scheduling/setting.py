@@ -20,7 +20,6 @@ from provisioner.scheduling.vectors import Need
 from provisioner.scheduling.volumes import Attachment
 
 _STEPS_A_LOOK: Final = 16
-_MANY_SIZES: Final = 500
 LOOKED_UP_A_STEP: Final = 64
 """So many counts are compared with the labels of pods, or with running pods, in one step."""
 _NEVER: Final = 1 << 40
@@ -125,11 +124,6 @@ class Setting:
     company: Sequence[Daemon] = ()
     due: Mapping[Daemon, int] = field(default_factory=dict)
     pending: dict[Count, int] = field(default_factory=dict)
-
-    @property
-    def many_sizes(self) -> bool:
-        """Whether hardly two pods are of one size."""
-        return self.sizes > _MANY_SIZES
 
     def attached(self, number: int) -> set[Attachment] | None:
         """The volumes that an existing node has attached; None where no pod of the question has any."""

@@ -273,6 +273,10 @@ class DomainCounter:
         places = self.axis.fixed & self.eligible & usable
         return [domain for domain, could in enumerate(self.axis.could) if could & places]
 
+    def emptiest(self, usable: int) -> int:
+        """The least number in any of these domains; 0 where there are none."""
+        return min([self.counts[domain] for domain in self.existing(usable)], default=0)
+
 
 @dataclass(slots=True)
 class AxisEffects:
@@ -532,7 +536,7 @@ def uneven(counter: DomainCounter, usable: int, lingering: int = 0) -> bool:
     if not counter.held:
         return False
     existing = counter.existing(usable)
-    least = min((counter.counts[domain] for domain in counter.existing(usable | lingering)), default=0)
+    least = counter.emptiest(usable | lingering)
     return any(
         pods > max_skew + (0 if len(existing) < min_domains else least)
         for (max_skew, min_domains), pods in counter.held.items()

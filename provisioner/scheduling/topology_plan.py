@@ -151,6 +151,10 @@ class Plan:
         self.plain: Final = self.hostless and not (self.axes or self.adds)
         self.cost: Final = 1 + (len(relations.counts) + len(topology.scope.including(relations.pod))) // A_STEP
 
+    def domains_of(self, low: int) -> tuple[int, ...]:
+        """By axis, where a place is; -1 for nowhere."""
+        return tuple([ap.axis.domain_of(low) if ap.axis.fixed & low else -1 for ap in self.axes])
+
     def _even(self) -> AxisPlan | None:
         """The only axis, where shares by one counter settle everything."""
         if len(self.axes) != 1:
@@ -191,7 +195,6 @@ class Run(msgspec.Struct, eq=False, gc=False):
         easy: no term, port, volume or choosy spread has to be looked at on a claim.
         crowd: where pods of the same owner are, where a NodePool counts them.
         soft: whether to leave room for the spread of other pods.
-        cost: how many steps a look for a place is worth.
         over: of how many pods, and on how many new nodes these are to be shared out evenly; (0, 0) to fill one after another.
     """
 
@@ -210,7 +213,6 @@ class Run(msgspec.Struct, eq=False, gc=False):
     caps: Sequence[tuple[HostCounter, int]]
     easy: bool
     ties: bool
-    cost: int = 1
     crowd: Crowd | None = None
     soft: bool = True
     over: tuple[int, int] = (0, 0)
@@ -219,6 +221,11 @@ class Run(msgspec.Struct, eq=False, gc=False):
     def left(self) -> int:
         """Pods without a place."""
         return self.end - self.start
+
+    @property
+    def cost(self) -> int:
+        """How many steps a look for a place is worth."""
+        return self.plan.cost + (len(self.filter.terms) + len(self.ports) + len(self.volumes)) // A_STEP
 
     def allow(self, floors: Sequence[int]) -> None:
         """Spread over hosts by these numbers of pods, one a spread, on the emptiest node."""
@@ -273,6 +280,5 @@ def run_of(
         plan.caps,
         node_filter.easy and not ports and not attached and not plan.choosy,
         plan.ties or bool(ports),
-        plan.cost + (len(node_filter.terms) + len(ports) + len(attached)) // A_STEP,
         crowd,
     )
