@@ -576,10 +576,7 @@ class PlanTable:
     def expire(self, now: float) -> list[str]:
         """End the plans whose time is over, and places whose pods have no successor; the names of the claims of the plans."""
         for place in self._places.overdue(now):
-            if self._places.of_pod(place.named) in (None, place):
-                self._take(place, place.named)  # as it may come late
-            else:
-                self._leave(place)
+            self._give_up(place)
         due = [(site, site.live) for site in self._sites.values() if not site.over and now >= site.deadline]
         for site, _ in due:
             self._judge_life(site, now)
@@ -783,6 +780,13 @@ class PlanTable:
         place.found = None
         self._mark_place(place)
 
+    def _give_up(self, place: _Place) -> None:
+        """Nobody is waited for at a place any longer."""
+        if self._places.of_pod(place.named) in (None, place):
+            self._take(place, place.named)  # as it may come late
+        else:
+            self._leave(place)
+
     def _vacate(self, uid: str) -> None:
         """A pod is gone: if it was owed a place, that waits for its successor."""
         if uid in self._assumed:
@@ -807,8 +811,11 @@ class PlanTable:
                 self._leave(place)
         elif place is not None and place.vacant_since is not None:
             self._take(place, member.uid)
-        elif place is None and member.waiting and (gone := self._places.open_to(house.family)) is not None:
-            self._take(gone, member.uid)
+        elif place is None and member.waiting:
+            if (gone := self._places.open_to(house.family)) is not None:
+                self._take(gone, member.uid)
+            elif (gone := self._places.outgrown(member.owner)) is not None:
+                self._give_up(gone)
 
     def _bound(self, uid: str, node: str) -> bool:
         """A pod that waited is bound, whoever was told to bind it: it has the place that it was owed, or that of a brother, who gets its own instead.

@@ -390,7 +390,8 @@ class Plans:
                 self._entered(one.key, pod.uid)
                 self._changed(one.key, pod.uid)
                 return self._close(one, pod, now) if came else []
-            return []
+            gone = self.assignments.outgrown(pod.owner.uid) if pod.owner is not None and not came else None
+            return self._end(gone, effects.EXPIRED) if gone is not None else []
         if not alive or is_over(pod):
             self.assignments.vacate(one, pod.node_name, now)
             self._changed(one.key, pod.uid)

@@ -85,6 +85,7 @@ class Promise:
 
 
 P = TypeVar("P", bound=Promise)
+K = TypeVar("K")
 
 
 def taken(places: Iterable[P]) -> P | None:
@@ -99,6 +100,7 @@ class Promises(Generic[P]):
         self._by_uid: dict[str, P] = {}
         self._of: dict[NodeKey, dict[P, None]] = {}  # in the order in which they were made
         self._open: dict[Family, dict[P, None]] = {}  # vacant, for the next of the family; the oldest first
+        self._open_of: dict[str, dict[P, None]] = {}  # the same, by owner
         self._missed: dict[P, None] = {}  # vacant, for one pod
 
     def __len__(self) -> int:
@@ -183,6 +185,13 @@ class Promises(Generic[P]):
         mine = self._open.get(family, {})
         return next(iter(mine), None) if key is None else next((one for one in self.on(key) if one in mine), None)
 
+    def outgrown(self, owner: str) -> P | None:
+        """The place that nobody waits for any longer once a pod of this owner comes that is of no family with an open place: the oldest of the owner's.
+
+        The pod that is gone had another class than its owner makes, as one that somebody labeled, and this one is its successor.
+        """
+        return next(iter(self._open_of.get(owner, ())), None) if owner else None
+
     # ------------------------------------------------------------------ helpers
 
     def _enlist(self, one: P) -> None:
@@ -190,12 +199,19 @@ class Promises(Generic[P]):
             self._by_uid[one.uid] = one
         if one.vacant_since is not None:
             (self._missed if one.uid else self._open.setdefault(one.family, {}))[one] = None
+            if not one.uid:
+                self._open_of.setdefault(one.family.owner, {})[one] = None
 
     def _unlist(self, one: P) -> None:
         self._by_uid.pop(one.uid, None)
         self._missed.pop(one, None)
-        mine = self._open.get(one.family)
-        if mine is not None:
-            mine.pop(one, None)
-            if not mine:
-                del self._open[one.family]
+        _strike(self._open, one.family, one)
+        _strike(self._open_of, one.family.owner, one)
+
+
+def _strike(some: dict[K, dict[P, None]], key: K, one: P) -> None:
+    mine = some.get(key)
+    if mine is not None:
+        mine.pop(one, None)
+        if not mine:
+            del some[key]

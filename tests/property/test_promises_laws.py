@@ -63,6 +63,31 @@ def test_room_is_promised_equally_long_whatever_the_flags_of_either_program_say(
     assert bool(cluster.assigned(NodeKey("a"))) is bool(table.holds) is (early and bool(hold))
 
 
+def test_no_room_is_kept_for_a_pod_that_its_owner_does_not_make_again() -> None:
+    """Somebody has labeled a pod: its successor is of another class, and takes the room that is left."""
+    clock, labeled, successor = FakeClock(), pod("labeled", owner="web", cpu="2"), pod("successor", owner="web")
+    planned = claim("a", provider_id="kwok://a", true=TRUE, annotations={names.PLAN_ANNOTATION: plan_text((labeled,))})
+    joined = node("a", labels={names.NODEPOOL_LABEL: "general", names.INITIALIZED_LABEL: "true"})
+    cluster, table, timeline = Cluster(lambda _: TYPES, clock), PlanTable(), Timeline(NOON, clock.monotonic())
+    cluster.settle()
+    cluster.pod_changed(None, labeled)
+    cluster.claim_changed(None, planned)
+    cluster.node_changed(None, joined)
+    table.set_pod(member_of(labeled))
+    table.set_claim(claim_facts(planned, timeline), clock.monotonic())
+    table.set_node(node_facts(joined), clock.monotonic())
+    held = table.holds[joined.metadata.name]
+    cluster.pod_changed(labeled, None)
+    table.drop_pod(labeled.uid)
+    assert held.needed(0), "its successor is waited for"
+    assert cluster.snapshot().nodes[0].planned
+    cluster.pod_changed(None, successor)
+    table.set_pod(member_of(successor))
+    table.expire(clock.monotonic())
+    assert not table.holds
+    assert not cluster.snapshot().nodes[0].planned
+
+
 # --- the same objects, in whatever order they are told -------------------------------------------------------------------
 
 OWNERS = ("web", "web", "db", "")
