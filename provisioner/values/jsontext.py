@@ -19,7 +19,7 @@ MAX_DEPTH: Final = 128
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'  # an unfinished one goes to the end, so a search is linear
 _BRACKETS: Final = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _TOKENS: Final = re.compile(_STRING + rb"|[{}\[\]:,]", re.DOTALL)
-_QUOTE, _OPEN, _OPEN_LIST, _COLON, _COMMA = b'"{[:,'
+_QUOTE, _OPEN, _OPEN_LIST, _CLOSE_LIST, _COLON, _COMMA = b'"{[]:,'
 _text: Final = msgspec.json.Decoder(str).decode
 
 Path = tuple[str, ...]
@@ -144,35 +144,37 @@ def strings_at(data: bytes, paths: Collection[Path]) -> Mapping[Path, str]:
 def elements(data: bytes, key: str) -> list[bytes] | None:
     """The texts of the elements of the list that stands under `key` at the top, told apart by brackets and commas alone.
 
-    An element may be damaged as long as its brackets match; one that is empty is left out. None where there is no such list, or where its
-    end is not found. O(bytes).
+    An element may be damaged as long as its brackets match; one that is empty is left out. None where there is no such list, or where
+    brackets do not match, for then its end is not known. O(bytes).
     """
     found: list[bytes] = []
-    level = 0
+    opened = bytearray()
     last: bytes | None = None
-    begun = -1  # where the element under way begins; -1 outside the list
+    begun, ended = -1, False  # where the element under way begins, -1 outside the list; whether the list is over
     view = bytes(data)
     for match in _TOKENS.finditer(view):
         first = view[match.start()]
         if first == _QUOTE:
-            if level == 1:
+            if len(opened) == 1:
                 last = match.group()
         elif first in (_OPEN, _OPEN_LIST):
-            level += 1
-            if level == 2 and begun < 0 and first == _OPEN_LIST and last is not None and _string(last) == key:
+            opened.append(first)
+            is_list = len(opened) == 2 and first == _OPEN_LIST and last is not None and _string(last) == key
+            if is_list and not ended and begun < 0:
                 begun = match.end()
         elif first == _COMMA:
-            if level == 2 and begun >= 0:
+            if len(opened) == 2 and begun >= 0:
                 found.append(view[begun : match.start()])
                 begun = match.end()
-            elif level == 1:
+            elif len(opened) == 1:
                 last = None
         elif first != _COLON:
-            if level == 2 and begun >= 0:
+            if not opened or (opened.pop() == _OPEN_LIST) is not (first == _CLOSE_LIST):
+                return None
+            if len(opened) == 1 and begun >= 0:
                 found.append(view[begun : match.start()])
-                return [text for text in found if text.strip()]
-            level -= 1
-    return None
+                begun, ended = -1, True
+    return [text for text in found if text.strip()] if ended and not opened else None
 
 
 def _string(token: bytes) -> str | None:

@@ -168,6 +168,11 @@ def test_where_there_is_no_such_list_there_is_none(text: bytes) -> None:
     assert elements(text, "items") is None
 
 
+@pytest.mark.parametrize("bad", [b'{"a": 1}}', b'{"a": 1]}', b'{"a": 1}]', b'{"a": [1}', b'{{"a": 1}', b'{"a": 1}]}'])
+def test_an_element_with_brackets_too_many_or_too_few_does_not_end_the_list(bad: bytes) -> None:
+    assert elements(b'{"items": [{"a": 0}, ' + bad + b', {"b": 2}, {"c": 3}], "metadata": {}}', "items") is None
+
+
 @pytest.mark.parametrize(
     ("parts", "path"),
     [
