@@ -40,6 +40,7 @@ from tests.scenarios.steps import (
     labelled,
     none_evicted,
     none_evicted_since_the_pause,
+    on_claims,
     on_nodes,
     over,
     pause_pool,
@@ -373,6 +374,8 @@ ROWS: tuple[Row, ...] = (
         pool(cpu=16, requirements=BOUGHT, disruption=TIGHT),
         deploy("web", 2, cpu="1"),
         settled(1, 2),
+        # rows beside may be in the same batch, and a fleet far from its bound is not left alone
+        on_claims({"metadata": {"annotations": {names.PLAN_GAP: None}}}),
         requirement(names.KWOK_INSTANCE_CPU_LABEL, "4", "16"),
         event("Unconsolidatable", LAUNCHED_RECENTLY),
         holds(),

@@ -184,6 +184,16 @@ def on_nodes(body: Document, count: int | None = None, subresource: str = "") ->
     return step
 
 
+def on_claims(body: Document) -> Step:
+    """A patch of all NodeClaims of the row."""
+
+    def step(scene: Scene) -> None:
+        for name in sorted(scene.facts.claims):
+            scene.change("NodeClaim", name, body)
+
+    return step
+
+
 def on_pods(app: str, body: Document, count: int | None = None) -> Step:
     """A patch of an app's first pods by name; of all without a count."""
 
