@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.scheduling.acceptance import weighed
 from provisioner.scheduling.judging import design_of
-from provisioner.scheduling.partitions import MOST_PODS, cheapest
+from provisioner.scheduling.partitions import cheapest, split_little
 from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.problem import Packing
 from tests.support import checker
 from tests.support.partitions import usd_of_groups
 from tests.support.problems import apart, app, instance_type, of_app, pod, pool, problem, shuffled
@@ -82,7 +83,8 @@ def test_a_cheaper_answer_is_legal_and_of_the_same_pods_and_one_question_has_one
         weighed(prepared, found.claims)
     )
     if found is not greedy:
-        assert sum(len(one.pods) for one in greedy.claims) <= MOST_PODS
+        by_cost = {one.name for one in asked.pools if one.packing is Packing.COST}
+        assert split_little(pod for claim in greedy.claims if claim.pool in by_cost for pod in claim.pods)
         assert sorted(one.uid for one in found.placed) == sorted(one.uid for one in greedy.placed)
         assert prepared.judge(design_of(found)).legal
         before = set(checker.violations(asked, greedy))

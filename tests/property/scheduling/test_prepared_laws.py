@@ -139,7 +139,7 @@ def test_what_the_solver_plans_its_judge_finds_legal(asked: Problem) -> None:
     result = prepared.solve(asked.pods, explain=False)
     verdict = prepared.judge(design_of(result))
     other_faults = [one for one in verdict.faults if "not decided yet" not in one.problem and not is_of_order(one)]
-    assert not checker.violations(asked, result)
+    assert not checker.violations(asked, result), told(asked, result)
     assert not other_faults, "\n".join([*map(str, other_faults), told(asked, result)])
 
 
