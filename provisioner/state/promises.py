@@ -197,10 +197,11 @@ class Promises(Generic[P]):
     def _enlist(self, one: P) -> None:
         if one.uid:
             self._by_uid[one.uid] = one
-        if one.vacant_since is not None:
-            (self._missed if one.uid else self._open.setdefault(one.family, {}))[one] = None
-            if not one.uid:
-                self._open_of.setdefault(one.family.owner, {})[one] = None
+        if one.vacant_since is not None and one.uid:
+            self._missed[one] = None
+        elif one.vacant_since is not None:
+            self._open.setdefault(one.family, {})[one] = None
+            self._open_of.setdefault(one.family.owner, {})[one] = None
 
     def _unlist(self, one: P) -> None:
         self._by_uid.pop(one.uid, None)
