@@ -4,6 +4,7 @@ An attempt puts pods into places before it knows every domain that there will be
 in the end as well, and yet not at the moment at which its pod is bound, because those that it waits for wait themselves for others.
 """
 
+from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
@@ -16,6 +17,8 @@ from provisioner.scheduling.topology_plan import Counter, Plan
 from provisioner.values.message import Said
 
 _ALWAYS: Final = 1 << 40
+_TURNS: Final = ((False, False), (False, True), (True, False), (True, True))
+"""(whether they take room that a spread leaves to others, whether they ask nothing), first to last."""
 _MOST_LOOKS: Final = 100_000
 """Pods and places that are looked at in one order, in steps (`Plan.cost`), before it counts as not found."""
 
@@ -33,9 +36,11 @@ class _Alike:
         left: how many are not bound yet.
         asks: whether anything but room is asked.
         kind: what is the same of those of whom it makes no difference which is the first.
+        heeds: (counter, domain or place) that must not grow too much before they are bound.
+        raises: (counter, domain or place) that grow by them.
     """
 
-    __slots__ = ("asks", "domains", "kind", "left", "low", "number", "one", "place", "plan")
+    __slots__ = ("asks", "domains", "heeds", "kind", "left", "low", "number", "one", "place", "plan", "raises")
 
     def __init__(self, number: int, one: PodClass, plan: Plan, place: int, domains: Sequence[int], pods: int) -> None:
         self.number: Final = number
@@ -46,6 +51,11 @@ class _Alike:
         self.domains: Final = domains
         self.left = pods
         self.kind: Final = one, domains, place if plan.together else -1
+        axes = [*zip(plan.axes, domains, strict=True)]
+        self.heeds: Final[set[tuple[Counter, int]]] = {(host, place) for host, *_ in plan.spreads}
+        self.heeds.update((counter, domain) for ap, domain in axes for counter, *_ in ap.spreads)
+        raises: list[tuple[Counter, int]] = [(host, place) for host in plan.adds]
+        self.raises: Final = raises + [(counter, domain) for ap, domain in axes for counter in ap.adds]
         self.asks: Final = bool(
             plan.spreads
             or plan.together
@@ -68,7 +78,8 @@ Stuck = tuple[PodClass, int, str]
 def stuck(placing: Placing, classes: Collection[PodClass], plans_over: PlansOver, most: int) -> list[Stuck]:
     """The pods of these classes that are left in the best order that was found, with every node there from the start.
 
-    Each turn is of the first pod that may, of those that look at others before those that do not. Where some are left, others are
+    Each turn is of the first pod that may, of those that look at others before those that do not, and of either kind those last who take
+    room that a spread leaves to others. Where some are left, others are
     the first of those who want to be together, until so many looks as `most` were spent, or time is over. Some are left wherever
     there is no order; where there is one, it may not be found. Cost: O(kinds of pods and domains) a pod and an order.
     """
@@ -255,22 +266,27 @@ class _Order:
         for number in firsts:
             if self._alike[number].left and not self.refusal(self._alike[number]):
                 self._bind(self._alike[number])
-        free = [some for some in self._alike if not some.asks]
-        asking = [some for some in self._alike if some.asks and some.left]
-        while asking:
-            before = sum(some.left for some in asking)
-            for some in asking:
-                if not self.refusal(some):
-                    self._bind(some)
-            asking = [some for some in asking if some.left]
-            if self._looks > _MOST_LOOKS:
+        heeded = Counts(key for some in self._alike for key in some.heeds)
+        rough = {some for some in self._alike if any(heeded[key] > (key in some.heeds) for key in some.raises)}
+        turns = [[some for some in self._alike if (some in rough, not some.asks) == turn] for turn in _TURNS]
+        asking = [some for some in self._alike if some.asks]
+        while (asking := [some for some in asking if some.left]) and self._looks <= _MOST_LOOKS:
+            if not any(map(self._bound_of, turns)):
                 break
-            if asking and sum(some.left for some in asking) == before:
-                if not free:
-                    break
-                self._bind(free[0])
-                free = [some for some in (*free[1:], free[0]) if some.left]
         return asking
+
+    def _bound_of(self, turn: list[_Alike]) -> bool:
+        """Bind one of each that may, or one of those that ask nothing; whether any was."""
+        turn[:] = [some for some in turn if some.left]
+        bound = False
+        for number, some in enumerate(turn):
+            if not (some.asks and self.refusal(some)):
+                self._bind(some)
+                bound = True
+                if not some.asks:
+                    turn.append(turn.pop(number))
+                    break
+        return bound
 
     def refusal(self, some: _Alike) -> str:
         """What keeps one more of them from being bound now; "" for nothing."""

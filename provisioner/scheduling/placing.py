@@ -35,6 +35,7 @@ from provisioner.scheduling.topology import (
     DomainCounter,
     HostCounter,
     Topology,
+    uneven,
     water_fill,
 )
 from provisioner.scheduling.topology_plan import AxisPlan, HostSpread, Plan, Run
@@ -239,8 +240,9 @@ class Placing:
                 waiting.add(axis)
             elif counter.under.places & low and (domain := axis.domain_of(low)) >= 0:
                 counter.add(domain, pods)
-                for key, held in counter.held.items():  # daemons wait for nobody: they may be there before any pod
-                    counter.held[key] = max(held, counter.counts[domain])
+                for held in counter.held.values():  # daemons wait for nobody: they may be there before any pod
+                    if domain in held:
+                        held[domain] += pods
         return waiting
 
     def bring_along(self, topology: Topology) -> list[Follower]:
@@ -952,8 +954,12 @@ class Placing:
             candidates = self._candidates(run, together=together) & mask
             if candidates:
                 placed += self.fill(run, candidates, limit - placed, pins)
-        if may_open and placed < limit:
-            placed += self._open(run, limit - placed, pins, together)
+        opened = int(may_open)
+        while opened and placed < limit:
+            opened = self._open(run, limit - placed, pins, together)
+            placed += opened
+            if not (self._kept and self.company):
+                break
         return placed
 
     def may_open(self, run: Run, together: bool) -> bool:
@@ -1070,9 +1076,7 @@ class Placing:
                 else:
                     counter.counts[domain] += self._counted_pods(run, touched & eligible, count)
             for counter, key in ap.holds:
-                pods = counter.counts[domain]
-                if pods > counter.held.get(key, 0):
-                    counter.held[key] = pods
+                counter.held.setdefault(key, {})[domain] = counter.counts[domain]
 
     def _raise(self, run: Run, touched: int, count: int) -> None:
         """The last `count` pods came to places against the spread of pods that are there already."""
@@ -1105,7 +1109,7 @@ class Placing:
         open_pins = tuple((axis, domain) for axis, domain in pins if domain >= 0 and not axis.fixed & low)
         before = place.state
         for term in self._terms(run.filter, open_pins):
-            for state in self._ways(run, account, before, term, first, place):
+            for state in self._ways(run, account, before, term, first, place, low):
                 count = self._load(run, place, low, state, first, cap)
                 if not count:
                     continue
@@ -1121,11 +1125,18 @@ class Placing:
         return 0 if open_pins or kept else -1
 
     def _ways(
-        self, run: Run, account: Account, state: State, term: Term, first: Need, place: Place | None = None
+        self,
+        run: Run,
+        account: Account,
+        state: State,
+        term: Term,
+        first: Need,
+        place: Place | None = None,
+        low: int = 0,
     ) -> Sequence[State]:
         """What `state` may come to be once pods of the class are on the claim by this term, best first; nothing where they must not be.
 
-        `first`: what the first of the pods takes. `place`: the claim; None for a new one.
+        `first`: what the first of the pods takes. `place`, `low`: the claim, and as a set; None and 0 for a new one.
         """
         offer = account.offer
         found = offer.narrowed(state, term)
@@ -1147,7 +1158,7 @@ class Placing:
             if accompanied:
                 ways = self._settled_ways(account, ways, used)
         if self._kept:
-            kept = (self._harmless(account, one, self._kept, run) for one in ways)
+            kept = (self._harmless(account, one, self._kept, run, low) for one in ways)
             return [one for one in kept if one is not None]
         return ways
 
@@ -1237,20 +1248,25 @@ class Placing:
         return found
 
     def _harmless(
-        self, account: Account, state: State, counters: Iterable[DomainCounter], run: Run | None = None
+        self, account: Account, state: State, counters: Iterable[DomainCounter], run: Run | None = None, low: int = 0
     ) -> State | None:
-        """`state` less the domains that a node must not bring to be, because a settled spread would find them too empty.
+        """`state` less the domains to which a node must not come: a settled spread would find them too empty, or too full by the node's daemons.
 
-        None where no domain is left. With `run`, a pod of it comes with the node.
+        None where no domain is left. With `run`, a pod of it comes with the node. `low`: the claim that is there already, as a set.
         """
         for counter in counters:
             axis = counter.axis
             fills = run is not None and counter.count not in self.wary
+            daemons = 0 if axis.fixed & low else self.brought(account, state).domains.get(counter, 0)
             brought = 1 if run is not None and fills and any(counter in ap.adds for ap in run.plan.axes) else 0
-            scarce = counter.scarce(self.usable, brought)
-            if not scarce or not self._counts(counter.count.eligibility, account, state):
+            scarce = counter.scarce(self.usable, daemons + brought)
+            if not (scarce or daemons) or not self._counts(counter.count.eligibility, account, state):
                 continue
-            harmful = [axis.values[domain] for domain in self._domains_of(account, state, axis) if domain in scarce]
+            harmful = [
+                axis.values[domain]
+                for domain in self._domains_of(account, state, axis)
+                if domain in scarce or (daemons and uneven(counter, self.usable, self.lingering, {domain: daemons}))
+            ]
             if harmful:
                 others = Requirements.of((Requirement.of(axis.key, Operator.NOT_IN, harmful),))
                 narrower = account.offer.narrowed(state, Term(others))
@@ -1261,9 +1277,10 @@ class Placing:
 
     def unsettled(self, account: Account, run: Run) -> str | None:
         """The label over which any new node for the pods would break a spread that is kept; None for none."""
-        states = [*account.offer.starts(run.filter)]
+        states, need = [*account.offer.starts(run.filter)], self.first_need(run)
         for counter in self._kept:
-            if all(self._harmless(account, one, [counter], run) is None for one in states):
+            harmless = [self._harmless(account, one, [counter], run) for one in states]
+            if not any(most(point, need, 1) for one in harmless if one is not None for point in one.points):
                 return counter.axis.key
         if self.sparing and all(self._is_too_empty(run, account, one) for one in states):
             return HOSTNAME_LABEL
@@ -1360,6 +1377,7 @@ class Placing:
                 if absent and any(offer.domains(offer.base, axis.key) for axis in absent):
                     continue
                 for state in self._ways(run, account, offer.base, term, self.first_need(run)):
+                    brought = NOTHING
                     if self.sparing and self._is_too_empty(run, account, state):
                         continue
                     cap = cap_all
@@ -1374,9 +1392,10 @@ class Placing:
                             continue
                         if brought.domains:  # each node brings more: what is right is asked anew for the next
                             limit = min(limit, placed + cap)
-                    placed += self._open_in(run, account, state, limit - placed, cap, pins)
+                    alone = bool(self._kept and brought.domains)
+                    placed += self._open_in(run, account, state, limit - placed, cap, pins, alone=alone)
                     come(self._followers, self.accompany)
-                    if placed >= limit:
+                    if placed >= limit or (placed and alone):
                         return placed
         return placed
 
@@ -1437,7 +1456,7 @@ class Placing:
         return False
 
     def _open_in(
-        self, run: Run, account: Account, state: State, limit: int, cap_all: int, pins: tuple[Pin, ...]
+        self, run: Run, account: Account, state: State, limit: int, cap_all: int, pins: tuple[Pin, ...], *, alone: bool
     ) -> int:
         if account.learn(state):
             self._make_exact(account)
@@ -1460,7 +1479,7 @@ class Placing:
         if run.over[1]:
             whole, over = run.over
             number = max(-(-limit // cap_all), min(limit, (2 * over * limit + whole) // (2 * whole)))
-        while start < end:
+        while start < end and not (alone and loads):
             if most_new is not None and len(places) - self.now >= most_new:
                 break
             cap = min(cap_all, end - start)

@@ -21,6 +21,7 @@ from provisioner.values.taints import first_untolerated
 
 ALL: Final = -1
 """The set of all places, those to come included."""
+NOTHING_MORE: Final[Mapping[int, int]] = {}
 
 
 class Axis:
@@ -206,7 +207,8 @@ class DomainCounter:
 
     Attributes:
         counts: by domain.
-        held: by (max_skew, min_domains), the most pods in a domain in which a spread constraint has placed one, once it had.
+        held: by (max_skew, min_domains), the pods in each domain in which a spread constraint has placed one, once it had; with the daemons
+            that came to the domain since, as these may be there before any pod.
         blind: some of these pods cannot go to every domain, so domains may have come that they did not see.
         under: which places count.
     """
@@ -218,7 +220,7 @@ class DomainCounter:
         self.axis: Final = axis
         self.counts: Final = [0] * len(axis.values) if base is None else list(base)
         self.under: Final = eligible
-        self.held: Final[dict[tuple[int, int], int]] = {}
+        self.held: Final[dict[tuple[int, int], dict[int, int]]] = {}
         self.blind = False
 
     @property
@@ -248,7 +250,7 @@ class DomainCounter:
         """The domains that do not exist yet, and would hold too little for what was spread if a node brought so much."""
         if not self.held:
             return []
-        lowest = max(pods - max_skew for (max_skew, _), pods in self.held.items()) - brought
+        lowest = self._lowest - brought
         if lowest <= min(self.counts):
             return []
         existing = self.existing(usable)
@@ -264,9 +266,14 @@ class DomainCounter:
         """
         if not self.blind or not self.held:
             return False
-        lowest = max(pods - max_skew for (max_skew, _), pods in self.held.items())
+        lowest = self._lowest
         known = self.existing(before)
         return any(base[domain] < lowest for domain in self.existing(usable) if domain not in known)
+
+    @property
+    def _lowest(self) -> int:
+        """The fewest pods in any domain with which all holds that was spread."""
+        return max(max(there.values()) - max_skew for (max_skew, _), there in self.held.items())
 
     def existing(self, usable: int) -> list[int]:
         """The domains that some eligible place of `usable` is known to be in."""
@@ -531,13 +538,15 @@ def above(counter: HostCounter, domains: int, nodes: int) -> bool:
     return False
 
 
-def uneven(counter: DomainCounter, usable: int, lingering: int = 0) -> bool:
-    """The same of domains; those that only `lingering` places make are none once these are gone."""
+def uneven(counter: DomainCounter, usable: int, lingering: int = 0, more: Mapping[int, int] = NOTHING_MORE) -> bool:
+    """The same of domains, with so many `more` daemons in some; those that only `lingering` places make are none once these are gone."""
     if not counter.held:
         return False
-    existing = counter.existing(usable)
-    least = counter.emptiest(usable | lingering)
+    existing = len(counter.existing(usable))
+    there = counter.existing(usable | lingering)
+    least = min([counter.counts[domain] + more.get(domain, 0) for domain in there], default=0)
     return any(
-        pods > max_skew + (0 if len(existing) < min_domains else least)
-        for (max_skew, min_domains), pods in counter.held.items()
+        pods + more.get(domain, 0) > max_skew + (0 if existing < min_domains else least)
+        for (max_skew, min_domains), held in counter.held.items()
+        for domain, pods in held.items()
     )

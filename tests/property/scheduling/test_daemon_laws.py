@@ -11,7 +11,7 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.values.taints import Toleration
 from tests.support import checker
-from tests.support.problems import ARM, LARGE, MEDIUM, node, pod, pool, problem, shape, spread
+from tests.support.problems import ARM, LARGE, MEDIUM, instance_type, node, pod, pool, problem, shape, spread
 from tests.support.question import Problem, solve
 from tests.support.telling import told
 
@@ -19,6 +19,8 @@ HOST, ZONE, ARCH = names.HOSTNAME_LABEL, names.ZONE_LABEL, names.ARCH_LABEL
 EVERYWHERE = (Toleration(operator="Exists"),)
 APPS = ("web", "job")
 AGENTS = ("logs", "mesh")
+TINY = instance_type("tiny", "1200m", "4Gi", zones=("a",))
+"""For one pod beside the daemons."""
 EXAMPLES = settings(max_examples=max(100, settings().max_examples))
 
 
@@ -104,6 +106,35 @@ def worlds(draw: st.DrawFn) -> Problem:
 @EXAMPLES
 @given(worlds())
 def test_daemons_of_nodes_to_come_count_like_any_pod(asked: Problem) -> None:
+    found = solve(asked)
+    wrong = checker.violations(asked, found)
+    assert not wrong, "\n".join([*wrong, told(asked, found)])
+
+
+@st.composite
+def worlds_of_two_zones(draw: st.DrawFn) -> Problem:
+    """New nodes for a pod each in one zone alone, a few pods in another, and a DaemonSet that spreads count, too."""
+    daemon = shape("100m", "0", labels={"part": "x"}, tolerations=EVERYWHERE)
+    parts = st.sampled_from(({"part": "x"}, {"part": "y"}))
+    waiting = []
+    for number in range(draw(st.integers(2, 3))):
+        constraint = spread(ZONE, LabelSelector(match_labels={"part": "x"}), draw(st.integers(1, 2)))
+        spreads = (constraint,) if number == 0 or draw(st.booleans()) else ()
+        one = shape(
+            "1", labels=draw(parts), priority=draw(st.sampled_from((0, 0, 10))), topology_spread_constraints=spreads
+        )
+        waiting += [pod(f"p-{number}-{copy}", one) for copy in range(draw(st.integers(1, 2)))]
+    bins = []
+    for number, zone in enumerate(draw(st.lists(st.sampled_from(("a", "b", "b")), min_size=1, max_size=2))):
+        name = f"n{number}"
+        runs = [_bound(daemon, name)] * draw(st.integers(0, 2))
+        bins.append(node(name, draw(st.sampled_from(("0", "1"))), labels={ZONE: zone}, running=runs))
+    return problem(waiting, pool(types=(TINY,)), daemons=[daemon], bins=bins)
+
+
+@EXAMPLES
+@given(worlds_of_two_zones())
+def test_daemons_of_a_node_to_come_break_no_spread_of_those_who_have_a_place(asked: Problem) -> None:
     found = solve(asked)
     wrong = checker.violations(asked, found)
     assert not wrong, "\n".join([*wrong, told(asked, found)])

@@ -76,7 +76,7 @@ def test_domains_that_became_uneven_are_seen() -> None:
     counter = DomainCounter(IN_ZONES, axis, EVERYWHERE)
     axis.enter(0b1, [0])
     counter.add(0, 2)
-    counter.held[1, 1] = counter.counts[0]
+    counter.held[1, 1] = {0: counter.counts[0]}
     assert counter.scarce(0b1) == [1]
     assert counter.scarce(0b1, brought=1) == []
     assert not uneven(counter, 0b1)  # the only domain there is
@@ -86,5 +86,5 @@ def test_domains_that_became_uneven_are_seen() -> None:
     counter.add(1, 1)
     counter.add(0, 5)
     assert not uneven(counter, 0b11)  # those that came later are not spread
-    counter.held[1, 1] = counter.counts[0]
+    counter.held[1, 1] = {0: counter.counts[0]}
     assert uneven(counter, 0b11)
