@@ -63,7 +63,8 @@ class AdmissionKeeper:
 
     def take_changed(self) -> set[str]:
         """The namespaces whose templates may be something else than when this was asked last; `EVERYWHERE` for all."""
-        self.now()
+        if self._unread:
+            self.now()
         found, self._changed = self._changed, set()
         return found
 

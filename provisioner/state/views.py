@@ -1,8 +1,9 @@
 """Makes the frozen view of a node that decisions read, from its Node, its NodeClaim and what is known of both. Source: core spec 3.6."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import Amounts, Node
@@ -20,8 +21,7 @@ from provisioner.values.taints import Taint
 _NODE = Resources.of({names.NODES: 1})
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True):
     """Everything that one view is made of.
 
     Attributes:
