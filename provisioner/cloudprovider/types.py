@@ -89,6 +89,11 @@ class InstanceType:
         return hash(self.name)
 
     @functools.cached_property
+    def usd_at_least(self) -> float:
+        """The least price of any offering, whether it is available or not."""
+        return min([one.price for one in self.offerings], default=math.inf)
+
+    @functools.cached_property
     def allocatable(self) -> Resources:
         """What pods may use: capacity less overhead; huge pages are taken off the memory, which is never less than 0.
 

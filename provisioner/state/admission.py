@@ -63,8 +63,7 @@ class AdmissionKeeper:
 
     def take_changed(self) -> set[str]:
         """The namespaces whose templates may be something else than when this was asked last; `EVERYWHERE` for all."""
-        if self._unread:
-            self.now()
+        self.now()
         found, self._changed = self._changed, set()
         return found
 
