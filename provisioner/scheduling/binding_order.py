@@ -4,7 +4,6 @@ An attempt puts pods into places before it knows every domain that there will be
 in the end as well, and yet not at the moment at which its pod is bound, because those that it waits for wait themselves for others.
 """
 
-from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
@@ -54,8 +53,8 @@ class _Alike:
         axes = [*zip(plan.axes, domains, strict=True)]
         self.heeds: Final[set[tuple[Counter, int]]] = {(host, place) for host, *_ in plan.spreads}
         self.heeds.update((counter, domain) for ap, domain in axes for counter, *_ in ap.spreads)
-        raises: list[tuple[Counter, int]] = [(host, place) for host in plan.adds]
-        self.raises: Final = raises + [(counter, domain) for ap, domain in axes for counter in ap.adds]
+        self.raises: Final[set[tuple[Counter, int]]] = {(host, place) for host in plan.adds}
+        self.raises.update((counter, domain) for ap, domain in axes for counter in ap.adds)
         self.asks: Final = bool(
             plan.spreads
             or plan.together
@@ -266,8 +265,8 @@ class _Order:
         for number in firsts:
             if self._alike[number].left and not self.refusal(self._alike[number]):
                 self._bind(self._alike[number])
-        heeded = Counts(key for some in self._alike for key in some.heeds)
-        rough = {some for some in self._alike if any(heeded[key] > (key in some.heeds) for key in some.raises)}
+        heeded = set[tuple[Counter, int]]().union(*[some.heeds for some in self._alike])
+        rough = {some for some in self._alike if not heeded.isdisjoint(some.raises - some.heeds)}
         turns = [[some for some in self._alike if (some in rough, not some.asks) == turn] for turn in _TURNS]
         asking = [some for some in self._alike if some.asks]
         while (asking := [some for some in asking if some.left]) and self._looks <= _MOST_LOOKS:
