@@ -1559,7 +1559,7 @@ class Placing:
             there = self._filled(run, host)
             ceiling = there.lowest + skew if host.eligible & self.usable else new
             if host.count in self.cautious:
-                ceiling = min(ceiling, skew + beside)
+                ceiling = min(ceiling, skew + (beside if known >= least else 0))  # some that can be had were not
             if least - known > run.left:
                 ceiling = min(ceiling, skew)
             highest = min(highest, ceiling, self.ceilings.get(host.count, highest))

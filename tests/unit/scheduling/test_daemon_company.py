@@ -212,3 +212,13 @@ def test_a_spread_that_counts_it_is_kept_where_the_other_domain_takes_no_more() 
     roomy = node("roomy", labels={"team": "blue"}, running=[old])
     _, found = asked(pods(2, own), shape("100m", "0"), bins=[roomy], pools=(red,))
     assert not found.unplaced
+
+
+@pytest.mark.parametrize(("limit", "placed"), [("2", 2), ("3", 4)])
+def test_a_spread_over_fewer_nodes_than_its_min_domains_counts_it(limit: str, placed: int) -> None:
+    """While there are too few nodes, a node may have maxSkew pods, the DaemonSet's among them."""
+    constraint = spread(HOST, LabelSelector(match_labels={"part": "x"}), 2, min_domains=3)
+    own = of_app("web", labels={"part": "x"}, topology_spread_constraints=(constraint,))
+    agent = of_app("agent", "100m", "0", labels={"part": "x"}, tolerations=EVERYWHERE)
+    _, found = asked(pods(4, own), agent, pools=(pool(types=(LARGE,), limits={"nodes": limit}),))
+    assert 4 - len(found.unplaced) == placed
