@@ -16,9 +16,8 @@ COPY certs certs
 COPY extender extender
 COPY provisioner provisioner
 COPY webhook webhook
-# What only developers run stays out. Compiled here: the programs run on a read-only file system.
-RUN rm -r provisioner/devcluster provisioner/cli/harness provisioner/cli/reference provisioner/cli/bench.py provisioner/cli/bench_disruption.py provisioner/cli/bench_packing.py provisioner/cli/bench_scheduling.py provisioner/cli/demo.py provisioner/cli/dev.py provisioner/cli/hpa.py provisioner/cli/progress.py \
- && /opt/dovetail/bin/pip install --no-deps . && /opt/dovetail/bin/python -m compileall -q -o 0 -o 2 /opt/dovetail/lib
+# What only developers run is not built (packages.find). Compiled here: the programs run on a read-only file system.
+RUN /opt/dovetail/bin/pip install --no-deps . && /opt/dovetail/bin/python -m compileall -q -o 0 -o 2 /opt/dovetail/lib
 
 FROM ${PYTHON}
 COPY --from=build /opt/dovetail /opt/dovetail

@@ -137,5 +137,5 @@ lint: install ## ruff
 types: install ## mypy --strict
 	@$(BIN)/mypy
 
-arch: install ## the layers of ARCHITECTURE.md
+arch: install ## the layers of ARCHITECTURE.md, and which modules are pure
 	@found=$$($(BIN)/lint-imports --no-cache) || { echo "$$found"; exit 1; }

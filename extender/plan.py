@@ -30,9 +30,9 @@ from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
 from provisioner.state.joining import Instances, Sharers
 from provisioner.state.keys import NodeKey
-from provisioner.state.ledger import RoomLedger
 from provisioner.state.promises import UNTIMED, Family, Promise, Promises, ends_at, taken
-from provisioner.support.bounded import forget_oldest
+from provisioner.state.room_ledger import RoomLedger
+from provisioner.values.bounded import forget_oldest
 from provisioner.values.resources import EMPTY, Resources
 
 SETTLE_SECONDS: Final = 2.0

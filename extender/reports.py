@@ -25,13 +25,13 @@ from provisioner.support.clock import Clock
 
 BATCH_SECONDS: Final = 0.1
 HEARTBEAT_SECONDS: Final = 3.0
-"""How often the leader hears of us, so that it leaves the way of planned pods to us (`provisioner.controllers.core.nomination_policy`)."""
+"""How often the leader hears of us, so that it leaves the way of planned pods to us (`provisioner.lifecycle.steering`)."""
 CAPACITY: Final = 1000
 TIMEOUT_SECONDS: Final = 3.0
 FAILURES_IN_A_ROW: Final = 3
 PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 10.0
-"""The leader takes us for gone in the meantime, and nominates planned pods itself (`provisioner.controllers.core.nomination_policy`)."""
+"""The leader takes us for gone in the meantime, and nominates planned pods itself (`provisioner.lifecycle.steering`)."""
 _LOG_EVERY_SECONDS: Final = 60.0
 
 _log = logs.get_logger(__name__)

@@ -24,7 +24,7 @@ from provisioner.apis.verdicts import (
     reference_of,
     worsened,
 )
-from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
+from provisioner.node_classes import NODE_CLASSES, verdict
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext

@@ -3,6 +3,8 @@
 Source: Kubernetes 1.36 `pkg/registry/core/pod/storage/eviction.go`. Differs: Karpenter knows AlwaysAllow only.
 """
 
+from collections.abc import Iterable, Mapping
+
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.pods import Pod
 
@@ -40,3 +42,22 @@ def lets_unready_go(budget: PodDisruptionBudget, pod: Pod) -> bool:
 def forbids_for_ever(budget: PodDisruptionBudget) -> bool:
     """Whether the budget, by what it says, never allows the eviction of a pod that is Ready."""
     return budget.spec.max_unavailable in (0, "0%") or budget.spec.min_available == "100%"
+
+
+def never_allows(budget: PodDisruptionBudget) -> bool:
+    """Whether no eviction can succeed under the budget until somebody changes it or the number of its pods.
+
+    By what it says (maxUnavailable 0 or 0%, minAvailable 100%), or by what was counted for it as it is: it requires as many healthy
+    pods as there are. A budget of no pods does not count.
+    """
+    status = budget.status
+    if status.disruptions_allowed > 0 or status.expected_pods == 0:
+        return False
+    if forbids_for_ever(budget):
+        return True
+    return status.observed_generation >= budget.metadata.generation and status.desired_healthy >= status.expected_pods
+
+
+def impossible(budgets: Mapping[str, Iterable[PodDisruptionBudget]]) -> tuple[tuple[str, str], ...]:
+    """(namespace, name) of every budget that never allows an eviction of the pods that it has. Cost: O(budgets)."""
+    return tuple((space, one.metadata.name) for space, those in budgets.items() for one in those if never_allows(one))

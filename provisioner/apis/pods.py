@@ -649,7 +649,7 @@ def do_not_disrupt(pod: Pod, now: datetime) -> bool:
 
 
 def is_stuck_terminating(pod: Pod, now: datetime) -> bool:
-    """Should have been gone for more than a minute; its kubelet is probably dead. What ends a node asks with pods of `drain.Departures`."""
+    """Should have been gone for more than a minute; its kubelet is probably dead. What ends a node asks with pods of `eviction_queue.Departures`."""
     return pod.deleted is not None and now - pod.deleted > STUCK_AFTER  # the sum may lie beyond the last date
 
 

@@ -1,6 +1,6 @@
 """The share of an owner's pods that must run on demand (`dovetail.dev/on-demand`), and what is written on pods about it. Pure.
 
-The webhook gives pods their sides by it (`webhook.shares`), the provisioner repairs what became wrong later (`disruption.shares`).
+The webhook gives pods their sides by it (`webhook.shares`), the provisioner repairs what became wrong later (`shares.repair`).
 """
 
 import enum

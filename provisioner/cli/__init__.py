@@ -1,1 +1,1 @@
-"""The `dovetail` command and its subcommands."""
+"""The `dovetail` command, and those of its subcommands that users run; none of them changes anything."""

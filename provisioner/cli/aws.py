@@ -17,13 +17,13 @@ import msgspec
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cli.documents import content, documents
-from provisioner.cloudprovider.aws.access.client import AwsClients
-from provisioner.cloudprovider.aws.nodeclass.cluster import minor_of
-from provisioner.cloudprovider.aws.preflight.answers import ABOUT
-from provisioner.cloudprovider.aws.preflight.check import check
-from provisioner.cloudprovider.aws.preflight.findings import EXIT_UNKNOWN, Finding, Report, Verdict
-from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.ec2.cloud import region_of
+from provisioner.ec2.access.client import AwsClients
+from provisioner.ec2.cloud import region_of
+from provisioner.ec2.nodeclass.cluster import minor_of
+from provisioner.ec2.preflight.answers import ABOUT
+from provisioner.ec2.preflight.check import check
+from provisioner.ec2.preflight.findings import EXIT_UNKNOWN, Finding, Report, Verdict
+from provisioner.ec2.settings import AwsSettings
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect

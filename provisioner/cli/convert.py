@@ -13,8 +13,7 @@ from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
 from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, name_of, violations
-from provisioner.cli.documents import content, documents, is_shallow, items_in
-from provisioner.cli.manifests import plain_yaml
+from provisioner.cli.documents import content, documents, is_shallow, items_in, plain_yaml
 from provisioner.values import printable
 from provisioner.values.message import Said
 from provisioner.values.printable import one_line

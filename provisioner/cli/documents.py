@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import yaml
 
+from provisioner.apis.crds import Document
 from provisioner.values import jsontext, yamltext
-from provisioner.values.yamltext import MAX_DEPTH, DocumentError
+from provisioner.values.yamltext import MAX_DEPTH, TEXT, DocumentError, scalar
 
 MAX_BYTES: Final = 256 * 2**20
 """Of one file: `kubectl get pods -A -o yaml` of 40,000 pods."""
@@ -74,3 +76,27 @@ def is_shallow(value: object) -> bool:
         if not level:
             return True
     return False
+
+
+_OTHER: Final = "!other"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without anchors, and with lists indented under their key, as manifests usually are."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - yaml's signature
+        super().increase_indent(flow=flow, indentless=False)
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Also in quotes: what kubectl would take for a number or a boolean, but PyYAML for text."""
+        found: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        is_bare = kind is yaml.ScalarNode and implicit[0] and found == TEXT
+        return _OTHER if is_bare and not isinstance(scalar(value), str) else found
+
+
+def plain_yaml(document: Document) -> str:
+    """The YAML of one document as manifests usually are, without a header."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)

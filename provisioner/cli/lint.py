@@ -21,8 +21,8 @@ from provisioner.apis.openapi import Violation, defaulted, definition_of, did_yo
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
 from provisioner.cli.documents import items_in
-from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
+from provisioner.ec2 import labels
+from provisioner.node_classes import NODE_CLASSES, verdict
 from provisioner.values.printable import counted, one_line
 from provisioner.values.spelling import closest
 from provisioner.values.yamltext import DocumentError, placed

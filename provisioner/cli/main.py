@@ -13,16 +13,16 @@ from provisioner.values import printable
 
 COMMANDS: Final = {  # name -> (module:attribute, short help)
     "aws": ("provisioner.cli.aws:command", "Check AWS resources and permissions."),
-    "bench-cluster": ("provisioner.cli.bench:command", "Run benchmarks on a separate control plane."),
+    "bench-cluster": ("provisioner.lab.bench:command", "Run benchmarks on a separate control plane."),
     "convert": ("provisioner.cli.convert:command", "Rewrite manifests of old API versions."),
-    "demo": ("provisioner.cli.demo:command", "Scale 1,000 pods up and down on a real control plane."),
-    "dev": ("provisioner.cli.dev:command", "Manage a local Kubernetes control plane."),
+    "demo": ("provisioner.lab.demo:command", "Scale 1,000 pods up and down on a real control plane."),
+    "dev": ("provisioner.lab.dev:command", "Manage a local Kubernetes control plane."),
     "extender": ("extender.server:command", "Run the scheduler extender."),
     "lint": ("provisioner.cli.lint:command", "Check manifests without a cluster."),
-    "manifests": ("provisioner.cli.manifests:command", "Write the generated manifests."),
+    "manifests": ("provisioner.lab.manifests:command", "Write the generated manifests."),
     "plan": ("provisioner.cli.plan.command:command", "Plan nodes for pods and show what they cost."),
-    "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
-    "reference": ("provisioner.cli.reference.command:command", "Write the generated reference pages."),
+    "provisioner": ("provisioner.operator.main:command", "Run the controllers."),
+    "reference": ("provisioner.lab.reference.command:command", "Write the generated reference pages."),
     "why": ("provisioner.cli.why.command:command", "Show why a pod has no node, or a node is not disrupted."),
     "webhook": ("webhook.server:command", "Run the admission webhook."),
 }

@@ -1,4 +1,4 @@
-"""Whether a consolidation pays: by what it saves within a horizon, as Karpenter says, or by a pool's Balanced rule. Pure."""
+"""Whether a consolidation pays: by what it saves within a horizon, as Karpenter says, or by a pool's Balanced rule."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How many more nodes of each NodePool one method may disrupt in one pass, by their budgets. Pure."""
+"""How many more nodes of each NodePool one method may disrupt in one pass, by their budgets."""
 
 import math
 from collections.abc import Sequence

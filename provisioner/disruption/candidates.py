@@ -1,4 +1,4 @@
-"""Which nodes may be disrupted, and why each other one may not. Pure. Source: core spec 6.2."""
+"""Which nodes may be disrupted, and why each other one may not. Source: core spec 6.2."""
 
 import enum
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -12,11 +12,11 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs
-from provisioner.disruption.pause import Pause
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
 from provisioner.disruption.view import Spared, Standing, Verdict, View
-from provisioner.scheduling.filters import FilterError, node_filter
-from provisioner.scheduling.volumes import claim_keys
+from provisioner.scheduling.constraints.filters import FilterError, node_filter
+from provisioner.scheduling.constraints.volumes import claim_keys
+from provisioner.state.pause import Pause
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
 from provisioner.values.taints import first_untolerated

@@ -1,4 +1,4 @@
-"""What it costs to disrupt a node, and what the node costs. Pure. Source: core spec 6.3."""
+"""What it costs to disrupt a node, and what the node costs. Source: core spec 6.3."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Workloads for which nodes are launched and removed again and again: their nodes are left alone for a while. Pure.
+"""Workloads for which nodes are launched and removed again and again: their nodes are left alone for a while.
 
 A cycle is a node that was launched for pods of an owner and disrupted within the hour, unless it was there when the last cycle's
 disruption was decided: so ten nodes that a scaled-down workload gives up are one cycle, and the replacement of a replacement is the next.

@@ -1,4 +1,4 @@
-"""What offerings cost, and whether they were available, when a node was bought: as far as that was not as it is now. Pure."""
+"""What offerings cost, and whether they were available, when a node was bought: as far as that was not as it is now."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a disruption method proposes: nodes to give up together, and what takes their pods. Pure."""
+"""What a disruption method proposes: nodes to give up together, and what takes their pods."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -82,3 +82,20 @@ class Blocked:
 
     def __str__(self) -> str:
         return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionDecision:
+    """What to do about interrupted nodes; keys are names of NodeClaims, sorted.
+
+    Attributes:
+        close: to take no more pods; their own are planned elsewhere from then on.
+        plan: closed, with pods that have no place elsewhere yet.
+        evict: to be deleted now, and drained.
+        blocked: left alone for now by a budget or by do-not-disrupt.
+    """
+
+    close: tuple[str, ...] = ()
+    plan: tuple[str, ...] = ()
+    evict: tuple[str, ...] = ()
+    blocked: tuple[Blocked, ...] = ()

@@ -1,4 +1,4 @@
-"""Events about running pods whose karpenter.sh/do-not-disrupt has a value other than "true". Pure. Source: core spec 6.2, 8.2."""
+"""Events about running pods whose karpenter.sh/do-not-disrupt has a value other than "true". Source: core spec 6.2, 8.2."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

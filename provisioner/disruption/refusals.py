@@ -1,4 +1,4 @@
-"""Pods that their scheduler goes on refusing although there is a place for them in the world as it is modelled. Pure.
+"""Pods that their scheduler goes on refusing although there is a place for them in the world as it is modelled.
 
 Something keeps them from it that nobody here knows of: storage that is full, a plugin, a scheduler that is busy. For a while the place is theirs, since
 a scheduler may be late. After that they take no room in simulations, so that they hold no disruption for ever.

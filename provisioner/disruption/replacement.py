@@ -1,4 +1,4 @@
-"""Which instance types a replacement may have so that it is surely cheaper. Pure. Source: core spec 6.9-6.11."""
+"""Which instance types a replacement may have so that it is surely cheaper. Source: core spec 6.9-6.11."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What becomes of a node that a reason for disruption concerns: in a command, proposed, blocked, not due, or not reached; always exactly one. Pure.
+"""What becomes of a node that a reason for disruption concerns: in a command, proposed, blocked, not due, or not reached; always exactly one.
 
 A pass of a method answers for every node that concerns it (`MethodAnswer`), expiration, repair and interruption by their decisions. `dovetail why` and
 whoever else wants to know reads the verdict here.
@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from provisioner.apis.interruption import Interruption
 from provisioner.disruption.candidates import ALREADY_DISRUPTED
 from provisioner.disruption.costs import time_left
-from provisioner.disruption.interruption import InterruptionDecision
-from provisioner.disruption.node_repair import RepairDecision
-from provisioner.disruption.pause import Pause
+from provisioner.disruption.forceful.repair import RepairDecision
+from provisioner.disruption.proposal import InterruptionDecision
 from provisioner.disruption.view import MethodAnswer, Standing, Verdict
+from provisioner.state.pause import Pause
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
 

@@ -1,4 +1,4 @@
-"""What pods cost at the least, and so what a move can save at the most. Pure.
+"""What pods cost at the least, and so what a move can save at the most.
 
 Rates are prices per resource at which no instance type is worth more than it costs: pods at these rates cost no more than they do on any
 nodes whatever, so what a node costs above its pods is the most that can be saved by giving them other new nodes.

@@ -19,8 +19,8 @@ from provisioner.kube.lease import LostLease
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.resources import EVENTS
 from provisioner.support import heartbeat, logs
-from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
+from provisioner.values.bounded import put_newest
 
 EventType = Literal["Normal", "Warning"]
 

@@ -1,4 +1,4 @@
-"""Nodes as they become: what a planned claim will be as a node, and nodes with other pods. Pure."""
+"""Nodes as they become: what a planned claim will be as a node, and nodes with other pods."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -12,21 +12,28 @@ from msgspec.structs import replace
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.attempt import Attempt
-from provisioner.scheduling.binding_order import Existing, Stuck, domain_not_settled, fault, none_waits, spread_over
-from provisioner.scheduling.bits import mask_of
-from provisioner.scheduling.classes import LeftOut, PodClass
-from provisioner.scheduling.company import choosy_terms
-from provisioner.scheduling.demands import Count
-from provisioner.scheduling.filters import Term
-from provisioner.scheduling.finishing import finish
-from provisioner.scheduling.limits import LimitLedger
-from provisioner.scheduling.offers import PreparedPool, State, pin
-from provisioner.scheduling.places import Account
-from provisioner.scheduling.placing import sides_of
+from provisioner.scheduling.attempts.attempt import Attempt
+from provisioner.scheduling.attempts.binding_order import (
+    Existing,
+    Stuck,
+    domain_not_settled,
+    fault,
+    none_waits,
+    spread_over,
+)
+from provisioner.scheduling.attempts.finishing import finish
+from provisioner.scheduling.attempts.placing import sides_of
+from provisioner.scheduling.attempts.setting import Setting
+from provisioner.scheduling.capacity.offers import PreparedPool, State, pin
+from provisioner.scheduling.capacity.places import Account
+from provisioner.scheduling.capacity.pool_limits import LimitLedger
+from provisioner.scheduling.constraints.bitsets import mask_of
+from provisioner.scheduling.constraints.classes import LeftOut, PodClass
+from provisioner.scheduling.constraints.demands import Count
+from provisioner.scheduling.constraints.filters import Term
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.setting import Setting
-from provisioner.scheduling.topology_plan import Counter, Run
+from provisioner.scheduling.topology.company import choosy_terms
+from provisioner.scheduling.topology.relations import Counter, Run
 from provisioner.values.message import Said
 
 

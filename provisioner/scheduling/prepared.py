@@ -20,26 +20,32 @@ from typing import Final, TypeVar
 from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.attempt import affordable, scope_of, skews_of, whole
-from provisioner.scheduling.bins import VACANT, Bins, Ground, Rooms
-from provisioner.scheduling.bits import mask_of, members
-from provisioner.scheduling.catalogue import Catalogue
-from provisioner.scheduling.census import NOBODY, Census, Tally, tally_of, tally_of_bin
-from provisioner.scheduling.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
-from provisioner.scheduling.company import concerned, is_there, with_daemons
-from provisioner.scheduling.crowds import Crowding, owners_of
-from provisioner.scheduling.demands import Demand, facts_of
-from provisioner.scheduling.filters import FilterError, Term, label_value
+from provisioner.scheduling.attempts.attempt import affordable, scope_of, skews_of, whole
+from provisioner.scheduling.attempts.setting import Setting, Terms, Work
+from provisioner.scheduling.attempts.solution import EFFORT, Solution
+from provisioner.scheduling.capacity.catalogue import Catalogue
+from provisioner.scheduling.capacity.nodes import VACANT, Bins, Ground, Rooms
+from provisioner.scheduling.capacity.offers import Daemon, PreparedPool, pin
+from provisioner.scheduling.constraints.bitsets import mask_of, members
+from provisioner.scheduling.constraints.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
+from provisioner.scheduling.constraints.demands import Demand, facts_of
+from provisioner.scheduling.constraints.filters import FilterError, Term, label_value
+from provisioner.scheduling.constraints.ports import Port
+from provisioner.scheduling.constraints.vectors import Dimensions, Need
+from provisioner.scheduling.constraints.volumes import (
+    NO_VOLUMES,
+    NOTHING_SETTLED,
+    Attachment,
+    attachments_of,
+    claim_keys,
+)
+from provisioner.scheduling.constraints.workload_limits import Crowding, owners_of
 from provisioner.scheduling.judging import Design, Verdict, design_of, judge, settle
-from provisioner.scheduling.offers import Daemon, PreparedPool, pin
-from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import Bin, Changes, Pool, World
 from provisioner.scheduling.reasons import OnlyWhileLeaving
 from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
-from provisioner.scheduling.setting import Setting, Terms, Work
-from provisioner.scheduling.solution import EFFORT, Solution
-from provisioner.scheduling.vectors import Dimensions, Need
-from provisioner.scheduling.volumes import NO_VOLUMES, NOTHING_SETTLED, Attachment, attachments_of, claim_keys
+from provisioner.scheduling.topology.census import NOBODY, Census, Tally, tally_of, tally_of_bin
+from provisioner.scheduling.topology.company import concerned, is_there, with_daemons
 from provisioner.state.daemons import DAEMON_SET
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
@@ -201,7 +207,7 @@ class Prepared:
                 tried, so the answer may be a false no, never a false yes. An attempt is repeated then only where it foresaw more nodes
                 than there are.
             explain: say why pods are left, in the result; else `Unplaced.reasons` are found when they are asked for.
-            budget: steps that may be done (see `attempt.Work`); the same budget gives the same answer.
+            budget: steps that may be done (see `attempts.setting.Work`); the same budget gives the same answer.
             expired: says that time is up; what was not tried then is told apart from what has no place.
 
         Returns:

@@ -188,7 +188,7 @@ class Result:
     @property
     def usd_at_least(self) -> float | None:
         """Proved: every legal answer that places the pods that this one places pays at least so much for new nodes; None where
-        not known. USD per hour. Cost: some milliseconds the first time, see `bounds.usd_at_least`.
+        not known. USD per hour. Cost: some milliseconds the first time, see `lower_bound.usd_at_least`.
         """
         bound = self.bound
         return bound.value if isinstance(bound, Later) else bound

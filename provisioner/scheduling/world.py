@@ -14,6 +14,7 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.pool_limits import USD, PoolLimitError, most_of_one, spending_limit
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.scheduling.capacity.spending import PricedTypes, spent
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
     NODE_PENALTY,
@@ -27,7 +28,6 @@ from provisioner.scheduling.problem import (
     Storage,
     World,
 )
-from provisioner.scheduling.spending import PricedTypes, spent
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.values.message import Said

@@ -23,23 +23,23 @@ from provisioner.apis.pods import STUCK_AFTER, Pod, is_active, is_daemon, is_mir
 from provisioner.apis.templates import Admission
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.admission import Admitting
-from provisioner.state.commands import Commands
 from provisioner.state.daemon_sets import DaemonSets
+from provisioner.state.disruption_commands import Commands
 from provisioner.state.effects import DaemonSetUnreadable, Effect
-from provisioner.state.expected import Expected, expected_of, is_planned
+from provisioner.state.expected_node import Expected, expected_of, is_planned
 from provisioner.state.joining import Joining, Rivals
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import Launch
 from provisioner.state.leaving import Leaving
 from provisioner.state.misses import Stop
+from provisioner.state.node_views import Inputs, charge_of, is_disrupted, most_of, view_of
 from provisioner.state.ordered import Ordered
 from provisioner.state.plans import Plans
 from provisioner.state.pod_index import PodIndex
+from provisioner.state.pod_protection import Protection
 from provisioner.state.pool_usage import PoolUsage
-from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
-from provisioner.state.views import Inputs, charge_of, is_disrupted, most_of, view_of
 from provisioner.state.waiting import Sights
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError

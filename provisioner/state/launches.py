@@ -8,7 +8,7 @@ import enum
 from collections.abc import Iterable
 from typing import Final
 
-from provisioner.support.bounded import forget_oldest
+from provisioner.values.bounded import forget_oldest
 
 MOST_TIMES: Final = 3
 """So often the pods of a claim are planned again before a launch of theirs is tried to its end."""

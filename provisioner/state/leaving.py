@@ -6,7 +6,7 @@ from datetime import datetime
 from provisioner.apis.interruption import has_begun, interruption_of
 from provisioner.apis.pods import Guard, Pod, is_daemon, is_reschedulable, is_waiting_for_eviction, read_do_not_disrupt
 from provisioner.state.keys import NodeKey
-from provisioner.state.protection import Protection
+from provisioner.state.pod_protection import Protection
 from provisioner.state.snapshot import NodeView
 
 

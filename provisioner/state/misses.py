@@ -1,4 +1,4 @@
-"""Decides when kube-scheduler has not followed a plan, why, and how often a class of pods is planned again. Pure.
+"""Decides when kube-scheduler has not followed a plan, why, and how often a class of pods is planned again.
 
 Times are seconds of one monotonic clock. A pod is *missed* when its node has been open to it and it was not bound there.
 """

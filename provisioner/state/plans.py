@@ -21,9 +21,9 @@ from provisioner.apis.plan import HOLD_SECONDS, Plan, PlanEntry, PlanError, deco
 from provisioner.apis.pods import Pod, read_architectures
 from provisioner.state import effects
 from provisioner.state.assignments import Assignment, Assignments
-from provisioner.state.commands import Commands
+from provisioner.state.disruption_commands import Commands
 from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PlanOutdated, PodMissed, PodSettled
-from provisioner.state.expected import is_planned
+from provisioner.state.expected_node import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import Launch, Launches
@@ -36,11 +36,11 @@ from provisioner.state.misses import (
     is_relative,
     verdict,
 )
+from provisioner.state.node_views import falling_taints, is_deleted, is_disrupted, is_going, is_lost
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.promises import Family, ends_at, is_over, taken
 from provisioner.state.snapshot import NodeView
-from provisioner.state.views import falling_taints, is_deleted, is_disrupted, is_going, is_lost
-from provisioner.support.bounded import forget_oldest, put_newest
+from provisioner.values.bounded import forget_oldest, put_newest
 from provisioner.values.taints import first_untolerated
 
 _MOST_SCHEDULERS: Final = 64

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 
 from provisioner.apis.pods import Pod, is_terminal
-from provisioner.state.ledger import RoomLedger
+from provisioner.state.room_ledger import RoomLedger
 from provisioner.values.resources import Resources
 
 

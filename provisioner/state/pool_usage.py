@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView
-from provisioner.values.resources import Resources
+from provisioner.values.quantity import QuantityError
+from provisioner.values.resources import EMPTY, Resources
 
 
 class PoolUsage:
@@ -76,3 +78,12 @@ class PoolUsage:
     def _renew(self, pool: str) -> None:
         self._views.pop(pool, None)
         self._frozen = None
+
+
+def room_of(pool: NodePool, nodes: int) -> int | None:
+    """How many more nodes the limit of a static NodePool admits that has so many; None without one, 0 where nobody can read it."""
+    try:
+        left = PoolView(pool, EMPTY, nodes).left
+    except QuantityError:
+        return 0
+    return max(0, left.amount(names.NODES)) if left is not None and names.NODES in left else None

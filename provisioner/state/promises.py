@@ -1,4 +1,4 @@
-"""What a plan promises, to whom and for how long: the rules of the state, which makes plans, and of the extender, which reads them. Pure.
+"""What a plan promises, to whom and for how long: the rules of the state, which makes plans, and of the extender, which reads them.
 
 A plan keeps room on one node for its pods. Room is owed to a pod as long as it has found no place that stays; pods of one owner and class
 are brothers, and who takes a brother's place leaves its own in exchange. Times are seconds of one monotonic clock.

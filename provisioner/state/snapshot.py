@@ -1,4 +1,4 @@
-"""One frozen instant of the cluster: what scheduling, disruption and the reports of both read. Pure."""
+"""One frozen instant of the cluster: what scheduling, disruption and the reports of both read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, Stora
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import LabelSelector, is_true
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.state.commands import Command
+from provisioner.state.disruption_commands import Command
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import Stop
 from provisioner.values.resources import EMPTY, Resources
@@ -42,7 +42,7 @@ class NodeView:
         do_not_disrupt: the Node or its claim carries karpenter.sh/do-not-disrupt: "true".
         nominated: room is kept here for some pod.
         charge: what the limits of its pool are charged with: its capacity and one of `nodes`; before the launch the most
-            that the claim may become. Empty for a node that is not ours, or goes: see `views.goes`.
+            that the claim may become. Empty for a node that is not ours, or goes: see `node_views.goes`.
         ambiguous: several claims have its provider ID, or several Nodes: nothing may be done to it.
     """
 

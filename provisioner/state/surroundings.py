@@ -21,7 +21,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector, key_of
 from provisioner.state.snapshot import Surroundings
-from provisioner.support.bounded import put_newest
+from provisioner.values.bounded import put_newest
 
 V = TypeVar("V")
 TEACHERS = 32

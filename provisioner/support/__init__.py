@@ -1,1 +1,4 @@
-"""Clock, logs, metrics, health server, work queues: what every program needs and none is about."""
+"""Clock, logs, metrics, health, work queues, servers: what every program needs, whatever it is for.
+
+Knows nothing of Kubernetes.
+"""

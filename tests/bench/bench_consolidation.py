@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.cli.harness.machine import calibration, slowness
-from provisioner.cli.harness.results import Figure, at_least, at_most, write
-from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
-from provisioner.controllers.core.rebuilding import PATIENT
-from provisioner.disruption.foresight import saved_by
 from provisioner.disruption.methods import consolidation, rebuilding
+from provisioner.disruption.rebuilding_planner import PATIENT
+from provisioner.disruption.simulation.foresight import saved_by
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.disruption.waste import potential_usd_per_hour
+from provisioner.lab.harness.machine import calibration, slowness
+from provisioner.lab.harness.results import Figure, at_least, at_most, write
+from provisioner.packing.planner import PATIENCE, SEARCH_SHARE
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import PreferencePolicy
 from provisioner.scheduling.result import Result

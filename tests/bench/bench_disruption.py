@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis import names
-from provisioner.cli.harness.machine import calibration, slowness
-from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.view import MethodAnswer
 from provisioner.disruption.waste import potential_usd_per_hour
+from provisioner.lab.harness.machine import calibration, slowness
+from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.scheduling.prepared import prepare
 from provisioner.support.garbage import collect_seldom
 from tests.bench.bench_prepare import settled

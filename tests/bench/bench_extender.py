@@ -27,8 +27,8 @@ from extender.refusals import MAX_KINDS
 from extender.server import SWITCH_SECONDS, Config, server
 from provisioner.apis.plan import Plan, PlanEntry
 from provisioner.apis.reports import Report
-from provisioner.cli.harness.machine import calibration, slowness
-from provisioner.cli.harness.results import Figure, at_most, write
+from provisioner.lab.harness.machine import calibration, slowness
+from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
 from provisioner.support.http.server import HttpServer
 from provisioner.values.resources import Resources

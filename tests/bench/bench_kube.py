@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from provisioner.cli.harness.results import Figure, at_most, write
+from provisioner.lab.harness.results import Figure, at_most, write
 
 pytestmark = pytest.mark.bench
 

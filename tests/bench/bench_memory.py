@@ -15,8 +15,8 @@ import pytest
 
 from extender.facts import decode_member
 from provisioner.apis.stamping import MAX_IMAGES
-from provisioner.cli.harness.memory import pss_bytes, tree
-from provisioner.cli.harness.results import Figure, at_most, write
+from provisioner.lab.harness.memory import pss_bytes, tree
+from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
 from tests.bench.bench_webhook import Caller, review
 from tests.support.eventually import eventually

@@ -15,8 +15,8 @@ from provisioner.apis import names
 from provisioner.apis.core import Container, PodSpec, ResourceRequirements, TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
 from provisioner.apis.pods import Pod, pod_of
-from provisioner.cli.harness.results import Figure, at_most, write
-from provisioner.scheduling.nomination import NominationPolicy
+from provisioner.lab.harness.results import Figure, at_most, write
+from provisioner.scheduling.nomination.nomination_rules import NominationPolicy
 
 pytestmark = pytest.mark.bench
 

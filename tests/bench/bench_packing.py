@@ -16,8 +16,8 @@ import pytest
 
 from extender.plan import fullness
 from extender.protocol import MAX_SCORE
-from provisioner.cli.harness.results import Figure, at_least, at_most, write
-from provisioner.devcluster.kubescheduler import PRIORITIZE_WEIGHT
+from provisioner.lab.devcluster.kubescheduler import PRIORITIZE_WEIGHT
+from provisioner.lab.harness.results import Figure, at_least, at_most, write
 from provisioner.values.resources import EMPTY, Resources
 
 pytestmark = pytest.mark.bench

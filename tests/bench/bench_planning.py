@@ -2,7 +2,7 @@
 
 EC2's types at us-east-1's on-demand prices (636 of c, m and r, amd64), three DaemonSets a node, pods pending all at once, three
 seeds. Each row names its bound: "duals" are those of the linear program over resources, "loads" the higher of these and what column
-generation proves (`planning.knapsacks`); `tests/unit/planning` holds both against every fleet of a few pods. "Whole GPUs" is an integer
+generation proves (`packing.knapsack`); `tests/unit/packing` holds both against every fleet of a few pods. "Whole GPUs" is an integer
 program of this benchmark alone (`tests/support/gpu_bound`). Rows of the table of issues that are measured elsewhere: consolidation in
 `bench_disruption`, the real plane by `dovetail bench-cluster`. Beside the plan: scheduling's own answer, and first fit by decreasing size: the cheaper one of scheduling's and of
 Karpenter's rule (`tests/support/firstfit`).
@@ -20,17 +20,17 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis.pods import Pod
-from provisioner.cli.harness.results import Figure, Goal, at_least, at_most, write
 from provisioner.cloudprovider.types import expected_price
-from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
-from provisioner.controllers.core.planner_process import PlannerProcess, Reply
-from provisioner.planning.expecting import expected
-from provisioner.planning.model import models_of
-from provisioner.planning.prices import prices_of
-from provisioner.scheduling.acceptance import weighed
+from provisioner.lab.harness.results import Figure, Goal, at_least, at_most, write
+from provisioner.packing.dual_prices import prices_of
+from provisioner.packing.interruption_cost import expected
+from provisioner.packing.model import models_of
+from provisioner.packing.planner import PATIENCE, SEARCH_SHARE
+from provisioner.packing.process import PlannerProcess, Reply
 from provisioner.scheduling.becoming import labels_of, with_pods
+from provisioner.scheduling.improvement.acceptance import weighed
+from provisioner.scheduling.improvement.partitions import MOST_PODS, cheapest
 from provisioner.scheduling.judging import design_of
-from provisioner.scheduling.partitions import MOST_PODS, cheapest
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, World
 from provisioner.scheduling.result import Result

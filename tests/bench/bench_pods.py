@@ -10,7 +10,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import decode_pod
-from provisioner.cli.harness.results import Figure, at_most, write
+from provisioner.lab.harness.results import Figure, at_most, write
 from tests.support.pods import wire_bytes, wire_pod
 
 pytestmark = pytest.mark.bench

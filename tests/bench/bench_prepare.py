@@ -27,9 +27,9 @@ from provisioner.apis.core import NodeSelectorTerm
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.apis.selections import MOST_ELEMENTS
-from provisioner.cli.harness.machine import calibration, slowness
-from provisioner.cli.harness.results import Figure, at_most, write
-from provisioner.planning.protocol import Receiver, Sender
+from provisioner.lab.harness.machine import calibration, slowness
+from provisioner.lab.harness.results import Figure, at_most, write
+from provisioner.packing.protocol import Receiver, Sender
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, World
 from provisioner.scheduling.result import Result

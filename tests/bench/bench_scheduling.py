@@ -19,8 +19,8 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, pod_of
-from provisioner.cli.harness.machine import calibration, slowness
-from provisioner.cli.harness.results import Figure, Goal, at_least, at_most, write
+from provisioner.lab.harness.machine import calibration, slowness
+from provisioner.lab.harness.results import Figure, Goal, at_least, at_most, write
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, PreferencePolicy
 from provisioner.scheduling.result import Result

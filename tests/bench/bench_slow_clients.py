@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.cli.harness.memory import pss_bytes
-from provisioner.cli.harness.results import Figure, Goal, at_least, at_most, write
+from provisioner.lab.harness.memory import pss_bytes
+from provisioner.lab.harness.results import Figure, Goal, at_least, at_most, write
 from tests.support.httpprogram import LIMITS, Running, running
 from tests.support.rawhttp import Address, Peer, Pki, get, post
 

@@ -20,14 +20,14 @@ from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import DaemonSet, Node
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
-from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.controllers.core.share_repair import LOOK_SECONDS, ShareRepair
-from provisioner.disruption.pause import NOTHING
-from provisioner.disruption.shares import SETTLE_SECONDS
 from provisioner.kube.client import Client
+from provisioner.lab.harness.results import Figure, at_most, write
+from provisioner.shares.controller import LOOK_SECONDS, ShareRepair
+from provisioner.shares.repair import SETTLE_SECONDS
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
+from provisioner.state.pause import NOTHING
 from provisioner.support.clock import SystemClock
 from tests.support.clock import FakeClock
 from tests.support.cluster import World, bound, claim, node, pod, pool

@@ -25,11 +25,11 @@ from provisioner.apis.openapi import defaulted
 from provisioner.apis.shares import Seat, Side
 from provisioner.apis.stamping import STAMPS as STAMPED
 from provisioner.apis.stamping import Facts, Images, decide
-from provisioner.cli.harness.machine import calibration, slowness
-from provisioner.cli.harness.memory import cpu_seconds, pss_bytes, tree
-from provisioner.cli.harness.results import Figure, at_least, at_most, write
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.harness.machine import calibration, slowness
+from provisioner.lab.harness.memory import cpu_seconds, pss_bytes, tree
+from provisioner.lab.harness.results import Figure, at_least, at_most, write
 from provisioner.values.taints import Taint
 from tests.support.definitions import with_definitions
 from tests.support.eventually import eventually

@@ -14,13 +14,13 @@ from statistics import median
 
 import pytest
 
-from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.cli.why.gathering import Objects
 from provisioner.cli.why.world import At, Local, Types
-from provisioner.controllers.why.nodes import why_node
-from provisioner.controllers.why.pods import why_pod
 from provisioner.kube import resources
+from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.options import Options
+from provisioner.why.nodes import why_node
+from provisioner.why.pods import why_pod
 from tests.bench.bench_state import filled, seconds
 from tests.support.clock import NOON
 from tests.support.cluster import node, pod

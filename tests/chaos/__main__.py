@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from provisioner.cli.progress import progress_for
+from provisioner.lab.progress import progress_for
 from tests.chaos.run import run
 from tests.chaos.tenant import PERIOD_SECONDS
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from provisioner.apis import names
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.workload import Document, deployment
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import CAPACITYBUFFERS, DEPLOYMENTS, PDBS
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.workload import Document, deployment
 
 NAMESPACE = "shop"
 MOST_SHARE = 0.25

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from provisioner.apis.meta import is_true
 from provisioner.apis.names import DRIFTED, NODEPOOL_LABEL
-from provisioner.cli.harness.session import ALL_PROGRAMS, EXTENDER, PROVISIONER, WEBHOOK
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
+from provisioner.lab.harness.session import ALL_PROGRAMS, EXTENDER, PROVISIONER, WEBHOOK
 from tests.chaos.stage import POOL, STATIC, Stage
 from tests.support.apiproxy import Rule
 from tests.support.ec2 import Fault as CloudFault

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from provisioner.cli.harness.session import PROVISIONER
-from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.disruption.proposal import DISRUPTING_NODE
 from provisioner.kube.resources import NAMESPACES
+from provisioner.lab.devcluster.progress import SILENT, Progress
+from provisioner.lab.harness.session import PROVISIONER
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director
 from tests.chaos.stage import EXPIRING, PROBES, STATIC, Stage, stage

@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from provisioner.cli.harness import applying, aws
-from provisioner.cli.harness.programs import ProgramSpec
-from provisioner.cli.harness.session import (
+from provisioner.kube.resources import NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.components import COMPONENTS
+from provisioner.lab.devcluster.errors import DevClusterError
+from provisioner.lab.devcluster.progress import SILENT, Progress
+from provisioner.lab.harness import applying, aws
+from provisioner.lab.harness.programs import ProgramSpec
+from provisioner.lab.harness.session import (
     ALL_PROGRAMS,
     AWS,
     EXTENDER,
@@ -22,12 +27,7 @@ from provisioner.cli.harness.session import (
     Session,
     Setup,
 )
-from provisioner.cli.harness.workload import load, manifests
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.components import COMPONENTS
-from provisioner.devcluster.errors import DevClusterError
-from provisioner.devcluster.progress import SILENT, Progress
-from provisioner.kube.resources import NODEPOOLS
+from provisioner.lab.harness.workload import load, manifests
 from tests.scenarios.row import GATES
 from tests.support.apiproxy import ApiProxy
 from tests.support.awscluster import node_class

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.cli.harness.session import EXTENDER, PROVISIONER
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NAMESPACES, PODS
+from provisioner.lab.harness.session import EXTENDER, PROVISIONER
 from tests.chaos.stage import PROBES, Stage
 from tests.chaos.verdict import Life, Lives
 

@@ -16,11 +16,11 @@ import pytest
 
 from provisioner.apis.selections import MOST_ELEMENTS
 from provisioner.apis.stamping import MAX_VALUES, OWN_NAMESPACE, STAMPS, Facts, decide
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support import jsonpatch
 from tests.support.definitions import send, with_definitions

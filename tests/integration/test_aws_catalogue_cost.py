@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from provisioner.cli.harness.machine import calibration, slowness
+from provisioner.lab.harness.machine import calibration, slowness
 from tests.support import awshttp, ec2pages
 
 PROGRAM = """
 import gc, json, sys, time, tracemalloc
-from provisioner.cloudprovider.aws.access import client, wire
-from provisioner.cloudprovider.aws.market import catalogue, prices, unavailable_offerings
-from provisioner.cloudprovider.aws.market import instance_types as types
-from provisioner.cloudprovider.aws.market.offerings import Market
+from provisioner.ec2.access import client, wire
+from provisioner.ec2.market import catalogue, prices, unavailable_offerings
+from provisioner.ec2.market import instance_types as types
+from provisioner.ec2.market.offerings import Market
 from provisioner.support.clock import SystemClock
 from tests.support import awshttp
 

@@ -14,16 +14,16 @@ from click.testing import CliRunner
 
 from provisioner.apis import ec2
 from provisioner.cli.aws import command
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.access.permissions import POLICIES, SELF_CHECK, Feature, Names, document
-from provisioner.cloudprovider.aws.launch.orders import launch_tags
-from provisioner.cloudprovider.aws.preflight.check import check as run_check
-from provisioner.cloudprovider.aws.preflight.findings import Report
-from provisioner.cloudprovider.aws.preflight.needs import Account, needs
-from provisioner.cloudprovider.aws.preflight.simulator import simulate
-from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.access.permissions import POLICIES, SELF_CHECK, Feature, Names, document
+from provisioner.ec2.launch.orders import launch_tags
+from provisioner.ec2.preflight.check import check as run_check
+from provisioner.ec2.preflight.findings import Report
+from provisioner.ec2.preflight.needs import Account, needs
+from provisioner.ec2.preflight.simulator import simulate
+from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.resources import EC2NODECLASSES
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.awshttp import Answer, serving, session
 from tests.support.definitions import with_definitions

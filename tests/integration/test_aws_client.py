@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 
-from provisioner.cloudprovider.aws.access import client, wire
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy, Rate
-from provisioner.cloudprovider.aws.access.errors import classify_exception, may_repeat
+from provisioner.ec2.access import client, wire
+from provisioner.ec2.access.client import AwsClients, Policy, Rate
+from provisioner.ec2.access.errors import classify_exception, may_repeat
 from provisioner.support import logs
 from provisioner.support.metrics import REGISTRY
 from tests.support import awshttp, ec2pages

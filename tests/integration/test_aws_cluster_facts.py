@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pytest
 
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts, NotKnownYet
-from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.nodeclass.cluster import ClusterFacts, NotKnownYet
+from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import SERVICES
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.clock import FakeClock
 from tests.support.ec2 import ClusterOfNodes, Ec2, Fault

@@ -11,25 +11,25 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from provisioner.apis import ec2 as api
 from provisioner.apis.interruption import interruption_of
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.access.errors import Kind as ErrorKind
-from provisioner.cloudprovider.aws.access.errors import classify_exception
-from provisioner.cloudprovider.aws.instances.instances import InstanceError, Instances, provider_id
-from provisioner.cloudprovider.aws.instances.inventory import Inventory
-from provisioner.cloudprovider.aws.instances.orphans import sort_out
-from provisioner.cloudprovider.aws.interruption import health as statuses
-from provisioner.cloudprovider.aws.interruption.health import Category
-from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
-from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue, Received
-from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
-from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
-from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.garbage import InstanceCollector
-from provisioner.controllers.ec2.health import DENIED_SECONDS, HealthPoller, read_statuses
-from provisioner.controllers.ec2.interruption_queue import QueueReader
-from provisioner.controllers.ec2.reservations import expiring_blocks, read_reservations
-from provisioner.controllers.ec2.tagging import missing_tags
+from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.access.errors import Kind as ErrorKind
+from provisioner.ec2.access.errors import classify_exception
+from provisioner.ec2.instances.instances import InstanceError, Instances, provider_id
+from provisioner.ec2.instances.inventory import Inventory
+from provisioner.ec2.instances.orphans import sort_out
+from provisioner.ec2.instances.tagging_controller import missing_tags
+from provisioner.ec2.interruption import health as statuses
+from provisioner.ec2.interruption.capacity_block_controller import expiring_blocks, read_reservations
+from provisioner.ec2.interruption.health import Category
+from provisioner.ec2.interruption.health_controller import DENIED_SECONDS, HealthPoller, read_statuses
+from provisioner.ec2.interruption.messages import Kind, MessageError, Notice, parse
+from provisioner.ec2.interruption.queue import InterruptionQueue, Received
+from provisioner.ec2.interruption.queue_controller import QueueReader
+from provisioner.ec2.interruption.zonal_shift import ZonalShifts
+from provisioner.ec2.market.unavailable_offerings import Shortages
+from provisioner.ec2.nodeclass.reservations import ReservationBook
+from provisioner.ec2.settings import AwsSettings
+from provisioner.lifecycle.garbage_collection import InstanceCollector
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import pool
 from tests.support.clock import FakeClock

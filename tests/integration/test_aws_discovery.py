@@ -9,19 +9,19 @@ import msgspec
 import pytest
 
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.access.errors import Kind
-from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
-from provisioner.cloudprovider.aws.launch.templates import TemplateUses
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
-from provisioner.cloudprovider.aws.nodeclass import groups, subnets
-from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
-from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
-from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal, Rehearsed
-from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, ProfileError, Profiles
-from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
-from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
+from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.access.errors import Kind
+from provisioner.ec2.launch.launch_templates import LaunchTemplates
+from provisioner.ec2.launch.templates import TemplateUses
+from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.market.instance_types import PlacementGroup
+from provisioner.ec2.nodeclass import groups, subnets
+from provisioner.ec2.nodeclass.cluster import NotKnownYet
+from provisioner.ec2.nodeclass.discovery import Discovery, DiscoveryError
+from provisioner.ec2.nodeclass.dry_run import Rehearsal, Rehearsed
+from provisioner.ec2.nodeclass.profiles import Naming, ProfileError, Profiles
+from provisioner.ec2.nodeclass.reservations import ReservationBook
+from provisioner.ec2.nodeclass.subnets import SubnetBook
 from tests.support.clock import FakeClock
 from tests.support.ec2 import Ec2, Fault
 

@@ -15,18 +15,18 @@ from botocore.exceptions import BotoCoreError, ClientError
 from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG
 from provisioner.apis.meta import is_true
-from provisioner.cli.progress import progress_for
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue
-from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
-from provisioner.cloudprovider.aws.market import reads
-from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
-from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
-from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts
-from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.interruption.queue import InterruptionQueue
+from provisioner.ec2.interruption.zonal_shift import ZonalShifts
+from provisioner.ec2.market import reads
+from provisioner.ec2.market.discovered_capacity import MemoryTable
+from provisioner.ec2.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
+from provisioner.ec2.market.unavailable_offerings import Shortages
+from provisioner.ec2.nodeclass.cluster import ClusterFacts
+from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support.awscluster import CLUSTER, PROVISIONER, AwsCluster, aws_cluster
 from tests.support.awsfaults import (

@@ -8,11 +8,11 @@ import pytest
 from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
-from provisioner.cli.progress import progress_for
-from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances.instances import instance_id_of
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.ec2 import labels
+from provisioner.ec2.instances.instances import instance_id_of
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support.awscluster import NAMESPACE, SECONDS, AwsCluster, aws_cluster
 from tests.support.ec2 import Fault

@@ -15,9 +15,9 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import NODECLAIMS
 from provisioner.kube.resources import PODS as PODS_OF
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.workers import pool, run_parallel
 from tests.support.apiproxy import Rule, api_proxy
 from tests.support.awscluster import NAMESPACE, PROVISIONER, AwsCluster, aws_cluster

@@ -11,9 +11,9 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG, EC2NodeClass
-from provisioner.cloudprovider.aws.instances.orphans import sort_out
-from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 from provisioner.cloudprovider.errors import InstanceNotFoundError
+from provisioner.ec2.instances.orphans import sort_out
+from provisioner.ec2.market.unavailable_offerings import OfferingKey
 from tests.support.ec2 import Ec2, Fault
 from tests.support.launching import (
     ATTEMPTS,

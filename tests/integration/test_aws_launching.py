@@ -14,12 +14,6 @@ from provisioner.apis.ec2 import NODECLASS_TAG, EC2NodeClass
 from provisioner.apis.ec2 import Subnet as PlacedIn
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
-from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.instances.instances import InstanceUnseenError
-from provisioner.cloudprovider.aws.launch.pace import FIRST_PAUSE
-from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
-from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
-from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
@@ -29,7 +23,13 @@ from provisioner.cloudprovider.errors import (
 )
 from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.controllers.core.garbage import ClaimCollector
+from provisioner.ec2 import labels
+from provisioner.ec2.instances.instances import InstanceUnseenError
+from provisioner.ec2.launch.pace import FIRST_PAUSE
+from provisioner.ec2.market.unavailable_offerings import OfferingKey, Standing
+from provisioner.ec2.nodeclass.discovery import DiscoveryError
+from provisioner.ec2.nodeclass.subnets import Subnet
+from provisioner.lifecycle.garbage_collection import ClaimCollector
 from provisioner.values.resources import Resources
 from tests.support.cluster import World, node
 from tests.support.cluster import claim as registered_claim

@@ -15,15 +15,15 @@ from provisioner.apis import ec2, names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
-from provisioner.cli.progress import progress_for
 from provisioner.cli.why.command import command as why
-from provisioner.cloudprovider.aws.launch.templates import TemplateUses
-from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
-from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
-from provisioner.controllers.ec2.cloud import tables_of
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.ec2.cloud import tables_of
+from provisioner.ec2.launch.templates import TemplateUses
+from provisioner.ec2.market.discovered_capacity import MemoryTable
+from provisioner.ec2.market.persistence import MAX_PARTS
+from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.kube.resources import CONFIGMAPS, EC2NODECLASSES, NODEPOOLS, PODS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from provisioner.values.resources import Resources
 from tests.support.awscluster import CLUSTER, NAMESPACE, PROVISIONER, AwsCluster, aws_cluster

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.market import prices, reads
+from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.market import prices, reads
 from tests.support import awshttp, ec2pages
 from tests.support.clock import NOON, FakeClock
 

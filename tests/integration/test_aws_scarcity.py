@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from provisioner.apis import ec2, names
-from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.access import wire
-from provisioner.cloudprovider.aws.launch import fleet, selection
-from provisioner.cloudprovider.aws.launch.fleet import Override
-from provisioner.cloudprovider.aws.launch.selection import Selection
-from provisioner.cloudprovider.aws.market import instance_types
-from provisioner.cloudprovider.aws.market.catalogue import EC2Catalogue, Region
-from provisioner.cloudprovider.aws.market.offerings import market_of
-from provisioner.cloudprovider.aws.market.prices import PriceBook
-from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages, Standing
 from provisioner.cloudprovider.errors import InsufficientCapacityError
+from provisioner.ec2 import labels
+from provisioner.ec2.access import wire
+from provisioner.ec2.launch import fleet, selection
+from provisioner.ec2.launch.fleet import Override
+from provisioner.ec2.launch.selection import Selection
+from provisioner.ec2.market import instance_types
+from provisioner.ec2.market.catalogue import EC2Catalogue, Region
+from provisioner.ec2.market.offerings import market_of
+from provisioner.ec2.market.prices import PriceBook
+from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages, Standing
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
 from tests.support import ec2pages

@@ -6,8 +6,8 @@ import urllib.request
 
 import pytest
 
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support.awscluster import aws_cluster
 from tests.support.ec2 import Ec2, Fault

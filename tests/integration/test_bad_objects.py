@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import NAMESPACES, PODS, SERVICEACCOUNTS
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.eventually import eventually
 from tests.support.kube import nested
 from tests.support.provisioner import InProcess, Plot

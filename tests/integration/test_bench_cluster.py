@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from provisioner.cli import bench_scheduling
-from provisioner.cli.bench_disruption import CASES, CPU_USED
-from provisioner.cli.harness.bench import ALL_REPLACED, MUST, PODS_RUNNING, Bench, Case
-from provisioner.cli.harness.modes import Mode
-from provisioner.cli.harness.results import write
-from provisioner.devcluster.progress import SILENT
+from provisioner.lab import bench_scheduling
+from provisioner.lab.bench_disruption import CASES, CPU_USED
+from provisioner.lab.devcluster.progress import SILENT
+from provisioner.lab.harness.bench import ALL_REPLACED, MUST, PODS_RUNNING, Bench, Case
+from provisioner.lab.harness.modes import Mode
+from provisioner.lab.harness.results import write
 
 pytestmark = pytest.mark.plane
 

@@ -24,10 +24,10 @@ from certs.rotation import Rotation, Settings
 from certs.serving import ServingContext
 from certs.store import CA_KEY, CERT_KEY, PRIVATE_KEY, Material, Names, SecretStore, mint
 from provisioner.apis.core import Secret
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import LEASES, MUTATINGWEBHOOKS, NAMESPACES, SECRETS
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support import certmanager
 from tests.support.certmanager import Issuer

@@ -7,11 +7,11 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import condition
-from provisioner.controllers.core.planner import PlanOutcome
-from provisioner.controllers.core.planner_process import Refusal
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.packing.planner import PlanOutcome
+from provisioner.packing.process import Refusal
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from provisioner.apis.conversion.definitions import BETA, documents
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.errors import StateError
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import CRDS, EC2NODECLASSES, NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.errors import StateError
 from tests.support.definitions import definition, stored_versions
 from tests.support.eventually import eventually
 from tests.support.hook import HOME, Hook

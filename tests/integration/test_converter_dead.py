@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from provisioner.apis.conversion.definitions import BETA
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.errors import StateError
 from provisioner.kube.config import connect
 from provisioner.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, Resource
 from provisioner.kube.watch import Reflector
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.errors import StateError
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.integration.test_old_versions import TOKYO, VERSION, Stage
 from tests.support.awscluster import AwsCluster, aws_cluster

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from provisioner.cli.lint import Item, items_of, report_on
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.definitions import GONE, Body, changed, send, with_definitions
 
 pytestmark = pytest.mark.plane

@@ -12,10 +12,10 @@ import pytest
 
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.ec2_hash import nodeclass_hash
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import EC2NODECLASSES
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.definitions import GONE, Body, changed, send, with_definitions
 
 pytestmark = pytest.mark.plane

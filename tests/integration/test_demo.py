@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from provisioner.cli.demo import run_demo
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.running import scale_in, watch
-from provisioner.cli.harness.scoreboard import Counts
-from provisioner.cli.harness.session import EXTENDER, WEBHOOK, Setup, session
-from provisioner.cli.harness.workload import REPOSITORY, example, of_kind, pods_of, scaled
-from provisioner.devcluster.cluster import DevCluster, list_clusters
-from provisioner.devcluster.processes import marked
-from provisioner.devcluster.progress import SILENT
+from provisioner.lab.demo import run_demo
+from provisioner.lab.devcluster.cluster import DevCluster, list_clusters
+from provisioner.lab.devcluster.processes import marked
+from provisioner.lab.devcluster.progress import SILENT
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.running import scale_in, watch
+from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.session import EXTENDER, WEBHOOK, Setup, session
+from provisioner.lab.harness.workload import REPOSITORY, example, of_kind, pods_of, scaled
 from provisioner.support.clock import SystemClock
 
 pytestmark = pytest.mark.plane

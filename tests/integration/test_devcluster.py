@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster import versions
-from provisioner.devcluster.building import GoBuild
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.components import COMPONENTS
-from provisioner.devcluster.errors import BuildError, DevClusterError, PortError, StateError
-from provisioner.devcluster.processes import marked
-from provisioner.devcluster.progress import SILENT
+from provisioner.lab.devcluster import versions
+from provisioner.lab.devcluster.building import GoBuild
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.components import COMPONENTS
+from provisioner.lab.devcluster.errors import BuildError, DevClusterError, PortError, StateError
+from provisioner.lab.devcluster.processes import marked
+from provisioner.lab.devcluster.progress import SILENT
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support.etcd import etcd_compact
 from tests.support.eventually import eventually
@@ -155,7 +155,7 @@ def listeners() -> list[tuple[str, str]]:
 
 OWNER = """
 import signal, sys, time
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.cluster import DevCluster
 cluster = DevCluster(temporary=True)
 cluster.up()
 cluster.start_program("idler", [sys.executable, "-I", "-c", "import time; time.sleep(600)"])

@@ -9,9 +9,9 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import KWOKNODECLASSES, NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
 

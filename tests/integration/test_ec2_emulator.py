@@ -18,17 +18,17 @@ from botocore.exceptions import ClientError, HTTPClientError
 
 from provisioner.apis.core import Node
 from provisioner.apis.meta import is_true
-from provisioner.cloudprovider.aws.access import wire
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.instances.instances import Instance
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render
-from provisioner.cloudprovider.aws.market import reads
-from provisioner.cloudprovider.aws.market.prices import PriceBook
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.ec2.access import wire
+from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.userdata.rendering import encoded, render
+from provisioner.ec2.market import reads
+from provisioner.ec2.market.prices import PriceBook
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import NODES
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support import ec2pages
 from tests.support.clock import NOON

@@ -27,8 +27,6 @@ from provisioner.apis import names
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import LEASE_NAME, REPORTS_URL_ANNOTATION, Reason, Report, decode_reports
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, NotFound
@@ -42,6 +40,8 @@ from provisioner.kube.resources import (
     REPLICASETS,
     SERVICEACCOUNTS,
 )
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.rawhttp import Address

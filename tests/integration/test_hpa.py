@@ -12,12 +12,12 @@ from xml.etree.ElementTree import parse
 
 import pytest
 
-from provisioner.cli.harness.scoreboard import Counts
-from provisioner.cli.harness.table import Show
-from provisioner.cli.hpa import run_hpa
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.metrics import API_SERVICE
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.metrics import API_SERVICE
+from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.table import Show
+from provisioner.lab.hpa import run_hpa
+from provisioner.lab.progress import progress_for
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(2400)]  # metrics-server is built first, beside other tests

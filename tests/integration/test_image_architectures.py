@@ -12,8 +12,8 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.stamping import Facts
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.state import waiting
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import PATIENCE, eventually

@@ -9,14 +9,14 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
-from provisioner.controllers.changes import Change
-from provisioner.controllers.clouds import KwokCloud, Term
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.interruption import Interruptions
-from provisioner.controllers.wiring import Base, Calls, Ends, Writers
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.clouds import Base, Calls, Ends, Term, Writers
+from provisioner.disruption.budget_ledger import BudgetLedger
+from provisioner.interruption.controller import Interruptions
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODECLAIMS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.operator.kwok import KwokCloud
+from provisioner.runtime.changes import Change
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import Pool
 from tests.support.eventually import eventually

@@ -14,9 +14,9 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
 from provisioner.apis.meta import condition
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support import dying
 from tests.support.audit import changes
 from tests.support.eventually import eventually

@@ -10,7 +10,6 @@ from provisioner.cli.plan import live
 from provisioner.cli.plan.command import reported
 from provisioner.cli.plan.objects import Objects
 from provisioner.cli.plan.planning import Settings
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -24,6 +23,7 @@ from provisioner.kube.errors import (
     TooManyRequests,
 )
 from provisioner.kube.events import Recorder
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 from provisioner.support.workers import pool, run_parallel

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import config
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.clock import FakeClock
 

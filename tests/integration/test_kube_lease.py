@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.lease import Ending, Fence, LeaderElector
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.kube_proxy import proxy_to
 

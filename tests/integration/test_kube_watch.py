@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis.core import ConfigMap
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import ApiError, Gone
 from provisioner.kube.watch import Reflector
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.etcd import etcd_compact
 from tests.support.kube_mirror import Mirror

@@ -24,13 +24,13 @@ from provisioner.apis.meta import Condition, ObjectMeta, is_true
 from provisioner.cloudprovider.errors import InstanceNotFoundError
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import LaunchedInstance
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import NODES
 from provisioner.kube.store import Store
 from provisioner.kube.watch import Reflector
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 

@@ -7,12 +7,12 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import is_daemon
-from provisioner.controllers.freshness import stale
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import Api, Connection, connect
 from provisioner.kube.lag import BEHIND_SECONDS, PROBE_SECONDS
 from provisioner.kube.resources import NODECLAIMS, PODS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.runtime.freshness import stale
 from provisioner.support.clock import SystemClock
 from tests.support.apiproxy import ApiProxy, Rule, api_proxy
 from tests.support.eventually import eventually

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis.reports import LEASE_NAME
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import LEASES
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.audit import Change, changes
 from tests.support.eventually import eventually
 from tests.support.kube_proxy import TcpProxy, proxy_to

@@ -22,20 +22,20 @@ from typing import Any
 import pytest
 import yaml
 
-from provisioner.cli.harness import figures
-from provisioner.cli.harness.session import answers
-from provisioner.cli.harness.workload import REPOSITORY
-from provisioner.cli.progress import progress_for
-from provisioner.controllers.certificates import (
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.components import Layout, command
+from provisioner.lab.devcluster.errors import StateError
+from provisioner.lab.harness import figures
+from provisioner.lab.harness.session import answers
+from provisioner.lab.harness.workload import REPOSITORY
+from provisioner.lab.progress import progress_for
+from provisioner.operator.certificates import (
     EXTENDER_CLIENT_SECRET,
     EXTENDER_SERVER_NAME,
     EXTENDER_SERVER_SECRET,
     REPORT_CLIENT_SECRET,
     REPORT_SERVER_SECRET,
 )
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.components import Layout, command
-from provisioner.devcluster.errors import StateError
 from tests.support.eventually import eventually
 from tests.support.kubeconfigs import service_account_kubeconfig
 from tests.support.ports import free_port

@@ -18,24 +18,24 @@ from provisioner.apis.ec2 import (
 from provisioner.apis.ec2_hash import FORMER_VERSION, HASH_VERSION, class_stamp, former_hash, nodeclass_hash
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
-from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
-from provisioner.cloudprovider.aws.access.permissions import POLICIES, Names, document
-from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
-from provisioner.cloudprovider.aws.launch.templates import TemplateUses
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
-from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery
-from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal
-from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, Profiles
-from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
-from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
-from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.ec2.nodeclass import Around, NodeClassController, ProfileCollector
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.access.permissions import POLICIES, Names, document
+from provisioner.ec2.launch.launch_templates import LaunchTemplates
+from provisioner.ec2.launch.templates import TemplateUses
+from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.nodeclass.cluster import NotKnownYet
+from provisioner.ec2.nodeclass.controller import Around, NodeClassController, ProfileCollector
+from provisioner.ec2.nodeclass.discovery import Discovery
+from provisioner.ec2.nodeclass.dry_run import Rehearsal
+from provisioner.ec2.nodeclass.profiles import Naming, Profiles
+from provisioner.ec2.nodeclass.reservations import ReservationBook
+from provisioner.ec2.nodeclass.subnets import SubnetBook
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.state.cluster import Cluster as State
 from provisioner.support.clock import SystemClock
 from tests.support.clock import FakeClock

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.modes import Mode
-from provisioner.cli.harness.running import scale_in, watch
-from provisioner.cli.harness.session import Session, Setup, session
-from provisioner.cli.harness.workload import Document, deployment, pods_of
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.modes import Mode
+from provisioner.lab.harness.running import scale_in, watch
+from provisioner.lab.harness.session import Session, Setup, session
+from provisioner.lab.harness.workload import Document, deployment, pods_of
 from tests.support.pace import stretched
 from tests.support.pod_waits import pod_waits
 

@@ -17,10 +17,10 @@ import yaml
 from provisioner.apis import names
 from provisioner.apis.conversion.definitions import BETA, documents
 from provisioner.apis.openapi import defaulted, definition_of
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.errors import StateError
 from provisioner.kube.resources import CRDS, NODEPOOLS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.errors import StateError
+from provisioner.lab.progress import progress_for
 from tests.support.awscluster import CLUSTER, AwsCluster, aws_cluster
 from tests.support.converted import FILES, expected
 from tests.support.definitions import stored_versions

@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 
 from provisioner.apis import names
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.disruption.shares import MOST_ATTEMPTS
 from provisioner.kube.client import Client
 from provisioner.kube.resources import EVENTS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.shares.repair import MOST_ATTEMPTS
 from tests.support.eventually import eventually
 from tests.support.hook import Hook
 from tests.support.provisioner import InProcess, Plot

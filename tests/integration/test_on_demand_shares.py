@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.eventually import eventually
 from tests.support.hook import Hook, Replicas, replicas
 from tests.support.shares import Web, is_seated, on_demand

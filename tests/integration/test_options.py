@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import LEASES
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
 

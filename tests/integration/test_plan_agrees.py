@@ -20,13 +20,13 @@ from click.testing import CliRunner
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.plan import decode_plan
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cli.plan.command import command as plan_command
-from provisioner.controllers.core.planner import Patience, Planner
-from provisioner.controllers.core.planner_process import PlannerProcess
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.workload import Document, deployment
+from provisioner.packing.planner import Patience, Planner
+from provisioner.packing.process import PlannerProcess
 from provisioner.support.clock import Clock
 from tests.support.at_once import write_types_of
 from tests.support.eventually import eventually
@@ -148,7 +148,7 @@ def types(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def provisioner(plane: DevCluster, client: Client, types: Path) -> Iterator[InProcess]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("provisioner.controllers.wiring.Planner", _unhurried)
+        patched.setattr("provisioner.operator.wiring.Planner", _unhurried)
         made = InProcess(
             str(plane.kubeconfig),
             instance_types_file_path=str(types),

@@ -12,12 +12,12 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.plan import decode_plan
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import PODS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.workload import Document, deployment
 from tests.support.eventually import eventually
 from tests.support.loads import CATALOGUE
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot

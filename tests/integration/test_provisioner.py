@@ -16,10 +16,7 @@ from provisioner.apis.hash import nodepool_hash
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import decode_plan
-from provisioner.cli.harness.memory import running
-from provisioner.cli.harness.programs import PLANNER_MODULE
 from provisioner.cli.why.command import command as why_command
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import (
     CAPACITYBUFFERS,
@@ -30,6 +27,9 @@ from provisioner.kube.resources import (
     PODTEMPLATES,
     VOLUMEATTACHMENTS,
 )
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.harness.memory import running
+from provisioner.lab.harness.programs import PLANNER_MODULE
 from provisioner.options import FeatureGates
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
@@ -62,7 +62,7 @@ def planned_pods(claim: NodeClaim) -> set[str]:
 def test_a_deleted_claim_goes_with_its_node_and_not_when_it_is_looked_at_again(
     plot: Plot, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("provisioner.controllers.core.lifecycle.FINALIZE_REQUEUE_SECONDS", 3600.0)
+    monkeypatch.setattr("provisioner.lifecycle.controller.FINALIZE_REQUEUE_SECONDS", 3600.0)
     plot.pool(disruption=NEVER)
     plot.deploy("web", 1)
     (claim,) = eventually(plot.initialized, "the claim is initialised", SECONDS)
@@ -168,7 +168,7 @@ def deploy_both(plot: Plot, name: str) -> None:
 def test_nodes_are_chosen_by_cost_and_say_how_near_the_plan_comes_to_its_bound(
     plot: Plot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("provisioner.controllers.core.planner.Patience.seconds", lambda _self, _pods, _types: 9.0)
+    monkeypatch.setattr("provisioner.packing.planner.Patience.seconds", lambda _self, _pods, _types: 9.0)
     plot.pool(cpu=(1, 2, 4, 8, 16, 32, 64), annotations={names.PACKING: "cost"})
     before, tries = improved_plans(), 0
     while (

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from provisioner.apis.reports import LEASE_NAME
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import LEASES
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, Plot, start_child
 

@@ -8,10 +8,10 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.plan import decode_plan
-from provisioner.controllers.core.registration import merged, patch_node
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODES
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.runtime.node_patch import merged, patch_node
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from provisioner.cli.harness.modes import Mode
-from provisioner.cli.harness.session import Session, Setup, session
+from provisioner.lab.harness.modes import Mode
+from provisioner.lab.harness.session import Session, Setup, session
 from tests.support.at_once import AtOnce, Landing, complaint, has_relations, write_types
 from tests.support.pace import stretched
 from tests.support.scenarios import SCENARIOS

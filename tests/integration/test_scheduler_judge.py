@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import NAMESPACES, SERVICEACCOUNTS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support import judge
 from tests.support.eventually import eventually

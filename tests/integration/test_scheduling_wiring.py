@@ -19,8 +19,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pods import Pod, is_daemon
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.disruption import drift
+from provisioner.disruption import pool_drift as drift
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import (
@@ -36,8 +35,9 @@ from provisioner.kube.resources import (
     STORAGECLASSES,
     Resource,
 )
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.options import Options, SpreadDefault
-from provisioner.scheduling.growth import usd_per_hour
+from provisioner.scheduling.capacity.hourly_price import usd_per_hour
 from tests.support.cluster import TYPES
 from tests.support.eventually import eventually
 from tests.support.judge import FakeProvisioner

@@ -9,11 +9,11 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod, is_daemon
-from provisioner.controllers.freshness import stale
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import Api, Connection, connect
 from provisioner.kube.resources import NODECLAIMS, PODS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.runtime.freshness import stale
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.kube_proxy import TcpProxy, proxy_to

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.controllers.main import STOP_SECONDS
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import LEASES
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.operator.main import STOP_SECONDS
 from tests.support.apiproxy import ApiProxy, Rule
 from tests.support.eventually import eventually
 

@@ -11,12 +11,12 @@ from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, is_true
-from provisioner.cli.harness import applying
-from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict
 from provisioner.kube.resources import NAMESPACES, NODECLAIMS, PODS
 from provisioner.kube.survey import survey
+from provisioner.lab.harness import applying
+from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import SystemClock
 

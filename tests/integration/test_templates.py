@@ -8,9 +8,9 @@ import pytest
 
 from provisioner.apis.pods import decode_pod
 from provisioner.apis.shapes import PodShape
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
+from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.admissions import ROWS, Row
 from tests.support.definitions import send, with_definitions
 from tests.support.eventually import eventually

@@ -20,11 +20,7 @@ from provisioner.apis import names
 from provisioner.apis.ec2 import VALIDATION_SUCCEEDED
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import HOLD_SECONDS, Plan, decode_plan
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.session import EXTENDER, PROVISIONER
-from provisioner.cli.harness.workload import deployment
 from provisioner.cli.main import dovetail
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.errors import TooManyRequests
 from provisioner.kube.resources import (
     DEPLOYMENTS,
@@ -36,6 +32,10 @@ from provisioner.kube.resources import (
     PDBS,
     PODS,
 )
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.session import EXTENDER, PROVISIONER
+from provisioner.lab.harness.workload import deployment
 from tests.chaos.churn import NAMESPACE, Churn
 from tests.chaos.stage import Stage, stage
 from tests.chaos.verdict import Balance, Witness, judge, nodes_ended_with_live_pods, wait_until

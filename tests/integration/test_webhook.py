@@ -14,10 +14,10 @@ import pytest
 
 from certs.replicas import PREFIX, RECORDS_LEASE
 from provisioner.apis.meta import ObjectMeta
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.errors import StateError
 from provisioner.kube.errors import ApiError, Invalid, NotFound
 from provisioner.kube.resources import CONFIGMAPS, LEASES, MUTATINGWEBHOOKS, NODEPOOLS, SECRETS, VALIDATINGWEBHOOKS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.errors import StateError
 from tests.support import impostor
 from tests.support.definitions import with_definitions
 from tests.support.eventually import PATIENCE, eventually

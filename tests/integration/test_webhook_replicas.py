@@ -17,9 +17,9 @@ import pytest
 from certs.injection import certificates, merge
 from certs.rotation import LEADER_LEASE
 from certs.store import LEAF_DAYS, Names, SecretStore, mint
-from provisioner.cli.harness.session import Session, Setup
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import LEASES, MUTATINGWEBHOOKS, SECRETS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.harness.session import Session, Setup
 from provisioner.support.clock import SystemClock
 from tests.support import hasty_webhook
 from tests.support.definitions import with_definitions

@@ -19,15 +19,15 @@ from click.testing import CliRunner
 from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.cli.why.command import command
-from provisioner.controllers.why.access import TOKEN_NEEDED
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.forwarding import open_port
 from provisioner.kube.resources import LEASES, NODES, PODS
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
+from provisioner.why.access import TOKEN_NEEDED
 from tests.support.eventually import eventually
 from tests.support.kubeconfigs import user_kubeconfig
 from tests.support.ports import free_port

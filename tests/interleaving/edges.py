@@ -70,7 +70,7 @@ COMMAND_EDGES: Final[dict[Edge, str]] = {
     (f"{COMMITTED}, going", "none"): "its candidate is gone",
     (f"{DELETING}, going", "none"): "all of its candidates are gone",
 }
-"""A sealed command is called off as well where the API server refuses for some 20 s to delete a candidate (`commands.GIVE_UP_AFTER`): nothing that uses this table refuses so long."""
+"""A sealed command is called off as well where the API server refuses for some 20 s to delete a candidate (`queue.GIVE_UP_AFTER`): nothing that uses this table refuses so long."""
 SELDOM: Final[frozenset[Edge]] = frozenset(
     {
         ("ending registered", "ending initialized"),

@@ -12,23 +12,26 @@ import msgspec
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import Phase
 from provisioner.apis.pods import DoNotDisrupt, Guard
-from provisioner.controllers.core import commands, drain
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.commands import CommandQueue
-from provisioner.controllers.core.disrupted_taint import DisruptedTaints
-from provisioner.controllers.core.disruption import Disruption
-from provisioner.controllers.core.drain import Evictions
-from provisioner.controllers.core.registration import Registrar
-from provisioner.controllers.core.termination import Termination
-from provisioner.controllers.core.terminator import Terminator
-from provisioner.disruption import candidates, emptiness, progress, replacement, validation
+from provisioner.disruption import candidates, replacement
 from provisioner.disruption.acceptance import Rule
+from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger
-from provisioner.disruption.progress import ReplacementState, Verdict
+from provisioner.disruption.commands import progress, validation
+from provisioner.disruption.commands import queue as commands
+from provisioner.disruption.commands.progress import ReplacementState, Verdict
+from provisioner.disruption.commands.queue import CommandQueue
+from provisioner.disruption.controller import Disruption
+from provisioner.disruption.methods import emptiness
 from provisioner.kube import resources
 from provisioner.kube.lease import Fence, Term
-from provisioner.state import commands as known_commands
+from provisioner.lifecycle.registration import Registrar
+from provisioner.state import disruption_commands as known_commands
 from provisioner.support.workers import DONE
+from provisioner.termination import eviction_queue as drain
+from provisioner.termination.controller import Termination
+from provisioner.termination.disrupted_taint import DisruptedTaints
+from provisioner.termination.eviction_queue import Evictions
+from provisioner.termination.terminator import Terminator
 
 Mutant = Callable[[], None]
 
@@ -258,7 +261,7 @@ def _emptiness() -> None:
     for module in (emptiness, candidates):
         if hasattr(module, "is_empty"):
             _set(module, "is_empty", lambda *_: True)
-    from provisioner.controllers.core import disruption
+    from provisioner.disruption import controller as disruption
 
     _set(disruption, "is_empty", lambda *_: True)
     _set(validation, "is_reschedulable", lambda _: False)

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.controllers.caches import Caches
-from provisioner.controllers.clouds import KwokCloud
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.disruption import Disruption
-from provisioner.controllers.program import Controllers
+from provisioner.disruption.budget_ledger import BudgetLedger
+from provisioner.disruption.controller import Disruption
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.kube.lease import Fence, Term
+from provisioner.operator.kwok import KwokCloud
+from provisioner.operator.program import Controllers
 from provisioner.options import Options
+from provisioner.runtime.caches import Caches
 from tests.interleaving.server import Link, Server, Stream
 from tests.interleaving.threads import STAGE, Clock, Dead, Event, Lock
 

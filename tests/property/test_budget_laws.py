@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.command import Candidate, CommandRecord
-from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.disruption.budget_ledger import BudgetLedger
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
 

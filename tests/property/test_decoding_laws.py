@@ -41,8 +41,8 @@ from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.reports import Reason, Report, ReportsError, decode_reports
 from provisioner.apis.shares import Owner, Seat, Share
 from provisioner.apis.stamping import STAMPS, Facts, Images, ImagesAsked
-from provisioner.cloudprovider.aws.interruption.messages import MessageError
-from provisioner.cloudprovider.aws.interruption.messages import parse as parse_message
+from provisioner.ec2.interruption.messages import MessageError
+from provisioner.ec2.interruption.messages import parse as parse_message
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, DecodeError, error_from

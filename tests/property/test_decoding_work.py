@@ -24,12 +24,12 @@ from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.selections import excess
 from provisioner.apis.shapes import ResizeStatus
-from provisioner.disruption.ties import kinds
 from provisioner.kube import resources
-from provisioner.scheduling.census import tally_of
-from provisioner.scheduling.demands import ties_of
-from provisioner.scheduling.filters import FilterError
-from provisioner.scheduling.selecting import read_selector
+from provisioner.scheduling.constraints.demands import ties_of
+from provisioner.scheduling.constraints.filters import FilterError
+from provisioner.scheduling.constraints.selectors import read_selector
+from provisioner.scheduling.topology.census import tally_of
+from provisioner.scheduling.topology.ties import kinds
 from provisioner.state.daemons import daemon_shape
 from provisioner.values.resources import Resources
 from tests.support.filled import Path, filled, full, ids, merge, of_bytes, rows

@@ -20,20 +20,24 @@ from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import DoNotDisrupt, Guard, Pod
-from provisioner.controllers.core import disruption as orchestrator
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.commands import CommandQueue
-from provisioner.controllers.core.disruption import Disruption
-from provisioner.controllers.core.growth import GrowthLedger
-from provisioner.disruption import candidates, consolidation, emptiness, replacement, simulation, validation
+from provisioner.disruption import candidates, replacement
+from provisioner.disruption import controller as orchestrator
 from provisioner.disruption.acceptance import Rule
+from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.commands import validation
+from provisioner.disruption.commands.progress import ReplacementState, Verdict
+from provisioner.disruption.commands.queue import CommandQueue
+from provisioner.disruption.controller import Disruption
 from provisioner.disruption.methods import drift as drifted
-from provisioner.disruption.progress import ReplacementState, Verdict
-from provisioner.disruption.simulation import Simulation
+from provisioner.disruption.methods import emptiness
+from provisioner.disruption.methods import moves as consolidation
+from provisioner.disruption.simulation import simulator as simulation
+from provisioner.disruption.simulation.simulator import Simulation
 from provisioner.disruption.view import Acceptance, Settings
+from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.scheduling.prepared import Prepared
-from provisioner.state import views
+from provisioner.state import node_views as views
 from provisioner.state.cluster import HOLD_TTL, Cluster
 from provisioner.state.snapshot import NodeView, Snapshot
 from tests.support.clock import NOON

@@ -23,14 +23,14 @@ from provisioner.apis.core import (
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
+from provisioner.buffers.virtual_pods import LEAST_PRIORITY, is_virtual
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.methods import consolidation, rebuilding
 from provisioner.disruption.proposal import Proposal
-from provisioner.scheduling.acceptance import NEAR
 from provisioner.scheduling.becoming import labels_of, taints_of
-from provisioner.scheduling.capacity_buffers import LEAST_PRIORITY, is_virtual
-from provisioner.scheduling.mending import mended
-from provisioner.scheduling.partitions import are_few
+from provisioner.scheduling.improvement.acceptance import NEAR
+from provisioner.scheduling.improvement.mending import mended
+from provisioner.scheduling.improvement.partitions import are_few
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import NODE_PENALTY, PreferencePolicy
 from provisioner.scheduling.result import Result

@@ -19,7 +19,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import HOLD_SECONDS, Plan, decode_plan, encode_plan, fitting_text
 from provisioner.apis.pods import Pod
-from provisioner.controllers.core.plans import readable
+from provisioner.nodeclaims.plan_writer import readable
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import ABSORBED, PLANNED, REPLANNED, ClaimUnneeded, Effect, PlanOutdated, PodSettled
 from provisioner.state.keys import NodeKey

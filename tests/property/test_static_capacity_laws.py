@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
-from provisioner.disruption.static_capacity import decide
+from provisioner.static.scaling import decide
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, pod, pool
 

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.cloudprovider.aws.launch.userdata import mime, toml
-from provisioner.cloudprovider.aws.launch.userdata.mime import Part
-from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, refused, render
+from provisioner.ec2.launch.userdata import mime, toml
+from provisioner.ec2.launch.userdata.mime import Part
+from provisioner.ec2.launch.userdata.rendering import encoded, refused, render
 from tests.support.ec2 import reading
 from tests.support.userdata import node
 

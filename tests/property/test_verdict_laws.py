@@ -15,17 +15,16 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.types import RepairPolicy
-from provisioner.disruption import emptiness
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import BACKING_OFF, CALLED_OFF, REPLACES
 from provisioner.disruption.costs import time_left
-from provisioner.disruption.emptiness import is_empty
-from provisioner.disruption.interruption import decide_interruptions
-from provisioner.disruption.methods import consolidation, drift, static_drift
-from provisioner.disruption.node_repair import decide_repairs
-from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.forceful.repair import decide_repairs
+from provisioner.disruption.methods import consolidation, drift, emptiness, static_drift
+from provisioner.disruption.methods.emptiness import is_empty
 from provisioner.disruption.verdicts import EXPIRED, INTERRUPTED, UNHEALTHY, forced, of_method
 from provisioner.disruption.view import VALIDATION, MethodAnswer, Standing, View
+from provisioner.interruption.response import decide_interruptions
+from provisioner.state.pause import NOTHING, Pause
 from provisioner.state.snapshot import NodeView
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, TINY, Fleet, budget, pool, running

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from provisioner.apis import names
-from provisioner.cli.harness.workload import Document, manifests
 from provisioner.kube.resources import PODS
+from provisioner.lab.harness.workload import Document, manifests
 from tests.scenarios.admitting import (
     DEFINITION,
     PREFERRED,

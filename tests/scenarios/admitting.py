@@ -10,7 +10,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.plan import Plan
-from provisioner.cli.harness.workload import Document, manifests
+from provisioner.lab.harness.workload import Document, manifests
 from tests.scenarios.grounds import DEFINITIONS
 from tests.scenarios.scene import Scene
 from tests.scenarios.steps import Step

@@ -12,12 +12,12 @@ import yaml
 from provisioner.apis import names
 from provisioner.apis.conversion.definitions import BETA, documents
 from provisioner.apis.conversion.ownership import KARPENTER_LEASE
-from provisioner.cli.harness.aws import CLUSTER_NAME
-from provisioner.cli.harness.session import WEBHOOK, Session
-from provisioner.cli.harness.workload import manifests
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import LEASES
+from provisioner.lab.harness.aws import CLUSTER_NAME
+from provisioner.lab.harness.session import WEBHOOK, Session
+from provisioner.lab.harness.workload import manifests
 from tests.support.eventually import eventually
 from webhook.policy import binding, policy
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.meta import is_true
-from provisioner.disruption.consolidation import LAUNCHED_RECENTLY
+from provisioner.disruption.methods.moves import LAUNCHED_RECENTLY
 from tests.scenarios.grounds import karpenter_ends, karpenter_leads
 from tests.scenarios.row import BESIDE_LEADING, Row, row
 from tests.scenarios.scene import Scene

@@ -6,8 +6,8 @@ from typing import Any
 from provisioner.apis import names
 from provisioner.apis.conversion import alpha
 from provisioner.apis.meta import is_true
-from provisioner.cli.harness.aws import CLUSTER_NAME
-from provisioner.cli.harness.workload import Document
+from provisioner.lab.harness.aws import CLUSTER_NAME
+from provisioner.lab.harness.workload import Document
 from tests.scenarios.admitting import (
     DEFINITION,
     Fact,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from provisioner.cli.harness.session import AWS, Session
+from provisioner.lab.harness.session import AWS, Session
 from tests.scenarios import grounds
 from tests.scenarios.steps import Step
 

@@ -15,12 +15,12 @@ from provisioner.apis.core import Event, Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod
-from provisioner.cli.harness.workload import Document
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Resource
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.harness.workload import Document
 from tests.scenarios.watching import Guard, Log, Watching
 from tests.support.eventually import eventually
 from tests.support.provisioner import TEAM, Plot

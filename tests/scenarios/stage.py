@@ -11,8 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from provisioner.cli.harness import applying, figures
-from provisioner.cli.harness.session import (
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.harness import applying, figures
+from provisioner.lab.harness.session import (
     EXTENDER,
     PROVISIONER,
     SYSTEM_NAMESPACE,
@@ -20,10 +23,7 @@ from provisioner.cli.harness.session import (
     Session,
     Setup,
 )
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.kube.client import Client
-from provisioner.kube.config import connect
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.scenarios.row import GROUPS, Row
 from tests.scenarios.scene import Runtime, Scene

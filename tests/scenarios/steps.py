@@ -9,8 +9,8 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_daemon
-from provisioner.cli.harness import figures
-from provisioner.cli.harness.workload import Document
+from provisioner.lab.harness import figures
+from provisioner.lab.harness.workload import Document
 from tests.scenarios.scene import SECONDS, Scene, settled_problem
 from tests.support.eventually import eventually
 from tests.support.provisioner import TEAM

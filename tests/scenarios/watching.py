@@ -15,11 +15,11 @@ from provisioner.apis.core import Event, Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
-from provisioner.cli.harness.observing import as_deletions
 from provisioner.kube.config import Api
 from provisioner.kube.resources import EVENTS, NODECLAIMS, NODES, PODS, Identity
 from provisioner.kube.store import Store
 from provisioner.kube.watch import Reflector
+from provisioner.lab.harness.observing import as_deletions
 from provisioner.support.clock import Clock
 
 T = TypeVar("T")

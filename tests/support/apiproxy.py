@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 
 KINDS: Final = ("status", "slow", "cut", "hang", "after-effect", "late")

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from provisioner.apis import names
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.session import Session
 from provisioner.cloudprovider.kwok.catalogue import OVERHEAD
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.kube.resources import PODS
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.session import Session
 from provisioner.scheduling.problem import Pool
 from tests.support.eventually import eventually
 from tests.support.judge import ROW_LABEL, Document, FakeProvisioner, Scenario, Setting, stem

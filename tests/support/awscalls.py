@@ -18,35 +18,35 @@ from botocore.exceptions import ClientError
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
-from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.access.client import RAW_OPERATIONS, AwsClients, Policy
-from provisioner.cloudprovider.aws.access.errors import classify_exception
-from provisioner.cloudprovider.aws.access.permissions import Feature, Names
-from provisioner.cloudprovider.aws.instances.instances import Instance, Instances
-from provisioner.cloudprovider.aws.interruption import health
-from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue, Received
-from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
-from provisioner.cloudprovider.aws.launch import fleet
-from provisioner.cloudprovider.aws.launch.launch_marks import Mark
-from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
-from provisioner.cloudprovider.aws.launch.orders import launch_tags
-from provisioner.cloudprovider.aws.launch.templates import InstanceSpec, Template, TemplateUses, template
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.market import reads
-from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
-from provisioner.cloudprovider.aws.nodeclass.cluster import EksCluster
-from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
-from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal
-from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, ProfileError, Profiles
-from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
-from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
-from provisioner.cloudprovider.aws.preflight.needs import Account, needs
-from provisioner.cloudprovider.aws.preflight.simulator import simulate
-from provisioner.cloudprovider.aws.preflight.survey import Surveyor
-from provisioner.cloudprovider.aws.preflight.trials import Sample, Trials
-from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.ec2.health import read_statuses
-from provisioner.controllers.ec2.reservations import read_reservations
+from provisioner.ec2 import labels
+from provisioner.ec2.access.client import RAW_OPERATIONS, AwsClients, Policy
+from provisioner.ec2.access.errors import classify_exception
+from provisioner.ec2.access.permissions import Feature, Names
+from provisioner.ec2.instances.instances import Instance, Instances
+from provisioner.ec2.interruption import health
+from provisioner.ec2.interruption.capacity_block_controller import read_reservations
+from provisioner.ec2.interruption.health_controller import read_statuses
+from provisioner.ec2.interruption.queue import InterruptionQueue, Received
+from provisioner.ec2.interruption.zonal_shift import ZonalShifts
+from provisioner.ec2.launch import fleet
+from provisioner.ec2.launch.launch_marks import Mark
+from provisioner.ec2.launch.launch_templates import LaunchTemplates
+from provisioner.ec2.launch.orders import launch_tags
+from provisioner.ec2.launch.templates import InstanceSpec, Template, TemplateUses, template
+from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.market import reads
+from provisioner.ec2.market.unavailable_offerings import OfferingKey
+from provisioner.ec2.nodeclass.cluster import EksCluster
+from provisioner.ec2.nodeclass.discovery import Discovery, DiscoveryError
+from provisioner.ec2.nodeclass.dry_run import Rehearsal
+from provisioner.ec2.nodeclass.profiles import Naming, ProfileError, Profiles
+from provisioner.ec2.nodeclass.reservations import ReservationBook
+from provisioner.ec2.nodeclass.subnets import SubnetBook
+from provisioner.ec2.preflight.needs import Account, needs
+from provisioner.ec2.preflight.simulator import simulate
+from provisioner.ec2.preflight.survey import Surveyor
+from provisioner.ec2.preflight.trials import Sample, Trials
+from provisioner.ec2.settings import AwsSettings
 from provisioner.support.clock import SystemClock
 from tests.support.ec2 import Ec2
 from tests.support.eventually import eventually

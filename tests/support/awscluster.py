@@ -15,15 +15,15 @@ from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.session import answers
-from provisioner.cli.harness.workload import Document, deployment, manifests
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.processes import Record
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import NotFound, ServerError
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.processes import Record
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.session import answers
+from provisioner.lab.harness.workload import Document, deployment, manifests
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import pool as pool_of_threads
 from provisioner.support.workers import run_parallel

@@ -14,12 +14,12 @@ from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG, EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, is_true
-from provisioner.cli.harness import applying
-from provisioner.cloudprovider.aws.access.permissions import PERMISSIONS
-from provisioner.cloudprovider.aws.nodeclass.profiles import Naming
+from provisioner.ec2.access.permissions import PERMISSIONS
+from provisioner.ec2.nodeclass.profiles import Naming
 from provisioner.kube.config import connect
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS
 from provisioner.kube.watch import Reflector
+from provisioner.lab.harness import applying
 from provisioner.support.clock import SystemClock
 from tests.support.awscluster import CLUSTER, PROVISIONER, AwsCluster, node_class, pool
 from tests.support.ec2 import Fault

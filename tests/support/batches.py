@@ -8,16 +8,16 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.stamping import Facts
 from provisioner.apis.templates import Admission
+from provisioner.buffers.controller import CapacityBuffers
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.controllers.core.capacity_buffers import CapacityBuffers
-from provisioner.controllers.core.claim_creator import ClaimCreator
-from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.growth import GrowthLedger
-from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.core.provisioning import Batch, Provisioner
 from provisioner.kube.client import Client
-from provisioner.scheduling.growth import GrowthLimits
+from provisioner.nodeclaims.creator import ClaimCreator
+from provisioner.nodeclaims.growth_ledger import GrowthLedger
+from provisioner.nodeclaims.growth_limits import GrowthLimits
+from provisioner.nodeclaims.plan_writer import PlanWriter
+from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.provisioning.provisioner import Batch, Provisioner
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.support.clock import Clock

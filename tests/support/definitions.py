@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis.crds import DEFINITIONS
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 
 Body = dict[str, Any]

@@ -13,17 +13,17 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.claim_creator import ClaimCreator
-from provisioner.controllers.core.commands import CommandQueue
-from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
-from provisioner.controllers.core.growth import GrowthLedger
-from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.core.provisioning import Batch, Provisioner
-from provisioner.controllers.core.worlds import Worlds
-from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.budget_ledger import BudgetLedger
+from provisioner.disruption.commands.queue import CommandQueue
+from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.disruption.view import VALIDATION
-from provisioner.scheduling.growth import GrowthLimits
+from provisioner.nodeclaims.creator import ClaimCreator
+from provisioner.nodeclaims.growth_ledger import GrowthLedger
+from provisioner.nodeclaims.growth_limits import GrowthLimits
+from provisioner.nodeclaims.plan_writer import PlanWriter
+from provisioner.provisioning.provisioner import Batch, Provisioner
+from provisioner.provisioning.worlds import Worlds
+from provisioner.state.pause import NOTHING, Pause
 from provisioner.support.workers import Pool
 from tests.support.batches import claim_creator, no_buffers
 from tests.support.clock import NOON

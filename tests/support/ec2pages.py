@@ -1,4 +1,4 @@
-"""EC2's XML pages, written from botocore's own model, so that the readers in `aws.wire` see what comes over HTTP."""
+"""EC2's XML pages, written from botocore's own model, so that the readers in `ec2.access.wire` see what comes over HTTP."""
 
 import functools
 import gzip

@@ -18,10 +18,10 @@ from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTer
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.consolidation import Consolidation, Move, by_price
+from provisioner.disruption.methods.moves import Consolidation, Move, by_price
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import Improved, View
-from provisioner.scheduling.mending import mended
+from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import BinCache, Policies, world_of

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from provisioner.devcluster import probing
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster import probing
+from provisioner.lab.devcluster.cluster import DevCluster
 
 
 def etcd_compact(cluster: DevCluster) -> int:

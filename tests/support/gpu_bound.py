@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.planning.prices import quiet
+from provisioner.packing.dual_prices import quiet
 from provisioner.values.resources import Resources
 from tests.support.priced_fleets import DAEMONS, GPU
 

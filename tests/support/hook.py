@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from certs.rotation import SERVING_FILE
-from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.ports import free_port

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from provisioner.cloudprovider.aws.access.permissions import POLICIES, Names, document
+from provisioner.ec2.access.permissions import POLICIES, Names, document
 from tests.support.ec2.policies import decide
 
 Context = Mapping[str, str | Sequence[str]]

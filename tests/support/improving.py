@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from provisioner.apis.pods import Pod
-from provisioner.planning.planner import ITERATIONS, SCHEDULING, never, propose
-from provisioner.scheduling.acceptance import taken
+from provisioner.packing.optimizer import ITERATIONS, SCHEDULING, never, propose
+from provisioner.scheduling.improvement.acceptance import taken
 from provisioner.scheduling.judging import Fault
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from provisioner.devcluster import pki
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster import pki
+from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 
 

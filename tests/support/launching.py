@@ -17,22 +17,22 @@ from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
-from provisioner.cloudprovider.aws.access.client import AwsClients
-from provisioner.cloudprovider.aws.instances.instances import Instances
-from provisioner.cloudprovider.aws.launch.launch_marks import Mark
-from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
-from provisioner.cloudprovider.aws.launch.launcher import Launcher, World
-from provisioner.cloudprovider.aws.launch.templates import TemplateUses
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.market import reads
-from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
-from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, SPOT, Around, Reads, RegionMarket
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
-from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
-from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet, SubnetBook
-from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import LaunchedInstance
+from provisioner.ec2.access.client import AwsClients
+from provisioner.ec2.instances.instances import Instances
+from provisioner.ec2.launch.launch_marks import Mark
+from provisioner.ec2.launch.launch_templates import LaunchTemplates
+from provisioner.ec2.launch.launcher import Launcher, World
+from provisioner.ec2.launch.templates import TemplateUses
+from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.market import reads
+from provisioner.ec2.market.discovered_capacity import MemoryTable
+from provisioner.ec2.market.region_market import CATALOGUE, SPOT, Around, Reads, RegionMarket
+from provisioner.ec2.market.unavailable_offerings import Shortages
+from provisioner.ec2.nodeclass.reservations import ReservationBook
+from provisioner.ec2.nodeclass.subnets import Subnet, SubnetBook
+from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import KeyedQueue, Result, pool, run_parallel

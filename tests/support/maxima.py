@@ -24,7 +24,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement, OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.apis.shapes import shape_of
-from provisioner.scheduling.volumes import claim_keys
+from provisioner.scheduling.constraints.volumes import claim_keys
 from provisioner.values.taints import Toleration
 from tests.support.problems import DRIVER, node, pod, pool, storage, term, uses, volume_claim
 from tests.support.question import Problem

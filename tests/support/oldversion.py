@@ -7,9 +7,9 @@ import tarfile
 from io import BytesIO
 from pathlib import Path
 
-from provisioner.cli.harness.workload import REPOSITORY
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.processes import Record
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.processes import Record
+from provisioner.lab.harness.workload import REPOSITORY
 
 FIRST_VERSION = "11f73b5"
 _PACKAGES = ("webhook", "extender", "provisioner", "certs", "manifests")

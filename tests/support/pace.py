@@ -4,10 +4,10 @@ import itertools
 import math
 from typing import Final
 
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.session import Session
-from provisioner.cli.harness.workload import deployment
 from provisioner.kube.resources import DEPLOYMENTS, NODES
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.session import Session
+from provisioner.lab.harness.workload import deployment
 from tests.support.eventually import eventually
 from tests.support.judge import node
 from tests.support.pod_waits import pod_waits

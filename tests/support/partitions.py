@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.improvement.acceptance import weighed
 from provisioner.scheduling.judging import Design, DesignedNode
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Pool

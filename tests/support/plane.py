@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster, list_clusters
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
+from provisioner.lab.devcluster.cluster import DevCluster, list_clusters
+from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support.provisioner import prepare
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from provisioner.cli.harness.scoreboard import Scoreboard
+from provisioner.lab.harness.scoreboard import Scoreboard
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import random
 import socket
 from typing import Final
 
-from provisioner.devcluster.ports import is_free
+from provisioner.lab.devcluster.ports import is_free
 
 _LIMITS: Final = (10_000, 18_000)
 """Below what dev clusters choose from. A port of the kernel's own range may be the local end of anybody's connection

@@ -21,8 +21,8 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.cloudprovider.aws.market.static_data import on_demand_prices, published_types
 from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.ec2.market.static_data import on_demand_prices, published_types
 from provisioner.scheduling.problem import Pool, World
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources

@@ -14,14 +14,8 @@ from provisioner.apis.core import Event, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod, is_daemon
-from provisioner.cli.harness import applying
-from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.controllers.caches import Caches
-from provisioner.controllers.clouds import Cloud, KwokCloud, kwok_catalogue
-from provisioner.controllers.program import Controllers
-from provisioner.devcluster.cluster import DevCluster
-from provisioner.devcluster.processes import Record
+from provisioner.clouds import Cloud
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import NotFound
@@ -39,7 +33,14 @@ from provisioner.kube.resources import (
     PODS,
     Resource,
 )
+from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.devcluster.processes import Record
+from provisioner.lab.harness import applying
+from provisioner.lab.harness.workload import Document, deployment
+from provisioner.operator.kwok import KwokCloud, kwok_catalogue
+from provisioner.operator.program import Controllers
 from provisioner.options import Options
+from provisioner.runtime.caches import Caches
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 

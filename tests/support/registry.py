@@ -27,9 +27,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from certs.authority import Authority
-from provisioner.devcluster import paths, toolchain
-from provisioner.devcluster.progress import SILENT
-from provisioner.devcluster.teardown import locked
+from provisioner.lab.devcluster import paths, toolchain
+from provisioner.lab.devcluster.progress import SILENT
+from provisioner.lab.devcluster.teardown import locked
 from tests.support.eventually import eventually
 from tests.support.imagehosts import CONFIG, INDEX, MANIFEST, basic, digest_of, encoded, manifest
 from tests.support.ports import free_port

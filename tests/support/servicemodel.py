@@ -23,8 +23,8 @@ from botocore import xform_name
 from botocore.client import BaseClient
 
 import provisioner
-from provisioner.cloudprovider.aws.access import wire
-from provisioner.cloudprovider.aws.access.client import RAW
+from provisioner.ec2.access import wire
+from provisioner.ec2.access.client import RAW
 
 _OF_EVERY_ANSWER: Final = frozenset({"Error", "ResponseMetadata", RAW})  # waiters of botocore ask for the first
 _OPEN: Final = frozenset({"InstanceType"})
@@ -225,7 +225,7 @@ def model(service: str) -> Any:
 def product() -> list[Path]:
     """The modules that speak to AWS."""
     root = Path(provisioner.__file__).parent
-    return sorted([*(root / "cloudprovider" / "aws").rglob("*.py"), *(root / "controllers" / "ec2").rglob("*.py")])
+    return sorted((root / "ec2").rglob("*.py"))
 
 
 def services_of(files: Iterable[Path]) -> frozenset[str]:

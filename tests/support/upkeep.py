@@ -25,29 +25,30 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import OwnerReference, is_true
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.commands import CommandQueue
-from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
-from provisioner.controllers.core.growth import GrowthLedger
-from provisioner.controllers.core.planner import Planned, Planner, PlanOutcome
-from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.core.provisioning import Provisioner
-from provisioner.controllers.core.rebuilding import Rebuilding
-from provisioner.controllers.core.worlds import Worlds
-from provisioner.disruption.consolidation import Consolidation
-from provisioner.disruption.drift import pool_drift
+from provisioner.disruption.budget_ledger import BudgetLedger
+from provisioner.disruption.commands.queue import CommandQueue
+from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.disruption.methods import static_drift
-from provisioner.disruption.pause import Pause, pause_of
+from provisioner.disruption.methods.moves import Consolidation
+from provisioner.disruption.pool_drift import pool_drift
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.ties import topology_keys
-from provisioner.disruption.turns import WAITS_FOR_TIED
+from provisioner.disruption.rebuilding_planner import Rebuilding
+from provisioner.disruption.simulation.turns import WAITS_FOR_TIED
 from provisioner.disruption.view import MethodAnswer, Settings, View
-from provisioner.scheduling.growth import GrowthLimits, usd_per_hour
+from provisioner.nodeclaims.growth_ledger import GrowthLedger
+from provisioner.nodeclaims.growth_limits import GrowthLimits
+from provisioner.nodeclaims.plan_writer import PlanWriter
+from provisioner.packing.planner import Planned, Planner, PlanOutcome
+from provisioner.provisioning.provisioner import Provisioner
+from provisioner.provisioning.worlds import Worlds
+from provisioner.scheduling.capacity.hourly_price import usd_per_hour
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin
 from provisioner.scheduling.result import Result
+from provisioner.scheduling.topology.ties import topology_keys
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
+from provisioner.state.pause import Pause, pause_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.workers import Pool as Workers
 from provisioner.values.resources import Resources
@@ -404,7 +405,7 @@ class Upkeep:
         self.set_pool(name, msgspec.convert(wire, NodePool, strict=False))
 
     def tell_drift(self) -> None:
-        """What `controllers.core.drift` writes: the condition Drifted."""
+        """What `disruption.drift_controller` writes: the condition Drifted."""
         for claim in self.claims():
             why = pool_drift(claim, self.pools[claim.pool])
             if bool(why) == is_true(claim.status.conditions, names.DRIFTED):

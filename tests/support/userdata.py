@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeInput, node_labels, node_taints
+from provisioner.ec2.launch.userdata.inputs import Cluster, NodeInput, node_labels, node_taints
 from provisioner.values.taints import Taint
 
 CLUSTER: Final = Cluster(

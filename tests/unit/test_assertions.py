@@ -8,7 +8,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 HELPERS = frozenset({"check", "eventually", "verify_server"})
-"""Of tests/support and provisioner.devcluster, imported by tests: they raise where something is not so."""
+"""Of tests/support and provisioner.lab.devcluster, imported by tests: they raise where something is not so."""
 
 
 def without_assertion(source: str) -> Iterator[str]:

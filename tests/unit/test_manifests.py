@@ -16,28 +16,29 @@ from provisioner.apis import ec2
 from provisioner.apis.conversion.ownership import KARPENTER_LEASE
 from provisioner.apis.crds import documents as definitions
 from provisioner.apis.reports import LEASE_NAME
-from provisioner.cli.harness.programs import AS_DEPLOYED
-from provisioner.cloudprovider.aws.launch.templates import TemplateUses
-from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
-from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
-from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
-from provisioner.controllers.certificates import (
-    EXTENDER_CLIENT_SECRET,
-    EXTENDER_SERVER_SECRET,
-    REPORT_CLIENT_SECRET,
-    REPORT_SERVER_SECRET,
-)
-from provisioner.controllers.ec2.cloud import tables_of
-from provisioner.controllers.other_autoscalers import CLUSTER_AUTOSCALER
-from provisioner.devcluster.kubescheduler import (
+from provisioner.ec2.cloud import tables_of
+from provisioner.ec2.launch.templates import TemplateUses
+from provisioner.ec2.market.discovered_capacity import MemoryTable
+from provisioner.ec2.market.persistence import MAX_PARTS
+from provisioner.ec2.market.unavailable_offerings import Shortages
+from provisioner.ec2.settings import CONFIG_MAP, AwsSettings
+from provisioner.kube import resources
+from provisioner.lab.devcluster.kubescheduler import (
     DEFAULT_PROFILE,
     FEATURE_GATES,
     PROFILE,
     scheduler_configuration,
 )
-from provisioner.kube import resources
+from provisioner.lab.harness.programs import AS_DEPLOYED
+from provisioner.operator.certificates import (
+    EXTENDER_CLIENT_SECRET,
+    EXTENDER_SERVER_SECRET,
+    REPORT_CLIENT_SECRET,
+    REPORT_SERVER_SECRET,
+)
+from provisioner.operator.other_autoscalers import CLUSTER_AUTOSCALER
 from provisioner.options import Options
+from tests.support.rooms import aws, controllers
 from webhook import server as webhook_server
 from webhook.images.references import Host
 from webhook.images.trust import Listed, Pattern, parse_registries
@@ -643,19 +644,20 @@ BY_TABLE = {
     *(Use("patch", KARPENTER, "provisioners/status"), Use("patch", CLASSES, "awsnodetemplates/status")),
     *(Use("get", "apps", kind) for kind in ("replicasets", "statefulsets")),
 }
-"""Written by `controllers/ec2/translation.py`, and read by whoever asks for a pod's owner: they look the kind up."""
+"""Written by `ec2/translation_controller.py`, and read by whoever asks for a pod's owner: they look the kind up."""
 
 KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 """The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""
 
 OTHER_KARPENTER = "provisioner/kube/other_karpenter.py"
 PROVISIONER_CODE = [
-    *("provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"),
+    *map(str, controllers()),
+    *("provisioner/ec2", "provisioner/cloudprovider", "provisioner/kube/events.py"),
     *("certs/mutual.py", OTHER_KARPENTER),
 ]
 PROVIDER_CODE = {
     "components/kwok": ["provisioner/cloudprovider/kwok"],
-    "components/aws": ["provisioner/cloudprovider/aws", "provisioner/controllers/ec2/cloud.py"],
+    "components/aws": [*map(str, aws()), "provisioner/ec2/cloud.py"],
 }
 
 

@@ -12,15 +12,15 @@ import pytest
 import yaml
 from cfnlint import api as cfnlint
 
-from provisioner.cli.infrastructure import logical_name, snake
-from provisioner.cloudprovider.aws.access.permissions import (
+from provisioner.ec2.access.permissions import (
     POLICIES,
     Names,
     document,
     node_role,
     policy_name,
 )
-from provisioner.cloudprovider.aws.interruption.messages import _READERS
+from provisioner.ec2.interruption.messages import _READERS
+from provisioner.lab.infrastructure import logical_name, snake
 from tests.support import cloudformation, terraform
 from tests.support.iam import size
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.cli.reference import messages as reference
+from provisioner.lab.reference import messages as reference
 
 ROOT = Path(__file__).parents[2]
 PUBLISHERS = frozenset(
@@ -240,9 +240,9 @@ def test_placeholders_levels_and_fields_are_in_the_reference() -> None:
         for path in reference.sources()
         for one in reference.entries(path)
     }
-    drained = found["provisioner/controllers/core/drain", "Failed to drain node, {why}"]
+    drained = found["provisioner/termination/eviction_queue", "Failed to drain node, {why}"]
     assert (drained.kind, drained.about) == ("event", "Warning, `FailedDraining`")
-    launched = found["provisioner/controllers/core/lifecycle", "Node not registered with cluster"]
+    launched = found["provisioner/lifecycle/controller", "Node not registered with cluster"]
     assert (launched.kind, launched.about) == ("condition", "`Registered` = Unknown, `NodeNotFound`")
     lost = found["provisioner/kube/lease", "Lost the leader election Lease"]
     assert (lost.kind, lost.about, sorted(lost.fields)) == ("log", "error", ["holder", "identity", "lease"])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 PACKAGES = ("webhook", "extender", "certs", "provisioner")
 #: Of no program that a kubelet watches.
-LAB = ("provisioner/cli/", "provisioner/devcluster/")
+LAB = ("provisioner/cli/", "provisioner/lab/")
 STATED = {
     ("certs/rotation.py", "_lead"): "LeaderElector.run has the pulse `election`",
     ("extender/server.py", "_synced"): "ends once the caches are full, for which /readyz waits",
-    ("provisioner/controllers/leadership.py", "_elect"): "LeaderElector.run has the pulse `election`",
+    ("provisioner/operator/leadership.py", "_elect"): "LeaderElector.run has the pulse `election`",
     ("provisioner/kube/lease.py", "_started"): "begins a term, whose threads have pulses; what it raises ends the term",
     ("provisioner/support/ending.py", "_say"): "last words: the process ends in this moment",
     ("provisioner/support/ending.py", "stop"): "part of the end, which is waited for so many seconds",

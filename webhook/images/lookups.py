@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 from provisioner.apis.stamping import Images, ImagesAsked
 from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import doubled
-from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
+from provisioner.values.bounded import forget_oldest
 from webhook.images.documents import Login
 from webhook.images.fair_cache import FairCache
 from webhook.images.references import LONGEST, Host, Reference, UnusableReferenceError, parse

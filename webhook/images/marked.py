@@ -22,10 +22,10 @@ from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PODS, PartialIdentity, Resource, identity_in, itself
 from provisioner.kube.watch import Reflector
 from provisioner.support import logs
-from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values import jsontext
+from provisioner.values.bounded import put_newest
 from webhook.facts import PODS_PAGE
 from webhook.images.lookups import Key, Lookups, key_of
 from webhook.review import ReviewError, decode_pod

@@ -20,8 +20,8 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODES, PODS, Bare
 from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support import logs
-from provisioner.support.bounded import put_newest
 from provisioner.support.poller import Poller
+from provisioner.values.bounded import put_newest
 
 EVERY_SECONDS: Final = 1800.0
 FIRST_SECONDS: Final = 5.0

@@ -1,4 +1,4 @@
-# Policies of the controllers; made from provisioner/cloudprovider/aws/access/permissions.py by `make manifests`; do not edit.
+# Policies of the controllers; made from provisioner/ec2/access/permissions.py by `make manifests`; do not edit.
 
 data "aws_iam_policy_document" "node_lifecycle" {
   statement {

@@ -12,11 +12,11 @@ from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import API_VERSION, NodePool
 from provisioner.cli.plan.objects import Objects
-from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.market.offline import OfflineCatalogue
-from provisioner.cloudprovider.aws.market.prices import static_prices
 from provisioner.cloudprovider.kwok.catalogue import generated, load
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.ec2 import labels
+from provisioner.ec2.market.offline import OfflineCatalogue
+from provisioner.ec2.market.prices import static_prices
 from provisioner.support.errors import UserError
 
 KWOK: Final = "kwok"

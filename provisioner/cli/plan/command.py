@@ -13,12 +13,12 @@ from provisioner.cli.documents import content
 from provisioner.cli.plan import live
 from provisioner.cli.plan.catalogues import PlanCatalogue, chosen
 from provisioner.cli.plan.objects import Objects, Problem
+from provisioner.cli.plan.picture import picture
 from provisioner.cli.plan.planning import Settings, plan
 from provisioner.cli.plan.questions import current_of, pods_in, question_of
 from provisioner.cli.plan.texts import Planned, Report, as_json, as_text
 from provisioner.cli.plan.workloads import workload_of
-from provisioner.planning.picture import picture
-from provisioner.planning.protocol import ROUNDS, SEED
+from provisioner.packing.protocol import ROUNDS, SEED
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.errors import UserError

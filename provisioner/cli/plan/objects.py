@@ -28,7 +28,7 @@ from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.apis.validation import pool_problems
 from provisioner.cli.documents import documents, items_in
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
-from provisioner.cloudprovider.aws import labels
+from provisioner.ec2 import labels
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
 from provisioner.state.admission import Admitting

@@ -6,14 +6,14 @@ from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.cli.plan.questions import Question
-from provisioner.controllers.core.planner import settled
-from provisioner.controllers.core.planner_process import PlannerProcess, Refusal, Reply
-from provisioner.planning.protocol import ROUNDS, SEED, ProtocolError
-from provisioner.planning.relaxing import CONSTRAINTS, Priced
-from provisioner.scheduling.acceptance import is_near
+from provisioner.cli.plan.relaxation import CONSTRAINTS, Priced
+from provisioner.packing.planner import settled
+from provisioner.packing.process import PlannerProcess, Refusal, Reply
+from provisioner.packing.protocol import ROUNDS, SEED, ProtocolError
+from provisioner.scheduling.improvement.acceptance import is_near
+from provisioner.scheduling.improvement.mending import mended
+from provisioner.scheduling.improvement.partitions import are_few
 from provisioner.scheduling.judging import design_of
-from provisioner.scheduling.mending import mended
-from provisioner.scheduling.partitions import are_few
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock

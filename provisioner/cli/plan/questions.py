@@ -20,8 +20,8 @@ from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, Workload, expanded, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
+from provisioner.scheduling.constraints.volumes import DEFAULT_CLASS, statically_bound
 from provisioner.scheduling.problem import Storage, World
-from provisioner.scheduling.volumes import DEFAULT_CLASS, statically_bound
 from provisioner.scheduling.world import world_of
 from provisioner.state.admission import admission_of
 from provisioner.state.cluster import Cluster

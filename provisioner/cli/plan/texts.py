@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from provisioner.cli.plan.catalogues import PlanCatalogue
+from provisioner.cli.plan.fleet_summary import HOURS_A_MONTH, Fleet, Left, fleet_of
 from provisioner.cli.plan.objects import Problem
 from provisioner.cli.plan.planning import GREEDY, Answer
 from provisioner.cli.plan.questions import Current
-from provisioner.planning.fleets import HOURS_A_MONTH, Fleet, Left, fleet_of
-from provisioner.planning.relaxing import Priced
+from provisioner.cli.plan.relaxation import Priced
 from provisioner.values.printable import counted, listed, one_line
 from provisioner.values.resources import CPU, MEMORY
 

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from provisioner.cli.why import gathering, leader
 from provisioner.cli.why.text import node_text, pod_text
 from provisioner.cli.why.world import Local, local
-from provisioner.controllers.why.answers import NodeAnswer, PodAnswer, as_json
-from provisioner.controllers.why.nodes import why_node
-from provisioner.controllers.why.pods import why_pod
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
+from provisioner.why.answers import NodeAnswer, PodAnswer, as_json
+from provisioner.why.nodes import why_node
+from provisioner.why.pods import why_pod
 
 A = TypeVar("A", PodAnswer, NodeAnswer)
 

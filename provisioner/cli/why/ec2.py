@@ -7,14 +7,14 @@ import botocore.session
 from botocore.exceptions import BotoCoreError
 
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.aws.access.client import AwsClients
-from provisioner.cloudprovider.aws.launch.userdata.inputs import has_ipv6
-from provisioner.cloudprovider.aws.market import prices, reads
-from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
-from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
-from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
-from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.ec2.cloud import region_of
+from provisioner.ec2.access.client import AwsClients
+from provisioner.ec2.cloud import region_of
+from provisioner.ec2.launch.userdata.inputs import has_ipv6
+from provisioner.ec2.market import prices, reads
+from provisioner.ec2.market.discovered_capacity import MemoryTable
+from provisioner.ec2.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
+from provisioner.ec2.market.unavailable_offerings import Shortages
+from provisioner.ec2.settings import AwsSettings
 from provisioner.options import Options, OptionsError
 from provisioner.support.clock import Clock
 from provisioner.support.errors import UserError

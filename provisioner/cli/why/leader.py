@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from provisioner.apis import names
-from provisioner.controllers.why.answers import NodeAnswer, PodAnswer
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
@@ -25,6 +24,7 @@ from provisioner.kube.forwarding import BoundedSocket, open_port
 from provisioner.support.addresses import is_loopback
 from provisioner.support.clock import Clock
 from provisioner.support.errors import UserError
+from provisioner.why.answers import NodeAnswer, PodAnswer
 
 SECONDS: Final = 25.0
 """For one question, from the first byte to the last."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from provisioner.controllers.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
 from provisioner.values.printable import one_line
+from provisioner.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
 
 _MOST: Final = 20
 """Lines of one list; -o json has all."""

@@ -13,34 +13,34 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cli.why.gathering import Objects
-from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.controllers.clouds import kwok_catalogue
-from provisioner.controllers.core.disruption import settings_of
-from provisioner.controllers.core.provisioning import policies_of
-from provisioner.controllers.why.instant import NO_MEMORY, Memory
-from provisioner.controllers.why.nodes import still_at
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import REPLACES, paused
+from provisioner.disruption.controller import settings_of
+from provisioner.disruption.forceful.repair import RepairDecision
 from provisioner.disruption.loops import LoopHolds, Loops
-from provisioner.disruption.node_repair import RepairDecision
-from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.view import VALIDATION, View
+from provisioner.ec2 import labels
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
+from provisioner.operator.kwok import kwok_catalogue
 from provisioner.options import Options
+from provisioner.provisioning.provisioner import policies_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import world_of
 from provisioner.state.cluster import Cluster
+from provisioner.state.pause import Pause, pause_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.errors import UserError
 from provisioner.values.quantity import QuantityError
+from provisioner.why.instant import NO_MEMORY, Memory
+from provisioner.why.nodes import still_at
 
 _AROUND: Final[tuple[tuple[Resource[Any], Any], ...]] = (
     (resources.NAMESPACE_LABELS, SurroundingsKeeper.namespace_changed),
@@ -143,7 +143,7 @@ SECONDS: Final = 30.0
 
 @dataclass(frozen=True)
 class Local:
-    """One instant of a cluster, ready for questions; a `controllers.why.instant.Instant`.
+    """One instant of a cluster, ready for questions; a `why.instant.Instant`.
 
     Attributes:
         options: the provisioner's flags, as far as they were given.

@@ -1,0 +1,1 @@
+"""Which Nodes does kwok play? A provider whose instances are Node objects."""

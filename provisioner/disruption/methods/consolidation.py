@@ -1,4 +1,4 @@
-"""Nodes whose pods fit elsewhere, or for less on other nodes: alone, then several together. Pure. Source: core spec 6.9-6.11."""
+"""Nodes whose pods fit elsewhere, or for less on other nodes: alone, then several together. Source: core spec 6.9-6.11."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,13 +6,13 @@ from typing import Final, TypeAlias
 
 from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.candidates import Candidate, Types, candidates
-from provisioner.disruption.consolidation import Consolidation, Move, by_price, in_turns, would_save
-from provisioner.disruption.foresight import Play, ahead
+from provisioner.disruption.methods.candidate_sets import Sets
+from provisioner.disruption.methods.moves import Consolidation, Move, by_price, in_turns, would_save
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.sets import Sets
-from provisioner.disruption.simulation import STEPS
+from provisioner.disruption.simulation.foresight import Play, ahead
+from provisioner.disruption.simulation.simulator import STEPS
+from provisioner.disruption.simulation.wishes import given_up
 from provisioner.disruption.view import MethodAnswer, View
-from provisioner.disruption.wishes import given_up
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Changes, PreferencePolicy
 from provisioner.values.message import Said

@@ -1,4 +1,4 @@
-"""Nodes of dynamic pools that are no longer what their NodePool or NodeClass asks for: replaced first, then drained. Pure. Source: core spec 6.7."""
+"""Nodes of dynamic pools that are no longer what their NodePool or NodeClass asks for: replaced first, then drained. Source: core spec 6.7."""
 
 from collections.abc import Container, Iterable
 from datetime import UTC, datetime, timedelta
@@ -9,12 +9,12 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, candidates
-from provisioner.disruption.drift import NODE_POOL, REQUIREMENTS, pool_drift
+from provisioner.disruption.pool_drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.simulation import Answer, Simulation
+from provisioner.disruption.simulation.simulator import Answer, Simulation
 from provisioner.disruption.view import NOT_JUDGED, TAKES_PODS, MethodAnswer, Standing, Verdict, View
+from provisioner.scheduling.attempts.solution import EFFORT
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solution import EFFORT
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.message import Said
 

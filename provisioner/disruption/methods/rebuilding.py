@@ -6,8 +6,8 @@ Differs: Karpenter replaces several nodes by one. What it lacks is the planner, 
 from dataclasses import replace
 from typing import Final
 
-from provisioner.disruption.consolidation import Consolidation, Move
 from provisioner.disruption.methods.consolidation import SINGLE
+from provisioner.disruption.methods.moves import Consolidation, Move
 from provisioner.disruption.view import MethodAnswer, View
 
 METHOD: Final = "rebuild"

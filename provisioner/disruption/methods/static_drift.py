@@ -1,4 +1,4 @@
-"""Drifted nodes of static pools: each gets one node from the pool's template first. Pure. Source: core spec 6.7."""
+"""Drifted nodes of static pools: each gets one node from the pool's template first. Source: core spec 6.7."""
 
 from datetime import datetime
 from typing import Final
@@ -11,10 +11,10 @@ from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Types, candidates
 from provisioner.disruption.methods.drift import has_drifted, in_order, more_drift, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.static_capacity import room_of
 from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
 from provisioner.scheduling.node_claims import template_labels
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.state.pool_usage import room_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.message import Said
 from provisioner.values.requirement import RequirementError, Requirements

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.acceptance import weighed
-from provisioner.scheduling.balancing import balanced, spoiled
+from provisioner.scheduling.improvement.acceptance import weighed
+from provisioner.scheduling.improvement.balancing import balanced, spoiled
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from tests.support import problems

@@ -10,8 +10,8 @@ from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape, pod_of
-from provisioner.scheduling.attempt import Attempt
-from provisioner.scheduling.binding_order import none_waits
+from provisioner.scheduling.attempts.attempt import Attempt
+from provisioner.scheduling.attempts.binding_order import none_waits
 from provisioner.scheduling.prepared import prepare
 from tests.support import mixes
 from tests.support.problems import instance_type, pod, pool, problem, shape, spread

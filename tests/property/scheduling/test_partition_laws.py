@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provisioner.apis import names
-from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.improvement.acceptance import weighed
+from provisioner.scheduling.improvement.partitions import cheapest, split_little
 from provisioner.scheduling.judging import design_of
-from provisioner.scheduling.partitions import cheapest, split_little
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Packing
 from tests.support import checker

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.binding_order import spread_over
+from provisioner.scheduling.attempts.binding_order import spread_over
 from provisioner.scheduling.judging import Fault, design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, Changes, Pool

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.scheduling.attempts.solution import EFFORT
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solution import EFFORT
 from tests.support import maxima
 from tests.support.question import Problem
 from tests.support.work import Lines

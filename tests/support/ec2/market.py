@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from provisioner.cloudprovider.aws.market import static_data
+from provisioner.ec2.market import static_data
 from tests.support import ec2pages
 from tests.support.ec2.filters import next_token, paged, selected
 from tests.support.ec2.protocol import AwsError, ec2_answer, ec2_item, ec2_page, stamp

@@ -11,7 +11,7 @@ from provisioner.apis.advice import class_advice, fleet_advice, overlay_advice, 
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
-from provisioner.cloudprovider.aws import labels
+from provisioner.ec2 import labels
 
 KNOWN = names.WELL_KNOWN_LABELS | labels.WELL_KNOWN
 BASE: dict[str, Any] = {

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from provisioner.cli.main import COMMANDS, LazyGroup, dovetail, main
-from provisioner.devcluster.ports import PORT_NAMES
-from provisioner.devcluster.saved import Saved
+from provisioner.lab.devcluster.ports import PORT_NAMES
+from provisioner.lab.devcluster.saved import Saved
 from provisioner.support.errors import UserError
 
 
@@ -48,14 +48,29 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages as the Dockerfile leaves them in the image."""
-    there = tmp_path_factory.mktemp("image")
+    """What is installed of the wheel that is built from what the Dockerfile copies."""
+    source, there = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("image")
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     for package in re.findall(r"^COPY (\w+) \1$", text, re.MULTILINE):
-        shutil.copytree(ROOT / package, there / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (removed,) = re.findall(r"^RUN rm -r (.*) \\$", text, re.MULTILINE)
-    for name in removed.split():
-        shutil.rmtree(there / name) if (there / name).is_dir() else (there / name).unlink()
+        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in re.findall(r"^COPY ([\w.]+) \./$", text, re.MULTILINE):
+        shutil.copy(ROOT / name, source)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "-w",
+        str(source),
+        str(source),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = source.glob("*.whl")
+    shutil.unpack_archive(wheel, there, "zip")
     return there
 
 
@@ -73,9 +88,7 @@ def run_image(image: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize(
-    "command", ["provisioner", "webhook", "extender", "aws", "manifests", "plan", "lint", "why", "convert"]
-)
+@pytest.mark.parametrize("command", ["provisioner", "webhook", "extender", "aws", "plan", "lint", "why", "convert"])
 def test_the_image_has_what_its_commands_import(image: Path, command: str) -> None:
     result = run_image(image, command, "--help")
     assert result.returncode == 0, result.stderr
@@ -99,7 +112,9 @@ def test_the_image_has_no_module_that_imports_what_it_does_not_have(image: Path)
 def test_the_image_offers_no_command_that_it_does_not_have(image: Path) -> None:
     result = run_image(image, "--help")
     assert {"provisioner", "webhook", "extender"} < set(result.stdout.split())
-    assert not {"dev", "demo", "bench-cluster"} & set(re.findall(r"^  ([a-z-]+)", result.stdout, re.MULTILINE))
+    assert not {"dev", "demo", "bench-cluster", "manifests", "reference"} & set(
+        re.findall(r"^  ([a-z-]+)", result.stdout, re.MULTILINE)
+    )
     assert "No such command 'demo'" in run_image(image, "demo").stderr
 
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from provisioner.apis import names
-from provisioner.cloudprovider.aws.market.prices import LAST_RESORT_USD_PER_HOUR
 from provisioner.cloudprovider.types import (
     InstanceType,
     MinValuesVerdict,
@@ -23,6 +22,7 @@ from provisioner.cloudprovider.types import (
     offering_price,
     worst_launch_price,
 )
+from provisioner.ec2.market.prices import LAST_RESORT_USD_PER_HOUR
 from provisioner.values.requirement import NONE, Requirement, Requirements
 from provisioner.values.resources import Resources
 

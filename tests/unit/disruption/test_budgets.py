@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import Budget
-from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger, PoolBudget, disruptions_at_once
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool

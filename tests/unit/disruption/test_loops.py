@@ -9,8 +9,8 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.disruption import loops
 from provisioner.disruption.candidates import Obstacle, candidates
-from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.loops import CYCLES, NO_HOLDS, WINDOW, LoopHolds, Loops
+from provisioner.disruption.methods.emptiness import emptiness
 from tests.support.clock import NOON
 from tests.support.cluster import claim, pod
 from tests.support.fleets import Fleet, running

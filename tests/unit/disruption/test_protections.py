@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.controllers.core.disruption import do_not_disrupt
+from provisioner.disruption.controller import do_not_disrupt
 from provisioner.disruption.protections import ELAPSED, INVALID, RECENTLY, UNTIL, protections
 from tests.support.clock import NOON
 from tests.support.fleets import running

@@ -50,7 +50,7 @@ entries: st.SearchStrategy[PlanEntry] = st.builds(
 ).filter(lambda made: made.count > 0)
 plans = st.lists(entries, max_size=2)
 
-TABLE = ("extender/plan.py", "state/joining.py", "state/ledger.py", "state/promises.py", "values/resources.py")
+TABLE = ("extender/plan.py", "state/joining.py", "state/room_ledger.py", "state/promises.py", "values/resources.py")
 """Where everything that the table keeps is made."""
 Step = Callable[[World], None]
 

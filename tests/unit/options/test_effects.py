@@ -13,11 +13,11 @@ from provisioner.options import AwsFeatureGates, FeatureGates, Options
 from webhook.server import command as webhook
 
 ROOT = Path(__file__).parents[3]
-_UNIT, _AWS, _WIRED = "tests/unit/", "tests/unit/cloudprovider/aws/", "tests/integration/test_options.py"
+_UNIT, _AWS, _WIRED = "tests/unit/", "tests/unit/ec2/", "tests/integration/test_options.py"
 _PROGRAM = f"{_WIRED}::test_ports_lease_logs_and_profiling_follow_their_flags"
 _SETTING = f"{_AWS}test_settings.py::test_a_flag_is_a_setting"
 _RATE = f"{_AWS}test_settings.py::test_rates_reach_the_policy_of_calls"
-_POLICIES = f"{_UNIT}controllers/core/test_provisioning.py"
+_POLICIES = f"{_UNIT}provisioning/test_provisioner.py"
 
 _PROGRAM_SETTINGS = """metrics_port health_probe_port enable_profiling leader_election_name leader_election_namespace
 memory_limit log_output_paths log_error_output_paths log_format bind_address kubeconfig report_port"""
@@ -33,59 +33,59 @@ SEEN: dict[str, str] = {
     **dict.fromkeys(_OBSERVED.split(), f"{_WIRED}::test_one_observability_flag_leaves_single_objects_out"),
     **dict.fromkeys(_AWS_SETTINGS.split(), _SETTING),
     **dict.fromkeys(_RATES.split(), _RATE),
-    "karpenter_namespace": f"{_UNIT}controllers/test_other_autoscalers.py::test_a_karpenter_elsewhere_counts_where_the_flag_says_so",
+    "karpenter_namespace": f"{_UNIT}operator/test_other_autoscalers.py::test_a_karpenter_elsewhere_counts_where_the_flag_says_so",
     **dict.fromkeys(
         ("preference_policy", "min_values_policy", "ignore_dra_requests", "scheduler_config", "feature_gates"),
-        f"{_UNIT}controllers/core/test_provisioning.py::test_flags_become_policies",
+        f"{_UNIT}provisioning/test_provisioner.py::test_flags_become_policies",
     ),
     **dict.fromkeys(
         ("kube_client_qps", "kube_client_burst"),
         f"{_UNIT}kube/test_limits.py::test_a_burst_goes_at_once_and_the_rest_at_the_rate",
     ),
-    "batch_idle_duration": f"{_UNIT}controllers/core/test_intake.py::test_a_window_closes_a_second_after_its_last_new_member",
-    "batch_max_duration": f"{_UNIT}controllers/core/test_intake.py::test_a_window_is_never_open_longer_than_its_longest",
+    "batch_idle_duration": f"{_UNIT}provisioning/test_batcher.py::test_a_window_closes_a_second_after_its_last_new_member",
+    "batch_max_duration": f"{_UNIT}provisioning/test_batcher.py::test_a_window_is_never_open_longer_than_its_longest",
     **dict.fromkeys(
         ("report_bind_address", "report_address"), f"{_WIRED}::test_the_address_of_reports_is_on_the_lease"
     ),
-    "solve_deadline": f"{_UNIT}controllers/core/test_solve_deadline.py::test_the_rest_of_a_batch_is_planned_next",
+    "solve_deadline": f"{_UNIT}provisioning/test_solve_deadline.py::test_the_rest_of_a_batch_is_planned_next",
     "packing": f"{_POLICIES}::test_a_pool_says_how_its_nodes_are_chosen",
-    "hostname_spread_domains": f"{_UNIT}controllers/core/test_provisioning.py::test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes",
+    "hostname_spread_domains": f"{_UNIT}provisioning/test_provisioner.py::test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes",
     "cpu_requests": f"{_UNIT}options/test_options.py::test_workers_grow_with_the_cpu_request",
-    "instance_types_file_path": f"{_UNIT}controllers/test_clouds.py::test_the_catalogue_is_the_built_in_one_unless_a_file_is_named",
+    "instance_types_file_path": f"{_UNIT}test_clouds.py::test_the_catalogue_is_the_built_in_one_unless_a_file_is_named",
     "hold_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_two_minutes_after_its_node_is_ready",
     "plan_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_a_quarter_of_an_hour_after_it_was_made_where_its_node_never_gets_ready",
     "command_timeout": f"{_WIRED.replace('test_options', 'test_disruption_commands')}::test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again",
     **dict.fromkeys(
         ("max_claims_per_minute", "max_usd_per_hour"),
-        f"{_UNIT}controllers/core/test_growth.py::test_flags_become_limits",
+        f"{_UNIT}nodeclaims/test_growth_ledger.py::test_flags_become_limits",
     ),
-    "repair_timeout": f"{_UNIT}controllers/core/test_forceful.py::test_flags_become_repair_policies",
+    "repair_timeout": f"{_UNIT}disruption/forceful/test_controller.py::test_flags_become_repair_policies",
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
-    "consolidation": f"{_UNIT}controllers/core/test_consolidation.py::test_flags_become_settings",
+    "consolidation": f"{_UNIT}disruption/test_consolidation_state.py::test_flags_become_settings",
     **dict.fromkeys(
         ("launch_timeout", "registration_timeout", "drain_timeout"),
-        f"{_UNIT}controllers/core/test_lifecycle.py::test_flags_become_timeouts",
+        f"{_UNIT}lifecycle/test_controller.py::test_flags_become_timeouts",
     ),
     "check_state": "tests/property/test_state_laws.py::test_a_difference_is_told",
-    "nominate": f"{_UNIT}controllers/core/test_nomination_policy.py::test_a_fixed_answer_stays",
-    "aws_region": f"{_UNIT}controllers/ec2/test_cloud.py::test_the_region_is_that_of_every_sdk",
-    "report_cert_dir": f"{_UNIT}controllers/core/test_report_certificates.py::test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one",
-    "report_client_name": f"{_UNIT}controllers/core/test_reports.py::test_only_a_client_with_the_certificate_of_an_extender_may_report",
+    "nominate": f"{_UNIT}lifecycle/test_steering.py::test_a_fixed_answer_stays",
+    "aws_region": f"{_UNIT}ec2/test_cloud.py::test_the_region_is_that_of_every_sdk",
+    "report_cert_dir": f"{_UNIT}operator/test_report_certificates.py::test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one",
+    "report_client_name": f"{_UNIT}operator/test_report_server.py::test_only_a_client_with_the_certificate_of_an_extender_may_report",
     "why_port": "tests/integration/test_why_leader.py::test_the_leader_answers_and_the_other_replica_names_it",
     "intake_grace": f"{_UNIT}state/test_waiting.py::test_a_pod_counts_after_the_grace_period",
 }
 """Setting to the test, as path::name, that sees its effect."""
 
-_WIRING = f"{_UNIT}controllers/test_wiring.py::test_a_flag_reaches_its_part"
+_WIRING = f"{_UNIT}operator/test_wiring.py::test_a_flag_reaches_its_part"
 _WIRED_SETTINGS = """batch_idle_duration batch_max_duration check_state feature_gates hold_ttl hostname_spread_domains intake_grace
 max_disrupting_nodes nominate plan_ttl report_cert_dir report_client_name solve_deadline"""
 SET: dict[str, str] = {
     **dict.fromkeys(_WIRED_SETTINGS.split(), _WIRING),
     **dict.fromkeys(
         ("kube_client_qps", "kube_client_burst"),
-        f"{_UNIT}controllers/test_main.py::test_its_requests_are_limited_as_its_flags_say",
+        f"{_UNIT}operator/test_main.py::test_its_requests_are_limited_as_its_flags_say",
     ),
-    "aws_region": f"{_UNIT}controllers/ec2/test_cloud.py::test_a_region_that_is_named_is_the_one",
+    "aws_region": f"{_UNIT}ec2/test_cloud.py::test_a_region_that_is_named_is_the_one",
     "image_ecr_accounts": f"{_UNIT}webhook/test_server.py::test_accounts_alone_switch_lookups_on",
 }
 """Where the effect is seen of a part alone: setting to the test that sets it and sees that it reaches that part."""

@@ -13,7 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.binding_order import domain_not_settled
+from provisioner.scheduling.attempts.binding_order import domain_not_settled
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes

@@ -17,13 +17,15 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling import attempt, bounds, vectors
-from provisioner.scheduling.attempt import Attempt
-from provisioner.scheduling.demands import Relations
-from provisioner.scheduling.offers import PreparedPool
+from provisioner.scheduling.attempts import attempt
+from provisioner.scheduling.attempts import lower_bound as bounds
+from provisioner.scheduling.attempts.attempt import Attempt
+from provisioner.scheduling.capacity.offers import PreparedPool
+from provisioner.scheduling.constraints import vectors
+from provisioner.scheduling.constraints.demands import Relations
 from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
-from provisioner.scheduling.topology_plan import Plan
+from provisioner.scheduling.topology.relations import Plan
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
 from tests.support import checker, loads

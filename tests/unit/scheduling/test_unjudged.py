@@ -11,10 +11,10 @@ from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.disruption.candidates import Obstacle, candidates
-from provisioner.disruption.legality import follows
-from provisioner.disruption.ties import any_ties, kinds
+from provisioner.scheduling.drainability import follows
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Changes
+from provisioner.scheduling.topology.ties import any_ties, kinds
 from tests.support.cluster import pod_budget
 from tests.support.fleets import Fleet, budget, running
 from tests.support.pods import wire_bytes, wire_pod

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from provisioner.apis.pods import decode_pod
-from provisioner.cli.harness.session import EXTENDER, PROVISIONER
+from provisioner.lab.harness.session import EXTENDER, PROVISIONER
 from tests.chaos.stage import PROBES
 from tests.chaos.tenant import Measured, judged, labels, ports, sidecars, spreads, waits
 from tests.chaos.verdict import Life

@@ -9,11 +9,11 @@ import pytest
 
 from provisioner.cli.plan.planning import EXACT, GREEDY, Answer, Settings, plan
 from provisioner.cli.plan.questions import Question
-from provisioner.controllers.core.planner_process import COMMAND, PlannerProcess
+from provisioner.packing.process import COMMAND, PlannerProcess
 from provisioner.scheduling.problem import World
 from provisioner.support.clock import SystemClock
 from tests.support.problems import instance_type, pods, pool, problem, shape
-from tests.unit.controllers.core.test_planner import scripted
+from tests.unit.packing.test_planner import scripted
 
 # first fit fills two large nodes; four of the small ones hold the same for 2.0
 POOL = pool(

@@ -15,11 +15,11 @@ from provisioner.apis import names
 from provisioner.cli.why import leader
 from provisioner.cli.why.command import command
 from provisioner.cli.why.text import node_text, pod_text
-from provisioner.controllers.why.answers import Drain, NodeAnswer, Place, PodAnswer, Told, as_json
 from provisioner.kube.config import Connection
 from provisioner.kube.errors import ConnectionFailed
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
+from provisioner.why.answers import Drain, NodeAnswer, Place, PodAnswer, Told, as_json
 from tests.support.clock import NOON, FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, ok, refusal
 

@@ -14,7 +14,7 @@ from provisioner.apis import names
 from provisioner.apis.command import Candidate, CommandRecord, Replacement, encode_command
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.karpenter import NodePool
-from provisioner.cli.manifests import plain_yaml
+from provisioner.cli.documents import plain_yaml
 from provisioner.cli.why.command import command
 from provisioner.cli.why.gathering import from_cluster
 from provisioner.kube.client import Client

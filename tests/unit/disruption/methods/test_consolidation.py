@@ -9,14 +9,14 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.disruption import simulation
 from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
-from provisioner.disruption.consolidation import LAUNCHED_RECENTLY, Consolidation, Move
 from provisioner.disruption.methods import consolidation
+from provisioner.disruption.methods.moves import LAUNCHED_RECENTLY, Consolidation, Move
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.replacement import NO_CHEAPER_NODE, SPOT_TO_SPOT_DISABLED, too_few_spot_types
-from provisioner.disruption.simulation import NOT_JUDGED_IN_TIME
+from provisioner.disruption.simulation import simulator as simulation
+from provisioner.disruption.simulation.simulator import NOT_JUDGED_IN_TIME
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools
 from provisioner.scheduling.result import Result, Unplaced

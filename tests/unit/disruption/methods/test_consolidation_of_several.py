@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.disruption import sets
+from provisioner.disruption.methods import candidate_sets as sets
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.view import Settings
 from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, Fleet, gist, gone, pool, running, several, told

@@ -14,7 +14,7 @@ from provisioner.apis.pods import Pod, PodShape
 from provisioner.disruption import candidates
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.methods import drift, static_drift
-from provisioner.disruption.simulation import Answer, Simulation
+from provisioner.disruption.simulation.simulator import Answer, Simulation
 from provisioner.scheduling.judging import Design, designed
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.keys import NodeKey

@@ -10,9 +10,9 @@ import pytest
 from provisioner.disruption import acceptance
 from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
 from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.foresight import saved_by
 from provisioner.disruption.methods import consolidation
-from provisioner.disruption.simulation import Answer, Simulation
+from provisioner.disruption.simulation.foresight import saved_by
+from provisioner.disruption.simulation.simulator import Answer, Simulation
 from provisioner.disruption.view import Acceptance, Settings, View
 from provisioner.scheduling.prepared import Prepared
 from tests.support.economy import Economy, scaled_down

@@ -1,1 +1,0 @@
-"""The controllers of Karpenter's API, whatever the cloud."""

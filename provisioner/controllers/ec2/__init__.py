@@ -1,1 +1,0 @@
-"""The controllers that only EC2 needs."""

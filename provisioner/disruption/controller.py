@@ -1,0 +1,817 @@
+"""Asks every disruption method each second, begins what budgets allow, and keeps the conditions that people read. Source: core spec 6.
+
+What a method proposes is pure (`disruption.methods`); the one ledger admits it (`budget_ledger`), and the queue of commands carries
+it out (`commands`). No method waits for another, and none is left out because another found something. Consolidation takes longer,
+so it has a thread of its own, and passes of its own (`consolidation`).
+"""
+
+import functools
+import math
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from provisioner.apis import names
+from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
+from provisioner.buffers.controller import CapacityBuffers
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption import candidates
+from provisioner.disruption.acceptance import HORIZON, THRESHOLD
+from provisioner.disruption.allowance import soonest
+from provisioner.disruption.budget_ledger import BudgetLedger
+from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.commands.queue import AGAIN_SECONDS, CommandQueue, consolidation_type
+from provisioner.disruption.commands.validation import standing, with_room
+from provisioner.disruption.consolidation_state import TIMEOUT_SECONDS, Looks, Passes, Stillness
+from provisioner.disruption.methods import consolidation, rebuilding, static_drift
+from provisioner.disruption.methods import drift as drifted
+from provisioner.disruption.methods import emptiness as empty
+from provisioner.disruption.methods.emptiness import (
+    consolidatable_at,
+    emptiness,
+    is_empty,
+)
+from provisioner.disruption.methods.moves import UNCONSOLIDATABLE
+from provisioner.disruption.price_history import NO_PRICE_HISTORY
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.protections import ELAPSED, Protection, protections
+from provisioner.disruption.rebuilding_planner import Rebuilding
+from provisioner.disruption.refusals import NONE as NO_REFUSALS
+from provisioner.disruption.simulation.simulator import NOT_ALL_PODS_FIT
+from provisioner.disruption.simulation.turns import InOrder, in_turn
+from provisioner.disruption.view import Acceptance, Improved, MethodAnswer, Settings, Spared, View
+from provisioner.disruption.waste import potential_usd_per_hour
+from provisioner.kube.errors import ApiError, Conflict, NotFound
+from provisioner.kube.events import Recorder
+from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
+from provisioner.options import Options
+from provisioner.provisioning.worlds import Worlds
+from provisioner.runtime import metrics
+from provisioner.runtime.object_reference import node_reference, pod_reference, publish, reference_of
+from provisioner.runtime.poller import Poller
+from provisioner.scheduling.improvement.limits_after import without_charges
+from provisioner.scheduling.judging import Design, designed
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.world import BinCache
+from provisioner.state.cluster import Cluster
+from provisioner.state.keys import NodeKey
+from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.snapshot import Snapshot
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.ending import stop_all
+from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values.message import ConditionMessage, EventMessage, Said
+
+POLL_SECONDS = 1.0
+#: A pass that took long is followed by a pause as long, at most so long; one that failed by all of it.
+PAUSE_MOST_SECONDS: Final = 10.0
+#: One answer of a method that the first loop asks; whom it did not come to is asked about first in the next pass.
+ANSWER_SECONDS: Final = 5.0
+POD_EVENT_DELAY = timedelta(seconds=5)
+POD_EVENT_INTERVAL = timedelta(seconds=10)
+#: Instance types, their prices and their offerings change without an event; a world is made anew after so long.
+WORLD_SECONDS: Final = 10.0
+#: Threads of the queue that writes conditions: one call that hangs holds up one of them.
+TELLERS = 4
+#: What pods say of their disruption is looked at so often.
+PROTECTIONS_SECONDS: Final = 10.0
+BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
+_log = logs.get_logger(__name__)
+_DISRUPTION_METHOD_FAILED: Final = "A disruption method failed; continuing with the other methods"
+
+
+def settings_of(options: Options) -> Settings:
+    """How nodes are disrupted, as the program was started."""
+    return Settings(
+        spot_to_spot=options.feature_gates.spot_to_spot_consolidation,
+        acceptance=Acceptance(options.consolidation),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to find nodes that should go.
+
+    Attributes:
+        name: as of `Proposal.method`.
+        reason: Empty, Drifted or Underutilized.
+        ask: what it would do now; pure.
+        buys: it may replace nodes, so it leaves pools alone whose replacements have just failed.
+        concerns: whether it has anything to look at; where it has not, nothing is prepared for it.
+    """
+
+    name: str
+    reason: str
+    ask: Callable[[View], MethodAnswer]
+    buys: bool = True
+    concerns: Callable[[Snapshot], bool] = lambda _: True
+
+
+METHODS: Final = (
+    Method(empty.METHOD, names.REASON_EMPTY, emptiness, buys=False),
+    Method(static_drift.METHOD, names.REASON_DRIFTED, static_drift.propose, concerns=static_drift.concerns),
+    Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose, concerns=drifted.concerns),
+)
+"""In the order in which they get what budgets allow."""
+CONSOLIDATIONS: Final = (Method(consolidation.SINGLE, names.REASON_UNDERUTILIZED, consolidation.propose),)
+"""Likewise; asked in a thread of their own."""
+REBUILDING: Final = Method(rebuilding.METHOD, names.REASON_UNDERUTILIZED, rebuilding.propose)
+"""Asked after them, when somebody may look for cheaper fleets."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """What one claim's status should say."""
+
+    holds: bool
+    pod_event: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """A world with what it was made from, and when."""
+
+    around: tuple[object, ...]
+    at: float
+    prepared: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question to a method that needs no repetition.
+
+    Attributes:
+        looks: what the answer depends on.
+        until: by the clock of the snapshots.
+        expires: by the monotonic clock.
+    """
+
+    looks: Looks
+    until: datetime | None
+    expires: float
+
+    def holds(self, looks: Looks, at: datetime, now: float) -> bool:
+        """Whether the answer would be the same."""
+        return now < self.expires and (self.until is None or at < self.until) and self.looks.same(looks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Began:
+    """What became of some proposals.
+
+    Attributes:
+        current: still have a place, and need not wait.
+        begun: of these, what budgets allowed.
+        waiting: candidates of those that wait until other nodes are drained.
+    """
+
+    current: Collection[Proposal]
+    begun: Collection[Proposal]
+    waiting: frozenset[str]
+
+    def waits(self, one: Proposal) -> bool:
+        """Whether a proposal waits until other nodes are drained."""
+        return not self.waiting.isdisjoint(one.candidates)
+
+
+def _move(proposal: Proposal) -> str:
+    gone = ", ".join(proposal.candidates)
+    types = ", ".join(one.planned_type for one in proposal.replacements)
+    return Said(f"replace {gone} with {types}") if types else Said(f"delete {gone}")
+
+
+def _consolidation_rejected(proposal: Proposal, why: str) -> EventMessage:
+    """Why a move does not come to be that was decided: budget, or churn (something changed meanwhile)."""
+    return EventMessage(
+        "Normal",
+        "ConsolidationRejected",
+        f"Consolidation rejected: {_move(proposal)}, reason: {why} (savings: ${proposal.saving_usd_per_hour:.2f} per "
+        "hour)",
+    )
+
+
+def do_not_disrupt(protection: Protection) -> EventMessage:
+    """To a pod: what its annotation does, or has done."""
+    value, end = protection.value, protection.end
+    if end is None:
+        return EventMessage(
+            "Warning",
+            "InvalidDoNotDisruptAnnotation",
+            f'The annotation "karpenter.sh/do-not-disrupt" is {value!r}, which is ignored; set it to "true", or to a '
+            'duration above 0 such as "4h"',
+        )
+    return (
+        EventMessage(
+            "Normal",
+            "DoNotDisruptGracePeriodElapsed",
+            'The pod no longer blocks the disruption of its node: its annotation "karpenter.sh/do-not-disrupt" is '
+            f"{value!r}, and it has run for longer",
+        )
+        if protection.reason == ELAPSED
+        else EventMessage(
+            "Normal",
+            "DoNotDisruptUntil",
+            f"Voluntary disruption of its node is blocked until {end:%Y-%m-%dT%H:%M:%SZ}, because its annotation "
+            f'"karpenter.sh/do-not-disrupt" is {value!r}',
+        )
+    )
+
+
+class Disruption:
+    """A loop that decides every second, one that consolidates after a change, and a queue that writes the Consolidatable condition and lastPodEventTime.
+
+    The loops wait for no call. What fails is logged, counted and tried again with back-off, each node by itself.
+
+    Args:
+        worlds: what methods simulate in.
+        stale: which watch is behind, in words; nothing is disrupted, nor healed, before all have caught up.
+        methods: in the order in which they are asked.
+        consolidations: likewise, in the other thread.
+        pause: whose nodes are left alone for now.
+        buffers: whose room is kept.
+        rebuilding: has somebody look for cheaper fleets; nobody does without.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        writer: ClaimWriter,
+        recorder: Recorder,
+        commands: CommandQueue,
+        ledger: BudgetLedger,
+        clock: Clock,
+        *,
+        stale: Callable[[], str],
+        worlds: Worlds,
+        buffers: CapacityBuffers,
+        methods: Sequence[Method] = METHODS,
+        consolidations: Sequence[Method] = CONSOLIDATIONS,
+        settings: Settings = Settings(),  # noqa: B008  (frozen)
+        pause: Callable[[], Pause] = lambda: NOTHING,
+        rebuilding: Rebuilding | None = None,
+    ) -> None:
+        self._rebuilding = rebuilding
+        self._pause, self._buffers = pause, buffers
+        self._cluster, self._writer, self._recorder = cluster, writer, recorder
+        self._commands, self._ledger, self._clock = commands, ledger, clock
+        self._stale, self._worlds, self._methods = stale, worlds, tuple(methods)
+        self._stop = threading.Event()
+        self._empty_since: dict[str, float] = {}
+        self._untold: dict[str, _Telling] = {}
+        self._was_stale = ""
+        self._was_paused = NOTHING
+        self._consolidations, self._settings = tuple(consolidations), settings
+        self._stillness, self._passes = Stillness(), Passes()
+        self._latest: Snapshot | None = None  # of the last pass of the first loop
+        self._types: tuple[float, tuple[object, ...]] | None = None
+        self._prices, self._priced_at = NO_PRICE_HISTORY, -math.inf
+        self._eligible: dict[str, dict[str, int]] = {}
+        self._preparing = threading.Lock()
+        self._beginning = threading.Lock()
+        self._bins = BinCache()
+        self._prepared: _World | None = None
+        self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
+        self._unreached: dict[str, frozenset[str]] = {}
+        self._later: dict[str, frozenset[str]] = {}  # by method: who has waited since it last began something
+        self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
+        self._protections_at: float | None = None
+        self._answers: Mapping[str, tuple[str, MethodAnswer]] = {}  # by method, with its reason
+        self._refusals, self._refusing = NO_REFUSALS, threading.Lock()
+        self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
+        passes = {"disruption": self.run_once, "consolidation": self.consolidate_once}
+        self._pollers = [
+            Poller(name, partial(self._paced, run), PAUSE_MOST_SECONDS, first=POLL_SECONDS)
+            for name, run in passes.items()
+        ]
+
+    def start(self) -> None:
+        """Start the loops; commands that were begun before are gone on with."""
+        self._tells.start()
+        self._commands.start()
+        for poller in self._pollers:
+            poller.start()
+
+    def stop(self) -> None:
+        """End the loops after the passes that are under way."""
+        self._stop.set()
+        if self._rebuilding is not None:
+            self._rebuilding.stop()
+        stop_all((poller.stop for poller in self._pollers), 10.0)
+        self._commands.stop()
+        self._tells.stop(5.0)
+
+    def _paced(self, run: Callable[[], object]) -> float:
+        """One pass, and seconds until the next: as long as it took."""
+        began = self._clock.monotonic()
+        run()
+        return min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
+
+    def view(self, snapshot: Snapshot, *, first: frozenset[str], expired: Callable[[], bool]) -> View:
+        """What methods would be asked about at this instant, for whoever explains; nothing comes of what they answer. Any thread may ask.
+
+        Args:
+            snapshot: the instant.
+            first: NodeClaims that are judged before all others.
+            expired: says that time is up.
+        """
+        now = self._clock.monotonic()
+        return replace(
+            self._view(snapshot, self._ledger.at(snapshot), self._buffers.pods(), buys=True),
+            empty_for={key: timedelta(seconds=now - since) for key, since in self._empty_since.items()},
+            restless=self._stillness.restless(snapshot, now),
+            first=first,
+            expired=expired,
+        )
+
+    def _view(self, snapshot: Snapshot, ledger: AllowanceLedger, virtual: tuple[Pod, ...], *, buys: bool) -> View:
+        """What every question to a method has in common; virtual pods take room where the method is asked about money."""
+        return View(
+            snapshot=self._with_room_for(snapshot, virtual),
+            prepared=self.world(snapshot) if buys else None,
+            allowed=ledger.allowed,
+            why_none=ledger.why_none,
+            ceiling=ledger.ceiling,
+            under_way=frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands)),
+            spared=self._spared(snapshot, buys=buys),
+            loops=self._commands.loops(),
+            buffered=self._buffers.keeps,
+            settings=self._settings,
+            types_of=self._types_of,
+            prices=self._prices,
+        )
+
+    def run_once(self) -> None:
+        """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
+        if self._is_stale():
+            return
+        snapshot = self._latest = self._cluster.snapshot()
+        self._note_pause(snapshot)
+        self._note_prices(snapshot)
+        self._commands.review(snapshot)
+        self._untold = self._to_tell(snapshot)
+        for name in self._untold:
+            self._tells.offer(name)
+        empty_for = self._note_empty(snapshot)
+        self._stillness.note(snapshot, self._clock.monotonic())
+        ledger = self._ledger.at(snapshot)
+        for reason in BUDGET_REASONS:
+            counts = {one.pool: (one.limit, one.consuming) for one in ledger.budgets(reason)}
+            metrics.budgets(reason, counts)
+        self._say_protections(snapshot)
+        begun: list[Proposal] = []
+        for method in self._methods:
+            try:
+                begun += self._run(method, snapshot, ledger, empty_for, begun)
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
+                _log.exception(_DISRUPTION_METHOD_FAILED, method=method.name)
+
+    def _run(
+        self,
+        method: Method,
+        snapshot: Snapshot,
+        ledger: AllowanceLedger,
+        empty_for: dict[str, timedelta],
+        before: Sequence[Proposal],
+    ) -> Collection[Proposal]:
+        """Ask one method, and begin what it proposes; what has begun, besides what earlier methods did in the same pass (`before`)."""
+        if not method.concerns(snapshot):
+            self._asked.pop(method.name, None)
+            self._note_eligible(method, 0)
+            return ()
+        common, now = self._view(snapshot, ledger, (), buys=method.buys), self._clock.monotonic()
+        view = replace(
+            common,
+            later=self._later.get(method.name, frozenset()),
+            empty_for=empty_for,
+            under_way=common.under_way.union(name for one in before for name in one.candidates),
+            coming=tuple(claim for one in before for claim in one.replacements),
+            first=self._unreached.get(method.name, frozenset()),
+            expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= ANSWER_SECONDS,
+        )
+        seen, around = view.snapshot, (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
+        looks = Looks(
+            (*around, snapshot.pod_budgets, snapshot.commands, view.prepared),
+            (
+                seen.pending,
+                seen.waiting,
+                seen.leaving,
+                view.under_way,
+                view.spared,
+                view.loops,
+                ledger.budgets(method.reason),
+                view.later,
+            ),
+        )
+        known = self._asked.get(method.name)
+        if method.buys and known is not None and known.holds(looks, snapshot.at, now):
+            return ()
+        answer = self._ask(method, view)
+        self._asked.pop(method.name, None)
+        began = self._begin(answer.proposals, snapshot)
+        self._note_waiting(method, view, began)
+        if not answer.unreached and all(map(began.waits, answer.proposals)):
+            self._asked[method.name] = _Asked(looks, answer.recheck_at, now + WORLD_SECONDS)
+        ledger.spend({name for one in began.begun for name in one.candidates})
+        return began.begun
+
+    def _roomy(self, proposals: Sequence[Proposal], then: Snapshot) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
+        """The proposals for whose pods there is still a place, as things are now, less those that wait for their turn; and the nodes of these."""
+        if not any(one.placements or one.replacements for one in proposals):
+            return proposals, ()
+        now = self._cluster.snapshot()
+        keys = self._worlds.default_keys
+        # made once, where it is asked for: the other thread has a world of another instant
+        world = functools.cache(lambda: self.world(now))
+
+        def legal(some: Sequence[Proposal]) -> bool:
+            names = {name for one in some for name in one.candidates}
+            prepared = without_charges(world(), [node for node in now.nodes if node.key.name in names])
+            going = {
+                late: [str(NodeKey(name)) for one in some if one.late is late for name in one.candidates]
+                for late in (False, True)
+            }
+            placements: dict[str, tuple[Pod, ...]] = {}
+            for one in some:
+                placements.update((name, placements.get(name, ()) + pods) for name, pods in one.placements.items())
+            design = Design(tuple(new for one in some for new in designed(one.replacements)), placements)
+            return prepared.judge(design, leaving=going[False], gone=going[True]).legal
+
+        return in_turn(with_room(proposals, then, now, legal, by_default=bool(keys)), now, keys)
+
+    def _ask(self, method: Method, view: View) -> MethodAnswer:
+        """One question to a method; what it says of nodes that stay is published."""
+        with metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
+            answer = method.ask(view)
+        answer = self._note_refusals(answer, view.snapshot)
+        self._answers = {**self._answers, method.name: (method.reason, answer)}
+        self._unreached[method.name] = answer.unreached
+        self._note_eligible(method, answer.eligible)
+        for blocked in answer.blocked:
+            self._say_blocked(blocked, view.snapshot)
+        return answer
+
+    def _with_room_for(self, snapshot: Snapshot, virtual: tuple[Pod, ...] = ()) -> Snapshot:
+        """The instant with the pods that take room of their own: virtual ones of buffers, too, and none that is refused wherever it has a place."""
+        over = self._refusals.over(self._clock.monotonic())
+        waiting = tuple(pod for pod in snapshot.waiting if pod.uid not in over) if over else snapshot.waiting
+        return replace(snapshot, waiting=waiting + virtual) if virtual or over else snapshot
+
+    def _note_refusals(self, answer: MethodAnswer, snapshot: Snapshot) -> MethodAnswer:
+        """Remember who had a place in the world that a method looked at, although it is refused; the answer, asked again when it gives that up."""
+        with self._refusing:
+            now = self._clock.monotonic()
+            if answer.judged or self._refusals.known:
+                unbound = {pod.uid for pod in self._cluster.waiting()}
+                self._refusals = self._refusals.noted(answer.judged, unbound, now)
+            left = self._refusals.next_over(now)
+        return (
+            replace(answer, recheck_at=soonest(answer.recheck_at, snapshot.at + left)) if left is not None else answer
+        )
+
+    def answers(self) -> Mapping[str, MethodAnswer]:
+        """What the last pass of each method made of the nodes of dynamic NodePools, by reason. Any thread may ask."""
+        skipped = (static_drift.METHOD, rebuilding.METHOD)
+        return {reason: answer for name, (reason, answer) in self._answers.items() if name not in skipped}
+
+    def refused(self) -> tuple[tuple[Pod, str], ...]:
+        """The pods that take no room in simulations, each with the key of the node that has a place for it. Any thread may ask."""
+        over = self._refusals.over(self._clock.monotonic())
+        return tuple((pod, node) for uid, node in sorted(over.items()) if (pod := self._cluster.pod(uid)) is not None)
+
+    def _note_waiting(self, method: Method, view: View, began: _Began) -> None:
+        """Whoever waits keeps what the limit over all pools leaves from nobody in the next passes, until one of them begins something or finds nothing."""
+        before = self._later.get(method.name, frozenset()) if began.waiting and not began.begun else frozenset()
+        self._later[method.name] = before | began.waiting if view.ceiling is not None else frozenset()
+
+    def _note_eligible(self, method: Method, nodes: int) -> None:
+        counts = self._eligible.setdefault(method.reason, {})
+        counts[method.name] = nodes
+        metrics.ELIGIBLE_NODES.labels(method.reason.lower()).set(sum(counts.values()))
+
+    def _begin(self, proposals: Sequence[Proposal], then: Snapshot, *, aged: bool = False) -> _Began:
+        """Begin what still has a place and need not wait, as far as budgets allow; where it is `aged`, what has not changed since.
+
+        One thread at a time: two would plan pods of one spread that do not know of each other.
+        """
+        if not proposals:
+            return _Began((), (), frozenset())
+        with self._beginning, self._commands.together():
+            unchanged = standing(proposals, then, self._cluster.snapshot()) if aged else proposals
+            current, waiting = self._roomy(unchanged, then)
+            for blocked in waiting:
+                self._say_blocked(blocked, then)
+            held = frozenset(one.key for one in waiting)  # who is tied to these was held, too
+            rest = [one for one in proposals if held.isdisjoint(one.candidates)]
+            order = InOrder(rest, then.around.namespaces, then.nodes, by_default=bool(self._worlds.default_keys))
+            begun = self._ledger.admit(
+                current,
+                lambda one: one.candidates,
+                lambda one: one.reason,
+                lambda one: order.may_begin(one) and order.note(begun=self._commands.begin(one, then)),
+            )
+            return _Began(current, begun, held)
+
+    def _spared(self, snapshot: Snapshot, *, buys: bool) -> dict[str, Spared]:
+        """NodeClaims that are no candidates for now, and why: their pool backs off, they replace others, were called off, or are paused."""
+        failing, pause = self._commands.pools_backing_off() if buys else frozenset(), self._pause()
+        spared: dict[str, Spared] = {}
+        if failing:
+            spared = {node.key.name: candidates.BACKING_OFF for node in snapshot.nodes if node.pool in failing}
+        for command in snapshot.commands:
+            spared |= dict.fromkeys(command.record.replacement_names, candidates.REPLACES)
+        spared |= dict.fromkeys(self._commands.spared(), candidates.CALLED_OFF)
+        if pause != NOTHING:
+            spared |= candidates.paused(snapshot, pause)
+        return spared
+
+    # ------------------------------------------------------------------ consolidation
+
+    def consolidate_once(self) -> bool:
+        """One pass of consolidation, where one is due; whether it was made. Cost: seconds to minutes on a large cluster."""
+        started, snapshot = self._clock.monotonic(), self._latest
+        if snapshot is None or self._passes.rests(started) or self._stale():
+            return False
+        looks = self._looks(snapshot, started)
+        if not self._passes.is_due(looks, snapshot.at, started):
+            return False
+        settled, recheck = True, None
+        for method in self._consolidations:
+            if self._stop.is_set():
+                return True
+            answer = self._asked_about(method)
+            settled = settled and answer is not None and not answer.proposals and not answer.unreached
+            recheck = soonest(recheck, answer.recheck_at if answer is not None else None)
+        if self._rebuilding is not None and not self._stop.is_set():
+            settled, recheck = self._rebuild(self._rebuilding, looks, snapshot.at, recheck, settled=settled)
+        self._passes.ended(looks, recheck, started, self._clock.monotonic(), settled=settled)
+        return True
+
+    def _rebuild(
+        self, lender: Rebuilding, looks: Looks, at: datetime, recheck: datetime | None, *, settled: bool
+    ) -> tuple[bool, datetime | None]:
+        """Go on with many nodes at once, where somebody looks for cheaper fleets now; whether nothing was found, and when to look again."""
+        improved = lender.searcher(looks, at)
+        if improved is not None:
+            answer = self._asked_about(REBUILDING, improved)
+            if answer is not None:
+                recheck = soonest(recheck, answer.recheck_at)
+            settled = settled and answer is not None and not answer.proposals
+            lender.ended(
+                looks,
+                at,
+                recheck,
+                settled=settled,
+                begun=answer is not None and bool(answer.proposals),
+                called_off=self._commands.called_off(REBUILDING.name),
+            )
+        rest = lender.rest()
+        return settled, soonest(recheck, at + timedelta(seconds=rest)) if rest else recheck
+
+    def _asked_about(self, method: Method, improved: Improved | None = None) -> MethodAnswer | None:
+        """What a method of consolidation answers, begun as far as it still holds; None where it fails."""
+        try:
+            return self._consolidate(method, self._cluster.snapshot(), improved)
+        except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
+            _log.exception(_DISRUPTION_METHOD_FAILED, method=method.name)
+            return None
+
+    def _looks(self, snapshot: Snapshot, now: float) -> Looks:
+        """Everything that an answer of consolidation depends on, besides the time. Cost: O(nodes)."""
+        if self._types is None or now - self._types[0] >= WORLD_SECONDS:
+            self._types = now, tuple(self._types_of(view.pool) for view in snapshot.pools)
+        budgets = self._ledger.at(snapshot).budgets(names.REASON_UNDERUTILIZED)
+        return Looks.of(
+            snapshot,
+            (*self._types[1], self._buffers.pods()),
+            (
+                budgets,
+                self._spared(snapshot, buys=True),
+                self._commands.loops(),
+                frozenset(self._refusals.over(now)),
+            ),
+        )
+
+    def _consolidate(self, method: Method, snapshot: Snapshot, improved: Improved | None = None) -> MethodAnswer:
+        """Ask one method of consolidation, and begin what still holds of it when it has answered."""
+        now = self._clock.monotonic()
+        view = replace(
+            self._view(snapshot, self._ledger.at(snapshot), self._buffers.pods(), buys=method.buys),
+            later=self._later.get(method.name, frozenset()),
+            restless=self._stillness.restless(snapshot, now),
+            first=self._unreached.get(method.name, frozenset()),
+            expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= TIMEOUT_SECONDS,
+            improved=improved,
+        )
+        answer = self._ask(method, view)
+        if self._stop.is_set():
+            return answer
+        if answer.unreached:
+            metrics.CONSOLIDATION_TIMEOUTS.labels(consolidation_type(method.name)).inc()
+            _log.info(
+                "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass",
+                method=method.name,
+                nodes=len(answer.unreached),
+            )
+        for score in answer.rejected:
+            metrics.consolidation_scored(score.pool, score.value, approved=False)
+        if not self._stale():  # it took a while
+            self._note_waiting(method, view, self._begin_moves(answer.proposals, snapshot))
+        metrics.CONSOLIDATION_POTENTIAL.set(potential_usd_per_hour(view))
+        return answer
+
+    def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> _Began:
+        """Begin what still holds, and say of each what becomes of it."""
+        for one in proposals:
+            self._say_of_all(
+                one,
+                EventMessage(
+                    "Normal",
+                    "ConsolidationCandidate",
+                    f"Consolidation candidate: {_move(one)} (savings: ${one.saving_usd_per_hour:.2f} per hour)",
+                ),
+            )
+            for score in one.scores:
+                metrics.consolidation_scored(score.pool, score.value, approved=True)
+        began = self._begin(proposals, snapshot, aged=True)
+        for one in proposals:
+            if began.waits(one):
+                continue  # that was said
+            if one not in began.current:
+                self._say_of_all(one, _consolidation_rejected(one, "churn"))
+            elif one not in began.begun:
+                self._say_of_all(one, _consolidation_rejected(one, "budget"))
+            else:
+                self._say_approved(one, snapshot)
+        return began
+
+    def _say_approved(self, one: Proposal, snapshot: Snapshot) -> None:
+        for score in one.scores:
+            text = EventMessage(
+                "Normal",
+                "ConsolidationApproved",
+                f"score {score.value:.2f} >= threshold {THRESHOLD:.2f} (k: {1 / THRESHOLD:g}, savings "
+                f"{score.savings:.1%}, disruption {score.disruption:.1%})",
+            )
+            if len(one.candidates) == 1:
+                self._say_of_all(one, text)
+            else:
+                for view in snapshot.pools:
+                    if view.pool.metadata.name == score.pool:
+                        self._recorder.publish(reference_of(view.pool), *text)
+
+    def _say_of_all(self, one: Proposal, message: EventMessage) -> None:
+        publish(self._recorder, self._cluster, one.candidates, message)
+
+    def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        return self._worlds.types_of(pool) if self._worlds.manages(pool) else ()
+
+    def world(self, snapshot: Snapshot) -> Prepared:
+        """The world of an instant, made from that of the last one; the same while nothing changes, for whoever asks. Any thread may."""
+        around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
+        with self._preparing:
+            known, now = self._prepared, self._clock.monotonic()
+            old = known is None or now - known.at > WORLD_SECONDS
+            if known is None or old or any(one is not other for one, other in zip(known.around, around, strict=True)):
+                world = self._worlds.of(snapshot, self._bins).world
+                prepared = prepare(world, known.prepared if known is not None else None)
+                known = self._prepared = _World(around, now, prepared)
+            return known.prepared
+
+    def _is_stale(self) -> bool:
+        why = self._stale()
+        if why and not self._was_stale:
+            _log.warning("Suspended voluntary disruption until the caches are current", reason=why)
+        elif self._was_stale and not why:
+            _log.info("Resumed voluntary disruption because the caches are current")
+        self._was_stale = why
+        if why:
+            self._empty_since.clear()  # nobody saw what happened meanwhile
+            self._stillness.forget()
+        return bool(why)
+
+    def _note_pause(self, snapshot: Snapshot) -> None:
+        pause = self._pause()
+        if pause != self._was_paused:
+            _log.info(
+                "Disruption was paused or resumed",
+                all=pause.everything,
+                nodepools=sorted(pause.pools),
+                settings_unread=pause.unread,
+            )
+        self._was_paused = pause
+        if pause == NOTHING or pause.unread:
+            return
+        for view in snapshot.pools:
+            if why := pause.why(view.pool.name):
+                self._recorder.publish(reference_of(view.pool), "Normal", "DisruptionBlocked", why)
+
+    def _note_prices(self, snapshot: Snapshot) -> None:
+        """What offerings cost now; the history is a value, so the other thread reads it as it is."""
+        now = self._clock.monotonic()
+        if now - self._priced_at < WORLD_SECONDS:
+            return
+        self._priced_at = now
+        catalogues = {view.pool.metadata.name: self._types_of(view.pool) for view in snapshot.pools}
+        self._prices = self._prices.noted(catalogues, snapshot.at, HORIZON)
+
+    def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:
+        """For how long each node is seen empty without a break; memory of this process only."""
+        now = self._clock.monotonic()
+        seen = {
+            node.key.name
+            for node in snapshot.nodes
+            if node.claim is not None and is_empty(node.pods) and not node.nominated
+        }
+        seen -= self._commands.spared()
+        self._empty_since = {key: self._empty_since.get(key, now) for key in seen}
+        return {key: timedelta(seconds=now - since) for key, since in self._empty_since.items()}
+
+    # ------------------------------------------------------------------ telling
+
+    def _to_tell(self, snapshot: Snapshot) -> dict[str, _Telling]:
+        """Claims, by name, whose Consolidatable or lastPodEventTime is not what the cluster shows."""
+        pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
+        untold = {}
+        for node in snapshot.nodes:
+            claim = node.claim
+            if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
+                continue
+            pool = pools.get(node.pool)
+            due = consolidatable_at(node, pool) if pool is not None else None
+            holds = due is not None and due <= snapshot.at
+            told, event = claim.status.last_pod_event_time, self._cluster.last_pod_event(node.name)
+            settled = event is not None and snapshot.at - event >= POD_EVENT_DELAY
+            # a time that lies ahead is of another clock, and would hold for as long as that one was fast
+            old = told is None or (event is not None and event - told >= POD_EVENT_INTERVAL) or told > snapshot.at
+            late = settled and old
+            if late or holds != is_true(claim.status.conditions, names.CONSOLIDATABLE):
+                untold[claim.metadata.name] = _Telling(holds, event if late else None)
+        return untold
+
+    def _tell(self, name: str) -> Result:
+        claim, telling = self._cluster.claim(name), self._untold.get(name)
+        if claim is None or telling is None or claim.metadata.deletion_timestamp is not None:
+            return DONE
+        event = telling.pod_event
+        fields = {"lastPodEventTime": event.replace(microsecond=0)} if event is not None else {}
+        try:
+            self._writer.status(claim, self._consolidatable(claim, holds=telling.holds), **fields)
+        except NotFound:
+            return DONE
+        except Conflict:
+            return Result(requeue_after=AGAIN_SECONDS)
+        except ApiError as error:
+            _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
+            return Result(failed=True)
+        return DONE
+
+    def _consolidatable(self, claim: NodeClaim, *, holds: bool) -> Any:
+        conditions = claim.status.conditions
+        if holds == is_true(conditions, names.CONSOLIDATABLE):
+            return conditions
+        if not holds:
+            return CLAIM_CONDITIONS.clear(conditions, names.CONSOLIDATABLE)
+        return with_conditions(
+            claim, ConditionMessage(names.CONSOLIDATABLE, names.TRUE, names.CONSOLIDATABLE), now=self._clock.now()
+        )
+
+    def _say_protections(self, snapshot: Snapshot) -> None:
+        """Say of each pod once what its do-not-disrupt means, and when that has ended. Looks every ten seconds."""
+        now = self._clock.monotonic()
+        if self._protections_at is not None and now - self._protections_at < PROTECTIONS_SECONDS:
+            return
+        self._protections_at = now
+        told = {}
+        for one in protections((pod for node in snapshot.nodes for pod in node.pods), snapshot.at):
+            message = do_not_disrupt(one)
+            told[one.pod.uid] = message.text
+            if self._protected.get(one.pod.uid) != message.text:
+                self._recorder.publish(pod_reference(one.pod), *message)
+        self._protected = told
+
+    def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
+        message = EventMessage("Normal", blocked.event, str(blocked))
+        if not blocked.key:
+            found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
+            if found is not None:
+                self._recorder.publish(reference_of(found), *message, ttl=60.0)
+            return
+        claim = self._cluster.claim(blocked.key)
+        node: Node | None = self._cluster.node_of(claim) if claim is not None else None
+        if claim is not None and node is not None:
+            for reference in (reference_of(claim), node_reference(node)):
+                about: tuple[str, ...] = (reference.kind, reference.uid)
+                if message.text.startswith(NOT_ALL_PODS_FIT):
+                    # it counts nodes, of which some come or go every second
+                    about += (NOT_ALL_PODS_FIT,)
+                elif blocked.event != UNCONSOLIDATABLE:
+                    about += (message.text,)
+                self._recorder.publish(reference, *message, about)

@@ -1,0 +1,424 @@
+"""What the methods of consolidation have in common: who may be consolidated, what a move of some nodes brings, and what was found out on the way.
+
+Source: core spec 6.5, 6.8-6.12. Differs: many moves of one pass, each judged after those before it; a move may make as many nodes as it takes
+less one, and one node may become two; what cannot pay by a proved bound is not asked.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, TypeAlias
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NEVER
+from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption import costs, replacement
+from provisioner.disruption.acceptance import WHOLE, Rule, is_news, is_settled, offering_of
+from provisioner.disruption.allowance import RECHECK, Allowance, soonest
+from provisioner.disruption.candidates import Candidate, Candidates, Types, candidates, label_is_missing
+from provisioner.disruption.methods.candidate_sets import Sets, margins
+from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
+from provisioner.disruption.methods.rebuilding_choice import MOST_WAVES, choices
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.simulation.simulator import Simulation
+from provisioner.disruption.view import NOT_JUDGED, TAKES_PODS, MethodAnswer, Standing, Verdict, View
+from provisioner.disruption.waste import Openings, Rates
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import NODE_PENALTY
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.values.message import Said
+
+UNCONSOLIDATABLE: Final = "Unconsolidatable"
+_ROOM_SHARE: Final = 0.95
+"""Of what room is worth. With all of it nodes of the best types are left however few pods they have; from 0.9 on fleets come out alike."""
+Ranked: TypeAlias = Callable[[Sequence[Candidate], Rates], tuple[Candidate, ...]]
+SOON: Final = timedelta(seconds=1)
+"""A clock that tells whole seconds may say that a node is still already."""
+_TRIES: Final = 2
+"""More searches for nodes that are built anew, each without those that were in the way."""
+_REFRESH: Final = 64
+"""Accepted moves after which the largest rooms are looked up anew; until then they are larger than they are, which is safe."""
+LAUNCHED_RECENTLY: Final = Said("Node was recently launched for the pods that it runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Nodes that could go together.
+
+    Attributes:
+        saving: USD per hour.
+        gain: see `acceptance.Rule.gain`.
+    """
+
+    some: tuple[Candidate, ...]
+    result: Result
+    saving: float
+    gain: float
+
+
+def _several_replacements_needed(count: int) -> str:
+    return Said(f"Can't remove without creating {count} candidates")
+
+
+def would_save(saving: float, lost: str) -> str:
+    """Why a node is not disrupted, or a command does not go on: what a move for money would give up."""
+    return Said(f"Moving its pods would save ${saving:.2f} per hour, but {lost}")
+
+
+class Consolidation:
+    """One pass of one method.
+
+    Attributes:
+        order: who may be consolidated: those that the last pass did not come to, then in the order that is asked for.
+        proposals: accepted so far.
+        gain: of these together within the whole horizon, see `acceptance.Rule.gain`.
+    """
+
+    def __init__(self, view: View, prepared: Prepared, ranked: Ranked | None = None) -> None:
+        """`ranked`: the order, `in_turns` unless told otherwise."""
+        self._view: Final = view
+        self.gain = 0.0
+        self._found: Final = candidates(view, eventual=False)
+        self._types: Final = Types(view)
+        self._rule: Final = Rule(view, self._types)
+        self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
+        self._penalties: Final = {pool.name: pool.node_penalty for pool in prepared.world.pools}
+        self._rechecks: Final[list[datetime]] = []
+        self._quiet: Final = self._found.quiet
+        self._blocked: Final[list[Blocked]] = []
+        self._refused: Final[dict[str, Blocked]] = {}
+        self.order, last = self._ranked(tuple(self._consolidatable(self._found)), ranked or in_turns)
+        self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
+        self.proposals: Final[list[Proposal]] = []
+        self._gone: Final[set[str]] = set()
+        self._taken: Final[dict[str, tuple[Pod, ...]]] = {}
+        self._simulation = Simulation(view, prepared, self._closed(view), last) if self.order else None
+        self._openings = (
+            Openings(self._simulation.prepared.world.bins) if self._simulation is not None else Openings(())
+        )
+
+    # ------------------------------------------------------------------ who
+
+    def _consolidatable(self, found: Candidates) -> Iterable[Candidate]:
+        for one in found.eligible:
+            why = _unconsolidatable(one)
+            if why:
+                self._blocked.append(Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE))
+            if why is not None:
+                continue
+            due, at = consolidatable_at(one.node, one.pool), self._view.snapshot.at
+            if due is None:
+                continue  # consolidateAfter cannot be read; its NodePool says so
+            if due > at:
+                after = one.pool.spec.disruption.consolidate_after
+                self._quiet[one.key] = Verdict(Standing.NOT_DUE, came_or_went(after), due)
+                self._rechecks.append(due)
+            elif (still := self._view.restless.get(one.key)) is not None:
+                self._quiet[one.key] = Verdict(
+                    Standing.NOT_DUE,
+                    Said("a pod came or went, or the node was initialized, a moment ago"),
+                    max(still, at + SOON),
+                )
+                self._rechecks.append(at + RECHECK)
+            elif one.key in self._view.later:
+                self._quiet[one.key] = Verdict(Standing.BLOCKED, Said("Node waits until other nodes are drained"))
+                self._rechecks.append(at + RECHECK)
+            else:
+                yield one
+
+    def _ranked(self, some: Sequence[Candidate], ranked: Ranked) -> tuple[tuple[Candidate, ...], list[str]]:
+        """Who is judged when, and the names of the nodes in the order in which they would rather go."""
+        turns = ranked(some, self._rates)
+        first = self._view.first
+        return tuple(sorted(turns, key=lambda one: one.key not in first)), [str(one.node.key) for one in turns]
+
+    def reorder(self, ranked: Ranked) -> None:
+        """Go on in another order."""
+        self.order, last = self._ranked(self.order, ranked)
+        if self._simulation is not None:
+            self._simulation.prefer(last)
+
+    def _closed(self, view: View) -> set[str]:
+        """Nodes that take no pod of a candidate: those that saw a pod come or go of late, and empty ones that will go themselves."""
+        pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools}
+        empty = {one.key for one in self._found.eligible if not one.pods}
+        closed = set()
+        for node in view.snapshot.nodes:
+            pool = pools.get(node.pool)
+            due = consolidatable_at(node, pool) if pool is not None and node.claim is not None else None
+            if due is not None and (due > view.snapshot.at or node.key.name in empty):
+                closed.add(str(node.key))
+        return closed
+
+    def free(self, one: Candidate) -> bool:
+        """Whether nothing that was proposed so far has to do with the node."""
+        simulation = self._simulation
+        return one.key not in self._gone and not (
+            simulation is not None and str(one.node.key) in simulation.destinations
+        )
+
+    def gone(self, one: Candidate) -> bool:
+        """Whether the node goes by what was proposed so far."""
+        return one.key in self._gone
+
+    def by_now(self, one: Candidate) -> Candidate:
+        """The node with the pods that it takes by what was proposed so far."""
+        taken = self._taken.get(str(one.node.key))
+        return replace(one, pods=one.pods + taken, cost=one.cost + costs.reschedule_cost(taken) - 1) if taken else one
+
+    # ------------------------------------------------------------------ what
+
+    def can_pay(self, some: Sequence[Candidate]) -> bool:
+        """Whether it is possible at all that a move of these nodes pays; a proof where it is not.
+
+        Pods that fit into the largest rooms of others are taken to cost nothing, the rest the least that any nodes for them cost.
+        """
+        pods = [pod for one in some for pod in one.pods if not self._openings.fits(pod)]
+        least = self._rates.at_least(pods)
+        saving = sum(one.usd_per_hour for one in some) - least
+        return self._rule.gain(some, saving, least) > 0
+
+    def judge(self, some: Sequence[Candidate], *, max_new: int) -> Move | str:
+        """What comes of it if these nodes go together; else why they do not, as users read it. One question.
+
+        Money decides about the answer, not in it: a solver that may not pay more, or not open more nodes, gives up wishes and weights instead.
+        """
+        if self._simulation is None:
+            return ""
+        answer = self._simulation.ask(some, for_money=True, max_new=max_new)
+        if answer.result is None:
+            return answer.refusal
+        if len(answer.result.claims) > max_new:
+            return _several_replacements_needed(len(answer.result.claims))
+        return self._weighed(some, answer.result)
+
+    def rebuild(self, some: Sequence[Candidate]) -> Move | str:
+        """What comes of it if these nodes go together for the cheapest others that are found; else as `judge`.
+
+        Nodes that are in the way of the others stay: those with a pod that has no place, or that would come again as they are. One search, and
+        `_TRIES` more.
+        """
+        simulation, improved = self._simulation, self._view.improved
+        if simulation is None or improved is None:
+            return ""
+        found: Move | str = ""
+        for _ in range(1 + _TRIES):
+            if self.over or not some or not self.can_pay(some):
+                break
+            answer = simulation.rebuild(some, improved, partial(self._why_not, some))
+            spoilt = {pod.uid for pod in answer.spoilt}
+            comes = answer.refusal if answer.result is None else self._weighed(some, answer.result, anew=True)
+            if isinstance(comes, Move) or not isinstance(found, Move):
+                found = comes
+            if answer.result is not None:
+                spoilt = {pod.uid for claim in answer.result.claims for pod in claim.pods if _comes_again(claim, some)}
+            if not spoilt:
+                break
+            some = [one for one in some if not any(pod.uid in spoilt for pod in one.pods)]
+        return found
+
+    def _why_not(self, some: Sequence[Candidate], result: Result) -> str:
+        """Why it does not pay that these go for what comes by a result, "" where it does.
+
+        More nodes than before must save their penalty as well: whoever buys reckons with it, and would buy the fewer again.
+        """
+        saving = sum(one.usd_per_hour for one in some) - result.usd_per_hour
+        if len(result.claims) > 1:
+            penalties = [self._penalties.get(one.pool, NODE_PENALTY) for one in result.claims]
+            before = [self._penalties.get(one.node.pool, NODE_PENALTY) for one in some]
+            if saving <= max(0.0, sum(penalties) - sum(before)):
+                return _several_replacements_needed(len(penalties))
+        return self._rule.refusal(some, saving, result.usd_per_hour)
+
+    def _weighed(self, some: Sequence[Candidate], result: Result, *, anew: bool = False) -> Move | str:
+        """The move, if it pays; else why it does not. `anew` as of `replacement.settled`."""
+        if result.claims:
+            if why := self._why_not(some, result):
+                return why
+            claims = replacement.settled(some, result.claims, self._types, self._view.settings, anew=anew)
+            if isinstance(claims, str):
+                return claims
+            if any(is_settled(one, self._view) and not is_news(one, claims, self._types, self._view) for one in some):
+                return LAUNCHED_RECENTLY
+            result = Result(claims, result.existing, ())
+        if why := self._why_not(some, result):
+            return why
+        planned = result.usd_per_hour
+        saving = sum(one.usd_per_hour for one in some) - planned
+        if self._simulation is not None and (lost := self._simulation.given_up(some, result, self._types)):
+            return would_save(saving, lost)
+        return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
+
+    def allows(self, some: Sequence[Candidate]) -> bool:
+        """Whether budgets leave room for all of these nodes at once."""
+        return self.allowance.allows([one.node.pool for one in some])
+
+    def sets(self, alone: Collection[str] = ()) -> Sets:
+        """Sets of the nodes that are free by now; those that were bought a moment ago are in one only where there is news for them.
+
+        Args:
+            alone: the keys of those that could be replaced by themselves, however young they are.
+        """
+        view = self._view
+        those = [one for one in self.order if self.free(one)]
+        young = {
+            one.key: one.claim.metadata.creation_timestamp or view.snapshot.at
+            for one in those
+            if one.key not in alone and is_settled(one, view)
+        }
+        pools = view.prepared.world.pools if view.prepared is not None else ()
+        return Sets(those, pools, self._rates, self._rule, young, view.prices)
+
+    def rebuilds(self) -> list[tuple[Candidate, ...]]:
+        """Nodes that are free by now, many together, whose pods may cost less on other nodes; see `rebuilding_choice.choices`.
+
+        One node that may not be replaced, or will soon be gone, would spoil the whole of a choice, so none is in it.
+        """
+        view, budgets = self._view, self._view.snapshot.pod_budgets
+        those = [
+            one
+            for one in self.order
+            if self.free(one)
+            and (view.settings.spot_to_spot or not one.spot)
+            and self._rule.lasts(one)
+            and not is_settled(one, view)
+        ]
+
+        def allowed(some: Sequence[Candidate]) -> bool:
+            return self.allows(some) and budgets.waves(pod for one in some for pod in one.pods) <= MOST_WAVES
+
+        return choices(those, margins(those, self._rates, self._rule), allowed)
+
+    def accept(self, move: Move, method: str) -> None:
+        """Propose a move; budgets must leave room for it."""
+        if self._simulation is None:
+            return
+        self._simulation.accept(move.some, move.result)
+        self.gain += self._rule.gain(move.some, move.saving, move.result.usd_per_hour, WHOLE)
+        for one in move.some:
+            self._gone.add(one.key)
+            self.allowance.take(one.node)
+        for name, pods in move.result.existing.items():
+            self._taken[name] = (*self._taken.get(name, ()), *pods)
+        self.proposals.append(
+            Proposal(
+                names.REASON_UNDERUTILIZED,
+                method,
+                tuple(sorted(one.key for one in move.some)),
+                move.result.claims,
+                dict(move.result.existing),
+                move.saving,
+                self._rule.scores(move.some, move.saving),
+            )
+        )
+        if not len(self.proposals) % _REFRESH:
+            self._openings = Openings(self._simulation.prepared.world.bins)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time of the pass is up."""
+        return self._view.expired()
+
+    def relax(self) -> bool:
+        """See `acceptance.Rule.relax`."""
+        return self._rule.relax()
+
+    def refuse(self, one: Candidate, why: str) -> None:
+        """Say why a node stays; what is said last counts."""
+        self._refused[one.key] = Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE)
+
+    def answer(self, unreached: Iterable[Candidate] = ()) -> MethodAnswer:
+        """All that was found out; whoever asks sees by itself when budgets leave more.
+
+        Args:
+            unreached: those that there was no time for.
+        """
+        unreached = list(unreached)
+        self._judge_rest({one.key for one in unreached})
+        return MethodAnswer(
+            tuple(self.proposals),
+            (
+                *self._found.blocked,
+                *self._blocked,
+                # alone it stays; with others it goes
+                *(one for key, one in self._refused.items() if key not in self._gone),
+                *self.allowance.blocked,
+            ),
+            soonest(self._found.recheck_at, *self._rechecks),
+            len(self.order),
+            frozenset(one.key for one in unreached),
+            tuple(self._rule.rejected),
+            self._simulation.judged if self._simulation is not None else {},
+            self._quiet,
+        )
+
+    def _judge_rest(self, unreached: Collection[str]) -> None:
+        """Say of each node that neither goes nor was refused what became of it."""
+        for one in self.order:
+            if one.key in self._gone:
+                continue
+            if one.key in unreached:
+                self._refused.pop(one.key, None)
+                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, NOT_JUDGED)
+            elif one.key in self._refused:
+                continue
+            elif not self.free(one):
+                if self._simulation is not None and (why := self._simulation.expects(one.node)):
+                    self.refuse(one, why)
+                else:
+                    self._quiet[one.key] = Verdict(Standing.BLOCKED, TAKES_PODS)
+            elif self.allowance.lacks(one.node.pool):
+                self._quiet[one.key] = self.allowance.why(one.node.pool)
+            else:
+                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, NOT_JUDGED)
+
+
+def _comes_again(claim: PlannedClaim, some: Iterable[Candidate]) -> bool:
+    """Whether a new node would be what one that goes is, with the same pods."""
+    mine = {pod.uid for pod in claim.pods}
+    planned = [claim.planned_type, claim.planned_zone, claim.planned_capacity_type]
+    return any({pod.uid for pod in one.pods} == mine and offering_of(one) == planned for one in some)
+
+
+def _unconsolidatable(one: Candidate) -> str | None:
+    """Why consolidation leaves a node alone, "" where nobody needs to hear; None where it does not. Source: core spec 6.5."""
+    pool, labels = one.pool, one.node.labels
+    if pool.spec.replicas is not None:
+        return ""
+    if one.instance_type is None:
+        return Said(f'Instance Type "{labels.get(names.INSTANCE_TYPE_LABEL, "")}" not found')
+    for key in (names.CAPACITY_TYPE_LABEL, names.ZONE_LABEL):
+        if not labels.get(key):
+            return label_is_missing(key)
+    if pool.spec.disruption.consolidate_after == NEVER:
+        return Said(f'NodePool "{pool.metadata.name}" has consolidation disabled')
+    if not any(is_reschedulable(pod) for pod in one.pods):
+        return ""
+    if pool.spec.disruption.consolidation_policy == "WhenEmpty":
+        return Said(f'NodePool "{pool.metadata.name}" has consolidation policy WhenEmpty, but node is not empty')
+    return None
+
+
+def in_turns(some: Sequence[Candidate], rates: Rates, /) -> tuple[Candidate, ...]:
+    """Those first that cost most above what their room is worth for each unit of disruption; pools take turns.
+
+    Room on the nodes that stay is what lets others go, so it counts: a node of a good size and price keeps it for the pods of others.
+    """
+    worth = rates.for_load(pod for one in some for pod in one.pods)
+    return _turns(
+        some, {one.key: (one.usd_per_hour - _ROOM_SHARE * worth.of(one.node.allocatable)) / one.cost for one in some}
+    )
+
+
+def by_price(some: Sequence[Candidate], _rates: Rates | None = None, /) -> tuple[Candidate, ...]:
+    """Those first that cost most for each unit of disruption, as in Karpenter; pools take turns."""
+    return _turns(some, {one.key: one.usd_per_hour / one.cost for one in some})
+
+
+def _turns(some: Sequence[Candidate], score: Mapping[str, float]) -> tuple[Candidate, ...]:
+    by_pool: dict[str, list[Candidate]] = {}
+    for one in sorted(some, key=lambda one: (-score[one.key], one.key)):
+        by_pool.setdefault(one.node.pool, []).append(one)
+    ranked = [(turn, pool, one) for pool, mine in by_pool.items() for turn, one in enumerate(mine)]
+    return tuple(one for _, _, one in sorted(ranked, key=lambda entry: entry[:2]))

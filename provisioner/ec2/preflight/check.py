@@ -1,0 +1,141 @@
+"""The whole check: look around, ask what is permitted, say what is missing.
+
+From outside (`role_arn`) IAM's simulator is asked about the role. Inside, with the controllers' own credentials, it is asked too where they
+may; what it does not answer is tried out.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.ec2.access.client import Clients
+from provisioner.ec2.access.errors import Kind
+from provisioner.ec2.access.permissions import Names
+from provisioner.ec2.launch.orders import launch_tags
+from provisioner.ec2.launch.templates import metadata_options
+from provisioner.ec2.nodeclass.dry_run import STAND_IN_POOL, usual_type
+from provisioner.ec2.preflight.answers import ABOUT, Answer, finding
+from provisioner.ec2.preflight.findings import Finding, Report, Verdict
+from provisioner.ec2.preflight.needs import Account, Need, features, keys, needs, parameters, told_keys
+from provisioner.ec2.preflight.simulator import CannotSimulate, simulate
+from provisioner.ec2.preflight.survey import CLUSTER, Everything, Surveyor, names_of
+from provisioner.ec2.preflight.trials import Sample, Trials
+from provisioner.ec2.settings import AwsSettings
+from provisioner.support.clock import Clock
+
+_ASSUMED: Final = re.compile(r"arn:(?P<partition>[\w-]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.*")
+
+
+def check(
+    aws: Clients,
+    settings: AwsSettings,
+    clock: Clock,
+    *,
+    classes: Sequence[EC2NodeClass] | None,
+    why_no_classes: str = "",
+    server_minor: int = 0,
+    role_arn: str = "",
+) -> Report:
+    """Everything that can be told.
+
+    Args:
+        aws: with our own credentials.
+        settings: of the controllers.
+        clock: for discovery.
+        classes: that are to work; None where they could not be read.
+        why_no_classes: the reason, where they could not.
+        server_minor: of the API server's Kubernetes; 0 where it was not asked.
+        role_arn: of the controllers' role; "" where our own credentials are those of the controllers.
+    """
+    surveyor = Surveyor(aws, settings, clock)
+    cluster = surveyor.cluster()
+    account = _account(role_arn) or cluster.account
+    where = names_of(settings, account)
+    minor = (cluster.eks.minor if cluster.eks else 0) or server_minor
+    vpc = cluster.eks.vpc if cluster.eks else ""
+    found = Everything(cluster, {one.name: surveyor.node_class(one, minor, where, vpc) for one in classes or ()})
+    told = [*found.findings(), *_about_classes(classes, why_no_classes)]
+    if not account:
+        said = "the account is not known, so permissions cannot be checked"
+        told.append(Finding(ABOUT, "all", Verdict.UNKNOWN, said, "check the credentials that this command uses"))
+        return Report.of(told)
+    asked = needs(
+        features(settings, classes),
+        Account(where, found.roles(), found.ids(), parameters(classes or ()), keys(classes or (), where)),
+    )
+    trials = (
+        None if role_arn else Trials(aws, settings, sample(classes or (), found, settings), where.fill(_CLUSTER_ARN))
+    )
+    return Report.of([*told, *_permissions(aws, asked, where, role_arn or role_of(cluster.caller), trials)])
+
+
+_CLUSTER_ARN: Final = "arn:{partition}:eks:{region}:{account}:cluster/{cluster}"
+
+
+def _account(role_arn: str) -> str:
+    parts = role_arn.split(":")
+    return parts[4] if len(parts) > 5 else ""
+
+
+def role_of(caller: str) -> str:
+    """The ARN that IAM's simulator knows a caller by; of a role with a path the path is not told, so it is not found by it."""
+    assumed = _ASSUMED.fullmatch(caller)
+    return f"arn:{assumed['partition']}:iam::{assumed['account']}:role/{assumed['role']}" if assumed else caller
+
+
+def _about_classes(classes: Sequence[EC2NodeClass] | None, why: str) -> Iterable[Finding]:
+    if classes is None:
+        advice = "set --kubeconfig to a kubeconfig of the cluster, or pass EC2NodeClasses with --file"
+        yield Finding(CLUSTER, "EC2NodeClasses", Verdict.UNKNOWN, why or "failed to read them", advice)
+    elif not classes:
+        yield Finding(CLUSTER, "EC2NodeClasses", Verdict.OK, "none exist yet")
+
+
+def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSettings) -> Sample:
+    """What dry runs name: of the first class that has an image, a subnet and groups."""
+    for one in classes:
+        survey = found.classes[one.name]
+        for image in survey.images:
+            usual = usual_type(image)
+            if usual and survey.subnets and survey.groups:
+                return Sample(
+                    image.id,
+                    usual,
+                    survey.subnets[0].id,
+                    survey.subnets[0].zone,
+                    tuple(group.id for group in survey.groups),
+                    tuple(launch_tags(one, STAND_IN_POOL, settings.cluster_name).items()),
+                    metadata_options(one, settings.region),
+                )
+    bare = launch_tags(EC2NodeClass(), STAND_IN_POOL, settings.cluster_name)
+    return Sample(tags=tuple(bare.items()))
+
+
+def _permissions(
+    aws: Clients, asked: Sequence[Need], where: Names, role: str, trials: Trials | None
+) -> Iterable[Finding]:
+    """What is permitted: `trials` None asks the simulator alone."""
+    simulated: Mapping[Need, tuple[Answer, ...]] = {}
+    try:
+        simulated = simulate(aws.client("iam"), role, asked, told_keys(where))
+    except CannotSimulate as reason:
+        if trials is None:
+            yield _not_simulated(role, reason)
+            return
+    means = "with policy simulation" if simulated else "with dry runs and read-only calls"
+    yield Finding(ABOUT, "role", Verdict.OK, f"{role}, checked {means}")
+    for need in asked:
+        answers = simulated.get(need, ())
+        if trials is not None and (not answers or any(one.verdict is Verdict.UNKNOWN for one in answers)):
+            answers = trials.answers(need)
+        yield finding(need, answers, where.cluster)
+
+
+def _not_simulated(role: str, reason: CannotSimulate) -> Finding:
+    failure = reason.failure
+    if failure.kind is Kind.NOT_FOUND:
+        advice = "create it with manifests/aws, or correct --role-arn (including its path)"
+        return Finding(ABOUT, "role", Verdict.MISSING, f"role {role} does not exist", advice)
+    advice = "use credentials that may call iam:SimulatePrincipalPolicy on the role"
+    return Finding(ABOUT, "role", Verdict.UNKNOWN, f"failed to simulate the policies of {role}: {reason}", advice)

@@ -1,0 +1,240 @@
+"""Trying permissions out with our own credentials, so that nothing changes: reading calls for real, dry runs of EC2; what has neither stays unknown."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from provisioner.apis import ec2
+from provisioner.ec2.access.client import Clients
+from provisioner.ec2.access.errors import Kind, classify_exception
+from provisioner.ec2.access.permissions import (
+    CREATED,
+    ENDED,
+    OWN_PARAMETERS,
+    TAGGED_LATER,
+    TAGGED_WHEN_CREATED,
+    TEMPLATE_USED,
+    USED,
+    Scope,
+)
+from provisioner.ec2.market.prices import pricing_region
+from provisioner.ec2.nodeclass.dry_run import fleet_request
+from provisioner.ec2.preflight.answers import Answer, tried
+from provisioner.ec2.preflight.findings import Verdict
+from provisioner.ec2.preflight.needs import Need
+from provisioner.ec2.settings import AwsSettings
+
+_NOBODY: Final = "dovetail-preflight"
+_PARAMETER: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+_FEW: Final = 5
+_DENIED: Final = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
+_AFTER_PERMISSIONS: Final = frozenset({"ReceiptHandleIsInvalid"})
+"""Refusals of requests that were permitted."""
+
+Trial = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Something of the account that dry runs can name; "" where there is none.
+
+    Attributes:
+        instance_type: one that the image goes with.
+        groups: security groups of the subnet's VPC.
+        tags: of everything that a launch makes.
+        metadata: options of the instance's metadata service, which policies may ask for.
+    """
+
+    image: str = ""
+    instance_type: str = ""
+    subnet: str = ""
+    zone: str = ""
+    groups: tuple[str, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class NothingToTry(Exception):  # noqa: N818  (a state, not a fault)
+    """A dry run needs something that is not there; the message says what."""
+
+
+class Trials:
+    """Answers of trials; each call is made once, when its answer is first wanted."""
+
+    def __init__(self, aws: Clients, settings: AwsSettings, sample: Sample, cluster_arn: str) -> None:
+        self._aws, self._settings, self._sample, self._cluster_arn = aws, settings, sample, cluster_arn
+        self._outcomes: dict[Trial, Answer] = {}
+        self._reads = self._reading_calls()
+        self._dry_runs: Mapping[tuple[str, Scope], Trial] = {
+            ("ec2:RunInstances", USED): self._run,
+            ("ec2:RunInstances", CREATED): self._run,
+            ("ec2:RunInstances", TEMPLATE_USED): self._fleet,
+            ("ec2:CreateFleet", USED): self._fleet,
+            ("ec2:CreateFleet", TEMPLATE_USED): self._fleet,
+            ("ec2:CreateFleet", CREATED): self._fleet,
+            ("ec2:CreateLaunchTemplate", CREATED): self._make_template,
+            ("ec2:CreateTags", TAGGED_WHEN_CREATED): self._make_template,
+            ("ec2:CreateTags", TAGGED_LATER): self._tag,
+            ("ec2:TerminateInstances", ENDED): self._terminate,
+            ("ec2:DeleteLaunchTemplate", ENDED): self._delete_template,
+        }
+
+    def answers(self, need: Need) -> tuple[Answer, ...]:
+        """Whether the permission is there, as far as it can be tried."""
+        row = need.row
+        if row.scope == OWN_PARAMETERS:
+            return tuple(self._own_parameter(arn) for arn in need.resources)
+        trial = self._dry_runs.get((row.action, row.scope)) or self._reads.get(row.action)
+        if trial is None:
+            return (Answer(Verdict.UNKNOWN, why="the action cannot be tested without performing it"),)
+        if trial not in self._outcomes:
+            self._outcomes[trial] = _outcome(trial)
+        return (_of_action(self._outcomes[trial], row.action),)
+
+    # ------------------------------------------------------------------ reading
+
+    def _reading_calls(self) -> Mapping[str, Trial]:
+        ec2_client, iam, sqs = (self._aws.client(service) for service in ("ec2", "iam", "sqs"))
+        region, name = pricing_region(self._settings.region), self._settings.cluster_name
+        return {
+            "ec2:DescribeCapacityReservations": lambda: ec2_client.describe_capacity_reservations(MaxResults=_FEW),
+            "ec2:DescribeImages": lambda: ec2_client.describe_images(Owners=["self"], MaxResults=_FEW),
+            "ec2:DescribeInstances": lambda: ec2_client.describe_instances(MaxResults=_FEW),
+            "ec2:DescribeInstanceStatus": lambda: ec2_client.describe_instance_status(MaxResults=_FEW),
+            "ec2:DescribeInstanceTypeOfferings": lambda: ec2_client.describe_instance_type_offerings(MaxResults=_FEW),
+            "ec2:DescribeInstanceTypes": lambda: ec2_client.describe_instance_types(MaxResults=_FEW),
+            "ec2:DescribeLaunchTemplates": lambda: ec2_client.describe_launch_templates(MaxResults=_FEW),
+            "ec2:DescribePlacementGroups": ec2_client.describe_placement_groups,
+            "ec2:DescribeSecurityGroups": lambda: ec2_client.describe_security_groups(MaxResults=_FEW),
+            "ec2:DescribeSpotPriceHistory": lambda: ec2_client.describe_spot_price_history(MaxResults=_FEW),
+            "ec2:DescribeSubnets": lambda: ec2_client.describe_subnets(MaxResults=_FEW),
+            "ssm:GetParameter": lambda: self._aws.client("ssm").get_parameter(Name=_PARAMETER),
+            "pricing:GetProducts": lambda: self._aws.client("pricing", region).get_products(
+                ServiceCode="AmazonEC2", MaxResults=1
+            ),
+            "iam:ListInstanceProfiles": lambda: iam.list_instance_profiles(PathPrefix="/karpenter/", MaxItems=1),
+            "iam:GetInstanceProfile": lambda: iam.get_instance_profile(InstanceProfileName=_NOBODY),
+            "eks:DescribeCluster": lambda: self._aws.client("eks").describe_cluster(name=name),
+            "arc-zonal-shift:GetManagedResource": lambda: self._aws.client("arc-zonal-shift").get_managed_resource(
+                resourceIdentifier=self._cluster_arn
+            ),
+            "sqs:GetQueueUrl": self._queue_url,
+            # what is received so is to be received again at once, by the controllers
+            "sqs:ReceiveMessage": lambda: sqs.receive_message(
+                QueueUrl=self._known_queue(), MaxNumberOfMessages=1, VisibilityTimeout=0, WaitTimeSeconds=0
+            ),
+            "sqs:DeleteMessage": lambda: sqs.delete_message(QueueUrl=self._known_queue(), ReceiptHandle=_NOBODY),
+        }
+
+    def _queue_url(self) -> str:
+        answer = self._aws.client("sqs").get_queue_url(QueueName=self._settings.interruption_queue)
+        return str(answer["QueueUrl"])
+
+    def _known_queue(self) -> str:
+        try:
+            return self._queue_url()
+        except Exception as error:
+            if classify_exception(error).kind is Kind.NOT_FOUND:
+                raise NothingToTry(f"queue {self._settings.interruption_queue} does not exist") from None
+            raise
+
+    def _own_parameter(self, arn: str) -> Answer:
+        name = "/" + arn.partition(":parameter/")[2]
+        return _outcome(lambda: self._aws.client("ssm").get_parameter(Name=name), arn)
+
+    # ------------------------------------------------------------------ dry runs
+
+    def _run(self) -> object:
+        sample = self._sample
+        if not (sample.image and sample.subnet and sample.groups):
+            raise NothingToTry("no EC2NodeClass has an image, a subnet and security groups for a test launch")
+        return self._aws.client("ec2").run_instances(
+            DryRun=True,
+            ImageId=sample.image,
+            InstanceType=sample.instance_type,
+            SubnetId=sample.subnet,
+            SecurityGroupIds=list(sample.groups),
+            MetadataOptions=dict(sample.metadata),
+            MinCount=1,
+            MaxCount=1,
+            TagSpecifications=self._tagged("instance", "volume", "network-interface"),
+        )
+
+    def _fleet(self) -> object:
+        template = self._own_template()["LaunchTemplateName"]
+        sample = self._sample
+        if not (sample.image and sample.subnet):
+            raise NothingToTry("no EC2NodeClass has an image and a subnet for a test launch")
+        place = ec2.Subnet(id=sample.subnet, zone=sample.zone)
+        request = fleet_request(template, sample.instance_type, place, sample.image, dict(sample.tags))
+        return self._aws.client("ec2").create_fleet(**request)
+
+    def _make_template(self) -> object:
+        return self._aws.client("ec2").create_launch_template(
+            DryRun=True,
+            LaunchTemplateName=f"dovetail.dev/{_NOBODY}",
+            LaunchTemplateData={"Monitoring": {"Enabled": False}},
+            TagSpecifications=self._tagged("launch-template"),
+        )
+
+    def _delete_template(self) -> object:
+        template = self._own_template()["LaunchTemplateId"]
+        return self._aws.client("ec2").delete_launch_template(DryRun=True, LaunchTemplateId=template)
+
+    def _tag(self) -> object:
+        instance = self._own_instance()
+        tags = [{"Key": ec2.CLUSTER_NAME_TAG, "Value": self._settings.cluster_name}]
+        return self._aws.client("ec2").create_tags(DryRun=True, Resources=[instance], Tags=tags)
+
+    def _terminate(self) -> object:
+        return self._aws.client("ec2").terminate_instances(DryRun=True, InstanceIds=[self._own_instance()])
+
+    def _own_template(self) -> Mapping[str, Any]:
+        found = self._aws.client("ec2").describe_launch_templates(Filters=self._ours(), MaxResults=_FEW)
+        for row in found.get("LaunchTemplates", ()):
+            return dict(row)
+        raise NothingToTry("the cluster has no launch template yet; check again after the first launch")
+
+    def _own_instance(self) -> str:
+        living = {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}
+        found = self._aws.client("ec2").describe_instances(Filters=[*self._ours(), living], MaxResults=_FEW)
+        for reservation in found.get("Reservations", ()):
+            for row in reservation.get("Instances", ()):
+                return str(row["InstanceId"])
+        raise NothingToTry("the cluster has no instance yet; check again after the first launch")
+
+    def _ours(self) -> list[dict[str, Any]]:
+        return [
+            {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._settings.cluster_name]},
+            {"Name": "tag-key", "Values": [ec2.NODEPOOL_TAG]},
+        ]
+
+    def _tagged(self, *kinds: str) -> list[dict[str, Any]]:
+        tags = [{"Key": key, "Value": value} for key, value in self._sample.tags]
+        return [{"ResourceType": kind, "Tags": tags} for kind in kinds]
+
+
+def _outcome(trial: Trial, resource: str = "") -> Answer:
+    try:
+        trial()
+    except NothingToTry as reason:
+        return Answer(Verdict.UNKNOWN, resource, str(reason))
+    except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
+        failure = classify_exception(error)
+        return tried(None if failure.code in _AFTER_PERMISSIONS else failure, resource)
+    return tried(None, resource)
+
+
+def _of_action(answer: Answer, action: str) -> Answer:
+    """The answer as it is about one action: a call is refused for the first permission that is missing, and may not say which."""
+    if answer.verdict is not Verdict.MISSING:
+        return answer
+    named = _DENIED.search(answer.why)
+    if named is None or named[1] == action:
+        return answer
+    return Answer(
+        Verdict.UNKNOWN,
+        answer.resource,
+        f"the test call was rejected because of {named[1]}, so this permission could not be determined",
+    )

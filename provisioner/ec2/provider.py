@@ -1,0 +1,197 @@
+"""`CloudProvider` over EC2: the parts of this package behind the one seam that controllers know."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Final, Protocol
+
+from provisioner.apis import ec2, names
+from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
+from provisioner.cloudprovider.errors import CloudError
+from provisioner.cloudprovider.types import (
+    InstanceType,
+    LaunchedInstance,
+    RegistrationHook,
+    RepairPolicy,
+    manages,
+    readiness_of,
+)
+from provisioner.ec2 import labels
+from provisioner.ec2.launch.launcher import INSTANCE_TYPES_NOT_READ
+from provisioner.ec2.market.region_market import RegionMarket
+from provisioner.ec2.nodeclass.kept_kubelet import with_kept_kubelet
+from provisioner.support.clock import Clock
+from provisioner.values.message import ConditionMessage
+from provisioner.values.quantity import QuantityError
+
+FIRST_READ_SECONDS: Final = 30.0
+"""How long after the start a plan waits for the first answer of EC2, rather than to say that there are no instance types."""
+
+_HALF_AN_HOUR: Final = timedelta(minutes=30)
+_REPAIRS: Final = (
+    RepairPolicy(names.READY, names.FALSE, _HALF_AN_HOUR),
+    RepairPolicy(names.READY, names.UNKNOWN, _HALF_AN_HOUR),
+    RepairPolicy("AcceleratedHardwareReady", names.FALSE, timedelta(minutes=10)),
+    *(
+        RepairPolicy(kind, names.FALSE, _HALF_AN_HOUR)
+        for kind in ("StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady")
+    ),
+)
+
+
+class CatalogueNotReadError(CloudError):
+    """EC2 has not said yet what it sells."""
+
+    def __str__(self) -> str:
+        return INSTANCE_TYPES_NOT_READ
+
+
+class LaunchedInstances(Protocol):
+    """Who launches, finds and ends instances."""
+
+    def create(self, claim: NodeClaim) -> LaunchedInstance: ...
+
+    def listen(self, answered: Callable[[str], None]) -> None: ...
+
+    def delete(self, claim: NodeClaim) -> None: ...
+
+    def get(self, provider_id: str) -> LaunchedInstance: ...
+
+    def list(self) -> Sequence[LaunchedInstance]: ...
+
+    def resume(self, claims: Iterable[NodeClaim]) -> None: ...
+
+
+class AwsProvider:
+    """EC2 as a `CloudProvider`; thread-safe.
+
+    Args:
+        node_class: the EC2NodeClass of that name, from the watch.
+        drifted: why a claim's instance is no longer what its class asks for.
+        hooks: what Nodes wait for before they are let in.
+    """
+
+    name = "aws"
+    well_known_labels = names.WELL_KNOWN_LABELS | labels.WELL_KNOWN
+    reservation_label = labels.RESERVATION_ID
+
+    def __init__(
+        self,
+        instances: LaunchedInstances,
+        market: RegionMarket,
+        node_class: Callable[[str], EC2NodeClass | None],
+        drifted: Callable[[NodeClaim], str],
+        clock: Clock,
+        hooks: tuple[RegistrationHook, ...] = (),
+    ) -> None:
+        self._hooks = hooks
+        self._instances, self._market, self._node_class, self._drifted = instances, market, node_class, drifted
+        self._clock = clock
+        self._waits_until = clock.monotonic() + FIRST_READ_SECONDS
+
+    # ------------------------------------------------------------------ instances
+
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
+        """Launch one instance for `claim`, see `CloudProvider.create`."""
+        return self._instances.create(claim)
+
+    def listen(self, answered: Callable[[str], None]) -> None:
+        """Tell `answered` of launches that were under way."""
+        self._instances.listen(answered)
+
+    def delete(self, claim: NodeClaim) -> None:
+        """Terminate the claim's instance, see `CloudProvider.delete`."""
+        self._instances.delete(claim)
+
+    def get(self, provider_id: str) -> LaunchedInstance:
+        """The instance of that ID, see `CloudProvider.get`."""
+        return self._instances.get(provider_id)
+
+    def list(self) -> Sequence[LaunchedInstance]:
+        """Every instance of this cluster, in order of provider ID."""
+        return self._instances.list()
+
+    def resume(self, claims: Iterable[NodeClaim]) -> None:
+        """Finish what an earlier process began for these claims.
+
+        Where a launch is under way this waits for EC2's first answer, as `instance_types` does: a claim whose instance type nobody knows yet would be
+        told no labels of it, and would count as drifted.
+        """
+        every = tuple(claims)
+        if any(names.LAUNCH_ANNOTATION in one.metadata.annotations and not one.status.provider_id for one in every):
+            self._await_market()
+        self._instances.resume(every)
+
+    # ------------------------------------------------------------------ what there is
+
+    def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """What the pool's class may launch; () without the class.
+
+        Waits for EC2's first answer, for half a minute after the start in all.
+
+        Raises:
+            CatalogueNotReadError: it did not come.
+            QuantityError: a volume size of the class is no quantity.
+        """
+        node_class = self._class_for(pool)
+        if node_class is None:
+            return ()
+        if not self._await_market():
+            raise CatalogueNotReadError
+        return self._market.types(node_class)
+
+    def _await_market(self) -> bool:
+        """Wait for EC2's first answer, for half a minute after the start in all; whether it came."""
+        return self._market.ready or self._market.wait(max(0.0, self._waits_until - self._clock.monotonic()))
+
+    def known_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """As `instance_types` last answered: prices and availability may be old, but nobody waits."""
+        node_class = self._class_for(pool)
+        try:
+            return () if node_class is None else self._market.known_types(node_class)
+        except QuantityError:
+            return ()
+
+    def is_drifted(self, claim: NodeClaim) -> str:
+        """Why the instance is no longer what its class asks for; "" where it is.
+
+        Raises:
+            CloudError: nobody knows now.
+        """
+        return self._drifted(claim)
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """Conditions that the kubelet and EKS' node monitoring agent set. Source: spec/karpenter-aws.md 6.1."""
+        return _REPAIRS
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """What EC2 decides after the launch, and Nodes are labelled with."""
+        return self._hooks
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        """EC2NodeClass alone."""
+        return frozenset({(ec2.GROUP, ec2.KIND)})
+
+    def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
+        """The class's own Ready condition; False where it is missing or being deleted, Unknown until it was looked at."""
+        one = self._class_of(reference)
+        found = None if one is None else (one.metadata, one.status.conditions)
+        return readiness_of(
+            reference,
+            found,
+            ConditionMessage(
+                names.NODECLASS_READY,
+                names.UNKNOWN,
+                names.NODECLASS_READINESS_UNKNOWN,
+                "its readiness is not known yet",
+            )[1:],
+        )
+
+    def _class_for(self, pool: NodePool) -> EC2NodeClass | None:
+        found = self._class_of(pool.node_class_ref)
+        return None if found is None else with_kept_kubelet(found, pool.metadata.annotations)
+
+    def _class_of(self, reference: NodeClassReference) -> EC2NodeClass | None:
+        if not manages(self, reference):
+            return None
+        return self._node_class(reference.name)

@@ -1,0 +1,107 @@
+"""The settings of AWS as its parts read them: from flags and environment, with the region that they are for. Pure.
+
+Source: spec/karpenter-aws.md 7.3.
+Differs: a memory overhead that cannot be read is refused at the start, where Karpenter falls back to its default.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Literal, cast
+
+from provisioner.ec2.access.client import DESCRIBING, MUTATING, QUEUE, Policy, Rate
+from provisioner.options import Options
+
+Rebalance = Literal["ignore", "replace", "drain"]
+
+CONFIG_MAP: Final = "configmap/"
+"""What `AwsSettings.discounts` begins with when it names a ConfigMap."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwsSettings:
+    """What an operator decides about AWS; what is called as a flag is that flag's value.
+
+    Attributes:
+        prefix_delegation: None asks the aws-node DaemonSet.
+        catalogue_refresh: how old what EC2 says of types and where they are offered may be.
+        fleet_idle: a batch of launches is sent when no claim joined for so long.
+        fleet_longest: and at the latest after this.
+        spot_lead: evictions of an interrupted spot instance begin so long before its end, replacement or not.
+        scheduled_drain: before a scheduled change, its instance is drained within budgets.
+        scheduled_force: before a scheduled change, it is drained regardless.
+        orphan_after: an instance whose claim is gone is left so long.
+    """
+
+    cluster_name: str
+    region: str
+    cluster_endpoint: str = ""
+    cluster_ca_bundle: str = ""
+    isolated_vpc: bool = False
+    eks_control_plane: bool = False
+    vm_memory_overhead: float = 0.075
+    interruption_queue: str = ""
+    reserved_enis: int = 0
+    dry_run_validation: bool = True
+    enable_zonal_shift: bool = False
+    translate_provisioners: bool = False
+    ami_refresh: timedelta = timedelta(minutes=1)
+    subnet_refresh: timedelta = timedelta(minutes=1)
+    system_namespace: str = "dovetail-system"
+    discounts: str = ""
+    prefix_delegation: bool | None = None
+    rebalance: Rebalance = "ignore"
+    spot_refresh: timedelta = timedelta(minutes=10)
+    price_refresh: timedelta = timedelta(hours=12)
+    catalogue_refresh: timedelta = timedelta(hours=12)
+    template_retention: timedelta = timedelta(hours=24)
+    rates: Mapping[str, Rate] = field(
+        default_factory=lambda: {MUTATING: Rate(5, 50), DESCRIBING: Rate(20, 100), QUEUE: Rate(50, 100)}
+    )
+    fleet_idle: timedelta = timedelta(milliseconds=35)
+    fleet_longest: timedelta = timedelta(seconds=1)
+    spot_lead: timedelta = timedelta(seconds=75)
+    scheduled_drain: timedelta = timedelta(hours=24)
+    scheduled_force: timedelta = timedelta(hours=2)
+    orphan_after: timedelta = timedelta(minutes=5)
+
+    @classmethod
+    def of(cls, options: Options, region: str) -> "AwsSettings":
+        """The settings of flags and environment.
+
+        Args:
+            options: of the program.
+            region: `options.aws_region`, or where that is empty, what the instance says.
+        """
+        return cls(
+            cluster_name=options.cluster_name,
+            region=region,
+            cluster_endpoint=options.cluster_endpoint,
+            cluster_ca_bundle=options.cluster_ca_bundle,
+            isolated_vpc=options.isolated_vpc,
+            eks_control_plane=options.eks_control_plane,
+            vm_memory_overhead=options.vm_memory_overhead_percent,
+            interruption_queue=options.interruption_queue,
+            reserved_enis=options.reserved_enis,
+            dry_run_validation=not options.disable_dry_run,
+            enable_zonal_shift=options.enable_zonal_shift,
+            translate_provisioners=options.translate_provisioners,
+            ami_refresh=options.ami_refresh_interval,
+            subnet_refresh=options.subnet_refresh_interval,
+            system_namespace=options.system_namespace,
+            discounts=options.discounts,
+            prefix_delegation={"true": True, "false": False}.get(options.prefix_delegation),
+            rebalance=cast(Rebalance, options.rebalance),
+            spot_refresh=options.spot_refresh_interval,
+            price_refresh=options.price_refresh_interval,
+            template_retention=options.template_retention,
+            rates={
+                MUTATING: Rate(options.aws_mutating_qps, options.aws_mutating_burst),
+                DESCRIBING: Rate(options.aws_describing_qps, options.aws_describing_burst),
+                QUEUE: Rate(50, 100),
+            },
+        )
+
+    def policy(self) -> Policy:
+        """How AWS is called under these settings."""
+        return Policy(region=self.region, rates=self.rates, user_agent=f"dovetail cluster/{self.cluster_name}")

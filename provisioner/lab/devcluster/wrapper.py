@@ -1,0 +1,98 @@
+"""Writing the wrapper modules anew, after a version in `versions` was changed: python -m provisioner.lab.devcluster.wrapper.
+
+k8s.io/kubernetes requires its staging modules at the fictitious v0.0.0 and replaces them by paths of its own tree,
+which a consumer does not have. So the wrapper replaces all of them by what was published for the same release. The
+list changes between minors and is therefore read from the go.mod of that release, never typed.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from provisioner.lab.devcluster import toolchain, versions
+from provisioner.lab.devcluster.errors import BuildError, DevClusterError, ToolchainError
+from provisioner.lab.devcluster.processes import output_of
+
+_REQUIRES = {
+    "plane": {"k8s.io/kubernetes": versions.KUBERNETES, "go.etcd.io/etcd/server/v3": versions.ETCD},
+    "kwok": {"sigs.k8s.io/kwok": versions.KWOK},
+    "metrics": {"sigs.k8s.io/metrics-server": versions.METRICS},
+}
+
+
+def staging_replacements(go_mod: Mapping[str, Any], release: str) -> dict[str, str]:
+    """Published version of each staging module of a Kubernetes release, by module path.
+
+    Args:
+        go_mod: go.mod of k8s.io/kubernetes as `go mod edit -json` prints it.
+        release: its version, v1.X.Y; the modules are published as v0.X.Y.
+    """
+    version = f"v0.{release.removeprefix('v1.')}"
+    return {
+        entry["Old"]["Path"]: version
+        for entry in go_mod.get("Replace") or ()
+        if entry["New"]["Path"].startswith("./staging/")
+    }
+
+
+def regenerate(module: str, go: Path, env: Mapping[str, str]) -> None:
+    """Write go.mod and go.sum of one wrapper module anew; asks the module proxy and the checksum database.
+
+    Raises:
+        BuildError: Go fails; the committed files are left as they were.
+    """
+    with tempfile.TemporaryDirectory(prefix="dovetail-go-") as scratch:
+
+        def run(*arguments: str) -> str:
+            return _go(go, arguments, Path(scratch), env)
+
+        (versions.WRAPPERS / module).mkdir(exist_ok=True)
+        run("mod", "init", f"dovetail.dev/devcluster/{module}")
+        run("mod", "edit", f"-go={'.'.join(map(str, versions.GO_MINIMUM))}")
+        if module == "plane":
+            name = f"k8s.io/kubernetes@{versions.KUBERNETES}"
+            location = json.loads(run("mod", "download", "-json", name))["GoMod"]
+            document = json.loads(run("mod", "edit", "-json", location))
+            for path, version in sorted(staging_replacements(document, versions.KUBERNETES).items()):
+                run("mod", "edit", f"-replace={path}={path}@{version}")
+        for path, version in sorted(_REQUIRES[module].items()):
+            run("mod", "edit", f"-require={path}@{version}")
+        packages = sorted(program.package for program in versions.PROGRAMS if program.module == module)
+        for package in packages:
+            run("mod", "edit", f"-tool={package}")  # keeps the requirement without a tools.go
+        run("list", "-mod=mod", "-deps", *packages)  # resolves what the builds need; not `tidy`: that wants tests too
+        for file in ("go.mod", "go.sum"):
+            shutil.copyfile(Path(scratch) / file, versions.WRAPPERS / module / file)
+
+
+def main() -> int:
+    """Write all wrapper modules anew."""
+    try:
+        compiler = toolchain.machine_go(os.environ)
+        if compiler is None:
+            raise ToolchainError("no Go of the needed version on this machine", "Install Go")
+        for module in sorted(_REQUIRES):
+            regenerate(module, compiler.go, os.environ)
+    except DevClusterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _go(go: Path, arguments: Sequence[str], directory: Path, env: Mapping[str, str]) -> str:
+    env = {**env, "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
+    result = output_of([go, *arguments], env, where=directory)
+    if result.returncode != 0:
+        raise BuildError(
+            f"go {' '.join(arguments)[:120]} failed ({result.stderr.strip()[-300:]})", "See that the versions exist"
+        )
+    return result.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

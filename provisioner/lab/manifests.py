@@ -1,0 +1,101 @@
+"""`dovetail manifests`: writes what is made from our own code.
+
+That is: CustomResourceDefinitions, those of old versions, the admission policy, and the IAM policies in manifests/aws.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from provisioner.apis.conversion.definitions import CONVERT_PATH
+from provisioner.apis.conversion.definitions import documents as old_versions
+from provisioner.apis.crds import Document, documents
+from provisioner.cli.documents import plain_yaml
+from provisioner.lab.infrastructure import MarksError, cloudformation, permissions_table, spliced, terraform
+from webhook import policy
+
+HEADER: Final = "# Generated from provisioner/apis by `make manifests`; do not edit.\n"
+POLICY_HEADER: Final = "# Generated from webhook/policy.py by `make manifests`; do not edit.\n"
+DIRECTORY: Final = pathlib.Path("manifests")
+DEFINITIONS: Final = pathlib.Path("crds")
+INFRASTRUCTURE: Final = pathlib.Path("aws")
+CONVERSION: Final = pathlib.Path("components", "conversion")
+SERVICE, NAMESPACE = "dovetail-webhook", "dovetail-system"
+POLICY: Final = pathlib.Path("components") / "admission-policy" / "policy.yaml"
+
+
+def text_of(*documents: Document, header: str = HEADER) -> str:
+    """The YAML of documents; the same documents give the same text."""
+    return header + "---\n".join(map(plain_yaml, documents))
+
+
+def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
+    """What the files are to hold, by path below `directory`. Those with parts written by people keep them.
+
+    Raises:
+        MarksError: a file that is written in part by people is missing, or has no place for our part.
+    """
+    made = {DEFINITIONS / name: text_of(document) for name, document in documents().items()}
+    hook = {"service": {"name": SERVICE, "namespace": NAMESPACE, "path": CONVERT_PATH, "port": 443}}
+    made |= {CONVERSION / name: text_of(document) for name, document in old_versions(hook).items()}
+    made[POLICY] = text_of(policy.policy(), policy.binding(), header=POLICY_HEADER)
+    made[INFRASTRUCTURE / "terraform" / "policies.tf"] = terraform()
+    for name, block in (("cloudformation.yaml", cloudformation()), ("README.md", permissions_table())):
+        path = INFRASTRUCTURE / name
+        try:
+            made[path] = spliced((directory / path).read_text(encoding="utf-8"), block)
+        except FileNotFoundError:
+            raise MarksError(f"{directory / path} is missing; restore it from the repository") from None
+        except MarksError as error:
+            raise MarksError(f"{directory / path}: {error}") from None
+    return made
+
+
+def stale(directory: pathlib.Path) -> list[str]:
+    """What is wrong with the files in `directory`: missing, different, or a definition of no type."""
+    try:
+        wanted = texts(directory)
+    except MarksError as error:
+        return [str(error)]
+    problems = []
+    for name, text in wanted.items():
+        path = directory / name
+        if not path.is_file():
+            problems.append(f"{path} is missing")
+        elif path.read_text(encoding="utf-8") != text:
+            problems.append(f"{path} differs from its source")
+    found = {DEFINITIONS / path.name for path in (directory / DEFINITIONS).glob("*.yaml")}
+    extra = found - wanted.keys() - {DEFINITIONS / "kustomization.yaml"}
+    return [*problems, *(f"{directory / name} belongs to no API type" for name in sorted(extra))]
+
+
+@click.command(
+    name="manifests",
+    help="Write the CustomResourceDefinitions of our kinds, the admission policy, and the IAM policies of the controllers.",
+)
+@click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a file is out of date.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=pathlib.Path, file_okay=False),
+    default=DIRECTORY,
+    show_default=True,
+    help="Directory of the manifests.",
+)
+def command(check: bool, directory: pathlib.Path) -> None:
+    """See `dovetail manifests --help`."""
+    if check:
+        if problems := stale(directory):
+            raise click.ClickException("\n".join([*problems, "run `make manifests` and commit the result"]))
+        click.echo(f"{len(texts(directory))} files in {directory} are up to date")
+        return
+    try:
+        made = texts(directory)
+    except MarksError as error:
+        raise click.ClickException(str(error)) from None
+    for name, text in made.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {path}")

@@ -1,0 +1,1 @@
+"""`dovetail reference`: docs/reference, written from the code."""

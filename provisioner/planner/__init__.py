@@ -1,1 +1,0 @@
-"""The planning process: it alone loads numpy and the solver of linear programs (`python -m provisioner.planner`)."""

@@ -1,0 +1,171 @@
+"""Events about pods that wait and NodePools that cannot launch anything, made from the reasons that scheduling gives."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.meta import is_true
+from provisioner.apis.pods import Pod
+from provisioner.apis.pool_limits import USD
+from provisioner.kube.events import MAX_MESSAGE
+from provisioner.scheduling.reasons import (
+    Constraint,
+    Incompatible,
+    LabelUndefined,
+    LimitReached,
+    LimitsReached,
+    NoInstanceTypes,
+    NoPools,
+    PoolRefuses,
+    PoolsRefuse,
+    Reason,
+    Untolerated,
+)
+from provisioner.scheduling.result import Unplaced
+from provisioner.state.misses import Stop
+from provisioner.values.message import EventMessage, Said
+
+_FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
+"""What binds in pools that were most likely never meant for the pod."""
+_MOST_OF_A_POOL = 300  # characters
+
+
+class ToldPods:
+    """Which pods were told lately why they wait, so that each sentence is said once in five minutes.
+
+    However many pods wait, a run tells `AT_ONCE` of them at most: events share the request budget with the writes
+    that get nodes going. The next run tells the next ones.
+    """
+
+    AT_ONCE = 250
+    TTL_SECONDS = 300.0
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[str, float]] = {}
+
+    def due(self, complaints: Iterable[tuple[Pod, str]], now: float) -> list[tuple[Pod, str]]:
+        """Those of `complaints`, one a pod, that are to be said now; pods that are not among them are forgotten."""
+        said: dict[str, tuple[str, float]] = {}
+        due: list[tuple[Pod, str]] = []
+        for pod, text in complaints:
+            before = self._said.get(pod.uid)
+            if before is not None and before[0] == text and now < before[1]:
+                said[pod.uid] = before
+            elif len(due) < self.AT_ONCE:
+                said[pod.uid] = (text, now + self.TTL_SECONDS)
+                due.append((pod, text))
+            elif before is not None:
+                said[pod.uid] = before
+        self._said = said
+        return due
+
+
+def _unschedulable(reasons: str, more: int = 0) -> str:
+    """The reasons of a pod that fit into an event, joined, and how many do not."""
+    return (
+        Said(f"Failed to schedule pod, {reasons}; and {more} more")
+        if more
+        else Said(f"Failed to schedule pod, {reasons}")
+    )
+
+
+def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
+    """All reasons of one pod as one event takes them.
+
+    Where they are too long together, those of pools that came nearest to taking the pod stay, whole, and the others are
+    counted.
+
+    Args:
+        reasons: of a pod without a place.
+        unready: what `unready` says; left out where pools were not the matter.
+    """
+    if not any(isinstance(one, NoPools | PoolRefuses | PoolsRefuse) for one in reasons):
+        unready = ()
+    parts = [*(str(reason) for reason in reasons), *unready]
+    whole = _unschedulable("; ".join(parts))
+    if len(whole) <= MAX_MESSAGE:
+        return whole
+    parts = [str(one) for one in sorted([*reasons, *unready], key=_is_foreign)]
+    count = len(parts)
+    while count > 1 and len(_cut(parts, count)) > MAX_MESSAGE:
+        count -= 1
+    return _cut(parts, count)
+
+
+def _is_foreign(one: Reason | str) -> bool:
+    return isinstance(one, PoolRefuses | PoolsRefuse) and isinstance(one.constraint, _FOREIGN)
+
+
+def _cut(parts: list[str], count: int) -> str:
+    return _unschedulable("; ".join(parts[:count]), len(parts) - count)
+
+
+def stopped(stop: Stop) -> str:
+    """What to say of a pod of a class that is not planned for a while."""
+    said = Said(f'its message was: "{stop.said}"') if stop.said else Said("it gave no message")
+    return Said(
+        "Failed to schedule pod, kube-scheduler did not bind pods like this one to the nodes planned for them "
+        f"{stop.misses} times in a row; no nodes are launched for them for {stop.seconds:.0f} s; {said}"
+    )[:MAX_MESSAGE]
+
+
+def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
+    """What to say of those among the pools that would make nodes, were they Ready; by name."""
+    return tuple(
+        Said(f'NodePool "{pool.name}": not Ready{_cause(pool)}')[:_MOST_OF_A_POOL]
+        for pool in sorted(pools, key=lambda one: one.name)
+        if pool.spec.replicas is None
+        and pool.metadata.deletion_timestamp is None
+        and not is_true(pool.status.conditions, names.READY)
+    )
+
+
+def _cause(pool: NodePool) -> str:
+    causes = [
+        f"{one.type}={one.status}: {one.message or one.reason}"
+        for one in pool.status.conditions
+        if one.type in (names.VALIDATION_SUCCEEDED, names.NODECLASS_READY) and one.status != names.TRUE
+    ]
+    return f" ({'; '.join(causes)})" if causes else ""
+
+
+def pools_out_of_money(unplaced: Iterable[Unplaced]) -> dict[str, EventMessage]:
+    """The event of each NodePool of which the money limit keeps pods waiting."""
+    texts: dict[str, str] = {}
+    pods: Counter[str] = Counter()
+    for one in unplaced:
+        for reason in one.reasons:
+            if isinstance(reason, PoolRefuses | PoolsRefuse) and _of_money(reason.constraint):
+                for pool in reason.pools if isinstance(reason, PoolsRefuse) else (reason.pool,):
+                    texts.setdefault(pool, str(reason.constraint))
+                    pods[pool] += 1
+    return {
+        pool: EventMessage(
+            "Warning",
+            "GrowthLimited",
+            f"{pods[pool]} {'pod waits' if pods[pool] == 1 else 'pods wait'} because of the annotation "
+            f"{names.MAX_USD_PER_HOUR}: {text}; raise it, or remove workloads",
+        )
+        for pool, text in texts.items()
+    }
+
+
+def _of_money(constraint: Constraint) -> bool:
+    if isinstance(constraint, LimitReached):
+        return constraint.resource == USD
+    return isinstance(constraint, LimitsReached) and USD in constraint.resources
+
+
+def pools_without_types(reasons: Iterable[Reason]) -> dict[str, EventMessage]:
+    """The event of each NodePool among the reasons that has no instance type to offer at all."""
+    return {
+        pool: EventMessage(
+            "Warning",
+            "NoCompatibleInstanceTypes",
+            f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}",
+        )
+        for reason in reasons
+        if isinstance(reason, PoolRefuses | PoolsRefuse) and isinstance(reason.constraint, NoInstanceTypes)
+        for pool in (reason.pools if isinstance(reason, PoolsRefuse) else (reason.pool,))
+    }

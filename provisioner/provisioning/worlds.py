@@ -1,0 +1,71 @@
+"""Makes the `World` that scheduling is asked about from a snapshot and the provider's instance types, and logs what it had to leave out."""
+
+from provisioner.apis.karpenter import NodePool
+from provisioner.cloudprovider.types import CloudProvider, InstanceType, manages
+from provisioner.scheduling.capacity.spending import PricedTypes, lowest, within
+from provisioner.scheduling.problem import SpreadDefaults, World
+from provisioner.scheduling.world import DEFAULTS, BinCache, Gathered, Policies, world_of
+from provisioner.state.snapshot import Snapshot
+from provisioner.support import logs
+from provisioner.values.message import Said
+
+_log = logs.get_logger(__name__)
+
+
+class Worlds:
+    """Makes the worlds of one controller; any thread, where `cache` is used by one thread only."""
+
+    def __init__(self, provider: CloudProvider, policies: Policies = DEFAULTS) -> None:
+        self._provider, self._policies = provider, policies
+        self._priced, self._lowest = PricedTypes(), PricedTypes(lowest)
+
+    def of(self, snapshot: Snapshot, cache: BinCache | None = None) -> Gathered:
+        """The world at this instant; `cache` keeps what was made of nodes from one instant to the next."""
+        gathered = world_of(
+            snapshot,
+            self.types_of,
+            self._provider.well_known_labels,
+            self.manages,
+            self._policies,
+            cache,
+            self._provider.reservation_label,
+            self._priced,
+        )
+        for one in gathered.unreadable:
+            text = (
+                Said("Ignoring a NodePool that cannot be read")
+                if one.left_out
+                else Said("Ignoring an unreadable field of a NodePool")
+            )
+            _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
+        return gathered
+
+    def within(self, world: World, usd: float) -> World:
+        """A world in which new nodes of each NodePool cost so many USD per hour at most."""
+        return within(world, usd, self._lowest)
+
+    @property
+    def default_keys(self) -> frozenset[str]:
+        """Labels over whose values the cluster spreads pods without constraints of their own by hard ones."""
+        return SpreadDefaults(self._policies.spread).hard_keys
+
+    @property
+    def well_known_labels(self) -> frozenset[str]:
+        """The provider's."""
+        return self._provider.well_known_labels
+
+    def manages(self, pool: NodePool) -> bool:
+        """Whether a NodePool's node class is one of the provider's."""
+        return manages(self._provider, pool.node_class_ref)
+
+    def types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """The provider's instance types of a NodePool; none where it cannot tell them."""
+        try:
+            return self._provider.instance_types(pool)
+        except Exception as error:  # noqa: BLE001 - one NodePool without types stops no other
+            _log.warning(
+                "Ignoring a NodePool because its instance types are unknown",
+                nodepool=pool.metadata.name,
+                error=str(error),
+            )
+            return ()

@@ -1,0 +1,487 @@
+"""What one NodePool can make: its instance types after daemons, and how pods narrow the choice."""
+
+import copy
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL, READY_LABELS
+from provisioner.scheduling.capacity.catalogue import Catalogue, Priced
+from provisioner.scheduling.capacity.pool_limits import Stairs, stairs_of
+from provisioner.scheduling.constraints.bitsets import members
+from provisioner.scheduling.constraints.demands import Count, Relations
+from provisioner.scheduling.constraints.filters import UNKNOWN_HOSTNAME, NodeFilter, Term
+from provisioner.scheduling.constraints.ports import Ports, TakenPorts
+from provisioner.scheduling.constraints.vectors import (
+    ATTACHABLE,
+    UNLIMITED,
+    Dimensions,
+    Need,
+    Thresholds,
+    Vector,
+    frontier,
+    most,
+)
+from provisioner.scheduling.problem import Pool
+from provisioner.values.requirement import Operator, Requirement, Requirements
+from provisioner.values.resources import Resources
+from provisioner.values.taints import first_untolerated
+
+_MOST_PINS: Final = 10_000
+_SIMULATED: Final = Requirements.from_labels({**READY_LABELS, HOSTNAME_LABEL: UNKNOWN_HOSTNAME})
+SIMULATED_LABELS: Final = frozenset(_SIMULATED)
+"""Labels that a node has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """What one DaemonSet takes of the nodes that it runs on, and what its pods are to others; its name is for people.
+
+    Attributes:
+        near: whom its pods must be near, and wait for; nobody where they count themselves, as the first of them waits for none.
+    """
+
+    filter: NodeFilter
+    requests: Resources
+    ports: Ports
+    relations: Relations
+    name: str
+    near: tuple[Count, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class State:
+    """How far the pods on a claim have narrowed it; equal states of one pool are one object.
+
+    Attributes:
+        requirements: the template's and every pod's together.
+        excluded: types that are struck for another reason (ports that their daemons take).
+        rows: the types that can meet them with an offering that can be had; no resources looked at.
+        points: the frontier of what these types have for pods.
+        narrower: the state after one more term, None where they contradict; filled as asked.
+        domains: by label, the values that its node can have; filled as asked.
+        level: by label, whether types and prices are the same for each of these; filled as asked.
+        ranked: its types in order of price; filled when asked.
+        said: labels that no type or offering knows, and on which it has settled, with their values.
+        choices: what follows from a set of ranks; filled as asked.
+    """
+
+    requirements: Requirements
+    excluded: int
+    rows: int
+    points: tuple[Vector, ...]
+    said: tuple[tuple[str, str], ...] = ()
+    narrower: "dict[Term, State | None]" = field(default_factory=dict)
+    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    level: dict[str, bool] = field(default_factory=dict)
+    ranked: "Ranked | None" = None
+    choices: dict[object, Any] = field(default_factory=dict)
+
+
+class Ranked:
+    """The types of one state in order of price, so that the cheapest that fits is found by one look-up.
+
+    Attributes:
+        priced: the types, cheapest first.
+        thresholds: over their rooms, in the same order.
+        stairs: how far limits are.
+        parts: what follows from a set of ranks alone; filled as asked.
+    """
+
+    __slots__ = ("parts", "priced", "stairs", "thresholds")
+
+    def __init__(self, priced: Sequence[Priced], rooms: Mapping[int, Vector]) -> None:
+        self.priced: Final = priced
+        self.thresholds: Final = Thresholds([rooms[one.row] for one in priced])
+        self.stairs: Final[dict[tuple[str, ...], Stairs | None]] = {}
+        self.parts: Final[dict[int, Any]] = {}
+
+
+class PreparedPool:
+    """One NodePool in one problem.
+
+    Attributes:
+        template: the pool's requirements and labels, and the labels of a ready node.
+        matching_rows: the types that go with the template and can be had.
+        base: the state of a claim without pods.
+        room: by row, what a node of that type has for pods, after its daemons; only for rows of `base`.
+        overhead: by row, what its daemons take.
+        min_values: by label, how many values the types of a claim must offer.
+        everywhere: what daemons take that run on every node of the pool, whatever its type and zone.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        catalogue: Catalogue,
+        daemons: Sequence[Daemon],
+        dimensions: Dimensions,
+        well_known: frozenset[str],
+        attach_limits: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        self.pool = pool
+        self.catalogue: Final = catalogue
+        self.dimensions: Final = dimensions
+        self.template: Final = pool.requirements.merged(_SIMULATED)
+        self.well_known: Final = well_known
+        self._states: Final[dict[tuple[Requirements, int], State]] = {}
+        self._rankings: Final[dict[tuple[Requirements, int], Ranked]] = {}
+        self._even: Final[dict[str, tuple[str, ...] | None]] = {}
+        self._attach_limits: Final = attach_limits
+        self._frontiers: Final[dict[int, tuple[Vector, ...]]] = {}
+        self.min_values = {key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None}
+        self.open_labels: Final = tuple(
+            key for key, one in self.template.items() if one.single_value is None and not catalogue.knows(key)
+        )
+        rows = self._rows(self.template)
+        self._ports: Final = TakenPorts({})
+        self.everywhere: Final = Resources.total(
+            one.requests
+            for one in daemons
+            if any(term.trivial for term in one.filter.terms)
+            and first_untolerated(one.filter.tolerations, pool.taints) is None
+        )
+        self._clashing: Final[dict[Ports, int]] = {}
+        self.overhead: Final = self._overheads(rows, daemons)
+        self.room: Final = self._rooms(rows)
+        usable = 0
+        for row, room in self.room.items():
+            if min(room, default=0) >= 0:  # daemons alone overflow the others
+                usable |= 1 << row
+        usable &= ~catalogue.overdrawn
+        none = (-1,) * len(dimensions.names)
+        self._thresholds: Final = Thresholds([self.room.get(row, none) for row in range(len(catalogue.types))])
+        self.matching_rows: Final = rows
+        self._usable: Final = usable
+        self.base: Final = self._state(self.template, 0)
+
+    def with_pool(self, pool: Pool) -> "PreparedPool":
+        """The same for a pool that differs in limits, weight or template only; what is remembered is shared."""
+        if pool is self.pool:
+            return self
+        found = copy.copy(self)
+        found.pool = pool
+        return found
+
+    def without_min_values(self) -> "PreparedPool":
+        """The same without minValues; to judge claims of one type by."""
+        if not self.min_values:
+            return self
+        found = copy.copy(self)
+        found.min_values = {}
+        return found
+
+    @property
+    def states(self) -> int:
+        """How many states are remembered."""
+        return len(self._states)
+
+    def clashing(self, ports: Ports) -> int:
+        """Types whose daemons take one of these ports."""
+        answer = self._clashing.get(ports)
+        if answer is None:
+            answer = self._clashing[ports] = self._ports.clashing(ports)
+        return answer
+
+    def without(self, state: State, rows: int) -> State | None:
+        """`state` with some types struck; None where none is left."""
+        if not state.rows & rows:
+            return state
+        narrower = self._state(state.requirements, state.excluded | rows)
+        return narrower if narrower.rows else None
+
+    def domains(self, state: State, key: str) -> tuple[str, ...]:
+        """The values of a label between which a node of this state is still open; none where it has no such label."""
+        found = state.domains.get(key)
+        if found is None:
+            found = state.domains[key] = self._domains(state, key)
+        return found
+
+    def _domains(self, state: State, key: str) -> tuple[str, ...]:
+        values = self.catalogue.values(key, state.rows, state.requirements)
+        if values is None or not values:
+            asked = state.requirements.get(key)
+            if asked is None or not asked.present:
+                return ()
+            values = tuple(sorted(asked.values)) if not asked.complement else (asked.any_value(),)
+        if len(values) == 1:
+            return values
+        return tuple(value for value in values if self.narrowed(state, pin(key, value)) is not None)
+
+    def even(self, key: str) -> tuple[str, ...] | None:
+        """The values that a label can have, where it makes no difference to types and prices which one; else None."""
+        if key not in self._even:
+            values = self.domains(self.base, key)
+            rows = {state.rows for one in values if (state := self.narrowed(self.base, pin(key, one))) is not None}
+            uneven = len(rows) > 1 or bool(self.base.rows & self.catalogue.uneven(key))
+            self._even[key] = None if uneven else values
+        return self._even[key]
+
+    def level(self, state: State, key: str) -> bool:
+        """Whether a node of this state has the same types and prices whichever of its values a label has."""
+        found = state.level.get(key)
+        if found is None:
+            narrower = [self.narrowed(state, pin(key, value)) for value in self.domains(state, key)]
+            offered = {
+                tuple([(one.row, one.offering.price) for one in self.ranked(some).priced])
+                for some in narrower
+                if some is not None
+            }
+            found = state.level[key] = len(offered) <= 1
+        return found
+
+    def ranked(self, state: State) -> Ranked:
+        """The types of a state in order of price."""
+        if state.ranked is None:
+            key = self.catalogue.asked(state.requirements), state.rows
+            ranked = self._rankings.get(key)
+            if ranked is None:
+                priced = [one for one in self.catalogue.priced(state.requirements) if state.rows >> one.row & 1]
+                ranked = self._rankings.setdefault(key, Ranked(priced, self.room))
+            state.ranked = ranked
+        return state.ranked
+
+    def price(self, state: State, used: Sequence[int]) -> float:
+        """The least price of a node of this state on which `used` fits, in USD per hour; infinite where there is none."""
+        ranked = self.ranked(state)
+        holding = ranked.thresholds.exceeding(used)
+        return ranked.priced[(holding & -holding).bit_length() - 1].offering.price if holding else float("inf")
+
+    def stairs(self, state: State, names: tuple[str, ...]) -> Stairs | None:
+        """How a claim's charge grows with what its pods take; see `pool_limits.Slack`."""
+        ranked = self.ranked(state)
+        if names not in ranked.stairs:
+            rows = [one.row for one in ranked.priced]
+            ranked.stairs[names] = (
+                None
+                if self.min_values
+                else stairs_of(
+                    names,
+                    [self.room[row] for row in rows],
+                    [{name: self.catalogue.amount(row, name) for name in names} for row in rows],
+                )
+            )
+        return ranked.stairs[names]
+
+    def tolerated(self, node_filter: NodeFilter) -> bool:
+        """Whether pods with this filter tolerate the pool's taints."""
+        return first_untolerated(node_filter.tolerations, self.pool.taints, node_filter.effects) is None
+
+    def admits(self, node_filter: NodeFilter) -> bool:
+        """Whether a new node admits pods with this filter."""
+        return self.tolerated(node_filter) and any(True for _ in self.starts(node_filter))
+
+    def hosts(self, daemon: Daemon, state: State) -> bool:
+        """Whether a daemon runs on a claim of this state, whatever it becomes."""
+        return self.tolerated(daemon.filter) and any(
+            self.narrowed(state, term) is state for term in daemon.filter.terms if term.new_nodes
+        )
+
+    def takes(self, node_filter: NodeFilter, need: Need) -> bool:
+        """Whether such a pod fits on a new node that admits it."""
+        return self.tolerated(node_filter) and any(
+            most(point, need, 1) for state in self.starts(node_filter) for point in state.points
+        )
+
+    def starts(self, node_filter: NodeFilter) -> Iterator[State]:
+        """What a new node may be with a pod of this filter, by its terms; taints aside."""
+        for term in node_filter.terms:
+            state = self.narrowed(self.base, term)
+            if state is not None:
+                yield state
+
+    def narrowed(self, state: State, term: Term) -> State | None:
+        """`state` once a pod with `term` is on the claim; None where no type is left."""
+        if not term.requirements and term.names is None:
+            return state
+        try:
+            return state.narrower[term]
+        except KeyError:
+            found = state.narrower[term] = self._narrow(state, term)
+            return found
+
+    def _narrow(self, state: State, term: Term) -> State | None:
+        if not term.new_nodes or self.template.incompatibility(term.requirements, self.well_known) is not None:
+            return None
+        if state.requirements.conflict(term.requirements) is not None:
+            return None
+        merged = state.requirements.merged(term.requirements)
+        narrower = state if merged == state.requirements else self._state(merged, state.excluded)
+        return narrower if narrower.rows else None
+
+    def kinds(self, term: Term) -> list[tuple[float, Vector]]:
+        """(USD per hour, at most so much for pods) of each type that may go with a term, at its cheapest offering.
+
+        Daemons count only where they run on every node, and nothing else that pods may share or settle later: what is
+        left is never less than a node can have.
+        """
+        template = self.template
+        if not term.new_nodes or template.incompatibility(term.requirements, self.well_known) is not None:
+            return []
+        if template.conflict(term.requirements) is not None:
+            return []
+        asked = template.merged(term.requirements)
+        rows = self._rows(asked) & ~self.catalogue.overdrawn
+        taken = self.dimensions.vector(self.everywhere)
+        return [
+            (one.offering.price, tuple(a - b for a, b in zip(self._allocatable(one.row), taken, strict=True)))
+            for one in self.catalogue.priced(asked)
+            if rows >> one.row & 1
+        ]
+
+    def frontier(self, rows: int) -> tuple[Vector, ...]:
+        """What the types of `rows` have for pods, without what another one of them exceeds everywhere."""
+        points = self._frontiers.get(rows)
+        if points is None:
+            points = self._frontiers[rows] = frontier(self.room[row] for row in members(rows))
+        return points
+
+    def fitting(self, rows: int, used: Sequence[int]) -> int:
+        """The types of `rows` on which `used` fits."""
+        return rows & self._thresholds.exceeding(used)
+
+    def planned(self, state: State, rows: int, used: Sequence[int]) -> list[int]:
+        """What a claim is charged for: the cheapest type of `rows` on which `used` fits, and with minValues those that
+        serve them. At least one must fit.
+        """
+        every = self.catalogue.priced(state.requirements)
+        priced = (one for one in every if rows >> one.row & 1 and self._fits(one.row, used))
+        if not self.min_values:
+            return [next(priced).row]
+        return [one.row for one in self.serving(state, priced)]
+
+    def _fits(self, row: int, used: Sequence[int]) -> bool:
+        for have, want in zip(self.room[row], used, strict=True):  # noqa: SIM110 - all() is twice as slow here
+            if want > have:
+                return False
+        return True
+
+    def enough_values(self, state: State, rows: int, lowered: Mapping[str, int] | None = None) -> bool:
+        """Whether `rows` offer as many distinct allowed values as the pool's minValues want, or what these are lowered to."""
+        return all(
+            self.catalogue.distinct_values(state.requirements[key], rows) >= wanted
+            for key, wanted in (self.min_values if lowered is None else lowered).items()
+        )
+
+    def serving(self, state: State, priced: Iterable[Priced]) -> list[Priced]:
+        """A short choice of `priced`, in its order, that serves the minValues: the cheapest one, and for each value that
+        is still wanted the cheapest type that offers it.
+        """
+        values_seen: dict[str, set[str]] = {key: set() for key in self.min_values}
+        chosen = []
+        for number, one in enumerate(priced):
+            serves = number == 0
+            for key, seen in values_seen.items():
+                if len(seen) < self.min_values[key]:
+                    values = self.catalogue.values_of(one.row, state.requirements[key])
+                    serves = serves or not values <= seen
+                    seen.update(values)
+            if serves:
+                chosen.append(one)
+            elif all(len(seen) >= self.min_values[key] for key, seen in values_seen.items()):
+                break
+        return chosen
+
+    def defines(self, key: str) -> bool:
+        """Whether the template itself gives its nodes the label `key`, whatever their type.
+
+        A well-known label comes from the type or the offering; only one fixed value can be given in their place.
+        """
+        known = self.template.get(key)
+        return known is not None and (key not in self.well_known or known.single_value is not None)
+
+    def gives(self, key: str) -> bool:
+        """Whether a claim must say the label `key`, because no type or offering does; the pool's name is never one."""
+        if key == NODEPOOL_LABEL or not self.defines(key):
+            return False
+        return key not in self.well_known or not self.catalogue.knows(key)
+
+    def matching(self, requirement: Requirement) -> int:
+        """Types that can meet one requirement of a claim of this pool."""
+        return self.catalogue.matching(requirement, defined=self.defines(requirement.key))
+
+    def _state(self, requirements: Requirements, excluded: int) -> State:
+        state = self._states.get((requirements, excluded))
+        if state is None:
+            rows = self._rows(requirements) & self._usable & ~excluded
+            state = State(requirements, excluded, rows, self.frontier(rows), self._said(requirements))
+            state = self._states.setdefault((requirements, excluded), state)  # another thread may have been quicker
+        return state
+
+    def _said(self, requirements: Requirements) -> tuple[tuple[str, str], ...]:
+        """The labels of which the template leaves the value open, and that have only one here."""
+        found = []
+        for key in self.open_labels:
+            one = requirements.get(key)
+            value = None if one is None else one.single_value
+            if value is not None:
+                found.append((key, value))
+        return tuple(found)
+
+    def _rows(self, requirements: Requirements) -> int:
+        rows = self.catalogue.everything
+        for requirement in requirements.values():
+            rows &= self.matching(requirement)
+        return rows & self.catalogue.available(requirements) if rows else 0
+
+    def _overheads(self, rows: int, daemons: Sequence[Daemon]) -> dict[int, Resources]:
+        """What daemons take by row; rows with the same daemons share one value.
+
+        Source: core spec 3.7. A daemon counts on a type when it tolerates the template's taints and any of its terms
+        goes with the template and with the type's own requirements.
+        """
+        hosts = [self._hosts(one.filter, rows) for one in daemons]
+        for one, host in zip(daemons, hosts, strict=True):
+            self._ports.take(one.ports, host)
+        shared: dict[tuple[int, ...], Resources] = {}
+        overheads = {}
+        for row in members(rows):
+            group = tuple(number for number, host in enumerate(hosts) if host >> row & 1)
+            overhead = shared.get(group)
+            if overhead is None:
+                overhead = shared[group] = Resources.total(daemons[number].requests for number in group)
+            overheads[row] = overhead
+        return overheads
+
+    def _hosts(self, node_filter: NodeFilter, rows: int) -> int:
+        """The types on which a daemon will run."""
+        if first_untolerated(node_filter.tolerations, self.pool.taints) is not None:
+            return 0
+        hosts = 0
+        for term in node_filter.terms:
+            if term.new_nodes and self.template.incompatibility(term.requirements, self.well_known) is None:
+                matching = rows
+                for requirement in term.requirements.values():
+                    matching &= self.matching(requirement)
+                hosts |= matching
+        return hosts
+
+    def _rooms(self, rows: int) -> dict[int, Vector]:
+        rooms = {}
+        overhead_vectors: dict[int, Vector] = {}
+        for row in members(rows):
+            overhead = self.overhead[row]
+            taken = overhead_vectors.get(id(overhead))
+            if taken is None:
+                taken = overhead_vectors[id(overhead)] = self.dimensions.vector(overhead)
+            have = self._allocatable(row)
+            rooms[row] = tuple(a - b for a, b in zip(have, taken, strict=True))
+        return rooms
+
+    def _allocatable(self, row: int) -> Vector:
+        kind = self.catalogue.types[row]
+        if not self.dimensions.drivers:
+            return self.dimensions.vector(kind.allocatable)
+        learnt = self._attach_limits.get(kind.name, {})
+        limits = {
+            driver: learnt.get(driver, kind.capacity.get(ATTACHABLE + driver, UNLIMITED))
+            for driver in self.dimensions.drivers
+        }
+        return self.dimensions.room(kind.allocatable, limits)
+
+
+@functools.lru_cache(maxsize=_MOST_PINS)
+def pin(key: str, value: str) -> Term:
+    """The term that one label has one value."""
+    return Term(Requirements.of((Requirement.of(key, Operator.IN, (value,)),)))

@@ -1,0 +1,119 @@
+"""What an answer is made from: one instant of a cluster, of a dump or of the leader's memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.forceful.repair import RepairDecision
+from provisioner.disruption.view import MethodAnswer, View
+from provisioner.scheduling.prepared import Prepared
+from provisioner.state.pause import Pause
+from provisioner.state.snapshot import Snapshot
+from provisioner.support.errors import UserError
+
+
+class NoSuchObjectError(UserError):
+    """The pod, Node or NodeClaim that is asked about is not there."""
+
+
+class Types(Protocol):
+    """Instance types of NodePools, as far as they are known."""
+
+    @property
+    def well_known_labels(self) -> frozenset[str]:
+        """Labels that nodes have although no NodePool says so."""
+        ...
+
+    def types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """Those of one pool; none where they are not known."""
+        ...
+
+    def manages(self, pool: NodePool) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What only the provisioner that leads remembers.
+
+    Attributes:
+        leads: whether this is the leader's; a dump has no memory.
+        behind: what keeps all disruption waiting, in words; "" for nothing.
+        answers: what the last pass of each method made of the nodes, by reason.
+        refused: pods that take no room in simulations, since their scheduler refuses them although the Node of this name has a place for them.
+        postponed: why the end of a node waits, by NodeClaim.
+    """
+
+    leads: bool = False
+    behind: str = ""
+    answers: Mapping[str, MethodAnswer] = field(default_factory=dict)
+    refused: tuple[tuple[Pod, str], ...] = ()
+    postponed: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_MEMORY = Memory()
+
+
+class Instant(Protocol):
+    """One instant of a cluster, ready for questions."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def types(self) -> Types: ...
+
+    @property
+    def prepared(self) -> Prepared: ...
+
+    @property
+    def pause(self) -> Pause: ...
+
+    @property
+    def memory(self) -> Memory:
+        """What the leader remembers; nothing elsewhere."""
+        ...
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the answer leaves out, in sentences."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Longest time of one plan, and of one pass of all methods."""
+        ...
+
+    def view(self, key: str) -> View:
+        """What the methods of disruption look at; the NodeClaim `key` is judged first. Not for an instant of which the time is up."""
+        ...
+
+    def budgets(self) -> AllowanceLedger:
+        """What disruption budgets leave."""
+        ...
+
+    @property
+    def repairs(self) -> RepairDecision:
+        """What is to be done about broken nodes; nothing where that is not known."""
+        ...
+
+    def pod(self, namespace: str, name: str) -> Pod | None: ...
+
+    def node(self, name: str) -> Node | None: ...
+
+    def attached(self, node: str) -> tuple[str, ...]:
+        """Names of the volumes that are attached to a Node, sorted; none where that is not known."""
+        ...
+
+    def held_back(self, prices: Sequence[float]) -> Sequence[str]:
+        """Of nodes of these prices that would be launched one after another: why not now, in words; "" for those that may, or where nobody knows."""
+        ...
+
+    @property
+    def usd_left(self) -> float:
+        """What further nodes may cost now, in USD per hour; infinite where nothing limits that, or nobody knows."""
+        ...

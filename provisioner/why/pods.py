@@ -1,0 +1,310 @@
+"""Why a pod has no node: what a fresh plan of everything that waits makes of it."""
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import Condition
+from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_terminal, opted_out
+from provisioner.disruption.refusals import PATIENCE
+from provisioner.provisioning.failed_scheduling import unready
+from provisioner.scheduling.capacity.spending import within
+from provisioner.scheduling.constraints.filters import FilterError, node_filter
+from provisioner.scheduling.node_claims import template_requirements
+from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Untolerated
+from provisioner.scheduling.reasons import Reason as Why
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.world import is_usable, successors
+from provisioner.state.snapshot import NodeView
+from provisioner.support.clock import SystemClock
+from provisioner.values.message import Said
+from provisioner.values.requirement import RequirementError
+from provisioner.values.taints import first_untolerated
+from provisioner.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
+from provisioner.why.instant import Instant, NoSuchObjectError
+from provisioner.why.type_refusals import PoolTypes, refused_types
+
+_Found: TypeAlias = tuple[str, str, Place | None, tuple[Reason, ...]]
+"""(state, summary, place, reasons) of a PodAnswer"""
+_PLANNED_SOON: Final = " It is planned with the next batch after kube-scheduler has marked it as unschedulable."
+_NOBODY_PLANS: Final = (
+    " The provisioner has not planned it yet; it plans a pod once kube-scheduler marks it as unschedulable. If this does not "
+    "change, check whether the provisioner is running."
+)
+
+
+def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
+    """The answer about one pod.
+
+    Raises:
+        NoSuchObjectError: there is no such pod.
+    """
+    pod = instant.pod(namespace, name)
+    if pod is None:
+        raise NoSuchObjectError(f"there is no pod {namespace}/{name}")
+    known = _settled(instant, pod) or _not_followed(instant, pod)
+    state, summary, place, reasons = known or _planned_anew(instant, pod)
+    if known is None:
+        reasons += tuple(
+            Reason(type="RefusedAgain", message=refused_again(one, node))
+            for one, node in instant.memory.refused
+            if one.uid == pod.uid
+        )
+    return PodAnswer(
+        pod=pod.key,
+        at=instant.snapshot.at,
+        state=state,
+        summary=summary,
+        place=place,
+        scheduler=pod.scheduled_message if not pod.node_name else "",
+        reasons=reasons,
+        node_pools=_pools(instant, pod) if known is None else (),
+        missing=instant.missing,
+    )
+
+
+def _settled(instant: Instant, pod: Pod) -> _Found | None:
+    """What is found of a pod that needs no plan; None about every other."""
+    place: Place | None = None
+    if is_terminal(pod):
+        state, summary = "Finished", f"Pod {pod.key} has ended ({pod.phase}) and needs no node."
+    elif pod.node_name:
+        place = Place(node=pod.node_name)
+        state, summary = "Bound", f"Pod {pod.key} is bound to node {pod.node_name} (phase {pod.phase or 'Pending'})."
+    elif pod.deleted is not None:
+        state, summary = "Finished", f"Pod {pod.key} is being deleted and gets no node."
+    elif pod.gated:
+        state = "Gated"
+        summary = f"Pod {pod.key} has scheduling gates; no node is planned for it before they are removed."
+    elif is_daemon(pod) or is_mirror(pod):
+        state = "DaemonSet"
+        summary = f"Pod {pod.key} belongs to one node, which it names itself; no node is launched for such a pod."
+    elif opted_out(pod):
+        state = "OptedOut"
+        summary = (
+            f"Pod {pod.key} requires a node without the label {names.NODEPOOL_LABEL}, so no node is launched for it."
+        )
+    elif (view := _assigned(instant, pod)) is not None:
+        place = _waiting_place(view)
+        state, summary = "Planned", _plan_in_words(pod, view, place)
+    else:
+        return None
+    return state, summary, place, ()
+
+
+def _not_followed(instant: Instant, pod: Pod) -> _Found | None:
+    """Likewise of a pod for which no node is launched, because kube-scheduler did not bind pods like it where they were planned."""
+    stop = instant.snapshot.stopped.get(pod.shape.key)
+    if stop is None:
+        return None
+    text = (
+        f"kube-scheduler did not bind pods like this one to the nodes planned for them {stop.misses} times in a row; "
+        f"no nodes are launched for them for {stop.seconds:.0f} s"
+    )
+    reasons = (Reason(type="PlansNotFollowed", message=text),)
+    return "NotFollowed", f"No node is launched for pod {pod.key}: {text}.", None, reasons
+
+
+def _assigned(instant: Instant, pod: Pod) -> NodeView | None:
+    return next((view for view in instant.snapshot.nodes if any(one.uid == pod.uid for one in view.assigned)), None)
+
+
+def place_of(view: NodeView) -> Place:
+    """Of a node that is there or comes."""
+    return Place(
+        node_claim=view.claim.name if view.claim is not None else "",
+        node=view.name,
+        node_pool=view.pool,
+        instance_type=view.labels.get(names.INSTANCE_TYPE_LABEL, ""),
+        zone=view.labels.get(names.ZONE_LABEL, ""),
+        capacity_type=view.labels.get(names.CAPACITY_TYPE_LABEL, ""),
+    )
+
+
+def _waiting_place(view: NodeView) -> Place:
+    waits = unmet(view.claim) if view.claim is not None else ()
+    return replace(place_of(view), waits_for=tuple(map(told, waits)))
+
+
+def refused_again(pod: Pod, node: str) -> str:
+    """What is said of a pod that its scheduler refuses although a node has room for it."""
+    return Said(
+        f"{pod.shape.scheduler_name} has refused pod {pod.key} for {PATIENCE.total_seconds():g} s or longer although "
+        f"node {node} has room for it as far as the provisioner knows, so the pod keeps no room and holds no "
+        "disruption; its condition PodScheduled says what the scheduler found"
+    )
+
+
+def unmet(claim: NodeClaim) -> list[Condition]:
+    """The conditions on the way of a claim to Initialized that are not True, the first of them first."""
+    by_type = {one.type: one for one in claim.status.conditions}
+    wanted = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+    return [by_type[kind] for kind in wanted if kind in by_type and by_type[kind].status != names.TRUE]
+
+
+def _plan_in_words(pod: Pod, view: NodeView, place: Place) -> str:
+    on = f"node {view.name}" if view.name else f"NodeClaim {place.node_claim}"
+    what = " ".join(part for part in (place.instance_type, place.zone, place.capacity_type) if part)
+    text = f"Pod {pod.key} is planned onto {on}{f' ({what})' if what else ''}"
+    if view.deleting:
+        return f"{text}, which is being disrupted; it is planned anew when the node is gone."
+    if place.waits_for:
+        first = place.waits_for[0]
+        why = ": ".join(part for part in (first.reason, first.message) if part)
+        return f"{text}, which is not {first.type} yet{f' ({why})' if why else ''}."
+    if view.initialized:
+        return f"{text}, which is ready; kube-scheduler has not bound the pod yet."
+    return f"{text}, which is not ready yet."
+
+
+def _planned_anew(instant: Instant, pod: Pod) -> _Found:
+    snapshot, prepared, clock = instant.snapshot, instant.prepared, SystemClock()
+    end = clock.monotonic() + instant.seconds
+    waiting = {one.uid: one for one in (*snapshot.waiting, *snapshot.leaving)}
+    waiting[pod.uid] = pod
+    first = successors(snapshot)
+    result = prepared.solve(
+        tuple(waiting.values()),
+        avoided=snapshot.avoided,
+        first=first,
+        expired=lambda: clock.monotonic() >= end,
+        explain=False,
+    )
+    late = _PLANNED_SOON if instant.memory.leads else _NOBODY_PLANS
+    for key, pods in result.existing.items():
+        if any(one.uid == pod.uid for one in pods):
+            view = next(one for one in snapshot.nodes if str(one.key) == key)
+            place = _waiting_place(view)
+            on = f"node {view.name}" if view.name else f"NodeClaim {place.node_claim}"
+            return "FitsExistingNode", f"Pod {pod.key} fits on {on}.{late}", place, ()
+    claim = _claim_of(pod, result)
+    if claim is None:
+        return _unplaced(instant, pod, result)
+    admitted, dear = _admitted(instant, [one for _, one in result.in_order(first)])
+    held = dear.get(pod.uid, "")
+    usd = instant.usd_left - sum(map(_price, admitted))
+    if held and 0 < usd < inf:  # who waits is planned once more, with what is left
+        short = [one for each in result.claims for one in each.pods if one.uid in dear and not one.node_name]
+        less = prepare(within(prepared.world, usd), prepared)
+        again = less.solve(
+            short, avoided=snapshot.avoided, first=first, expired=lambda: clock.monotonic() >= end, explain=False
+        )
+        other = _claim_of(pod, again)
+        _, dear = _admitted(instant, [*admitted, *(one for _, one in again.in_order(first))])
+        if other is not None and pod.uid not in dear:
+            claim, held = other, ""
+    place = Place(
+        node_pool=claim.pool,
+        instance_type=claim.planned_type,
+        zone=claim.planned_zone,
+        capacity_type=claim.planned_capacity_type,
+        usd_per_hour=claim.usd_per_hour,
+    )
+    why = f" ({claim.reason})" if claim.reason is not None else ""
+    text = (
+        f"Pod {pod.key} fits on a new node of NodePool {claim.pool}: {claim.planned_type} in {claim.planned_zone}, "
+        f"{claim.planned_capacity_type}, ${claim.usd_per_hour:.4f} per hour{why}.{late}"
+    )
+    limited = (Reason(type="GrowthLimited", message=held, node_pools=(claim.pool,)),) if held else ()
+    return "FitsNewNode", text, place, limited
+
+
+def _claim_of(pod: Pod, result: Result) -> PlannedClaim | None:
+    return next((one for one in result.claims if any(each.uid == pod.uid for each in one.pods)), None)
+
+
+def _admitted(instant: Instant, claims: Sequence[PlannedClaim]) -> tuple[list[PlannedClaim], dict[str, str]]:
+    """Which of these new nodes may be created now, in this order; and why the others wait, by the uids of their pods."""
+    said = list(zip(claims, instant.held_back([_price(one) for one in claims]), strict=True))
+    return [one for one, text in said if not text], {pod.uid: text for one, text in said if text for pod in one.pods}
+
+
+def _price(claim: PlannedClaim) -> float:
+    return min(claim.prices, default=claim.usd_per_hour)  # as growth counts it until it is launched
+
+
+def _unplaced(instant: Instant, pod: Pod, result: Result) -> _Found:
+    found = next((one.reasons for one in result.unplaced if one.pod.uid == pod.uid), ())
+    if NOT_TRIED in found:
+        return "NotTried", f"No answer about pod {pod.key} was found within {instant.seconds:.0f} s.", None, ()
+    unknown = any(not instant.types.manages(one.pool) for one in instant.snapshot.pools)
+    if unknown:  # of the pools that are left out something may be launched
+        found = tuple(one for one in found if not isinstance(one, NoPools))
+        text = f"No node that is there can take pod {pod.key}; whether a new node could is not known here."
+    else:
+        text = f"No node can take pod {pod.key}, and no NodePool can launch one for it."
+    return "Unschedulable", text, None, tuple(_reason(one) for one in found)
+
+
+def _reason(one: Why) -> Reason:
+    match one:
+        case PoolRefuses(pool, constraint):
+            return Reason(type=type(constraint).__name__, message=str(constraint), node_pools=(pool,))
+        case PoolsRefuse(pools, constraint):
+            return Reason(type=type(constraint).__name__, message=str(constraint), node_pools=pools)
+        case _:
+            return Reason(type=type(one).__name__, message=str(one))
+
+
+# ------------------------------------------------------------------ pools
+
+
+def _pools(instant: Instant, pod: Pod) -> tuple[PoolAnswer, ...]:
+    by_name = {one.pool: one for one in refused_types(instant.prepared, pod)}
+    return tuple(_pool(instant, view.pool, pod, by_name.get(view.pool.name)) for view in instant.snapshot.pools)
+
+
+def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -> PoolAnswer:
+    if pool.metadata.deletion_timestamp is not None:
+        return PoolAnswer(name=pool.name, state="Deleting", message="it is being deleted")
+    if pool.spec.replicas is not None:
+        return PoolAnswer(
+            name=pool.name, state="Static", message="it is static: its nodes follow spec.replicas, not pods"
+        )
+    if not is_usable(pool):
+        return PoolAnswer(name=pool.name, state="NotReady", message=_said(unready((pool,)), pool))
+    if not instant.types.manages(pool):
+        refusal = _by_itself(instant, pool, pod)
+        return PoolAnswer(
+            name=pool.name,
+            state="Refuses" if refusal else "Unknown",
+            message=refusal or "its instance types are not known here",
+        )
+    if types is None:
+        return PoolAnswer(name=pool.name, state="Unknown", message="the pod or the NodePool cannot be judged")
+    refused = tuple(
+        Refused(cause=one.cause, message=one.message, instance_types=one.instance_types) for one in types.refused
+    )
+    text = "" if types.fitting else "no instance type takes the pod"
+    if not types.fitting and not refused:
+        text = "it has no instance types"
+    return PoolAnswer(
+        name=pool.name,
+        state="Usable" if types.fitting else "Refuses",
+        message=text,
+        fitting=types.fitting,
+        refused=refused,
+    )
+
+
+def _said(sentences: Iterable[str], pool: NodePool) -> str:
+    return "; ".join(sentences).removeprefix(f'NodePool "{pool.name}": ') or "not Ready"
+
+
+def _by_itself(instant: Instant, pool: NodePool, pod: Pod) -> str:
+    """Why a pool refuses the pod whatever its instance types are; "" where that is not so."""
+    try:
+        asked, template = node_filter(pod.shape), template_requirements(pool)
+    except (FilterError, RequirementError) as error:
+        return str(error)
+    taint = first_untolerated(asked.tolerations, pool.taints, asked.effects)
+    if taint is not None:
+        return str(Untolerated(taint))
+    conflicts = [template.incompatibility(term.requirements, instant.types.well_known_labels) for term in asked.terms]
+    first = next((one for one in conflicts if one is not None), None)
+    return str(first) if conflicts and first is not None and all(one is not None for one in conflicts) else ""

@@ -1,0 +1,58 @@
+"""What flags make of the settings of AWS."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from provisioner.ec2.access.client import DESCRIBING, MUTATING, Rate
+from provisioner.ec2.settings import AwsSettings
+from provisioner.options import Options
+
+HOUR = timedelta(hours=1)
+SETTINGS: dict[str, tuple[str, str, Any]] = {
+    "cluster-name": ("x", "cluster_name", "x"),
+    "cluster-endpoint": ("https://h:1", "cluster_endpoint", "https://h:1"),
+    "cluster-ca-bundle": ("YQ==", "cluster_ca_bundle", "YQ=="),
+    "isolated-vpc": ("true", "isolated_vpc", True),
+    "eks-control-plane": ("true", "eks_control_plane", True),
+    "vm-memory-overhead-percent": ("0.1", "vm_memory_overhead", 0.1),
+    "interruption-queue": ("q", "interruption_queue", "q"),
+    "reserved-enis": ("1", "reserved_enis", 1),
+    "disable-dry-run": ("true", "dry_run_validation", False),
+    "enable-zonal-shift": ("true", "enable_zonal_shift", True),
+    "translate-provisioners": ("true", "translate_provisioners", True),
+    "ami-refresh-interval": ("1h", "ami_refresh", HOUR),
+    "subnet-refresh-interval": ("1h", "subnet_refresh", HOUR),
+    "system-namespace": ("ns", "system_namespace", "ns"),
+    "discounts": ("configmap/d", "discounts", "configmap/d"),
+    "prefix-delegation": ("true", "prefix_delegation", True),
+    "rebalance": ("drain", "rebalance", "drain"),
+    "spot-refresh-interval": ("1h", "spot_refresh", HOUR),
+    "price-refresh-interval": ("1h", "price_refresh", HOUR),
+    "template-retention": ("1h", "template_retention", HOUR),
+}
+RATES = {
+    "aws-mutating-qps": ("7", MUTATING, Rate(7, 50)),
+    "aws-mutating-burst": ("7", MUTATING, Rate(5, 7)),
+    "aws-describing-qps": ("7", DESCRIBING, Rate(7, 100)),
+    "aws-describing-burst": ("7", DESCRIBING, Rate(20, 7)),
+}
+
+
+def settings(*flags: str) -> AwsSettings:
+    return AwsSettings.of(Options.parse(["--provider=aws", "--cluster-name=c", *flags], {}), "eu-west-1")
+
+
+@pytest.mark.parametrize("flag", SETTINGS)
+def test_a_flag_is_a_setting(flag: str) -> None:
+    text, name, value = SETTINGS[flag]
+    assert getattr(settings(), name) != value
+    assert getattr(settings(f"--{flag}={text}"), name) == value
+
+
+@pytest.mark.parametrize("flag", RATES)
+def test_rates_reach_the_policy_of_calls(flag: str) -> None:
+    text, kind, rate = RATES[flag]
+    assert settings().policy().rates[kind] != rate
+    assert settings(f"--{flag}={text}").policy().rates[kind] == rate

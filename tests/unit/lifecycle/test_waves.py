@@ -1,0 +1,493 @@
+"""One wave of registrations: what is sent, and for whom nothing is sent."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import Node, TopologySpreadConstraint
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import LabelSelector
+from provisioner.apis.pods import Pod
+from provisioner.kube.client import Client
+from provisioner.lifecycle import registration
+from provisioner.lifecycle.nominations import Nominations
+from provisioner.lifecycle.registration import (
+    BOUND_SECONDS,
+    COMPANION_SECONDS,
+    PATIENCE_SECONDS,
+    RETRY_BASE_SECONDS,
+    RETRY_CAP_SECONDS,
+    WAVE_SECONDS,
+    Registrar,
+)
+from provisioner.lifecycle.steering import Steering
+from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.scheduling.nomination import unaided
+from provisioner.state.misses import TOGETHER_SECONDS
+from provisioner.support.workers import Pool, pool
+from tests.support.cluster import World, claim, node, pod
+from tests.support.eventually import eventually
+from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.problems import shape
+from tests.support.tinyserver import Told
+
+SPREAD = shape(
+    topology_spread_constraints=(
+        TopologySpreadConstraint(
+            max_skew=1,
+            topology_key=names.ZONE_LABEL,
+            when_unsatisfiable="DoNotSchedule",
+            label_selector=LabelSelector(),
+        ),
+    )
+)
+UNREGISTERED = {"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"}
+
+
+class Stage:
+    """A registrar over a world and an API server that takes everything; called in this thread, wave by wave."""
+
+    def __init__(
+        self,
+        workers: Pool,
+        *,
+        nominate: str = "true",
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.world = World()
+        self.api = FakeApi(respond=self._answer)
+        self.again: list[str] = []
+        self.healthy: list[tuple[str, bool]] = []
+        self.broken: set[str] = set()
+        self.hangs: dict[str, threading.Event] = {}
+        self.ending: tuple[str, ...] = ()  # claims that are deleted while pods are nominated
+        self._objects: dict[tuple[str, str], Any] = {}
+        client = Client(self.api, self.world.clock)
+        self.told = Told(client, self.world.clock)
+        self.registrar = Registrar(
+            self.world.cluster,
+            client,
+            ClaimWriter(client, self.world.cluster, lambda _: None),
+            self.told,
+            workers,
+            self.world.clock,
+            nominations=Nominations(
+                self.world.cluster,
+                client,
+                workers,
+                self.world.clock,
+                pods=self.world.cluster.waiting,
+                steering=Steering(nominate, self.world.clock),
+            ),
+            again=self.again.append,
+            health=lambda name, good: self.healthy.append((name, good)),
+            patience=patience,
+        )
+
+    def joined(
+        self,
+        name: str,
+        *,
+        ready: bool = True,
+        spread: bool = False,
+        plain: bool | None = None,
+        tainted: bool = True,
+        more: tuple[Pod, ...] = (),
+    ) -> None:
+        """A launched node whose Node, still with our taint, is planned for a pod named after it, or for two of one spread, or for all three, and for `more`."""
+        spreads = [pod(f"{which}-pod-of-{name}", shape=SPREAD) for which in ("one", "other")]
+        mine = [pod(f"pod-of-{name}", namespace="other" if spread else "default")]
+        pods = [*(spreads if spread else ()), *(mine if plain or (plain is None and not spread) else ()), *more]
+        for one in pods:
+            self.world.add(one)
+        self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods), version=1))
+        self._put(node(name, taints=(UNREGISTERED,) if tainted else (), ready=ready))
+
+    def ready(self, name: str) -> None:
+        """Its Node, which has joined, becomes ready."""
+        known = self._objects[name, "Node"]
+        self._objects[name, "Node"] = node(name, taints=(UNREGISTERED,))
+        self.world.cluster.node_changed(known, self._objects[name, "Node"])
+
+    def closed(self) -> list[str]:
+        """Claims of plans that wait for nothing more, in order."""
+        now = self.world.clock.monotonic()
+        return sorted(
+            name for plan in self.registrar._plans() if self.registrar._closes_at(plan) <= now for name in plan
+        )
+
+    def wave(self, *claims: str) -> list[str]:
+        """What a wave of these claims sends, as "METHOD path"."""
+        before = len(self.api.sent)
+        self.registrar._do(list(claims))
+        return [f"{sent.method} {sent.path}" for sent in self.api.sent[before:]]
+
+    def delete(self, name: str) -> None:
+        """Somebody begins the end of a claim."""
+        known = self._objects[name, "NodeClaim"]
+        gone = msgspec.structs.replace(known.metadata, deletion_timestamp=self.world.clock.now())
+        self.world.cluster.claim_changed(known, msgspec.structs.replace(known, metadata=gone))
+
+    def _nominated(self, name: str, node_name: str) -> None:
+        known = self.world.cluster.pod(name)
+        assert known is not None
+        self.world.cluster.pod_changed(known, msgspec.structs.replace(known, nominated_node_name=node_name))
+
+    def _put(self, thing: NodeClaim | Node) -> None:
+        self._objects[thing.metadata.name, type(thing).__name__] = thing
+        if isinstance(thing, Node):
+            self.world.cluster.node_changed(None, thing)
+        else:
+            self.world.cluster.claim_changed(None, thing)
+
+    def _answer(self, sent: Sent) -> FakeAnswer:
+        name = sent.path.split("/")[5 if sent.path.startswith("/apis") else 4]
+        if (may_go := self.hangs.get(name)) is not None:
+            assert may_go.wait(20)
+        if name in self.broken:
+            return refusal(403, "Forbidden")
+        if "/pods/" in sent.path:
+            for claim_name in self.ending:
+                self.delete(claim_name)
+            self._nominated(sent.path.split("/")[-2], sent.body[-1]["value"])
+            return ok({"metadata": {"name": "x", "namespace": "default", "uid": "x"}, "spec": {}, "status": {}})
+        if "/nodes/" in sent.path:
+            return ok(msgspec.to_builtins(self._objects[name, "Node"]))
+        known = self._objects[name, "NodeClaim"]
+        wire = msgspec.json.decode(msgspec.json.encode(known))
+        wire["status"] |= sent.body["status"]
+        wire["metadata"]["resourceVersion"] = "2"
+        return ok(wire)
+
+
+@pytest.fixture
+def workers() -> Iterator[Pool]:
+    with pool(1) as threads:
+        yield threads
+
+
+def test_all_pods_are_nominated_before_the_first_taint_falls_and_all_taints_fall_before_a_claim_says_so(
+    workers: Pool,
+) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    stage.joined("b")
+    assert stage.wave("a", "b") == [
+        "PATCH /api/v1/namespaces/default/pods/pod-of-a/status",
+        "PATCH /api/v1/namespaces/default/pods/pod-of-b/status",
+        "PATCH /api/v1/nodes/a",
+        "PATCH /api/v1/nodes/b",
+        "PATCH /apis/karpenter.sh/v1/nodeclaims/a/status",
+        "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
+    ]
+    assert stage.healthy == [("general", True), ("general", True)]
+
+
+@pytest.mark.parametrize("tainted", [True, False])
+def test_a_node_that_joined_without_our_taint_is_let_in_and_its_claim_says_so(workers: Pool, tainted: bool) -> None:
+    stage = Stage(workers)
+    stage.joined("a", tainted=tainted)
+    stage.wave("a")
+    told = [(kind, name) for kind, name, _, reason in stage.told.events if reason == "UnregisteredTaintMissing"]
+    assert told == ([] if tainted else [("NodeClaim", "a")])
+    assert stage.healthy == [("general", True)]
+
+
+def test_the_more_room_of_a_node_no_nomination_keeps_the_later_it_is_let_in(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a", spread=True)
+    stage.joined("b", spread=True, plain=True)
+    stage.joined("c")
+    began = stage.world.clock.monotonic()
+    assert [line for line in stage.wave("a", "b", "c") if "/nodes/" in line or "/pods/" in line] == [
+        "PATCH /api/v1/namespaces/default/pods/pod-of-c/status",
+        "PATCH /api/v1/nodes/c",
+        "PATCH /api/v1/namespaces/other/pods/pod-of-b/status",
+        "PATCH /api/v1/nodes/b",
+        "PATCH /api/v1/nodes/a",
+    ]
+    waited = stage.world.clock.monotonic() - began
+    assert waited >= 2 * BOUND_SECONDS[0], "pods of the first, which are not bound, might still take room on the next"
+
+
+def test_of_nodes_that_open_together_the_one_with_the_most_nominated_pods_is_first(workers: Pool) -> None:
+    """The pods of the others take any room that is open and not kept."""
+    stage = Stage(workers)
+    for name, count in (("a", 1), ("b", 3), ("c", 2)):
+        stage.joined(
+            name, spread=True, more=tuple(pod(f"{number}-of-{name}", namespace="other") for number in range(count))
+        )
+    assert [line for line in stage.wave("a", "b", "c") if "/nodes/" in line] == [
+        f"PATCH /api/v1/nodes/{name}" for name in "bca"
+    ]
+
+
+@pytest.mark.parametrize("why", ["not ready", "its Node's write fails", "stopping"])
+def test_nobody_waits_for_pods_that_no_open_node_takes(workers: Pool, why: str) -> None:
+    """A node that is not ready, or has startup taints, is let in all the same; others would wait for its pods in vain."""
+    stage = Stage(workers)
+    stage.joined("a", spread=True)
+    stage.joined("b", ready=why != "not ready")
+    stage.broken = {"b"} if "fails" in why else set()
+    if why == "stopping":
+        stage.registrar.stop()
+    began = stage.world.clock.monotonic()
+    assert [line for line in stage.wave("a", "b") if "/nodes/" in line] == [
+        "PATCH /api/v1/nodes/b",
+        "PATCH /api/v1/nodes/a",
+    ]
+    assert stage.world.clock.monotonic() - began < BOUND_SECONDS[0]
+
+
+def test_pods_that_find_places_by_themselves_are_not_nominated_and_nothing_is_waited_for(workers: Pool) -> None:
+    stage = Stage(workers, nominate="auto")
+    stage.joined("a")
+    stage.joined("b")
+    assert [line for line in stage.wave("a", "b") if "/nodes/" in line or "/pods/" in line] == [
+        "PATCH /api/v1/nodes/a",
+        "PATCH /api/v1/nodes/b",
+    ]
+    assert stage.world.clock.monotonic() < BOUND_SECONDS[0]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_pods_that_find_no_place_where_nodes_open_one_by_one_are_nominated(
+    workers: Pool, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pods of one CPU fit on the first of the nodes, and leave no room there for one of two."""
+    monkeypatch.setattr(unaided, "FEW", 0)
+    stage = Stage(workers, nominate="auto")
+    for name in ("a", "b"):
+        stage.joined(name, ready=not late, more=(pod(f"z-large-of-{name}", cpu="2"),))
+    assert any("/pods/" in line for line in stage.wave("a", "b")) == late
+
+
+@pytest.mark.parametrize("other", ["comes", "is not ready"])
+@pytest.mark.parametrize(
+    ("spread", "seconds"), [(False, COMPANION_SECONDS[0]), (True, COMPANION_SECONDS[1])], ids=["plain", "spread"]
+)
+def test_a_wave_waits_for_nodes_of_its_plan_but_not_for_ever(
+    workers: Pool, spread: bool, seconds: float, other: str
+) -> None:
+    stage = Stage(workers)
+    for name in ("a", "b"):
+        stage.joined(name, spread=spread, ready=name == "a" or other == "comes")
+    if other == "comes":
+        stage.world.cluster.node_changed(stage.world.cluster.node("b"), None)
+    began = stage.world.clock.monotonic()
+    for name in ("a", "b")[: 1 if other == "comes" else 2]:
+        stage.registrar.offer(name)
+    while not stage.closed():
+        stage.world.clock.advance(0.25)
+    assert seconds <= stage.world.clock.monotonic() - began <= seconds + 2 * WAVE_SECONDS[0]
+
+
+def test_the_time_for_which_others_are_waited_for_begins_with_the_first_node_that_is_ready(workers: Pool) -> None:
+    stage = Stage(workers)
+    for name in ("a", "b"):
+        stage.joined(name, spread=True, ready=False)
+        stage.registrar.offer(name)
+
+    def waits(seconds: float) -> bool:
+        """Whether nothing is let in for so long."""
+        for _ in range(int(4 * seconds)):
+            stage.world.clock.advance(0.25)
+            if stage.closed():
+                return False
+        return True
+
+    assert waits(COMPANION_SECONDS[1] - 1)
+    stage.ready("a")
+    assert waits(COMPANION_SECONDS[1] - 1)
+    stage.ready("b")
+    assert stage.closed() == ["a", "b"]
+
+
+def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: Pool) -> None:
+    stage = Stage(workers)
+    for name in ("a", "b"):
+        stage.joined(name, spread=True)
+        stage.registrar.offer(name)
+    assert not stage.closed()
+    stage.world.clock.advance(WAVE_SECONDS[0])
+    assert stage.closed() == ["a", "b"]
+
+
+def test_nodes_of_another_plan_are_not_waited_for(workers: Pool) -> None:
+    stage = Stage(workers)
+    for name, ready in (("a", True), ("late", False), ("b", True)):
+        stage.joined(name, spread=True, ready=ready)
+        stage.registrar.offer(name)
+        stage.world.clock.advance(0 if name == "a" else 2 * TOGETHER_SECONDS)
+    assert stage.closed() == ["b"]
+    stage.ready("late")
+    assert stage.closed() == ["a", "b", "late"]
+
+
+@pytest.mark.parametrize("nominate", ["auto", "false"])
+def test_a_node_that_is_alone_has_a_moment_to_be_ready(workers: Pool, nominate: str) -> None:
+    """Registration and initialisation are one pair of writes then."""
+    stage = Stage(workers, nominate=nominate)
+    stage.joined("a", ready=False)
+    stage.registrar.offer("a")
+    stage.world.clock.advance(COMPANION_SECONDS[0] - 0.1)
+    assert not stage.closed()
+    stage.world.clock.advance(0.1)
+    assert stage.closed() == ["a"]
+
+
+def test_nobody_is_nominated_where_that_is_turned_off(workers: Pool) -> None:
+    stage = Stage(workers, nominate="false")
+    stage.joined("a")
+    assert [line for line in stage.wave("a") if "pods" in line] == []
+
+
+def test_a_claim_that_is_offered_twice_is_let_in_once(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    assert stage.wave("a") != []
+    assert stage.wave("a") == []
+
+
+def test_a_claim_that_is_deleted_while_its_pods_are_nominated_is_not_let_in(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    stage.joined("b")
+    stage.ending = ("a",)
+    assert [line for line in stage.wave("a", "b") if "pods" not in line] == [
+        "PATCH /api/v1/nodes/b",
+        "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
+    ]
+
+
+def test_a_claim_or_node_that_is_gone_costs_nothing(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.world.cluster.claim_changed(None, claim("alone", provider_id="kwok://alone", true=(names.LAUNCHED,)))
+    assert stage.wave("alone", "unknown") == []
+
+
+def test_one_that_fails_holds_up_no_other(workers: Pool) -> None:
+    stage = Stage(workers, nominate="false")
+    stage.joined("a")
+    stage.joined("b")
+    stage.broken.add("a")
+    assert "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status" in stage.wave("a", "b")
+    assert stage.again == ["b"]
+    assert stage.healthy == [("general", True)]
+
+
+@pytest.mark.parametrize(("ready", "kinds"), [(True, {"Registered", "Initialized"}), (False, {"Registered"})])
+def test_the_status_says_how_far_the_node_has_come(workers: Pool, ready: bool, kinds: set[str]) -> None:
+    stage = Stage(workers, nominate="false")
+    stage.joined("a", ready=ready)
+    stage.wave("a")
+    status = stage.api.sent[-1].body["status"]
+    told = {one["type"] for one in status["conditions"] if one["status"] == "True"}
+    assert told & {"Registered", "Initialized"} == kinds
+    assert status["nodeName"] == "a"
+
+
+def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers: Pool) -> None:
+    stage = Stage(workers, nominate="false")
+    stage.joined("a")
+    stage.broken.add("a")
+    waits: list[float] = []
+    for _ in range(12):
+        stage.wave("a")
+        due = stage.registrar._delayed.pop("a")
+        waits.append(due - stage.world.clock.monotonic())
+    assert all(later >= earlier for earlier, later in itertools.pairwise(waits[:7]))
+    assert waits[0] <= RETRY_BASE_SECONDS
+    assert RETRY_CAP_SECONDS * 0.8 <= waits[-1] <= RETRY_CAP_SECONDS
+
+
+def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: Pool) -> None:
+    stage = Stage(workers, nominate="false")
+    stage.joined("a")
+    stage.broken.add("a")
+    stage.wave("a")
+    for _ in range(100):
+        stage.registrar.offer("a")
+    assert stage.registrar._waiting == {}
+    assert stage.again == []
+
+
+def test_a_success_ends_the_back_off(workers: Pool) -> None:
+    stage = Stage(workers, nominate="false")
+    stage.joined("a")
+    stage.broken.add("a")
+    for _ in range(5):
+        stage.wave("a")
+        stage.registrar._delayed.clear()
+    stage.broken.clear()
+    stage.wave("a")
+    assert stage.registrar._failures == {}
+
+
+def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers: Pool) -> None:
+    stage = Stage(workers, nominate="false")
+    stage.joined("a")
+    stage.broken.add("a")
+    stage.wave("a")
+    stage.delete("a")
+    assert stage.wave("a") == []
+    assert stage.registrar._failures == {}
+
+
+def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: Pool) -> None:
+    stage = Stage(workers, nominate="false")
+    stage.joined("a")
+    stage.broken.add("a")
+    stage.wave("a")
+    stage.broken.clear()
+    stage.world.clock.advance(RETRY_CAP_SECONDS)
+    taken: list[list[str] | None] = []
+    thread = threading.Thread(target=lambda: taken.append(stage.registrar._gather()))
+    thread.start()
+    eventually(lambda: stage.registrar._waiting or taken, "it waits for the next wave")
+    stage.world.clock.advance(1.0)
+    stage.registrar.offer("a")
+    thread.join(10)
+    assert taken == [["a"]]
+
+
+@pytest.mark.parametrize("nominate", ["false", "true"])
+def test_a_node_that_hangs_does_not_keep_the_others_of_its_wave_from_being_recorded(
+    monkeypatch: pytest.MonkeyPatch, nominate: str
+) -> None:
+    """For two seconds at most where pods are nominated, and not at all elsewhere."""
+    monkeypatch.setattr(registration, "OPENING_SECONDS", (0.2, 0.0))
+    may_go = threading.Event()
+    with pool(4) as workers:
+        stage = Stage(workers, nominate=nominate, patience=60.0)
+        for name in ("a", "b"):
+            stage.joined(name)
+        stage.hangs = {"a": may_go}
+        thread = threading.Thread(target=stage.wave, args=("a", "b"))
+        thread.start()
+        eventually(lambda: "b" in stage.again, "the other is recorded", seconds=10)
+        assert "a" not in stage.again
+        may_go.set()
+        eventually(lambda: "a" in stage.again, "it is recorded once it is open")
+        thread.join(10)
+
+
+def test_a_write_that_hangs_holds_up_no_later_wave() -> None:
+    may_go = threading.Event()
+    with pool(4) as workers:
+        stage = Stage(workers, nominate="false", patience=0.2)
+        stage.joined("a")
+        stage.joined("b")
+        stage.hangs = {"a": may_go}
+        stage.wave("a")
+        assert stage.wave("b") == ["PATCH /api/v1/nodes/b", "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status"]
+        stage.registrar._delayed.clear()
+        assert stage.wave("a") == [], "it is written twice at once"
+        may_go.set()
+        eventually(lambda: not stage.registrar._busy, "the write ends by itself")
+    assert sorted(stage.again) == ["a", "b"]

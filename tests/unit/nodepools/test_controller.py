@@ -1,0 +1,374 @@
+"""Health of a pool's launches, and what a pool uses."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.hash import HASH_VERSION, nodepool_hash
+from provisioner.apis.karpenter import NewerNodePool, NodePool
+from provisioner.apis.meta import condition
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.kube.client import Client
+from provisioner.kube.events import Recorder
+from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.nodepools.controller import Health, PoolController, used_by, why_launches_failed
+from provisioner.support.metrics import REGISTRY
+from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint
+from tests.support.clock import NOON
+from tests.support.cluster import TYPES, World, claim, pool
+from tests.support.fleets import Fleet
+from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+
+GENERATIONS = (1, 1)
+VERDICTS: dict[str, tuple[str, str]] = {
+    "nothing is known without launches": ("", "Unknown"),
+    "one good launch is healthy": ("+", "True"),
+    "one bad launch says nothing yet": ("-", "Unknown"),
+    "two bad ones of four are too many": ("--", "False"),
+    "a good one after one bad one": ("-+", "True"),
+    "a good one does not outweigh two bad ones": ("--+", "False"),
+    "three good ones push the bad ones out": ("--+++", "True"),
+    "one bad one among good ones": ("+++-", "Unknown"),
+    "bad ones in between count": ("+-+-", "False"),
+}
+
+
+@pytest.mark.parametrize(("launches", "verdict"), VERDICTS.values(), ids=VERDICTS.keys())
+def test_the_last_four_launches_decide(launches: str, verdict: str) -> None:
+    health = Health(lambda _: None)
+    for launch in launches:
+        health.note("general", launch == "+")
+    assert health.verdict("general", GENERATIONS) == verdict
+
+
+def test_pools_are_judged_apart() -> None:
+    health = Health(lambda _: None)
+    health.note("a", False)
+    health.note("a", False)
+    health.note("b", True)
+    assert (health.verdict("a", GENERATIONS), health.verdict("b", GENERATIONS)) == ("False", "True")
+
+
+@pytest.mark.parametrize("changed", [(2, 1), (1, 2)], ids=["of the pool", "of the class"])
+def test_a_new_generation_begins_anew(changed: tuple[int, int]) -> None:
+    health = Health(lambda _: None)
+    health.verdict("general", GENERATIONS)
+    health.note("general", False)
+    health.note("general", False)
+    assert health.verdict("general", changed) == "Unknown"
+
+
+def test_a_pool_of_the_name_of_one_that_is_gone_begins_anew() -> None:
+    health = Health(lambda _: None)
+    health.note("general", False)
+    health.note("general", False)
+    assert health.verdict("general", GENERATIONS) == "False"
+    health.forget("general")
+    assert health.verdict("general", GENERATIONS) == "Unknown"
+
+
+def test_the_pool_is_looked_at_again_only_when_its_ring_changed() -> None:
+    told: list[str] = []
+    health = Health(told.append)
+    for _ in range(6):
+        health.note("general", True)
+    assert told == ["general"] * 4
+
+
+def test_a_pool_without_nodes_uses_zero_of_everything_that_is_told() -> None:
+    assert used_by([]).to_wire() == {"cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "nodes": "0"}
+
+
+def test_a_pool_uses_what_its_nodes_have_known_or_not() -> None:
+    fleet = Fleet()
+    fleet.node("a", capacity=Resources.parse({"cpu": "4", "memory": "8Gi"}))
+    fleet.node("b", capacity=Resources.parse({"cpu": "2", "x/gpu": "1"}))
+    fleet.node("unlaunched", capacity=Resources.of({}))
+    used = used_by(fleet.nodes)
+    assert used.to_wire() == {
+        "cpu": "6",
+        "memory": "8Gi",
+        "pods": "0",
+        "ephemeral-storage": "0",
+        "nodes": "3",
+        "x/gpu": "1",
+    }
+
+
+# --- what an earlier leader said, and classes that change --------------------------------------------------------------------
+
+TOLD = {
+    "an unhealthy pool needs more than one good launch": ("False", "+", "False"),
+    "three of them make it healthy": ("False", "+++", "True"),
+    "a healthy pool stays so after one bad launch": ("True", "-", "Unknown"),
+    "and not after two": ("True", "--", "False"),
+    "what was unknown counts for nothing": ("Unknown", "+", "True"),
+}
+
+
+@pytest.mark.parametrize(("told", "launches", "verdict"), TOLD.values(), ids=TOLD)
+def test_a_new_leader_goes_on_from_what_the_pool_says(told: str, launches: str, verdict: str) -> None:
+    health = Health(lambda _: None)
+    assert health.verdict("general", GENERATIONS, told) == told
+    for launch in launches:
+        health.note("general", launch == "+")
+    assert health.verdict("general", GENERATIONS, told) == verdict
+
+
+class Provider:
+    well_known_labels = names.WELL_KNOWN_LABELS
+    types = tuple(TYPES.values())
+
+    def node_class_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
+
+    def instance_types(self, _: object) -> tuple[InstanceType, ...]:
+        return self.types
+
+    def node_class_ready(self, _: object) -> tuple[str, str, str]:
+        return "True", "", ""
+
+
+class Stage:
+    """A pool, its class's generation, and a controller of pools."""
+
+    def __init__(self, **status: Any) -> None:
+        self.world = World()
+        self.pool = pool(status=status)
+        self.provider = Provider()
+        self.generation: int | None = 1
+        self.writes: list[Any] = []
+        self.events: list[tuple[str, str, str, str]] = []
+        self.lost: set[str] = set()  # NodeClaims of which the caches do not know yet that they are gone
+        client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
+        self.health = Health(lambda _: None)
+        self.controller = PoolController(
+            self.world.cluster,
+            client,
+            cast(CloudProvider, self.provider),
+            ClaimWriter(client, self.world.cluster, lambda _: None),
+            self.world.clock,
+            pool=lambda _: self.pool,
+            class_generation=lambda _: self.generation,
+            health=self.health,
+            ready=lambda: None,
+            recorder=cast(Recorder, self),
+        )
+
+    def publish(
+        self, about: Any, kind: str, reason: str, text: str, dedupe: tuple[str, ...] = (), *, ttl: float | None
+    ) -> None:
+        self.events.append((about.name, kind, reason, text))
+
+    def _answer(self, sent: Sent) -> FakeAnswer:
+        self.writes.append(sent.body)
+        if "/nodeclaims/" in sent.path:
+            return self._claim_answer(sent)
+        wire = msgspec.json.decode(msgspec.json.encode(self.pool))
+        for part in ("metadata", "status"):
+            wire[part] = {**wire.get(part, {}), **sent.body.get(part, {})}
+        self.pool = msgspec.convert(wire, NodePool, strict=False)
+        return ok(wire)
+
+    def _claim_answer(self, sent: Sent) -> FakeAnswer:
+        known = self.world.cluster.claim(sent.path.rpartition("/")[2])
+        if known is None or known.name in self.lost:
+            return refusal(404, "NotFound")
+        wire = msgspec.json.decode(msgspec.json.encode(known))
+        wire["metadata"]["annotations"] |= sent.body["metadata"]["annotations"]
+        return ok(wire)
+
+    @property
+    def healthy(self) -> str:
+        self.controller.reconcile("general")
+        found = condition(self.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+        assert found is not None
+        return found.status
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "text"),
+    [
+        ("0.3", "False", "nodes cost $0.1520 of $0.3 per hour; further nodes fit"),
+        ("0.16", "True", "nodes cost $0.1520 of $0.16 per hour; no further node fits"),
+    ],
+)
+def test_a_pool_with_a_money_limit_says_what_its_nodes_cost(limit: str, status: str, text: str) -> None:
+    one = Stage()
+    one.world.cluster.pool_changed(None, one.pool)
+    for name in ("a", "b"):
+        one.world.existing_node(name)
+    one.controller.reconcile("general")  # writes the hash
+    one.pool.metadata.annotations[names.MAX_USD_PER_HOUR] = limit
+    one.controller.reconcile("general")
+    found = condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED)
+    assert found is not None
+    assert (found.status, found.message) == (status, text)
+    labels = {"nodepool": "general", "resource_type": "usd_per_hour"}
+    assert REGISTRY.get_sample_value("karpenter_nodepools_limit", labels) == float(limit)
+    assert REGISTRY.get_sample_value("karpenter_nodepools_usage", labels) == pytest.approx(0.152, abs=1e-4)
+    one.provider.types = tuple(
+        [
+            replace(kind, offerings=tuple([replace(way, price=100_000.0) for way in kind.offerings]))
+            for kind in TYPES.values()
+        ]
+    )
+    one.controller.reconcile("general")
+    found = condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED)
+    assert found is not None
+    assert found.message.startswith("nodes cost $0.0000 of ")
+    assert found.message.endswith("; nodes without a known price, which count as free: 2")
+    del one.pool.metadata.annotations[names.MAX_USD_PER_HOUR]
+    one.controller.reconcile("general")
+    assert condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED) is None
+    assert REGISTRY.get_sample_value("karpenter_nodepools_limit", labels) is None
+
+
+def test_a_pool_whose_launches_fail_says_why() -> None:
+    stage = Stage()
+    assert stage.healthy == "Unknown"
+    stage.health.note("general", False, "EC2 terminated instance i-1 at launch: no key")
+    assert stage.healthy == "Unknown"
+    stage.health.note("general", False, "EC2 terminated instance i-2 at launch: no key")
+    assert stage.healthy == "False"
+    found = condition(stage.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+    assert found is not None
+    assert "EC2 terminated instance i-2 at launch: no key" in found.message
+    assert [event[2] for event in stage.events] == ["LaunchFailed"]
+    stage.health.forget("general")  # the next leader, which has seen no launch yet
+    assert stage.healthy == "False"
+    told = condition(stage.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+    assert told is not None
+    assert told.message == found.message
+    assert why_launches_failed(stage.pool, 1) == "EC2 terminated instance i-2 at launch: no key"
+    assert not why_launches_failed(stage.pool, 2), "the class was changed, and nobody has judged it since"
+    assert not why_launches_failed(stage.pool, None)
+    theirs = [
+        msgspec.structs.replace(told, message="Failed to register node: no key"),  # Karpenter's
+        msgspec.structs.replace(told, observed_generation=told.observed_generation + 1),
+    ]
+    for one in theirs:
+        status = msgspec.structs.replace(stage.pool.status, conditions=(one,))
+        assert not why_launches_failed(msgspec.structs.replace(stage.pool, status=status), 1)
+    stage.health.note("general", True)
+    stage.health.note("general", True)
+    stage.health.note("general", True)
+    assert stage.healthy == "True"
+    assert not why_launches_failed(stage.pool, 1)
+    assert not why_launches_failed(None, 1)
+
+
+def test_the_hash_of_a_pool_with_unknown_fields_is_left_as_it_is_and_the_pool_is_told() -> None:
+    stage = Stage()
+    known = {name: getattr(stage.pool, name) for name in NodePool.__struct_fields__}
+    theirs = msgspec.structs.replace(stage.pool.metadata, annotations={names.NODEPOOL_HASH: "of-theirs"})
+    stage.pool = NewerNodePool(**{**known, "metadata": theirs}, unread=("spec.new",))
+    stage.controller.reconcile("general")
+    assert not any("annotations" in one.get("metadata", {}) for one in stage.writes)
+    assert [one[2] for one in stage.events] == ["UnknownFields"]
+    assert "spec.new" in stage.events[0][3]
+
+
+def test_a_pool_whose_money_limit_cannot_be_read_is_not_ready() -> None:
+    one = Stage()
+    one.controller.reconcile("general")  # writes the hash
+    one.pool.metadata.annotations[names.MAX_USD_PER_HOUR] = "much"
+    one.controller.reconcile("general")
+    found = condition(one.pool.status.conditions, names.VALIDATION_SUCCEEDED)
+    assert found is not None
+    assert found.status == "False"
+    assert (
+        "metadata.annotations[dovetail.dev/max-usd-per-hour]: 'much' is not a decimal number above 0" in found.message
+    )
+
+
+def test_a_pool_that_has_a_reserved_taint_stays_in_use_and_says_so() -> None:
+    one = Stage()
+    taint = Taint(key="karpenter.sh/unregistered", effect="NoSchedule")
+    spec = msgspec.structs.replace(one.pool.spec.template.spec, startup_taints=(taint,))
+    template = msgspec.structs.replace(one.pool.spec.template, spec=spec)
+    one.pool = msgspec.structs.replace(one.pool, spec=msgspec.structs.replace(one.pool.spec, template=template))
+    one.controller.reconcile("general")  # writes the hash
+    one.controller.reconcile("general")
+    found = condition(one.pool.status.conditions, names.VALIDATION_SUCCEEDED)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "ReservedTaints")
+    assert found.message.startswith("spec.template.spec.startupTaints[0].key: karpenter.sh/unregistered is reserved")
+    assert [event[:3] for event in one.events][-1] == ("general", "Warning", "ReservedTaints")
+
+
+def test_a_class_that_changes_makes_the_health_of_its_pools_unknown() -> None:
+    stage = Stage()
+    assert stage.healthy == "Unknown"
+    stage.health.note("general", False)
+    stage.health.note("general", False)
+    assert stage.healthy == "False"
+    stage.generation = 2
+    assert stage.healthy == "Unknown"
+    assert stage.pool.status.node_class_observed_generation == 2
+    stage.health.note("general", True)
+    assert stage.healthy == "True"
+
+
+def test_a_class_that_is_away_for_a_moment_changes_nothing() -> None:
+    stage = Stage()
+    stage.health.note("general", True)
+    assert stage.healthy == "True"
+    stage.generation = None
+    assert stage.healthy == "True"
+    stage.generation = 1
+    writes = len(stage.writes)
+    assert stage.healthy == "True"
+    assert len(stage.writes) == writes
+
+
+def hashed(digest: str, version: str = HASH_VERSION) -> dict[str, str]:
+    return {names.NODEPOOL_HASH: digest, names.NODEPOOL_HASH_VERSION: version}
+
+
+@pytest.mark.parametrize("of_pool", [hashed("old", "v2"), {}], ids=["an older version", "none, since they were lost"])
+def test_claims_hashed_by_another_version_take_the_hash_over_unless_they_have_drifted(of_pool: dict[str, str]) -> None:
+    stage = Stage()
+    stage.pool = msgspec.structs.replace(
+        stage.pool, metadata=msgspec.structs.replace(stage.pool.metadata, annotations=of_pool)
+    )
+    wanted = nodepool_hash(stage.pool.spec.template)
+    stage.lost = {"b"}
+    for name, true, annotations in (
+        ("a", (), hashed("old", "v2")),
+        ("b", (), hashed("old", "v2")),
+        ("c", (names.DRIFTED,), hashed("old", "v2")),
+        ("d", (), hashed("other")),
+    ):
+        stage.world.cluster.claim_changed(None, claim(name, true=true, annotations=annotations))
+    stage.controller.reconcile("general")
+
+    def carried(name: str) -> tuple[str, str]:
+        found = stage.world.cluster.claim(name)
+        assert found is not None
+        return found.metadata.annotations[names.NODEPOOL_HASH], found.metadata.annotations[names.NODEPOOL_HASH_VERSION]
+
+    assert [carried(name) for name in "acd"] == [
+        (wanted, HASH_VERSION),
+        ("old", HASH_VERSION),
+        ("other", HASH_VERSION),
+    ]
+    assert stage.pool.metadata.annotations == hashed(wanted), "the pool comes last"
+
+
+@pytest.mark.parametrize(("generation", "healthy"), [(1, "False"), (2, "Unknown")], ids=["the same", "another class"])
+def test_a_new_leader_keeps_what_was_said_of_the_same_class(generation: int, healthy: str) -> None:
+    said = {
+        "type": "NodeRegistrationHealthy",
+        "status": "False",
+        "reason": "RegistrationFailed",
+        "observedGeneration": 1,
+        "lastTransitionTime": NOON.isoformat(),
+    }
+    stage = Stage(conditions=[said], nodeClassObservedGeneration=1)
+    stage.generation = generation
+    assert stage.healthy == healthy
