@@ -19,7 +19,7 @@ from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, Types, candidates, label_is_missing
 from provisioner.disruption.methods.candidate_sets import Sets, margins
 from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
-from provisioner.disruption.methods.rebuilding_choice import MOST_WAVES, choices
+from provisioner.disruption.methods.rebuilding_choice import FEWEST, MOST_WAVES, choices
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation.simulator import Simulation
 from provisioner.disruption.view import NOT_JUDGED, TAKES_PODS, MethodAnswer, Standing, Verdict, View
@@ -208,7 +208,8 @@ class Consolidation:
                 break
             answer = simulation.rebuild(some, improved, partial(self._why_not, some))
             spoilt = {pod.uid for pod in answer.spoilt}
-            comes = answer.refusal if answer.result is None else self._weighed(some, answer.result, anew=True)
+            anew = len(some) >= FEWEST  # of two nodes for one of their type, the one could have stayed
+            comes = answer.refusal if answer.result is None else self._weighed(some, answer.result, anew=anew)
             if isinstance(comes, Move) or not isinstance(found, Move):
                 found = comes
             if answer.result is not None:

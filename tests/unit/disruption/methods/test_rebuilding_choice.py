@@ -20,6 +20,7 @@ from provisioner.scheduling.drainability import StuckEviction
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
 from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, SMALL, Fleet, budget, gist, several
 from tests.support.improving import improve
@@ -174,6 +175,17 @@ def test_new_nodes_may_be_of_a_type_that_goes() -> None:
     (one,) = proposed(fleet)
     assert {"x", "y"} <= set(one.candidates)
     assert {claim.planned_type for claim in one.replacements} == {"four"}
+
+
+@pytest.mark.parametrize(("count", "goes"), [(2, False), (3, True)])
+def test_of_two_nodes_for_one_of_their_type_the_one_stays(count: int, goes: bool) -> None:
+    """They take no more pods, so neither can go for the other; what is true of three was not told of two."""
+    fleet = Fleet(types=(FOUR,))
+    for number in range(count):
+        fleet.node(
+            f"n{number}", several(1, f"w{number}", OWN), kind=FOUR, taints=(Taint(key="full", effect="NoSchedule"),)
+        )
+    assert bool(proposed(fleet)) == goes
 
 
 def in_the_way(fleet: Fleet, why: str) -> None:
