@@ -1133,10 +1133,12 @@ class Placing:
         first: Need,
         place: Place | None = None,
         low: int = 0,
+        kept: Sequence[DomainCounter] | None = None,
     ) -> Sequence[State]:
         """What `state` may come to be once pods of the class are on the claim by this term, best first; nothing where they must not be.
 
-        `first`: what the first of the pods takes. `place`, `low`: the claim, and as a set; None and 0 for a new one.
+        `first`: what the first of the pods takes. `place`, `low`: the claim, and as a set; None and 0 for a new one. `kept`: the spreads that
+        are; None for all.
         """
         offer = account.offer
         found = offer.narrowed(state, term)
@@ -1157,9 +1159,11 @@ class Placing:
                 ways = [side for one in ways for side in sides_of(offer, one, terms, used)][:_MOST_WAYS]
             if accompanied:
                 ways = self._settled_ways(account, ways, used)
-        if self._kept:
-            kept = (self._harmless(account, one, self._kept, run, low) for one in ways)
-            return [one for one in kept if one is not None]
+        if kept is None:
+            kept = self._kept
+        if kept:
+            harmless = (self._harmless(account, one, kept, run, low) for one in ways)
+            return [one for one in harmless if one is not None]
         return ways
 
     def _settled_ways(self, account: Account, ways: Sequence[State], used: Sequence[int]) -> Sequence[State]:
@@ -1276,13 +1280,14 @@ class Placing:
         return state
 
     def unsettled(self, account: Account, run: Run) -> str | None:
-        """The label over which any new node for the pods would break a spread that is kept; None for none."""
-        states, need = [*account.offer.starts(run.filter)], self.first_need(run)
+        """The label over which any new node for the pods would break a spread that is kept, beside those before it; None for none."""
+        need, base = self.first_need(run), account.offer.base
+        ways = [one for term in run.filter.terms for one in self._ways(run, account, base, term, need, kept=())]
         for counter in self._kept:
-            harmless = [self._harmless(account, one, [counter], run) for one in states]
-            if not any(most(point, need, 1) for one in harmless if one is not None for point in one.points):
+            ways = [less for one in ways if (less := self._harmless(account, one, [counter], run)) is not None]
+            if not any(most(point, need, 1) for one in ways for point in one.points):
                 return counter.axis.key
-        if self.sparing and all(self._is_too_empty(run, account, one) for one in states):
+        if self.sparing and all(self._is_too_empty(run, account, one) for one in account.offer.starts(run.filter)):
             return HOSTNAME_LABEL
         return None
 

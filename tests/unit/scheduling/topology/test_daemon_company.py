@@ -17,6 +17,7 @@ from tests.support.problems import (
     MEDIUM,
     apart,
     app,
+    instance_type,
     near,
     node,
     of_app,
@@ -222,3 +223,46 @@ def test_a_spread_over_fewer_nodes_than_its_min_domains_counts_it(limit: str, pl
     agent = of_app("agent", "100m", "0", labels={"part": "x"}, tolerations=EVERYWHERE)
     _, found = asked(pods(4, own), agent, pools=(pool(types=(LARGE,), limits={"nodes": limit}),))
     assert 4 - len(found.unplaced) == placed
+
+
+def test_a_pod_that_waits_for_a_spread_that_counts_it_is_told_so_where_it_runs_on_some_nodes_alone() -> None:
+    agent = of_app("agent", "100m", "0", selector={ZONE: "a"}, tolerations=EVERYWHERE)
+    first = of_app("first", "1", priority=10, topology_spread_constraints=(spread(ZONE, app("agent")),))
+    tiny = instance_type("tiny", "1200m", "4Gi", zones=("a",))
+    full = node("full", "0", labels={ZONE: "b"})
+    _, found = asked(
+        [pod("first", first), pod("other", of_app("other", "1"))], agent, bins=[full], pools=(pool(types=(tiny,)),)
+    )
+    (left,) = found.unplaced
+    assert left.pod.name == "other"
+    assert f"a new node would violate the topology spread of other pods over {ZONE}" in str(left)
+
+
+def test_a_pod_that_waits_for_one_spread_in_this_zone_and_for_another_in_that_is_told_so() -> None:
+    agent = of_app("agent", "100m", "0", tolerations=EVERYWHERE)
+    in_b = of_app(
+        "in-b",
+        "1",
+        priority=10,
+        selector={ZONE: "b"},
+        topology_spread_constraints=(spread(ZONE, app("agent"), min_domains=2),),
+    )
+    in_a = of_app(
+        "in-a",
+        "1",
+        priority=10,
+        selector={ZONE: "a"},
+        topology_spread_constraints=(spread(ZONE, app("agent"), min_domains=2),),
+    )
+    tiny = instance_type("tiny", "1200m", "4Gi", zones=("a", "b"))
+    waiting = [
+        pod("in-b", in_b),
+        pod("in-a", in_a),
+        pod("other", of_app("other", "1")),
+        pod("another", of_app("other", "1")),
+    ]
+    _, found = asked(waiting, agent, pools=(pool(types=(tiny,)),))
+    assert [one.pod.name for one in found.unplaced] == ["another", "other"]
+    assert all(
+        f"a new node would violate the topology spread of other pods over {ZONE}" in str(one) for one in found.unplaced
+    )
