@@ -1409,7 +1409,7 @@ class Placing:
         found = [
             self._unwelcome(run, account, state, (), together=False)
             for term in (run.filter.terms if self.company else ())
-            for state in self._ways(run, account, account.offer.base, term, self.first_need(run))
+            for state in self._ways(run, account, account.offer.base, term, self.first_need(run), kept=())
         ]
         return found[0] if found and all(found) else ""
 

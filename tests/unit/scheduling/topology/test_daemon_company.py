@@ -238,6 +238,20 @@ def test_a_pod_that_waits_for_a_spread_that_counts_it_is_told_so_where_it_runs_o
     assert f"a new node would violate the topology spread of other pods over {ZONE}" in str(left)
 
 
+def test_a_pod_that_it_keeps_away_from_every_node_is_told_that_and_not_that_it_waits() -> None:
+    part = {"part": "x"}
+    agents = [shape("100m", "0", labels={"app": name, **part}, tolerations=EVERYWHERE) for name in ("agent", "mesh")]
+    constraint = spread(ZONE, LabelSelector(match_labels=part))
+    even = shape("1", labels={"app": "web", **part}, topology_spread_constraints=(constraint,), priority=10)
+    away = shape("1", labels={"app": "job", **part}, affinity=apart(HOST, app("agent")))
+    medium = pool(types=(MEDIUM,))
+    bins = [node("there", labels={ZONE: "b"})]
+    _, found = asked([*pods(2, even), pod("away", away)], *agents, bins=bins, pools=(medium,))
+    (left,) = found.unplaced
+    assert left.pod.name == "away"
+    assert "required pod anti-affinity between it and the pods of DaemonSet" in str(left)
+
+
 def test_a_pod_that_waits_for_one_spread_in_this_zone_and_for_another_in_that_is_told_so() -> None:
     agent = of_app("agent", "100m", "0", tolerations=EVERYWHERE)
     in_b = of_app(
