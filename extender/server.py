@@ -33,7 +33,7 @@ from provisioner.kube.errors import ConfigError
 from provisioner.kube.lag import Prober
 from provisioner.kube.resources import LEASES, NODECLAIMS, NODES, PODS, Resource, itself
 from provisioner.kube.watch import Reflector
-from provisioner.support import health, logs, memory
+from provisioner.support import garbage, health, logs, memory
 from provisioner.support.addresses import Address, AddressParameter, host_and_port, is_loopback
 from provisioner.support.clock import SystemClock
 from provisioner.support.http import flags, gunicorn_server
@@ -217,7 +217,7 @@ class ExtenderProgram:
         with self.board.lock:
             self.board.table.caught_up = True
             self.board.vetoes.begin(self.board.table.live_plans)
-        memory.give_back()
+        garbage.give_back()
         gc.freeze()
         with self.board.lock:
             _log.info("Ready", table=repr(self.board.table))

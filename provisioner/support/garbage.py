@@ -4,11 +4,10 @@ A program that holds a cluster in memory makes many objects and few cycles: the 
 """
 
 import contextlib
+import ctypes
 import gc
 from collections.abc import Iterator
 from typing import Final
-
-from provisioner.support.memory import give_back
 
 _OBJECTS: Final = 50_000
 """So many more objects than before, and it looks at the new ones; Python's own 700 cost a solve a sixth of its time."""
@@ -17,6 +16,15 @@ _OBJECTS: Final = 50_000
 def collect_seldom() -> None:
     """Let the collector look after 50,000 new objects, which is a few megabytes of garbage at most."""
     gc.set_threshold(_OBJECTS)
+
+
+def give_back() -> None:
+    """Collect cycles, and hand free pages back to the kernel where the C library can."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return  # another C library: it gives back by itself or never
 
 
 @contextlib.contextmanager

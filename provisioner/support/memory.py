@@ -1,7 +1,6 @@
 """Memory of this process against the limit of its container: what can be given back is given back before the kernel ends it."""
 
 import ctypes
-import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Final
 
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.garbage import give_back
 from provisioner.support.metrics import counter
 
 TARGET: Final = 0.9
@@ -41,15 +41,6 @@ def few_arenas() -> None:
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
     except (OSError, AttributeError):
         return  # another C library
-
-
-def give_back() -> None:
-    """Collect cycles, and hand free pages back to the kernel where the C library can."""
-    gc.collect()
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        return  # another C library: it gives back by itself or never
 
 
 class MemoryGuard:

@@ -536,6 +536,16 @@ def test_controllers_do_not_load_the_planner() -> None:
     assert run.stdout.strip() == "[]"
 
 
+def test_the_planners_process_loads_neither_metrics_nor_logs() -> None:
+    """Each has a memory limit, and starts while a batch waits."""
+    program = (
+        "import sys, provisioner.planner.__main__;"
+        "print([name for name in ('prometheus_client', 'provisioner.support.metrics', 'provisioner.support.logs') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert run.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_memory_that_is_left_on_nodes_without_cpu_makes_no_new_node_dearer(seed: int) -> None:
     """Existing room counts towards the bound as a whole, as if the memory of one node went with the CPU of another; the search must not."""

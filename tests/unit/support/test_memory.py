@@ -2,7 +2,8 @@
 
 import itertools
 
-from provisioner.support.memory import MemoryGuard, give_back, resident_bytes
+from provisioner.support.garbage import give_back
+from provisioner.support.memory import MemoryGuard, resident_bytes
 from tests.support.clock import FakeClock
 
 
