@@ -270,19 +270,19 @@ class _Order:
         turns = [[some for some in self._alike if (some in rough, not some.asks) == turn] for turn in _TURNS]
         asking = [some for some in self._alike if some.asks]
         while (asking := [some for some in asking if some.left]) and self._looks <= _MOST_LOOKS:
-            if not any(map(self._bound_of, turns)):
+            if not any(self._bound_of(turn, rough=takes) for (takes, _), turn in zip(_TURNS, turns, strict=True)):
                 break
         return asking
 
-    def _bound_of(self, turn: list[_Alike]) -> bool:
-        """Bind one of each that may, or one of those that ask nothing; whether any was."""
+    def _bound_of(self, turn: list[_Alike], *, rough: bool) -> bool:
+        """Bind one of each that may; of those that ask nothing all, or one where they are `rough`; whether any was."""
         turn[:] = [some for some in turn if some.left]
         bound = False
         for number, some in enumerate(turn):
             if not (some.asks and self.refusal(some)):
-                self._bind(some)
+                self._bind(some, 1 if some.asks or rough else some.left)
                 bound = True
-                if not some.asks:
+                if rough and not some.asks:
                     turn.append(turn.pop(number))
                     break
         return bound
@@ -292,12 +292,12 @@ class _Order:
         self._looks += some.plan.cost
         return fault(self._placing, some.plan, some.place, some.domains, self._existing)
 
-    def _bind(self, some: _Alike) -> None:
-        some.left -= 1
+    def _bind(self, some: _Alike, pods: int = 1) -> None:
+        some.left -= pods
         for host in some.plan.adds:
-            host.add(some.place, some.low, 1)
+            host.add(some.place, some.low, pods)
         for ap, domain in zip(some.plan.axes, some.domains, strict=True):
             for counter in ap.adds if domain >= 0 else ():
                 if counter.eligible == ALL or counter.eligible & some.low:
-                    counter.add(domain, 1)
+                    counter.add(domain, pods)
         come(self._followers, self._placing.accompany)

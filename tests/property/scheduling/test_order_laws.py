@@ -17,6 +17,7 @@ from tests.support import mixes
 from tests.support.problems import instance_type, pod, pool, problem, shape, spread
 from tests.support.question import Problem
 from tests.support.rich import Stock
+from tests.support.work import Lines
 
 EXAMPLES = settings(max_examples=max(150, settings().max_examples))
 RICH = Stock(20261101)
@@ -84,3 +85,25 @@ def test_no_order_is_looked_for_in_the_mixes_of_the_benchmark(count: int) -> Non
     attempt = attempted(Problem(pods=of, pools=(mixes.fake_pool(),)))
     assert none_waits(attempt.placing, attempt.plan_for)
     assert len(attempt.waiting_for_each_other(attempt.classes)) > 1
+
+
+def test_pods_that_take_no_room_of_a_spread_cost_nothing_for_each_that_asks_for_more() -> None:
+    """Those that ask come last as the others heed what they raise; the many that ask nothing are in a zone of which nobody asks anything."""
+
+    def lines(free: int) -> int:
+        of = [shape("1m", "1Mi", labels={"app": "free"}, selector={ZONE_LABEL: "c"})] * free
+        heeding = spread(ZONE_LABEL, LabelSelector(), 2 * free)
+        of += [
+            shape("10m", labels={"app": "heeds"}, selector={ZONE_LABEL: "a"}, topology_spread_constraints=(heeding,))
+        ]
+        for app in map(str, range(40)):
+            own = spread(ZONE_LABEL, _of(app), 5)
+            of += [shape("10m", labels={"app": app}, selector={ZONE_LABEL: "a"}, topology_spread_constraints=(own,))]
+        types = (instance_type("large", "64", "256Gi", zones="abc", max_pods=10_000),)
+        attempt = attempted(problem([pod(f"p-{number}", one) for number, one in enumerate(of)], pool(types=types)))
+        counts = {count for one in attempt.classes for count in one.counts}
+        with Lines() as counted:
+            assert not attempt.stuck(counts, 0)
+        return counted.count
+
+    assert lines(800) <= 1.1 * lines(400)
