@@ -958,7 +958,7 @@ class Placing:
         while opened and placed < limit:
             opened = self._open(run, limit - placed, pins, together)
             placed += opened
-            if not (self._kept and self.company):
+            if not (self._kept and self.company) or (self.work.limited and not self.work.step(run.cost)):
                 break
         return placed
 
@@ -1134,7 +1134,7 @@ class Placing:
         place: Place | None = None,
         low: int = 0,
         kept: Sequence[DomainCounter] | None = None,
-    ) -> Sequence[State]:
+    ) -> Iterable[State]:
         """What `state` may come to be once pods of the class are on the claim by this term, best first; nothing where they must not be.
 
         `first`: what the first of the pods takes. `place`, `low`: the claim, and as a set; None and 0 for a new one. `kept`: the spreads that
@@ -1163,7 +1163,7 @@ class Placing:
             kept = self._kept
         if kept:
             harmless = (self._harmless(account, one, kept, run, low) for one in ways)
-            return [one for one in harmless if one is not None]
+            return (one for one in harmless if one is not None)  # as a rule the first will do
         return ways
 
     def _settled_ways(self, account: Account, ways: Sequence[State], used: Sequence[int]) -> Sequence[State]:

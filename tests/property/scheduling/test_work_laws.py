@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis import names
+from provisioner.apis.meta import LabelSelector
 from provisioner.scheduling.attempts.solution import EFFORT
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import Result
+from provisioner.values.taints import Toleration
 from tests.support import maxima
+from tests.support.problems import instance_type, pods, pool, problem, shape, spread
 from tests.support.question import Problem
 from tests.support.work import Lines
 
@@ -85,6 +89,22 @@ def test_a_question_ends_soon_after_its_time(kinds: list[str], looks: int) -> No
     assert lines.count - clock.last <= MOST_BETWEEN
     left = [one for one in result.unplaced if one.reasons == (NOT_TRIED,)]
     assert clock.count <= looks or left or result.placed
+
+
+def one_at_a_time(nodes: int) -> Problem:
+    """Pods for a node each, where a spread that counts a DaemonSet lets no two zones differ by more than two."""
+    part = {"part": "x"}
+    daemon = shape("1m", "0", labels=part, tolerations=[Toleration(operator="Exists")])
+    even = spread(names.ZONE_LABEL, LabelSelector(match_labels=part), 2)
+    first = shape("1", labels=part, priority=10, topology_spread_constraints=(even,))
+    types = (instance_type("tiny", "1101m", "4Gi", zones="abc"),)
+    return problem([*pods(3, first), *pods(nodes, shape("1"), "other")], pool(types=types), daemons=[daemon])
+
+
+def test_nodes_that_are_opened_one_at_a_time_ask_whether_time_is_up() -> None:
+    lines, clock, result = solved(one_at_a_time(400), effort=EFFORT)
+    assert not result.unplaced
+    assert clock.most <= lines.count / 4
 
 
 def test_the_law_sees_work_that_grows_with_the_square() -> None:
