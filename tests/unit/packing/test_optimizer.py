@@ -539,7 +539,7 @@ def test_controllers_do_not_load_the_planner() -> None:
 def test_the_planners_process_loads_neither_metrics_nor_logs() -> None:
     """Each has a memory limit, and starts while a batch waits."""
     program = (
-        "import sys, provisioner.planner.__main__;"
+        "import sys, provisioner.packing.__main__;"
         "print([name for name in ('prometheus_client', 'provisioner.support.metrics', 'provisioner.support.logs') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
