@@ -575,9 +575,12 @@ class Plans:
         """Pods are planned onto a node, as of their own families where a plan does not say otherwise."""
         self._coming = None
         for pod in pods:
-            _note_nomination(self.assignments.assign(key, pod, now, family or Family.of(pod)), pod)
+            one = self.assignments.assign(key, pod, now, family or Family.of(pod))
+            _note_nomination(one, pod)
             self._entered(key, pod.uid)
             self._changed(key, pod.uid)
+            if is_over(pod) and one.family.has_brothers:  # evicted while it was planned: its successor comes first
+                self.assignments.vacate(one, pod.node_name, now)
         if self.assignments.has(key):
             self._open_or_close(key, now)
 

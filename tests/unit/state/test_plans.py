@@ -444,6 +444,19 @@ def test_a_recreated_pod_takes_its_brothers_place() -> None:
     assert world.assigned("a") == ["one-again"]
 
 
+def test_a_pod_that_was_evicted_while_it_was_planned_leaves_its_place_to_its_successor() -> None:
+    """It ends for as long as its grace period is, and its successor comes at once; the room was kept for nobody, and a second node bought."""
+    world = World()
+    old = msgspec.structs.replace(bound(pod("one"), "going"), deleted=NOON)
+    successor = pod("one-again")
+    world.cluster.node_changed(None, node("going", deletionTimestamp=NOON.isoformat()))
+    world.add(old)
+    assert world.cluster.announce(announced("a", old), (old,)) is True
+    world.add(successor)
+    assert world.cluster.is_planned("one-again")
+    assert world.assigned("a") == ["one-again"]
+
+
 def test_a_place_that_nobody_takes_is_given_back_after_a_while() -> None:
     world, one = World(), pod("one")
     world.add(one)
