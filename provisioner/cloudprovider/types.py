@@ -89,8 +89,8 @@ class InstanceType:
         return hash(self.name)
 
     @functools.cached_property
-    def usd_at_least(self) -> float:
-        """The least price of any offering, whether it is available or not."""
+    def lowest_price(self) -> float:
+        """The lowest price of any offering, whether it is available or not."""
         return min([one.price for one in self.offerings], default=math.inf)
 
     @functools.cached_property

@@ -78,14 +78,13 @@ def _settled(
     takes = {pod.uid for pod in claim.pods}
     sources = [one for one in some if any(pod.uid in takes for pod in one.pods)]
     types = [catalogue[name] for name in claim.instance_types if name in catalogue]
-    likely = [one for one in types if one.usd_at_least < below]
     spot, others = _with(asked, names.CAPACITY_SPOT), _buys(types, asked, names.CAPACITY_ON_DEMAND)
     from_spot = spot is not None and _buys(types, asked, names.CAPACITY_SPOT) and all(one.spot for one in sources)
     if from_spot:
         if not settings.spot_to_spot:
             return SPOT_TO_SPOT_DISABLED
         asked = spot or asked
-    cheaper = [one for one in likely if worst_launch_price(one.offerings, asked) < below]
+    cheaper = [one for one in types if one.lowest_price < below and worst_launch_price(one.offerings, asked) < below]
     if len(some) > 1 and not anew:
         cheaper = _no_type_again(some, cheaper, asked)
     if not cheaper:

@@ -78,9 +78,10 @@ def stuck(placing: Placing, classes: Collection[PodClass], plans_over: PlansOver
     """The pods of these classes that are left in the best order that was found, with every node there from the start.
 
     Each turn is of the first pod that may, of those that look at others before those that do not, and of either kind those last who take
-    room that a spread leaves to others. Where some are left, others are
-    the first of those who want to be together, until so many looks as `most` were spent, or time is over. Some are left wherever
-    there is no order; where there is one, it may not be found. Cost: O(kinds of pods and domains) a pod and an order.
+    room that a spread leaves to others. Where some are left, others are the first of those who want to be together, until so many looks as
+    `most` were spent, or time is over. Some are left wherever there is no order; where there is one, it may not be found.
+
+    Cost: O(kinds of pods and domains) a pod and an order.
     """
     firsts: list[int] = []
     order = _Order(placing, classes, plans_over)

@@ -1109,7 +1109,7 @@ class Placing:
         open_pins = tuple((axis, domain) for axis, domain in pins if domain >= 0 and not axis.fixed & low)
         before = place.state
         for term in self._terms(run.filter, open_pins):
-            for state in self._ways(run, account, before, term, first, place, low):
+            for state in self._harmless_ways(run, account, before, term, first, place, low):
                 count = self._load(run, place, low, state, first, cap)
                 if not count:
                     continue
@@ -1124,7 +1124,7 @@ class Placing:
         kept = self._kept and any(account.offer.narrowed(place.state, term) is not None for term in run.filter.terms)
         return 0 if open_pins or kept else -1
 
-    def _ways(
+    def _harmless_ways(
         self,
         run: Run,
         account: Account,
@@ -1133,12 +1133,20 @@ class Placing:
         first: Need,
         place: Place | None = None,
         low: int = 0,
-        kept: Sequence[DomainCounter] | None = None,
     ) -> Iterable[State]:
+        """Of `_ways` those that break no spread that is kept; as a rule the first will do. `low`: the claim as a set, 0 for a new one."""
+        ways = self._ways(run, account, state, term, first, place)
+        if not self._kept:
+            return ways
+        harmless = (self._harmless(account, one, self._kept, run, low) for one in ways)
+        return (one for one in harmless if one is not None)
+
+    def _ways(
+        self, run: Run, account: Account, state: State, term: Term, first: Need, place: Place | None = None
+    ) -> Sequence[State]:
         """What `state` may come to be once pods of the class are on the claim by this term, best first; nothing where they must not be.
 
-        `first`: what the first of the pods takes. `place`, `low`: the claim, and as a set; None and 0 for a new one. `kept`: the spreads that
-        are; None for all.
+        `first`: what the first of the pods takes. `place`: the claim; None for a new one.
         """
         offer = account.offer
         found = offer.narrowed(state, term)
@@ -1159,11 +1167,6 @@ class Placing:
                 ways = [side for one in ways for side in sides_of(offer, one, terms, used)][:_MOST_WAYS]
             if accompanied:
                 ways = self._settled_ways(account, ways, used)
-        if kept is None:
-            kept = self._kept
-        if kept:
-            harmless = (self._harmless(account, one, kept, run, low) for one in ways)
-            return (one for one in harmless if one is not None)  # as a rule the first will do
         return ways
 
     def _settled_ways(self, account: Account, ways: Sequence[State], used: Sequence[int]) -> Sequence[State]:
@@ -1282,7 +1285,7 @@ class Placing:
     def unsettled(self, account: Account, run: Run) -> str | None:
         """The label over which any new node for the pods would break a spread that is kept, beside those before it; None for none."""
         need, base = self.first_need(run), account.offer.base
-        ways = [one for term in run.filter.terms for one in self._ways(run, account, base, term, need, kept=())]
+        ways = [one for term in run.filter.terms for one in self._ways(run, account, base, term, need)]
         for counter in self._kept:
             ways = [less for one in ways if (less := self._harmless(account, one, [counter], run)) is not None]
             if not any(most(point, need, 1) for one in ways for point in one.points):
@@ -1381,7 +1384,7 @@ class Placing:
                 offer = account.offer
                 if absent and any(offer.domains(offer.base, axis.key) for axis in absent):
                     continue
-                for state in self._ways(run, account, offer.base, term, self.first_need(run)):
+                for state in self._harmless_ways(run, account, offer.base, term, self.first_need(run)):
                     brought = NOTHING
                     if self.sparing and self._is_too_empty(run, account, state):
                         continue
@@ -1409,7 +1412,7 @@ class Placing:
         found = [
             self._unwelcome(run, account, state, (), together=False)
             for term in (run.filter.terms if self.company else ())
-            for state in self._ways(run, account, account.offer.base, term, self.first_need(run), kept=())
+            for state in self._ways(run, account, account.offer.base, term, self.first_need(run))
         ]
         return found[0] if found and all(found) else ""
 
@@ -1609,7 +1612,7 @@ class Placing:
             for term in run.filter.terms
             for base in (account.offer.narrowed(account.offer.base, term),)
             if base is not None
-            for state in self._ways(run, account, account.offer.base, term, self.first_need(run))
+            for state in self._harmless_ways(run, account, account.offer.base, term, self.first_need(run))
         ]
         return max(
             (min((one.hosts.get(host, 0) for one in found), default=0) for host, *_ in run.plan.spreads), default=0
