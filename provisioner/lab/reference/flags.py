@@ -4,7 +4,7 @@ import click
 
 from extender.server import command as extender
 from provisioner.lab.reference.markdown import code, page, table
-from provisioner.options import listed
+from provisioner.options import command as provisioner
 from webhook.server import command as webhook
 
 _COLUMNS = ("flag", "environment variable", "default", "meaning")
@@ -12,12 +12,11 @@ _COLUMNS = ("flag", "environment variable", "default", "meaning")
 
 def text() -> str:
     """docs/reference/flags.md."""
-    settings = [(code(f"--{one.flag}"), code(one.variable), code(one.default), one.doc) for one in listed()]
     return page(
         "Flags and environment variables",
         "A flag takes precedence over its environment variable, which takes precedence over the default.\n",
         "## dovetail provisioner\n",
-        table(_COLUMNS, settings),
+        _of(provisioner()),
         "## dovetail webhook\n",
         _of(webhook),
         "## dovetail extender\n",
@@ -29,7 +28,7 @@ def _of(command: click.Command) -> str:
     rows = []
     for option in command.params:
         if isinstance(option, click.Option):
-            shown = option.to_info_dict()["default"]
+            shown = option.show_default if isinstance(option.show_default, str) else option.to_info_dict()["default"]
             default = "" if shown in (None, "") else str(shown).lower() if option.is_flag else str(shown)
             variable = option.envvar if isinstance(option.envvar, str) else ""
             rows.append((code(option.opts[0]), code(variable), code(default), option.help or _choices(option)))
