@@ -297,7 +297,7 @@ class SecondsParameter(click.ParamType[float]):
     type=SecondsParameter(),
     default=None,
     metavar="DURATION",
-    help="Deprecated and ignored: each plan says for how long room is held, as --hold-ttl of the provisioner does.",
+    help="Deprecated and ignored: each plan says for how long room is held, as --timeouts of the provisioner does.",
 )
 @click.option(
     "--tls-cert",
@@ -335,8 +335,8 @@ def command(
     config = Config(reports=Identity(reports_ca, reports_cert, reports_key, reports_server_name), **others)
     if hold_ttl is not None:
         _log.warning(
-            "--hold-ttl is deprecated and ignored, because plans say for how long room is held; set --hold-ttl of the "
-            "provisioner, and leave this flag out"
+            "--hold-ttl is deprecated and ignored, because plans say for how long room is held; set "
+            "--timeouts=hold=... of the provisioner, and leave this flag out"
         )
     try:
         config.check()

@@ -90,16 +90,7 @@ class AwsSettings:
             subnet_refresh=options.subnet_refresh_interval,
             system_namespace=options.system_namespace,
             discounts=options.discounts,
-            prefix_delegation={"true": True, "false": False}.get(options.prefix_delegation),
             rebalance=cast(Rebalance, options.rebalance),
-            spot_refresh=options.spot_refresh_interval,
-            price_refresh=options.price_refresh_interval,
-            template_retention=options.template_retention,
-            rates={
-                MUTATING: Rate(options.aws_mutating_qps, options.aws_mutating_burst),
-                DESCRIBING: Rate(options.aws_describing_qps, options.aws_describing_burst),
-                QUEUE: Rate(50, 100),
-            },
         )
 
     def policy(self) -> Policy:

@@ -78,7 +78,7 @@ class Timeouts:
 
 def timeouts_of(options: Options) -> Timeouts:
     """As the program was started."""
-    return Timeouts(options.launch_timeout, options.registration_timeout, options.drain_timeout or None)
+    return Timeouts(options.timeouts.launch, options.timeouts.registration, options.drain_timeout or None)
 
 
 class Lifecycle:

@@ -36,7 +36,7 @@ def rotations(base: Base) -> tuple[Poller, ...]:
     namespace = options.system_namespace
     reports = Peers(
         Peer(REPORT_SERVER_SECRET, Names.of_service(REPORT_SERVER_NAME, namespace)),
-        Peer(REPORT_CLIENT_SECRET, Names((options.report_client_name or CLIENT_NAME,))),
+        Peer(REPORT_CLIENT_SECRET, Names((CLIENT_NAME,))),
         "dovetail-report-ca",
     )
     extender = Peers(

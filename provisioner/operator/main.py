@@ -182,14 +182,13 @@ class ProvisionerProcess:
         elif context is not None:
             context.current()  # says now that a file is unusable
         # without certificates only this machine may report
-        host = options.report_bind_address or ("127.0.0.1" if context is None else "")
+        host = options.report_bind_address or ("127.0.0.1" if context is None else options.bind_address)
         return ReportServer(
             host,
             options.report_port,
             self._reported,
             context.current if context is not None else None,
             address=options.report_address,
-            client_name=options.report_client_name,
         )
 
     def _why_server(self) -> WhyServer | None:
@@ -252,7 +251,6 @@ def main(arguments: list[str]) -> int:
             options.log_level or "info",
             "text" if options.log_format == "text" else "json",
             paths=options.log_output_paths,
-            error_paths=options.log_error_output_paths,
         )
         if options.why_port and not options.report_cert_dir and os.environ.get("KUBERNETES_SERVICE_HOST"):
             raise OptionsError(

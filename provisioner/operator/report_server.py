@@ -42,7 +42,6 @@ class ReportServer:
         accept: called with each batch, in the request's thread; must not block.
         context: gives the TLS context, which demands client certificates. None is allowed on loopback only.
         address: "host:port" under which others reach this server; "" is where it listens, or this host's name.
-        client_name: that a client's certificate has to be for; "" is any.
 
     Raises:
         ValueError: plain HTTP was asked for on an address that others reach, or `address` is none.
@@ -56,14 +55,13 @@ class ReportServer:
         accept: Callable[[tuple[Report, ...]], None],
         context: Callable[[], ssl.SSLContext] | None,
         address: str = "",
-        client_name: str = CLIENT_NAME,
     ) -> None:
         if context is None and not is_loopback(host):
             raise ValueError(
                 f"accepting reports on {host or 'all addresses'} requires certificates: set --report-cert-dir, or "
                 "listen on 127.0.0.1"
             )
-        wanted = client_name if context is not None else ""
+        wanted = CLIENT_NAME if context is not None else ""
 
         def handle(request: Request) -> Response:
             if wanted and wanted not in request.peer_names:

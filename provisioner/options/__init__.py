@@ -3,6 +3,8 @@
 A flag wins over its variable, which wins over the default. The variable is the flag in upper snake case; settings that
 Karpenter does not have carry DOVETAIL_ in front, so that a stranger's PROVIDER means nothing to us. What is wrong is said in
 one sentence that names the flag or the variable, before anything is started.
+
+A setting that goes is accepted for one release more: `_FOLDED`, `_REMOVED`.
 """
 # ruff: noqa: RUF009  (the calls describe fields, as dataclasses.field does)
 
@@ -13,7 +15,7 @@ import math
 import re
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -277,6 +279,39 @@ class AwsFeatureGates(_Gates):
     nodeclass_cel: bool = _gate("NodeClassCEL")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """How long the provisioner waits at most; --timeouts says of what."""
+
+    solve: timedelta = timedelta(seconds=10)
+    hold: timedelta = timedelta(minutes=2)
+    plan: timedelta = timedelta(minutes=15)
+    launch: timedelta = timedelta(minutes=5)
+    registration: timedelta = timedelta(minutes=15)
+    command: timedelta = timedelta(minutes=10)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """What a list says; the others keep their defaults.
+
+        Raises:
+            ValueError: a part of it is no timeout with a duration.
+        """
+        given, known = _pairs(text, "launch=5m,registration=15m"), [one.name for one in fields(cls)]
+        values = {}
+        for name, value in given.items():
+            if name not in known:
+                raise ValueError(f"must name timeouts among {', '.join(known)} instead of {name!r}")
+            try:
+                values[name] = _positive(value)
+            except ValueError:
+                raise ValueError(f"must set {name} to a duration longer than 0 such as {_EXAMPLES}") from None
+        return cls(**values)
+
+    def __str__(self) -> str:
+        return ",".join(f"{one.name}={_shown(getattr(self, one.name))}" for one in fields(self))
+
+
 TEXT: Final = Parsed("TEXT", str)
 BOOLEAN: Final = Parsed("true|false", _boolean)
 PORT: Final = whole("PORT", 0, 65535)
@@ -294,9 +329,9 @@ PATHS: Final = Parsed("LIST", _paths)
 SCHEDULER_CONFIG: Final = Parsed("YAML", _scheduler_config)
 
 
-def row(default: Any, type_: Parsed, doc: str, *, prefix: str = "", effect: bool = True) -> Any:
-    """One setting that Karpenter has, or that no other program means by its name; without `effect` it is only accepted."""
-    return field(default=default, metadata={"type": type_, "doc": doc, "prefix": prefix, "effect": effect})
+def row(default: Any, type_: Parsed, doc: str, *, prefix: str = "") -> Any:
+    """One setting that Karpenter has, or that no other program means by its name."""
+    return field(default=default, metadata={"type": type_, "doc": doc, "prefix": prefix})
 
 
 _OWN: Final = "DOVETAIL_"
@@ -309,17 +344,21 @@ class Options:
     """Every setting of the provisioner; immutable. Field names are the flags with underscores.
 
     `parse` reads flags and variables; a test builds one with keywords.
+
+    Attributes:
+        report_bind_address: of reports alone, as long as it is accepted.
+        farewells: what is to be said of settings that go, a sentence each.
     """
 
+    report_bind_address: str = ""
+    farewells: tuple[str, ...] = ()
+
     # Karpenter's
-    karpenter_service: str = row("", TEXT, "Accepted for compatibility; the name of the Service is not used.", effect=False)
     metrics_port: int = row(8080, PORT, "Port that serves /metrics.")
     health_probe_port: int = row(8081, PORT, "Port that serves /healthz and /readyz.")
     kube_client_qps: float = row(200.0, NUMBER, "Sustained rate of requests to the API server, per second; 0 means no limit.")
     kube_client_burst: int = row(300, whole("NUMBER", 1), "Requests to the API server that may exceed the sustained rate in a burst.")
     enable_profiling: bool = row(False, BOOLEAN, "Serve /debug/stacks on the metrics port.")
-    disable_controller_warmup: bool = row(True, BOOLEAN,
-        "Accepted for compatibility; caches are always filled before a replica becomes the leader.", effect=False)
     disable_leader_election: bool = row(False, BOOLEAN, "Disable leader election; only safe with one replica.")
     disable_cluster_state_observability: bool = row(False, BOOLEAN, "Disable metrics of individual pods, nodes and NodePools.")
     leader_election_name: str = row("karpenter-leader-election", TEXT, "Name of the leader election Lease.")
@@ -328,7 +367,6 @@ class Options:
     cpu_requests: int = row(1000, whole("MILLICORES", -(10**9)), "CPU request of this container in millicores; determines the number of workers.")
     log_level: str = row("info", choice("debug", "info", "error", ""), "Least severe level that is logged.")
     log_output_paths: tuple[str, ...] = row(("stdout",), PATHS, "Destinations of logs: stdout, stderr or file paths.")
-    log_error_output_paths: tuple[str, ...] = row(("stderr",), PATHS, "Destinations of errors of the logger itself.")
     batch_max_duration: timedelta = row(timedelta(seconds=10), POSITIVE_DURATION, "Maximum time that pods are collected into a batch before they are planned.")
     batch_idle_duration: timedelta = row(timedelta(seconds=1), POSITIVE_DURATION, "Time without a new pending pod after which a batch ends.")
     preference_policy: str = row("Respect", choice("Respect", "Ignore"), "Whether preferred affinities are respected.")
@@ -356,7 +394,7 @@ class Options:
 
     # ours
     kubeconfig: str = row("", TEXT, "Path of a kubeconfig file; if empty, the service account of the pod or else the user's default kubeconfig.")
-    bind_address: str = own("", ADDRESS, "Address that metrics and probes are served on; if empty, all addresses.")
+    bind_address: str = own("", ADDRESS, "Address that metrics, probes and, with certificates, reports are served on; if empty, all addresses.")
     system_namespace: str = row("dovetail-system", TEXT, "Namespace of the Leases, ConfigMaps and Secrets of Dovetail.")
     karpenter_namespace: str = own("", TEXT,
         "Namespace of a Karpenter beside Dovetail, in addition to karpenter and kube-system. While Karpenter holds its Lease there, Dovetail launches "
@@ -366,29 +404,18 @@ class Options:
     nominate: str = own("auto", choice("true", "false", "auto"),
         "Nominate planned pods to their new node before its taint is removed; auto nominates only while no extender sends reports, and only pods that "
         "kube-scheduler would not place by itself.")
-    report_bind_address: str = own("", ADDRESS, "Address that accepts reports of the extender; if empty, all addresses.")
     report_port: int = own(8444, PORT, "Port that accepts reports of the extender; 0 chooses a free port.")
     report_address: str = own("", HOST_PORT, "Address at which extenders reach that port, published on the Lease; if empty, the address of this host.")
     report_cert_dir: str = own("", TEXT, "Directory with tls.crt, tls.key and ca.crt for reports over mTLS; if empty, reports are accepted on loopback only.")
-    report_client_name: str = own("dovetail-scheduler", TEXT, "Name that the client certificate of a reporting extender must contain; if empty, any name.")
     why_port: int = own(0, PORT, "Port on 127.0.0.1 at which the leader answers `dovetail why` through a port-forward; 0 means that it does not.")
-    intake_grace: timedelta = own(timedelta(milliseconds=300), DURATION,
-        "Time after which a pod that fits on no node is planned even if kube-scheduler has not marked it unschedulable.")
-    hold_ttl: timedelta = own(timedelta(minutes=2), POSITIVE_DURATION, "Maximum time that room on a ready node is held for its planned pods.")
-    solve_deadline: timedelta = own(timedelta(seconds=10), POSITIVE_DURATION,
-        "Maximum time for planning one batch; the best plan so far is used and the remaining pods are planned in the next batch.")
-    hostname_spread_domains: int = own(3, whole("NUMBER", 0, 999_999),
-        "Minimum number of nodes for a hostname spread with DoNotSchedule and without minDomains; 1 follows kube-scheduler, 0 plans a node for every "
-        "maxSkew pods. The annotation dovetail.dev/hostname-domains of a NodePool overrides it.")
     packing: str = own("cost", choice("cost", "greedy"),
         "How nodes are chosen for pending pods: with cost, a planner looks for the cheapest nodes while the batch has time; with greedy, pods are packed by"
         " decreasing size, as Karpenter does. The annotation dovetail.dev/packing of a NodePool overrides it.")
-    plan_ttl: timedelta = own(timedelta(minutes=15), POSITIVE_DURATION,
-        "Maximum time that room for a planned pod is kept on a node that does not become initialized.")
-    command_timeout: timedelta = own(timedelta(minutes=10), POSITIVE_DURATION,
-        "Time without progress after which a disruption command is canceled and its nodes accept pods again.")
-    launch_timeout: timedelta = own(timedelta(minutes=5), POSITIVE_DURATION, "Time after which a NodeClaim whose instance has not launched is deleted.")
-    registration_timeout: timedelta = own(timedelta(minutes=15), POSITIVE_DURATION, "Time after which a NodeClaim whose Node has not registered is deleted.")
+    timeouts: TimeLimits = own(TimeLimits(), Parsed("LIST", TimeLimits.parse),
+        "Maximum times as name=duration,name=duration: solve, for planning one batch (the best plan so far is used, the remaining pods are planned in the "
+        "next batch); hold, that room on a ready node is held for its planned pods; plan, that room is kept on a node that does not become initialized; "
+        "launch and registration, after which a NodeClaim that is not launched, or whose Node has not registered, is deleted; command, without progress, "
+        "after which a disruption command is canceled and its nodes accept pods again.")
     drain_timeout: timedelta = own(timedelta(0), DURATION,
         "terminationGracePeriod of NodeClaims that have none: time from their deletion after which their pods are deleted. 0 waits without limit.")
     repair_timeout: timedelta = own(timedelta(0), DURATION,
@@ -404,17 +431,8 @@ class Options:
         "Maximum number of NodeClaims, of all NodePools and including replacements, that are created within a minute; 0 means no limit.")
     max_usd_per_hour: float = own(0.0, USD,
         "Maximum price of all nodes together, in USD per hour; no NodeClaim that would exceed it is created. 0 means no limit.")
-    spot_refresh_interval: timedelta = own(timedelta(minutes=10), MINUTE, "Interval between refreshes of spot prices.")
-    price_refresh_interval: timedelta = own(timedelta(hours=12), MINUTE, "Interval between refreshes of on-demand prices.")
     discounts: str = own("", TEXT, "YAML file with discounts, or configmap/NAME in the system namespace; if empty, list prices apply.")
-    prefix_delegation: str = own("auto", choice("true", "false", "auto"),
-        "Whether the VPC CNI uses prefix delegation; auto reads the setting from the aws-node DaemonSet.")
     rebalance: str = own("ignore", choice("ignore", "replace", "drain"), "Reaction to a rebalance recommendation for a Spot Instance.")
-    aws_mutating_qps: float = own(5.0, Parsed("NUMBER", _nonnegative), "Sustained rate of mutating calls to each AWS service, per second; 0 means no limit.")
-    aws_mutating_burst: int = own(50, whole("NUMBER", 1), "Mutating calls to each AWS service that may exceed the sustained rate in a burst.")
-    aws_describing_qps: float = own(20.0, Parsed("NUMBER", _nonnegative), "Sustained rate of reading calls to each AWS service, per second; 0 means no limit.")
-    aws_describing_burst: int = own(100, whole("NUMBER", 1), "Reading calls to each AWS service that may exceed the sustained rate in a burst.")
-    template_retention: timedelta = own(timedelta(hours=24), POSITIVE_DURATION, "Time after which an unused launch template is deleted.")
     check_state: bool = own(False, BOOLEAN, "Rebuild the cluster state after every event and log differences; slow, for debugging.")
     log_format: str = own("json", choice("json", "text"), "Format of log lines.")
     # fmt: on
@@ -432,17 +450,22 @@ class Options:
             HelpRequested: --help or -h was among the flags.
         """
         context = _context(argv, env)
-        options = cls(**{name: value for name, value in context.params.items() if value is not None})
+        given = {name: value for name, value in context.params.items() if value is not None}
+        values = {name: given.pop(name) for name in _settings() if name in given}
+        limits, usual = values.pop("timeouts", TimeLimits()), TimeLimits()
+        folded = {part: given[name] for name, part in _FOLDED.items() if name in given}
+        options = cls(
+            **values,
+            timeouts=replace(limits, **{k: v for k, v in folded.items() if getattr(limits, k) == getattr(usual, k)}),
+            report_bind_address=given.get("report_bind_address", ""),
+            farewells=tuple(filter(None, (_farewell(name, value, _where(context, name)) for name, value in given.items()))),
+        )
         options._check()
         return options
 
     def without_effect(self) -> tuple[str, ...]:
-        """What was asked for and changes nothing, a sentence each: to be logged at the start."""
-        said = [
-            f"--{_flag(name)} is accepted but has no effect"
-            for name, one in _settings().items()
-            if not one.metadata["effect"] and getattr(self, name) != one.default
-        ]
+        """What was asked for and changes nothing, or soon will not, a sentence each: to be logged at the start."""
+        said = [*self.farewells]
         for flag, gates, known in (
             ("--feature-gates", self.feature_gates, {}),
             ("--aws-feature-gates", self.aws_feature_gates, AwsFeatureGates.known()),
@@ -482,23 +505,69 @@ class Options:
                     raise OptionsError(f"{flag} and {other} are both set to {port}; set them to different ports")
 
 
+# --- settings that go; each is a hidden flag
+
+_ACCEPTED: Final = {
+    "karpenter_service": (TEXT, ""),
+    "disable_controller_warmup": (BOOLEAN, True),
+    "log_error_output_paths": (PATHS, ("stderr",)),
+}
+"""Karpenter's that mean nothing here, with their defaults; they stay, because its chart sets them."""
+_FOLDED: Final = {
+    "solve_deadline": "solve",
+    "hold_ttl": "hold",
+    "plan_ttl": "plan",
+    "launch_timeout": "launch",
+    "registration_timeout": "registration",
+    "command_timeout": "command",
+}
+"""To the part of --timeouts that says it now. For one release they take effect where --timeouts leaves the default."""
+_REMOVED: Final = {
+    "spot_refresh_interval": "spot prices are refreshed every 10 minutes",
+    "price_refresh_interval": "on-demand prices are refreshed every 12 hours",
+    "aws_mutating_qps": "mutating calls to each AWS service are limited to 5 per second",
+    "aws_mutating_burst": "up to 50 mutating calls to each AWS service may exceed the rate in a burst",
+    "aws_describing_qps": "reading calls to each AWS service are limited to 20 per second",
+    "aws_describing_burst": "up to 100 reading calls to each AWS service may exceed the rate in a burst",
+    "template_retention": "unused launch templates are deleted after 24 hours",
+    "report_client_name": "client certificates of reporting extenders must contain the name dovetail-scheduler",
+    "prefix_delegation": "the setting of the aws-node DaemonSet is used",
+    "hostname_spread_domains": "annotate NodePools with dovetail.dev/hostname-domains instead",
+    "intake_grace": "the time is 300 ms",
+}
+"""To what holds instead. For one release they are accepted."""
+_GOING: Final = {
+    **{name: (POSITIVE_DURATION, f"set --timeouts={part}={{}} instead") for name, part in _FOLDED.items()},
+    "report_bind_address": (ADDRESS, "set --bind-address instead"),
+    **{name: (TEXT, f"it has no effect: {instead}") for name, instead in _REMOVED.items()},
+}
+
+
+def _farewell(name: str, value: object, where: str) -> str:
+    """What the log says of such a setting, if anything."""
+    if name in _ACCEPTED:
+        return Said(f"--{_flag(name)} is accepted but has no effect") if value != _ACCEPTED[name][1] else ""
+    instead, named = _GOING[name][1].format(_shown(value)), where.rpartition(" ")[2]
+    return Said(f"{named} is deprecated and will be removed in the next release; {instead}")
+
+
 # --- the command line
 
 
 class _Row(click.Option):
     """One setting; variables are looked up in what `Options.parse` was given."""
 
-    def __init__(self, name: str, type_: Parsed, prefix: str, doc: str, default: str) -> None:
+    def __init__(self, name: str, type_: Parsed, prefix: str, doc: str, default: str = "", *, hidden: bool = False) -> None:
         super().__init__(
-            [f"--{_flag(name)}"], type=type_, envvar=prefix + name.upper(), help=doc, show_default=default
+            [f"--{_flag(name)}"], type=type_, envvar=prefix + name.upper(), help=doc, show_default=default, hidden=hidden
         )
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         return ctx.obj.get(self.envvar) or None
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - as click calls it
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         named = f"{self.opts[0]} {self.type.name}   ${self.envvar}"
-        return named, f"{self.help} Default: {self.show_default}."
+        return super().get_help_record(ctx) and (named, f"{self.help} Default: {self.show_default}.")
 
 
 @functools.cache
@@ -507,6 +576,12 @@ def command() -> click.Command:
     rows: list[click.Parameter] = [
         _Row(name, one.metadata["type"], one.metadata["prefix"], one.metadata["doc"], _shown(one.default))
         for name, one in _settings().items()
+    ]
+    accepted = "Accepted for compatibility; it has no effect."
+    rows += [_Row(name, type_, "", accepted, hidden=True) for name, (type_, _) in _ACCEPTED.items()]
+    rows += [
+        _Row(name, type_, _OWN, f"Deprecated; {instead.format('DURATION')}.", hidden=True)
+        for name, (type_, instead) in _GOING.items()
     ]
     return click.Command(
         "dovetail provisioner",

@@ -47,9 +47,7 @@ from provisioner.support.workers import Pool as Workers
 from provisioner.values.message import EventMessage, Said
 
 _log = logs.get_logger(__name__)
-REACHED_SOLVE_DEADLINE: Final = (
-    "Reached --solve-deadline before every pod was planned; planning the remaining pods in the next batch"
-)
+REACHED_SOLVE_DEADLINE: Final = "Reached the solve deadline (--timeouts=solve) before every pod was planned; planning the remaining pods in the next batch"
 PLANNED_PENDING_PODS: Final = Said("Planned pending pods")
 
 
@@ -70,7 +68,6 @@ def policies_of(options: Options) -> Policies:
             for one in options.scheduler_config
         ),
         reserves=options.feature_gates.reserved_capacity,
-        hostname_domains=options.hostname_spread_domains,
         packing=Packing(options.packing),
     )
 

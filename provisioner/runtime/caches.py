@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from provisioner.apis import names
@@ -60,6 +61,8 @@ BAD_OBJECTS_NAMED = 5
 PODS_PAGE = 100
 """Pods a request, where they are not streamed: they may have 1.5 MB each."""
 MOST_DRIFTS = 20
+INTAKE_GRACE = timedelta(milliseconds=300)
+"""After which a pod that fits on no node is planned, even if kube-scheduler has not marked it unschedulable; below a batch window nobody sees it."""
 _log = logs.get_logger(__name__)
 
 
@@ -178,7 +181,7 @@ class Caches:
         def types_of(claim: NodeClaim) -> Mapping[str, InstanceType]:
             return self._types.of_claim(claim)
 
-        ttls = {"hold_ttl": options.hold_ttl, "plan_ttl": options.plan_ttl, "grace": options.intake_grace}
+        ttls = {"hold_ttl": options.timeouts.hold, "plan_ttl": options.timeouts.plan, "grace": INTAKE_GRACE}
         if options.check_state:
             return CheckedCluster(types_of, self._clock, drifted=self._drifted, **ttls)
         return Cluster(types_of, self._clock, **ttls)

@@ -71,7 +71,6 @@ def configure(
     format: Format = "text",  # noqa: A002 - as the flag is called
     stream: TextIO | None = None,
     paths: Sequence[str] = ("stderr",),
-    error_paths: Sequence[str] = ("stderr",),
 ) -> None:
     """Set up this process's logs; call once at the start, calling again replaces the former set-up.
 
@@ -80,7 +79,6 @@ def configure(
         format: "text" (logfmt) or "json" (one object a line).
         stream: where to; None is `paths`.
         paths: where to: stdout, stderr, or files, which are appended to.
-        error_paths: where it is said that a record could not be written, as on a full disk; likewise.
 
     Raises:
         ValueError: for another level or format.
@@ -92,7 +90,7 @@ def configure(
         raise ValueError(f"log format {format!r} is not one of text, json")
     handlers: list[logging.Handler]
     handlers = [logging.StreamHandler(stream)] if stream is not None else [_handler(path) for path in paths]
-    failures = [_handler(path) for path in error_paths]
+    failures = [_handler("stderr")]  # which say that a record could not be written, as on a full disk
     root = logging.getLogger()
     for former in [handler for handler in root.handlers if getattr(handler, "_dovetail", False)]:
         root.removeHandler(former)

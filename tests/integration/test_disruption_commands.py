@@ -12,6 +12,7 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.kube.client import Client
 from provisioner.kube.resources import KWOKNODECLASSES, NODEPOOLS
 from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.options import TimeLimits
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
 
@@ -22,7 +23,7 @@ BUSY = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
 
 @pytest.fixture
 def program(audited: DevCluster, audited_client: Client) -> Iterator[InProcess]:
-    with InProcess(str(audited.kubeconfig), command_timeout=timedelta(seconds=20)) as one:
+    with InProcess(str(audited.kubeconfig), timeouts=TimeLimits(command=timedelta(seconds=20))) as one:
         yield one
 
 

@@ -94,7 +94,6 @@ def _run(cluster: DevCluster, directory: Path) -> Applied:
         "metrics-port": ports["provisioner-metrics"],
         "health-probe-port": ports["provisioner-health"],
         "report-port": ports["provisioner-reports"],
-        "report-bind-address": "127.0.0.1",
         "report-address": f"127.0.0.1:{ports['provisioner-reports']}",
         "report-cert-dir": server,
     }

@@ -124,7 +124,7 @@ def test_the_address_of_reports_is_on_the_lease(plane: DevCluster, client: Clien
         tmp_path,
         *(f"--metrics-port={figures}", f"--health-probe-port={probes}"),
         *("--leader-election-name=of-reports", "--leader-election-namespace=default"),
-        *("--report-bind-address=127.0.0.1", "--report-address=10.1.2.3:8444"),
+        "--report-address=10.1.2.3:8444",
     )
     try:
         eventually(lambda: held(client, "of-reports"), "its Lease is held", 30)

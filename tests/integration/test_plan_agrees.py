@@ -25,6 +25,7 @@ from provisioner.kube.client import Client
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness import applying
 from provisioner.lab.harness.workload import Document, deployment
+from provisioner.options import TimeLimits
 from provisioner.packing.planner import Patience, Planner
 from provisioner.packing.process import PlannerProcess
 from provisioner.support.clock import Clock
@@ -154,7 +155,7 @@ def provisioner(plane: DevCluster, client: Client, types: Path) -> Iterator[InPr
             instance_types_file_path=str(types),
             batch_idle_duration=timedelta(seconds=4),
             batch_max_duration=timedelta(seconds=600),
-            solve_deadline=timedelta(seconds=300),
+            timeouts=TimeLimits(solve=timedelta(seconds=300)),
         )
     with made:
         yield made

@@ -464,7 +464,7 @@ def test_an_old_program_whose_hold_ttl_is_another_than_the_new_ones(
 ) -> None:
     """kube-scheduler stands still until the shorter time is over; then planned pods and strangers all find a node."""
     start_old(old, place, which, "--hold-ttl=10" if ends == "hold" else "--hold-ttl=10s")  # it took seconds
-    place.session.setup = replace(place.session.setup, provisioner_flags=("--hold-ttl=45s",))
+    place.session.setup = replace(place.session.setup, provisioner_flags=("--timeouts=hold=45s",))
     place.start((PROVISIONER if which == EXTENDER else EXTENDER,))
     place.apply_pools()
     place.cluster.signal("kube-scheduler", signal.SIGSTOP)

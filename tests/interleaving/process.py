@@ -15,7 +15,7 @@ from provisioner.kube.events import Recorder
 from provisioner.kube.lease import Fence, Term
 from provisioner.operator.kwok import KwokCloud
 from provisioner.operator.program import Controllers
-from provisioner.options import Options
+from provisioner.options import Options, TimeLimits
 from provisioner.runtime.caches import Caches
 from tests.interleaving.server import Link, Server, Stream
 from tests.interleaving.threads import STAGE, Clock, Dead, Event, Lock
@@ -100,9 +100,9 @@ class Process:
             disable_cluster_state_observability=True,
             batch_idle_duration=timedelta(seconds=1),
             batch_max_duration=timedelta(seconds=5),
-            command_timeout=timedelta(seconds=60),
-            registration_timeout=timedelta(seconds=40),
-            launch_timeout=timedelta(seconds=30),
+            timeouts=TimeLimits(
+                command=timedelta(seconds=60), registration=timedelta(seconds=40), launch=timedelta(seconds=30)
+            ),
             **options,
         )
         STAGE.spawn(f"{name} main", self._main, self)

@@ -35,7 +35,7 @@ BESIDE_LEADING: Final = "karpenter-leads"
 DEFAULTS, POLICY, SILENT, BESIDE, OLD = "defaults", "policy", "silent", "beside-karpenter", "old-versions"
 GROUPS: dict[str, Group] = {
     DEFAULT: Group(),
-    "impatient": Group((GATES, "--command-timeout=25s", "--registration-timeout=25s", "--drain-timeout=20s")),
+    "impatient": Group((GATES, "--timeouts=command=25s,registration=25s", "--drain-timeout=20s")),
     "karpenter": Group((GATES, "--consolidation=karpenter")),
     "capped": Group((GATES, "--max-disrupting-nodes=1")),
     "slow": Group((GATES, "--max-claims-per-minute=2")),

@@ -96,10 +96,12 @@ def test_defaults_of_flags_are_the_same_on_all_pages() -> None:
     reference = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
     provisioner = reference.partition("## dovetail provisioner")[2].partition("\n## ")[0]
     defaults = dict(re.findall(r"^\| `(--[\w-]+)` \| [^|]* \| `([^`]*)` \|", provisioner, re.MULTILINE))
+    timeouts = dict(part.split("=") for part in defaults["--timeouts"].split(","))
+    defaults |= {f"--timeouts={name}": default for name, default in timeouts.items()}
     seen = 0
     for page in (ROOT / "README.md", *(ROOT / "docs" / "guides").rglob("*.md")):
         for flags, told in re.findall(r"^\| (`--[^|]*) \| ([^|]*) \|", page.read_text(encoding="utf-8"), re.MULTILINE):
-            names, values = re.findall(r"`(--[\w-]+)`", flags), told.split(", ")
+            names, values = re.findall(r"`(--[\w=-]+?)(?:=\.\.\.)?`", flags), told.split(", ")
             for name, value in zip(names, values, strict=True):
                 assert plainly(value) == plainly(defaults[name]), f"{page.name} says {value} of {name}"
                 seen += 1

@@ -31,7 +31,7 @@ _EXTRA_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the process looks: see `PlannerProcess.ask`. Without `improve` it is not asked. `solve_seconds`: as the provisioner's `--solve-deadline`."""
+    """How the process looks: see `PlannerProcess.ask`. Without `improve` it is not asked. `solve_seconds`: as `--timeouts=solve` of the provisioner."""
 
     seconds: float = 3.0
     rounds: int = ROUNDS

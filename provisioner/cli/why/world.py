@@ -270,7 +270,7 @@ def local(objects: Objects, options: Options, at: datetime) -> Local:
     by_pool = TypesByPool(pools.get, types.types_of)
 
     # kind by kind, as in `plan.questions`, where Nodes, NodeClaims and pods are changed on the way
-    cluster = Cluster(by_pool.of_claim, clock, hold_ttl=options.hold_ttl, plan_ttl=options.plan_ttl)
+    cluster = Cluster(by_pool.of_claim, clock, hold_ttl=options.timeouts.hold, plan_ttl=options.timeouts.plan)
     for resource, take in _AROUND:
         for one in objects.of(resource):
             cluster.surrounding_changed(functools.partial(_told, take, one))

@@ -1,7 +1,7 @@
 """Launch templates: what is in one, what it is called, and when it may go. Pure; `TemplateUses` is thread-safe.
 
 A template is named by its content, so equal ones are one, whoever makes them, and nobody has to look before he makes one: "it exists" is as good
-as "made". Nothing of a claim is inside. It goes 24 hours (`--template-retention`) after its last use, with its class, or, the oldest first, when the
+as "made". Nothing of a claim is inside. It goes 24 hours after its last use, with its class, or, the oldest first, when the
 account's quota of templates is nearly used up.
 
 Source: spec/karpenter-aws.md 5.5.

@@ -17,6 +17,8 @@ def text() -> str:
         "A flag takes precedence over its environment variable, which takes precedence over the default.\n",
         "## dovetail provisioner\n",
         _of(provisioner()),
+        "These are accepted too, but have no effect, or go with the next release; a warning in the log says so.\n",
+        _of(provisioner(), hidden=True),
         "## dovetail webhook\n",
         _of(webhook),
         "## dovetail extender\n",
@@ -24,10 +26,10 @@ def text() -> str:
     )
 
 
-def _of(command: click.Command) -> str:
+def _of(command: click.Command, *, hidden: bool = False) -> str:
     rows = []
     for option in command.params:
-        if isinstance(option, click.Option):
+        if isinstance(option, click.Option) and option.hidden is hidden:
             shown = option.show_default if isinstance(option.show_default, str) else option.to_info_dict()["default"]
             default = "" if shown in (None, "") else str(shown).lower() if option.is_flag else str(shown)
             variable = option.envvar if isinstance(option.envvar, str) else ""

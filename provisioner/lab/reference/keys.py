@@ -66,7 +66,10 @@ OWN: Final[Groups] = {
         names.STAMP_SWITCH: "`disabled` leaves the pod unchanged.",
     },
     ("NodePool annotation", "you"): {
-        names.HOSTNAME_DOMAINS: "Minimum number of nodes for a hostname spread with DoNotSchedule; overrides --hostname-spread-domains.",
+        names.HOSTNAME_DOMAINS: (
+            "Minimum number of nodes for a hostname spread with DoNotSchedule and without minDomains, 3 by default; "
+            "1 follows kube-scheduler, 0 plans a node for every maxSkew pods."
+        ),
         names.PACKING: "How nodes are chosen for pending pods: `cost` or `greedy`; overrides --packing.",
         names.MAX_USD_PER_HOUR: (
             "USD per hour that all nodes of the NodePool may cost together. An instance type counts with the highest price that its "

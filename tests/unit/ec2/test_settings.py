@@ -1,5 +1,6 @@
 """What flags make of the settings of AWS."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,18 +27,13 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
     "subnet-refresh-interval": ("1h", "subnet_refresh", HOUR),
     "system-namespace": ("ns", "system_namespace", "ns"),
     "discounts": ("configmap/d", "discounts", "configmap/d"),
-    "prefix-delegation": ("true", "prefix_delegation", True),
     "rebalance": ("drain", "rebalance", "drain"),
-    "spot-refresh-interval": ("1h", "spot_refresh", HOUR),
-    "price-refresh-interval": ("1h", "price_refresh", HOUR),
-    "template-retention": ("1h", "template_retention", HOUR),
 }
 RATES = {
-    "aws-mutating-qps": ("7", MUTATING, Rate(7, 50)),
-    "aws-mutating-burst": ("7", MUTATING, Rate(5, 7)),
-    "aws-describing-qps": ("7", DESCRIBING, Rate(7, 100)),
-    "aws-describing-burst": ("7", DESCRIBING, Rate(20, 7)),
+    MUTATING: (Rate(5, 50), Rate(7, 8)),
+    DESCRIBING: (Rate(20, 100), Rate(9, 10)),
 }
+"""Kind of calls to its usual rate, and to another one."""
 
 
 def settings(*flags: str) -> AwsSettings:
@@ -51,8 +47,15 @@ def test_a_flag_is_a_setting(flag: str) -> None:
     assert getattr(settings(f"--{flag}={text}"), name) == value
 
 
-@pytest.mark.parametrize("flag", RATES)
-def test_rates_reach_the_policy_of_calls(flag: str) -> None:
-    text, kind, rate = RATES[flag]
-    assert settings().policy().rates[kind] != rate
-    assert settings(f"--{flag}={text}").policy().rates[kind] == rate
+@pytest.mark.parametrize("kind", RATES)
+def test_rates_reach_the_policy_of_calls(kind: str) -> None:
+    usual, other = RATES[kind]
+    assert settings().policy().rates[kind] == usual
+    assert replace(settings(), rates={kind: other}).policy().rates[kind] == other
+
+
+def test_what_is_no_flag() -> None:
+    found = settings()
+    assert (found.spot_refresh, found.price_refresh) == (timedelta(minutes=10), timedelta(hours=12))
+    assert found.template_retention == timedelta(days=1)
+    assert found.prefix_delegation is None, "aws-node is asked"

@@ -813,7 +813,7 @@ def test_an_end_that_somebody_wrote_before_counts() -> None:
 
 
 def test_flags_become_timeouts() -> None:
-    flags = ["--launch-timeout=1s", "--registration-timeout=2s", "--drain-timeout=3s"]
+    flags = ["--timeouts=launch=1s,registration=2s", "--drain-timeout=3s"]
     want = Timeouts(timedelta(seconds=1), timedelta(seconds=2), timedelta(seconds=3))
     assert timeouts_of(Options.parse(flags, {})) == want
     assert timeouts_of(Options()) == Timeouts()

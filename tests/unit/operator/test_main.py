@@ -15,6 +15,7 @@ from provisioner.support.clock import SystemClock
 from provisioner.support.heartbeat import Pulses
 from tests.support.clock import FakeClock
 from tests.support.kube import FakeApi, thing
+from tests.support.rawhttp import Pki
 from tests.unit.kube.test_lease import LeaseServer
 from tests.unit.kube.test_sending import kubeconfig
 from tests.unit.operator.test_leadership import Doomed
@@ -53,6 +54,26 @@ def test_its_requests_are_limited_as_its_flags_say(tmp_path: Path) -> None:
     options = Options.parse(["--kube-client-qps=7", "--kube-client-burst=8", f"--kubeconfig={config}"], {})
     limiter = ProvisionerProcess(options)._connection.limiter
     assert (limiter.qps, limiter.burst) == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("flags", "certified", "url"),
+    [
+        pytest.param(["--bind-address=127.0.0.1"], True, "https://127.0.0.1:", id="where everything is served"),
+        pytest.param(["--report-bind-address=127.0.0.1"], True, "https://127.0.0.1:", id="an address of their own"),
+        pytest.param(["--bind-address=0.0.0.0"], False, "http://127.0.0.1:", id="here alone without certificates"),
+    ],
+)
+def test_reports_are_taken_where_the_flags_say(flags: list[str], certified: bool, url: str, tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    flags = [*flags, f"--report-cert-dir={pki.ca.parent}"] if certified else flags
+    config = kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    options = Options.parse([*flags, "--report-port=0", f"--kubeconfig={config}"], {})
+    server = ProvisionerProcess(options)._report_server()
+    assert server is not None
+    server.start()
+    server.stop()
+    assert server.url.startswith(url)
 
 
 def test_a_dead_thread_is_a_failed_liveness_check_unless_the_process_is_ending(

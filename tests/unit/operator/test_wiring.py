@@ -149,8 +149,8 @@ def of(bound: Any) -> Any:
 
 
 REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
-    "--hold-ttl": (["--hold-ttl=7s"], lambda made: made._cluster._plans._hold_seconds, 7.0),
-    "--plan-ttl": (["--plan-ttl=7s"], lambda made: made._cluster._plans._plan_seconds, 7.0),
+    "--timeouts, hold": (["--timeouts=hold=7s"], lambda made: made._cluster._plans._hold_seconds, 7.0),
+    "--timeouts, plan": (["--timeouts=plan=7s"], lambda made: made._cluster._plans._plan_seconds, 7.0),
     "--check-state": (["--check-state"], lambda made: type(made._cluster), CheckedCluster),
     "--batch-idle-duration": (
         ["--batch-idle-duration=7s"],
@@ -162,17 +162,10 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
         lambda made: made._provisioning.intake._window._longest,
         7.0,
     ),
-    "--intake-grace": (["--intake-grace=7s"], lambda made: made._cluster._sights.grace.total_seconds(), 7.0),
-    "--solve-deadline": (["--solve-deadline=7s"], lambda made: of(made._provisioning.intake._run)._deadline, 7.0),
-    "--hostname-spread-domains": (
-        ["--hostname-spread-domains=7"],
-        lambda made: of(made._provisioning.intake._run)._worlds._policies.hostname_domains,
-        7,
-    ),
-    "--hostname-spread-domains, for disruption": (
-        ["--hostname-spread-domains=7"],
-        lambda made: there(made._disruptions.voluntary._worlds)._policies.hostname_domains,
-        7,
+    "--timeouts, solve": (
+        ["--timeouts=solve=7s"],
+        lambda made: of(made._provisioning.intake._run)._deadline,
+        7.0,
     ),
     "--consolidation": (
         ["--consolidation=karpenter"],
@@ -192,18 +185,18 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
         7.0,
     ),
     "--max-disrupting-nodes": (["--max-disrupting-nodes=7"], lambda made: made._provisioning.ledger._most, 7),
-    "--command-timeout": (
-        ["--command-timeout=7m"],
+    "--timeouts, command": (
+        ["--timeouts=command=7m"],
         lambda made: made._disruptions.commands._timeout,
         timedelta(minutes=7),
     ),
-    "--launch-timeout": (
-        ["--launch-timeout=7m"],
+    "--timeouts, launch": (
+        ["--timeouts=launch=7m"],
         lambda made: of(made._joining.claims._reconcile)._timeouts.launch,
         timedelta(minutes=7),
     ),
-    "--registration-timeout": (
-        ["--registration-timeout=7m"],
+    "--timeouts, registration": (
+        ["--timeouts=registration=7m"],
         lambda made: of(made._joining.claims._reconcile)._timeouts.registration,
         timedelta(minutes=7),
     ),
@@ -224,10 +217,10 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
         None,
     ),
     "--report-cert-dir": (["--report-cert-dir=/certs"], lambda made: len(made._certificates), 2),
-    "--report-client-name": (
-        ["--report-cert-dir=/certs", "--report-client-name=blue"],
+    "--report-cert-dir, for whom": (
+        ["--report-cert-dir=/certs"],
         lambda made: made._certificates and of(made._certificates[0]._poll)._ends.client.names.dns,
-        ("blue",),
+        ("dovetail-scheduler",),
     ),
     "the gate NodeRepair": (
         ["--feature-gates=NodeRepair=true"],
@@ -270,6 +263,10 @@ def test_a_flag_reaches_its_part(flags: list[str], found: Callable[[Controllers]
 
 
 BUILT_IN: dict[str, tuple[Callable[[Controllers], Any], Any]] = {
+    "300 milliseconds until a pod that nobody judged is planned": (
+        lambda made: made._cluster._sights.grace.total_seconds(),
+        0.3,
+    ),
     "10 seconds for a batch": (lambda made: of(made._provisioning.intake._run)._deadline, 10.0),
     "three nodes for a hostname spread": (
         lambda made: of(made._provisioning.intake._run)._worlds._policies.hostname_domains,

@@ -4,35 +4,33 @@ import ast
 import functools
 import itertools
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
+from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 
-from provisioner.options import AwsFeatureGates, FeatureGates, Options
+from provisioner.options import AwsFeatureGates, FeatureGates, Options, TimeLimits, command
 from webhook.server import command as webhook
 
 ROOT = Path(__file__).parents[3]
 _UNIT, _AWS, _WIRED = "tests/unit/", "tests/unit/ec2/", "tests/integration/test_options.py"
 _PROGRAM = f"{_WIRED}::test_ports_lease_logs_and_profiling_follow_their_flags"
 _SETTING = f"{_AWS}test_settings.py::test_a_flag_is_a_setting"
-_RATE = f"{_AWS}test_settings.py::test_rates_reach_the_policy_of_calls"
 _POLICIES = f"{_UNIT}provisioning/test_provisioner.py"
 
 _PROGRAM_SETTINGS = """metrics_port health_probe_port enable_profiling leader_election_name leader_election_namespace
-memory_limit log_output_paths log_error_output_paths log_format bind_address kubeconfig report_port"""
+memory_limit log_output_paths log_format bind_address kubeconfig report_port"""
 _AWS_SETTINGS = """cluster_name cluster_endpoint cluster_ca_bundle isolated_vpc eks_control_plane provider
 vm_memory_overhead_percent interruption_queue reserved_enis disable_dry_run enable_zonal_shift translate_provisioners
-ami_refresh_interval subnet_refresh_interval system_namespace discounts prefix_delegation
-rebalance spot_refresh_interval price_refresh_interval template_retention"""
-_RATES = "aws_mutating_qps aws_mutating_burst aws_describing_qps aws_describing_burst"
+ami_refresh_interval subnet_refresh_interval system_namespace discounts rebalance"""
 _OBSERVED = "disable_cluster_state_observability disable_leader_election log_level"
 
 SEEN: dict[str, str] = {
     **dict.fromkeys(_PROGRAM_SETTINGS.split(), _PROGRAM),
     **dict.fromkeys(_OBSERVED.split(), f"{_WIRED}::test_one_observability_flag_leaves_single_objects_out"),
     **dict.fromkeys(_AWS_SETTINGS.split(), _SETTING),
-    **dict.fromkeys(_RATES.split(), _RATE),
     "karpenter_namespace": f"{_UNIT}operator/test_other_autoscalers.py::test_a_karpenter_elsewhere_counts_where_the_flag_says_so",
     **dict.fromkeys(
         ("preference_policy", "min_values_policy", "ignore_dra_requests", "scheduler_config", "feature_gates"),
@@ -44,17 +42,11 @@ SEEN: dict[str, str] = {
     ),
     "batch_idle_duration": f"{_UNIT}provisioning/test_batcher.py::test_a_window_closes_a_second_after_its_last_new_member",
     "batch_max_duration": f"{_UNIT}provisioning/test_batcher.py::test_a_window_is_never_open_longer_than_its_longest",
-    **dict.fromkeys(
-        ("report_bind_address", "report_address"), f"{_WIRED}::test_the_address_of_reports_is_on_the_lease"
-    ),
-    "solve_deadline": f"{_UNIT}provisioning/test_solve_deadline.py::test_the_rest_of_a_batch_is_planned_next",
+    "report_address": f"{_WIRED}::test_the_address_of_reports_is_on_the_lease",
     "packing": f"{_POLICIES}::test_a_pool_says_how_its_nodes_are_chosen",
-    "hostname_spread_domains": f"{_UNIT}provisioning/test_provisioner.py::test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes",
     "cpu_requests": f"{_UNIT}options/test_options.py::test_workers_grow_with_the_cpu_request",
     "instance_types_file_path": f"{_UNIT}test_clouds.py::test_the_catalogue_is_the_built_in_one_unless_a_file_is_named",
-    "hold_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_two_minutes_after_its_node_is_ready",
-    "plan_ttl": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_a_quarter_of_an_hour_after_it_was_made_where_its_node_never_gets_ready",
-    "command_timeout": f"{_WIRED.replace('test_options', 'test_disruption_commands')}::test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again",
+    "timeouts": f"{_UNIT}operator/test_wiring.py::test_a_flag_reaches_its_part",
     **dict.fromkeys(
         ("max_claims_per_minute", "max_usd_per_hour"),
         f"{_UNIT}nodeclaims/test_growth_ledger.py::test_flags_become_limits",
@@ -62,23 +54,19 @@ SEEN: dict[str, str] = {
     "repair_timeout": f"{_UNIT}disruption/forceful/test_controller.py::test_flags_become_repair_policies",
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
     "consolidation": f"{_UNIT}disruption/test_consolidation_state.py::test_flags_become_settings",
-    **dict.fromkeys(
-        ("launch_timeout", "registration_timeout", "drain_timeout"),
-        f"{_UNIT}lifecycle/test_controller.py::test_flags_become_timeouts",
-    ),
+    "drain_timeout": f"{_UNIT}lifecycle/test_controller.py::test_flags_become_timeouts",
     "check_state": "tests/property/test_state_laws.py::test_a_difference_is_told",
     "nominate": f"{_UNIT}lifecycle/test_steering.py::test_a_fixed_answer_stays",
     "aws_region": f"{_UNIT}ec2/test_cloud.py::test_the_region_is_that_of_every_sdk",
     "report_cert_dir": f"{_UNIT}operator/test_report_certificates.py::test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one",
-    "report_client_name": f"{_UNIT}operator/test_report_server.py::test_only_a_client_with_the_certificate_of_an_extender_may_report",
     "why_port": "tests/integration/test_why_leader.py::test_the_leader_answers_and_the_other_replica_names_it",
-    "intake_grace": f"{_UNIT}state/test_waiting.py::test_a_pod_counts_after_the_grace_period",
 }
 """Setting to the test, as path::name, that sees its effect."""
 
 _WIRING = f"{_UNIT}operator/test_wiring.py::test_a_flag_reaches_its_part"
-_WIRED_SETTINGS = """batch_idle_duration batch_max_duration check_state feature_gates hold_ttl hostname_spread_domains intake_grace
-max_disrupting_nodes nominate plan_ttl report_cert_dir report_client_name solve_deadline"""
+_WIRED_SETTINGS = (
+    """batch_idle_duration batch_max_duration check_state feature_gates max_disrupting_nodes nominate report_cert_dir"""
+)
 SET: dict[str, str] = {
     **dict.fromkeys(_WIRED_SETTINGS.split(), _WIRING),
     **dict.fromkeys(
@@ -90,6 +78,15 @@ SET: dict[str, str] = {
 }
 """Where the effect is seen of a part alone: setting to the test that sets it and sees that it reaches that part."""
 
+_CLAIMS = f"{_UNIT}lifecycle/test_controller.py"
+TIMEOUTS: dict[str, str] = {
+    "solve": f"{_UNIT}provisioning/test_solve_deadline.py::test_the_rest_of_a_batch_is_planned_next",
+    "hold": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_two_minutes_after_its_node_is_ready",
+    "plan": f"{_UNIT}state/test_plans.py::test_an_assignment_ends_a_quarter_of_an_hour_after_it_was_made_where_its_node_never_gets_ready",
+    "command": f"{_WIRED.replace('test_options', 'test_disruption_commands')}::test_a_replacement_that_never_registers_is_given_up_and_its_node_takes_pods_again",
+    **dict.fromkeys(("launch", "registration"), f"{_CLAIMS}::test_flags_become_timeouts"),
+}
+"""Part of --timeouts to the test that sees its effect; that each reaches its part is seen by `_WIRING`."""
 
 _IMAGES = f"{_UNIT}webhook/images/test_trust.py"
 _LOOKED_UP = "tests/integration/test_image_architectures.py::test_the_first_pod_is_told_and_the_next_is_stamped"
@@ -110,15 +107,20 @@ def test_every_switch_of_the_webhook_has_a_test_that_sees_its_effect_and_is_off_
     assert not any(switches.values())
 
 
-def without_effect() -> set[str]:
-    return {one.name for one in fields(Options) if not one.metadata["effect"]}
+def settings() -> set[str]:
+    return {one.name for one in fields(Options) if one.metadata}
 
 
 def test_every_setting_has_a_test_that_sees_its_effect_or_is_told_to_have_none() -> None:
-    known = {one.name for one in fields(Options)}
-    assert known - SEEN.keys() - without_effect() - {"aws_feature_gates"} == set()
-    assert SEEN.keys() & without_effect() == set()
-    assert SEEN.keys() - known == set()
+    assert settings() - SEEN.keys() == {"aws_feature_gates"}
+    assert SEEN.keys() - settings() == set()
+    assert {one.name for one in fields(TimeLimits)} == TIMEOUTS.keys()
+
+
+@pytest.mark.parametrize("part", TIMEOUTS)
+def test_a_test_sets_each_timeout(part: str) -> None:
+    texts = {node.value for one in used_by(_WIRING) for node in ast.walk(one) if isinstance(node, ast.Constant)}
+    assert any(str(text).startswith(f"--timeouts={part}=") for text in texts)
 
 
 @functools.cache
@@ -156,7 +158,7 @@ def is_set_in(setting: str, where: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("where", sorted({*SEEN.values(), *SET.values(), *WEBHOOK.values()}))
+@pytest.mark.parametrize("where", sorted({*SEEN.values(), *SET.values(), *WEBHOOK.values(), *TIMEOUTS.values()}))
 def test_the_test_is_there(where: str) -> None:
     assert used_by(where)
 
@@ -176,12 +178,18 @@ def test_every_setting_with_an_effect_is_read_by_the_program() -> None:
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith(("options", "self")):
                 read.add(node.attr)
     gates = {"aws_feature_gates"}  # of which none works
-    assert {one.name for one in fields(Options)} - read - without_effect() - gates == set()
+    assert settings() - read - gates == set()
 
 
 NOTHING = {
     "a setting": (["--karpenter-service=x"], ["--karpenter-service is accepted but has no effect"]),
     "the default of one": (["--karpenter-service="], []),
+    "a switch": (["--no-disable-controller-warmup"], ["--disable-controller-warmup is accepted but has no effect"]),
+    "defaults that Karpenter's chart sets": (["--disable-controller-warmup", "--log-error-output-paths=stderr"], []),
+    "another place for errors of the logger": (
+        ["--log-error-output-paths=/dev/null"],
+        ["--log-error-output-paths is accepted but has no effect"],
+    ),
     "a gate": (
         ["--feature-gates=CapacityBuffer=true,ReservedCapacity=false"],
         [],
@@ -203,6 +211,66 @@ NOTHING = {
 def test_what_has_no_effect_is_said(case: tuple[list[str], list[str]]) -> None:
     flags, said = case
     assert list(Options.parse(flags, {}).without_effect()) == said
+
+
+GOING: dict[str, tuple[str, str]] = {
+    "hold-ttl": ("7s", "set --timeouts=hold=7s instead"),
+    "plan-ttl": ("7m", "set --timeouts=plan=420s instead"),
+    "command-timeout": ("7s", "set --timeouts=command=7s instead"),
+    "launch-timeout": ("7s", "set --timeouts=launch=7s instead"),
+    "registration-timeout": ("7s", "set --timeouts=registration=7s instead"),
+    "solve-deadline": ("500ms", "set --timeouts=solve=0.5s instead"),
+    "report-bind-address": ("127.0.0.1", "set --bind-address instead"),
+    "report-client-name": ("blue", "dovetail-scheduler"),
+    "spot-refresh-interval": ("1h", "every 10 minutes"),
+    "price-refresh-interval": ("1h", "every 12 hours"),
+    "aws-mutating-qps": ("7", "5 per second"),
+    "aws-mutating-burst": ("7", "up to 50"),
+    "aws-describing-qps": ("7", "20 per second"),
+    "aws-describing-burst": ("7", "up to 100"),
+    "template-retention": ("1h", "after 24 hours"),
+    "prefix-delegation": ("true", "the aws-node DaemonSet"),
+    "hostname-spread-domains": ("7", "dovetail.dev/hostname-domains"),
+    "intake-grace": ("7s", "300 ms"),
+}
+"""Settings that the next release removes: a value, and what the log names in their place."""
+
+
+@pytest.mark.parametrize("flag", GOING)
+def test_a_setting_that_goes_is_accepted_and_its_replacement_is_named_once(flag: str) -> None:
+    value, instead = GOING[flag]
+    variable = f"DOVETAIL_{flag.replace('-', '_').upper()}"
+    for name, options in (
+        (f"--{flag}", Options.parse([f"--{flag}={value}"], {})),
+        (variable, Options.parse([], {variable: value})),
+    ):
+        (said,) = options.without_effect()
+        assert said.startswith(f"{name} ")
+        assert said.endswith(instead) or "has no effect" in said
+        assert instead in said
+
+
+def test_a_setting_that_was_folded_takes_effect_and_one_that_was_removed_does_nothing() -> None:
+    for flag, (value, instead) in GOING.items():
+        options = replace(Options.parse([f"--{flag}={value}"], {}), farewells=())
+        if "--timeouts=" in instead:
+            asked = instead.removeprefix("set --timeouts=").removesuffix(" instead")
+            assert options == Options(timeouts=TimeLimits.parse(asked)) != Options()
+        elif flag == "report-bind-address":
+            assert options == Options(report_bind_address=value)
+        else:
+            assert options == Options(), flag
+
+
+def test_what_replaces_a_setting_is_stronger() -> None:
+    options = Options.parse(["--hold-ttl=7s", "--plan-ttl=7s", "--timeouts=hold=9s"], {})
+    assert options.timeouts == TimeLimits(hold=timedelta(seconds=9), plan=timedelta(seconds=7))
+
+
+def test_the_commands_hidden_flags_are_those_that_go_or_mean_nothing() -> None:
+    hidden = {one.opts[0][2:] for one in command().params if isinstance(one, click.Option) and one.hidden}
+    assert hidden - GOING.keys() == {"karpenter-service", "disable-controller-warmup", "log-error-output-paths"}
+    assert GOING.keys() - hidden == set()
 
 
 def test_every_gate_is_known_to_work_or_not() -> None:

@@ -9,6 +9,7 @@ from provisioner.options import (
     Options,
     OptionsError,
     SpreadDefault,
+    TimeLimits,
     usage,
 )
 
@@ -39,7 +40,7 @@ FORMS = {
     "an empty variable is none": ([], {"METRICS_PORT": ""}, "metrics_port", 8080),
     "a negative number": (["--memory-limit", "-1"], {}, "memory_limit", -1),
     "a switch alone": (["--enable-profiling"], {}, "enable_profiling", True),
-    "a switch with a value": (["--disable-controller-warmup=false"], {}, "disable_controller_warmup", False),
+    "a switch with a value": (["--ignore-dra-requests=false"], {}, "ignore_dra_requests", False),
     "a switch does not eat the next flag": (["--enable-profiling", "--metrics-port=9"], {}, "metrics_port", 9),
     "a switch turned off by its name": (
         ["--no-disable-leader-election"],
@@ -58,8 +59,15 @@ FORMS = {
         "/x.json",
     ),
     "a compound duration": (["--batch-max-duration=1m30.5s"], {}, "batch_max_duration", timedelta(seconds=90.5)),
-    "milliseconds": (["--intake-grace=50ms"], {}, "intake_grace", timedelta(milliseconds=50)),
-    "no grace at all": (["--intake-grace=0"], {}, "intake_grace", timedelta(0)),
+    "milliseconds": (["--batch-idle-duration=50ms"], {}, "batch_idle_duration", timedelta(milliseconds=50)),
+    "no time at all": (["--drain-timeout=0"], {}, "drain_timeout", timedelta(0)),
+    "timeouts": (
+        ["--timeouts=launch=7m, hold=1m30s"],
+        {},
+        "timeouts",
+        TimeLimits(launch=timedelta(minutes=7), hold=timedelta(seconds=90)),
+    ),
+    "timeouts as a variable": ([], {"DOVETAIL_TIMEOUTS": "plan=1h"}, "timeouts", TimeLimits(plan=timedelta(hours=1))),
     "no rate limit": (["--kube-client-qps=0"], {}, "kube_client_qps", 0.0),
     "log paths": (["--log-output-paths=stdout,/var/log/x"], {}, "log_output_paths", ("stdout", "/var/log/x")),
     "gates": (
@@ -156,7 +164,19 @@ WRONG = {
         "flag --subnet-refresh-interval must be 1m or longer",
     ),
     "fewer network interfaces than none": (["--reserved-enis=-1"], {}, "flag --reserved-enis must be 0 or more"),
-    "a rate below nothing": (["--aws-mutating-qps=-1"], {}, "flag --aws-mutating-qps must be 0 or more"),
+    "a rate below nothing": (["--max-usd-per-hour=-1"], {}, "flag --max-usd-per-hour must be 0 or more"),
+    "a timeout that does not exist": (
+        ["--timeouts=lunch=5m"],
+        {},
+        "flag --timeouts must name timeouts among solve, hold, plan, launch, registration, command instead of 'lunch'",
+    ),
+    "a timeout without unit": (
+        [],
+        {"DOVETAIL_TIMEOUTS": "hold=5"},
+        "must set hold to a duration longer than 0 such as",
+    ),
+    "a timeout of nothing": (["--timeouts=plan=0s"], {}, "must set plan to a duration longer than 0 such as"),
+    "a timeout without a value": (["--timeouts=launch"], {}, "with a value for 'launch', not 'launch'"),
     "a gate without a value": (["--feature-gates=NodeRepair"], {}, "with a value for 'NodeRepair', not"),
     "a gate with another value": (
         ["--feature-gates=NodeRepair=on"],
