@@ -6,11 +6,13 @@ import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import msgspec
 import pytest
 import urllib3
@@ -34,8 +36,9 @@ from provisioner.kube.resources import (
 )
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness import applying
-from provisioner.lab.harness.session import EXTENDER, PROVISIONER
-from provisioner.lab.harness.workload import deployment
+from provisioner.lab.harness.session import EXTENDER, PROVISIONER, WEBHOOK
+from provisioner.lab.harness.workload import REPOSITORY, deployment
+from provisioner.options import command
 from tests.chaos.churn import NAMESPACE, Churn
 from tests.chaos.stage import Stage, stage
 from tests.chaos.verdict import Balance, Witness, judge, nodes_ended_with_live_pods, wait_until
@@ -422,6 +425,51 @@ def nodes_and_classes(aws: awscluster.AwsCluster) -> list[tuple[object, ...]]:
         *sorted(nodes),
         *sorted((name, found.status, found.last_transition_time) for name, found in ready if found is not None),
     ]
+
+
+WITH_ALL_SETTINGS: Final = "9982b13a"
+"""The last commit before settings of the provisioner were folded or removed."""
+
+GIVEN: Final = {"--health-bind": "127.0.0.1:0", "--identity": "webhook-a"}
+"""Values of flags that may not be empty and have no default."""
+
+
+def flags_before(program: str) -> dict[str, str]:
+    """Every flag that a program had, with its default."""
+    asked = ["git", "-C", str(REPOSITORY), "show", f"{WITH_ALL_SETTINGS}:docs/reference/flags.md"]
+    page = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    section = page.partition(f"## dovetail {program}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| `(--[\w-]+)` \| [^|]* \| (?:`([^`]*)`)? \|", section, re.MULTILINE)
+    return {flag: "" if default == "none" else default for flag, default in found}
+
+
+def test_the_programs_start_with_every_flag_of_the_version_before(place: Stage) -> None:
+    """A setting that was folded or removed since then is told once, with what replaces it."""
+    programs = []
+    for name in (WEBHOOK, EXTENDER, PROVISIONER):
+        program, flags = place.program(name), {**flags_before(name)}
+        assert len(flags) > 15
+        more = [
+            f"{flag}={GIVEN.get(flag, default)}"
+            for flag, default in flags.items()
+            if flag not in program.arguments and (name == PROVISIONER or default != "false")  # switches take no value
+        ]
+        programs.append(replace(program, arguments=(*program.arguments, *more)))
+    for program in programs:
+        place.programs.start(program)
+    for program in programs:
+        place.programs.wait_ready(program, SECONDS)
+    place.apply_pools()
+    deploy(place, "app", 3)
+    eventually(lambda: running(place, "app") == 3, "pods run", SECONDS)
+    assert place.programs.healed == []
+    told = [json.loads(line) for line in place.logs(PROVISIONER).splitlines()]
+    warned = Counter(str(one["message"]).partition(" ")[0] for one in told if one["level"] == "warning")
+    shown = {one.opts[0] for one in command().params if isinstance(one, click.Option) and not one.hidden}
+    gone = flags_before(PROVISIONER).keys() - shown
+    defaults_of_karpenter = {"--karpenter-service", "--disable-controller-warmup", "--log-error-output-paths"}
+    assert len(gone) > 20
+    assert {flag: warned[flag] for flag in gone} == {flag: int(flag not in defaults_of_karpenter) for flag in gone}
 
 
 @pytest.mark.parametrize("changes", [900, pytest.param(3600, marks=pytest.mark.judge)])
