@@ -93,18 +93,6 @@ def _number(text: str) -> float:
     return value
 
 
-def _nonnegative(text: str) -> float:
-    if (value := _number(text)) < 0:
-        raise ValueError("must be 0 or more")
-    return value
-
-
-def _share(text: str) -> float:
-    if not 0 <= (value := _number(text)) < 1:
-        raise ValueError("must be at least 0 and less than 1, such as 0.075 for 7.5 %")
-    return value
-
-
 _EXAMPLES: Final = Said('"10s", "1m30s" or "300ms"')
 
 
@@ -119,65 +107,40 @@ def _duration(text: str) -> timedelta:
     return value
 
 
-def _positive(text: str) -> timedelta:
-    if not (value := _duration(text)):
-        raise ValueError("must be longer than 0")
-    return value
+def such_that(holds: Callable[[Any], object], otherwise: str, read: Callable[[str], Any] = str) -> Callable[[str], Any]:
+    """A reader of what another one reads and `holds` is true of; a ValueError there means that it is not."""
 
+    def reader(text: str) -> Any:
+        value = read(text)
+        try:
+            good = holds(value)
+        except ValueError:
+            good = False
+        if not good:
+            raise ValueError(otherwise)
+        return value
 
-def _minute(text: str) -> timedelta:
-    if (value := _duration(text)) < timedelta(minutes=1):
-        raise ValueError("must be 1m or longer")
-    return value
+    return reader
 
 
 def choice(*choices: str) -> Parsed:
     """One of several words; "" may be one of them."""
-
-    def read(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"must be one of {', '.join(one or 'an empty value' for one in choices)}")
-        return text
-
-    return Parsed("|".join(filter(None, choices)), read)
+    named = ", ".join(one or "an empty value" for one in choices)
+    return Parsed("|".join(filter(None, choices)), such_that(choices.__contains__, Said(f"must be one of {named}")))
 
 
-def _url(text: str) -> str:
+def _is_url(text: str) -> bool:
     parts = urllib.parse.urlsplit(text)
-    if text and not (parts.scheme in ("http", "https") and parts.netloc):
-        raise ValueError("must be a complete URL such as https://host:443")
-    return text
+    return not text or (parts.scheme in ("http", "https") and bool(parts.netloc))
 
 
-def _bundle(text: str) -> str:
-    try:
-        base64.b64decode(text, validate=True)
-    except ValueError:
-        raise ValueError("must be a CA bundle in base64") from None
-    return text
-
-
-def _address(text: str) -> str:
-    if text:
-        try:
-            ipaddress.ip_address(text)
-        except ValueError:
-            raise ValueError("must be an IP address of this host, or empty for all addresses") from None
-    return text
-
-
-def _host_port(text: str) -> str:
+def _is_host_port(text: str) -> bool:
     host, colon, port = text.rpartition(":")
-    if text and not (host and colon and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError('must be host:port, such as "10.0.0.7:8444"')
-    return text
+    return not text or bool(host and colon and port.isdigit() and 0 < int(port) < 65536)
 
 
 def _paths(text: str) -> tuple[str, ...]:
-    paths = tuple(path.strip() for path in text.split(",") if path.strip())
-    if not paths:
-        raise ValueError("must name at least one of stdout, stderr or a file")
-    return paths
+    return tuple(path.strip() for path in text.split(",") if path.strip())
 
 
 class SpreadDefault(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -302,10 +265,8 @@ class TimeLimits:
         for name, value in given.items():
             if name not in known:
                 raise ValueError(f"must name timeouts among {', '.join(known)} instead of {name!r}")
-            try:
-                values[name] = _positive(value)
-            except ValueError:
-                raise ValueError(f"must set {name} to a duration longer than 0 such as {_EXAMPLES}") from None
+            such_that(_duration, Said(f"must set {name} to a duration longer than 0 such as {_EXAMPLES}"))(value)
+            values[name] = _duration(value)
         return cls(**values)
 
     def __str__(self) -> str:
@@ -316,16 +277,32 @@ TEXT: Final = Parsed("TEXT", str)
 BOOLEAN: Final = Parsed("true|false", _boolean)
 PORT: Final = whole("PORT", 0, 65535)
 NUMBER: Final = Parsed("NUMBER", _number)
-USD: Final = Parsed("USD", _nonnegative)
-SHARE: Final = Parsed("SHARE", _share)
+USD: Final = Parsed("USD", such_that(lambda usd: usd >= 0, Said("must be 0 or more"), _number))
+SHARE: Final = Parsed(
+    "SHARE",
+    such_that(
+        lambda share: 0 <= share < 1, Said("must be at least 0 and less than 1, such as 0.075 for 7.5 %"), _number
+    ),
+)
 DURATION: Final = Parsed("DURATION", _duration)
-POSITIVE_DURATION: Final = Parsed("DURATION", _positive)
-MINUTE: Final = Parsed("DURATION", _minute)
-URL: Final = Parsed("URL", _url)
-BUNDLE: Final = Parsed("BASE64", _bundle)
-ADDRESS: Final = Parsed("ADDRESS", _address)
-HOST_PORT: Final = Parsed("HOST:PORT", _host_port)
-PATHS: Final = Parsed("LIST", _paths)
+POSITIVE_DURATION: Final = Parsed("DURATION", such_that(bool, Said("must be longer than 0"), _duration))
+MINUTE: Final = Parsed(
+    "DURATION", such_that(lambda interval: interval >= timedelta(minutes=1), Said("must be 1m or longer"), _duration)
+)
+URL: Final = Parsed("URL", such_that(_is_url, Said("must be a complete URL such as https://host:443")))
+BUNDLE: Final = Parsed(
+    "BASE64",
+    such_that(lambda text: [base64.b64decode(text, validate=True)], Said("must be a CA bundle in base64")),
+)
+ADDRESS: Final = Parsed(
+    "ADDRESS",
+    such_that(
+        lambda text: not text or ipaddress.ip_address(text),
+        Said("must be an IP address of this host, or empty for all addresses"),
+    ),
+)
+HOST_PORT: Final = Parsed("HOST:PORT", such_that(_is_host_port, Said('must be host:port, such as "10.0.0.7:8444"')))
+PATHS: Final = Parsed("LIST", such_that(bool, Said("must name at least one of stdout, stderr or a file"), _paths))
 SCHEDULER_CONFIG: Final = Parsed("YAML", _scheduler_config)
 
 
@@ -554,7 +531,7 @@ def _farewell(name: str, value: object, where: str) -> str:
 # --- the command line
 
 
-class _Row(click.Option):
+class _Setting(click.Option):
     """One setting; variables are looked up in what `Options.parse` was given."""
 
     def __init__(self, name: str, type_: Parsed, prefix: str, doc: str, default: str = "", *, hidden: bool = False) -> None:
@@ -574,13 +551,13 @@ class _Row(click.Option):
 def command() -> click.Command:
     """The command line, to be parsed and described; `Options.parse` runs it."""
     rows: list[click.Parameter] = [
-        _Row(name, one.metadata["type"], one.metadata["prefix"], one.metadata["doc"], _shown(one.default))
+        _Setting(name, one.metadata["type"], one.metadata["prefix"], one.metadata["doc"], _shown(one.default))
         for name, one in _settings().items()
     ]
     accepted = "Accepted for compatibility; it has no effect."
-    rows += [_Row(name, type_, "", accepted, hidden=True) for name, (type_, _) in _ACCEPTED.items()]
+    rows += [_Setting(name, type_, "", accepted, hidden=True) for name, (type_, _) in _ACCEPTED.items()]
     rows += [
-        _Row(name, type_, _OWN, f"Deprecated; {instead.format('DURATION')}.", hidden=True)
+        _Setting(name, type_, _OWN, f"Deprecated; {instead.format('DURATION')}.", hidden=True)
         for name, (type_, instead) in _GOING.items()
     ]
     return click.Command(
