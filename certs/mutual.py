@@ -5,7 +5,7 @@ patch these two. A CA signs one leaf for each end and its key is forgotten, as i
 enough apart for every kubelet to bring it (`SETTLE_SECONDS`), and what is done next follows from the Secrets alone:
 
 1. **Stage**: the new leaves lie beside the ones in use (`next.crt`, `next.key`), and both ends trust the new CA too (`ca.crt`).
-2. **Move**: the new leaves take the place of the old ones, after `Peers.staged_for` at the soonest.
+2. **Move**: the new leaves take the place of the old ones, after `MutualPeers.staged_for` at the soonest.
 3. **Prune**: both ends trust only who signed the leaves in use.
 
 Where no connection can succeed anyway (nothing there, expired, damaged), all is minted at once. A Secret with content that this program did
@@ -29,7 +29,7 @@ from certs.store import (
     LEAF_DAYS,
     PRIVATE_KEY,
     Material,
-    Names,
+    SecretNames,
     fault,
     is_kept_by_cert_manager,
     renew_at,
@@ -60,11 +60,11 @@ class Peer:
     """One end of the connection: the name of its Secret, and what its peer expects to find in its certificate."""
 
     secret: str
-    names: Names
+    names: SecretNames
 
 
 @dataclass(frozen=True)
-class Peers:
+class MutualPeers:
     """Both ends.
 
     Attributes:
@@ -89,7 +89,7 @@ class Act(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Decision:
+class RotationDecision:
     """An act, with its reason as a sentence."""
 
     act: Act
@@ -114,7 +114,7 @@ def is_ours(secret: Secret) -> bool:
     return written is not None and (written == _fingerprint(leaf) or not certificates(leaf))
 
 
-def decide(ends: Peers, server: Secret, client: Secret, now: datetime, unchanged: float) -> Decision:
+def decide(ends: MutualPeers, server: Secret, client: Secret, now: datetime, unchanged: float) -> RotationDecision:
     """What to do next.
 
     Args:
@@ -126,29 +126,29 @@ def decide(ends: Peers, server: Secret, client: Secret, now: datetime, unchanged
     """
     for end, secret in ((ends.server, server), (ends.client, client)):
         if not is_ours(secret):
-            return Decision(Act.REST, f"Secret {end.secret} has a certificate that Dovetail did not issue")
+            return RotationDecision(Act.REST, f"Secret {end.secret} has a certificate that Dovetail did not issue")
     sides = ((ends.server, server, client), (ends.client, client, server))
     for end, own, peer in sides:
         if problem := _problem(own, peer, CERT_KEY, PRIVATE_KEY, end.names, now):
-            return Decision(Act.MINT, f"Secret {end.secret}: {problem}")
+            return RotationDecision(Act.MINT, f"Secret {end.secret}: {problem}")
     staged = [(end, own, peer) for end, own, peer in sides if NEXT_CERT in own.data or NEXT_KEY in own.data]
     for end, own, peer in staged:
         if problem := _problem(own, peer, NEXT_CERT, NEXT_KEY, end.names, now):
-            return Decision(Act.STAGE, f"Secret {end.secret}: {problem}")
+            return RotationDecision(Act.STAGE, f"Secret {end.secret}: {problem}")
     if staged:
         lain = min(now - parse_certificate(own.data[NEXT_CERT]).not_valid_before_utc for _, own, _ in staged)
-        return Decision(Act.MOVE if unchanged >= SETTLE_SECONDS and lain >= ends.staged_for else Act.REST)
+        return RotationDecision(Act.MOVE if unchanged >= SETTLE_SECONDS and lain >= ends.staged_for else Act.REST)
     for _, own, peer in sides:
         due = renew_at(_material(own, peer, CERT_KEY, PRIVATE_KEY))
         if now >= due:
-            return Decision(Act.STAGE, f"it was due at {due.isoformat()}")
+            return RotationDecision(Act.STAGE, f"it was due at {due.isoformat()}")
     wanted = certificates(_signers(server, client)).keys()
     surplus = any(certificates(one.data.get(CA_KEY, b"")).keys() != wanted for one in (server, client))
-    return Decision(Act.PRUNE if surplus and unchanged >= SETTLE_SECONDS else Act.REST)
+    return RotationDecision(Act.PRUNE if surplus and unchanged >= SETTLE_SECONDS else Act.REST)
 
 
 def changes(
-    act: Act, ends: Peers, server: Secret, client: Secret, now: datetime
+    act: Act, ends: MutualPeers, server: Secret, client: Secret, now: datetime
 ) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
     """What an act puts into the `data` of the two Secrets; None takes a key out.
 
@@ -199,7 +199,7 @@ def _material(own: Secret, peer: Secret, cert_key: str, private_key: str) -> Mat
     return Material(leaf, own.data.get(private_key, b""), _signer(leaf, peer.data.get(CA_KEY, b"")))
 
 
-def _problem(own: Secret, peer: Secret, cert_key: str, private_key: str, names: Names, now: datetime) -> str:
+def _problem(own: Secret, peer: Secret, cert_key: str, private_key: str, names: SecretNames, now: datetime) -> str:
     """Why the peer would refuse a leaf, as a sentence; "" where it would not."""
     if not own.data.get(cert_key) or not own.data.get(private_key):
         return f"it has no {cert_key} or no {private_key}"
@@ -242,7 +242,7 @@ class MutualRotation:
         clock: for certificates, and for how long nothing changed.
     """
 
-    def __init__(self, client: Client, clock: Clock, namespace: str, ends: Peers) -> None:
+    def __init__(self, client: Client, clock: Clock, namespace: str, ends: MutualPeers) -> None:
         self._client, self._clock, self._namespace, self._ends = client, clock, namespace, ends
         self._secrets: Final = f"{ends.server.secret}, {ends.client.secret}"
         self._seen: tuple[tuple[str, ...], float] = ((), 0.0)
@@ -286,7 +286,7 @@ class MutualRotation:
             "empty, or apply the manifests again"
         )
 
-    def _carry_out(self, decision: Decision, server: Secret, client: Secret, now: datetime) -> None:
+    def _carry_out(self, decision: RotationDecision, server: Secret, client: Secret, now: datetime) -> None:
         ours, theirs = changes(decision.act, self._ends, server, client, now)
         try:
             self._write(server, ours)

@@ -40,7 +40,7 @@ from certs.store import (
     ANOTHER_WRITER_WAS_FASTER,
     LEAF_DAYS,
     Material,
-    Names,
+    SecretNames,
     SecretStore,
     fault,
     is_kept_by_cert_manager,
@@ -50,9 +50,9 @@ from certs.store import (
 from provisioner.apis.core import MutatingWebhookConfiguration, Namespace, Secret
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection
+from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid
-from provisioner.kube.lease import Fence, LeaderElector, LostLease, Term
+from provisioner.kube.lease import Fence, LeaderElector, LeaseTerm, LostLease
 from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS, Resource
 from provisioner.kube.watch import Reflector
 from provisioner.support import logs
@@ -69,7 +69,7 @@ _log = logs.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Settings:
+class RotationSettings:
     """What is kept, for whom, and how patiently.
 
     Attributes:
@@ -90,7 +90,7 @@ class Settings:
     namespace: str
     secret: str
     configuration: str
-    names: Names | None
+    names: SecretNames | None
     inject: bool = True
     register: tuple[Mapping[str, Any], ...] = ()
     definitions: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Settings:
 # --- decisions, pure ------------------------------------------------------------------------------------------------
 
 
-def reason_to_mint(secret: Secret | None, names: Names, now: datetime) -> str:
+def reason_to_mint(secret: Secret | None, names: SecretNames, now: datetime) -> str:
     """Why new material is needed, as a sentence, or "" while the Secret is good."""
     if secret is None:
         return "the Secret does not exist"
@@ -212,16 +212,16 @@ class Rotation:
     def __init__(
         self,
         client: Client,
-        connection: Connection,
+        connection: ApiConnection,
         clock: Clock,
-        settings: Settings,
+        settings: RotationSettings,
         directory: Path,
         identity: str,
     ) -> None:
         self._client, self._clock, self._settings = client, clock, settings
         self.path = directory / SERVING_FILE
         self._records = Records(client, clock, settings.namespace, identity, settings.lease_seconds)
-        self._term = Term()
+        self._term = LeaseTerm()
         self._leading = leading = client.under(
             self._term
         )  # what only the leader writes; each replica's own record is not of that kind
@@ -271,7 +271,7 @@ class Rotation:
     # Life
 
     @staticmethod
-    def prepare(directory: Path, names: Names | None, secret: str, now: datetime) -> None:
+    def prepare(directory: Path, names: SecretNames | None, secret: str, now: datetime) -> None:
         """Makes sure that there is a serving file before a server opens its port; no network, no thread.
 
         What the container served before its restart is left in place. Otherwise a leaf that nobody trusts is put there,
@@ -284,7 +284,7 @@ class Rotation:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / SERVING_FILE
         if _usable(path, now) is None:
-            material = mint(names or Names(dns=(secret,)), now, days=1)
+            material = mint(names or SecretNames(dns=(secret,)), now, days=1)
             write_atomically(path, replace(material, ca_pem=b"").pem())  # without its CA nobody can come to trust it
 
     def start(self) -> None:
@@ -429,7 +429,7 @@ class Rotation:
             return None
         return None if fault(material, self._asked(), self._clock.now()) else material
 
-    def _asked(self) -> Names | None:
+    def _asked(self) -> SecretNames | None:
         """What the Secret's certificate must be valid for; None where somebody else issues it."""
         secret = self._secret()
         return None if secret is not None and is_kept_by_cert_manager(secret) else self._settings.names

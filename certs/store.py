@@ -43,7 +43,7 @@ ANOTHER_WRITER_WAS_FASTER: Final = "Another writer was faster; reading again"
 
 
 @dataclass(frozen=True)
-class Names:
+class SecretNames:
     """What clients call the server: the SANs of its certificate."""
 
     dns: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def is_kept_by_cert_manager(secret: Secret) -> bool:
     return CERT_MANAGER_ANNOTATION in secret.metadata.annotations
 
 
-def mint(names: Names, now: datetime, days: int = LEAF_DAYS) -> Material:
+def mint(names: SecretNames, now: datetime, days: int = LEAF_DAYS) -> Material:
     """A new leaf of a new CA, whose key is forgotten here.
 
     Raises:
@@ -133,7 +133,7 @@ def mint(names: Names, now: datetime, days: int = LEAF_DAYS) -> Material:
     return Material(pair.cert_pem, pair.key_pem, authority.certificate_pem)
 
 
-def fault(material: Material, names: Names | None, now: datetime) -> str:
+def fault(material: Material, names: SecretNames | None, now: datetime) -> str:
     """Why this material cannot be served, as a sentence, or "" when it can.
 
     Args:
@@ -166,7 +166,7 @@ def fault(material: Material, names: Names | None, now: datetime) -> str:
     return f"it lacks the name {missing[0]}" if missing else ""
 
 
-def _missing_names(leaf: x509.Certificate, names: Names) -> list[str]:
+def _missing_names(leaf: x509.Certificate, names: SecretNames) -> list[str]:
     try:
         has = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

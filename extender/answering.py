@@ -9,19 +9,19 @@ from extender import metrics, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import decode_member
-from extender.plan import Arrival, Member, Standing
+from extender.plan import Arrival, FamilyMember, NodeStanding
 from extender.protocol import (
     AskedPod,
+    ExtenderProtocolError,
+    ExtenderQuestion,
     MetaVictims,
     NodeNames,
     PreemptionQuestion,
-    ProtocolError,
-    Question,
     encode_failure,
     encode_scores,
 )
 from extender.vetoes import Veto
-from provisioner.apis.reports import Reason, Report
+from provisioner.apis.reports import PodReport, ReportReason
 from provisioner.support import logs
 from provisioner.values import jsontext
 from provisioner.values.resources import Resources
@@ -41,7 +41,7 @@ HUNG_SECONDS: Final = 30.0
 class Outbox(Protocol):
     """Where reports go; never blocks."""
 
-    def put(self, report: Report) -> None:
+    def put(self, report: PodReport) -> None:
         """Take one report."""
         ...
 
@@ -72,12 +72,12 @@ class Answerer:
     def _read(self, verb: str, body: bytes) -> bytes:
         began = self._board.clock.monotonic()
         try:
-            question = Question(body)
-        except ProtocolError as error:
+            question = ExtenderQuestion(body)
+        except ExtenderProtocolError as error:
             return self._unreadable(verb, error)
         return self._answer(verb, question, began)
 
-    def _answer(self, verb: str, question: Question, began: float) -> bytes:
+    def _answer(self, verb: str, question: ExtenderQuestion, began: float) -> bytes:
         if verb == "prioritize":
             return self._guarded(verb, began, lambda: self._prioritize(question), lambda: encode_scores(()))
         return self._guarded(verb, began, lambda: self._filter(question), question.echo)
@@ -93,25 +93,25 @@ class Answerer:
             return None
         board = self._board
         try:
-            question = Question(body)
+            question = ExtenderQuestion(body)
             if verb == "prioritize":
                 question.names.all()  # decoded before anybody has to wait for the table
             with board.locked(PROMPT_LOCK_SECONDS):  # whoever asks for it again below has it at once
                 waits = verb == "filter" and board.table.expects_nodes and board.awaitable(question.names.all())
                 return None if waits else self._answer(verb, question, began)
-        except (ProtocolError, TableBusyError):
+        except (ExtenderProtocolError, TableBusyError):
             return None
 
     def preempt(self, body: bytes) -> bytes:
         """ExtenderPreemptionArgs -> ExtenderPreemptionResult.
 
         Raises:
-            ProtocolError: it cannot be read; every reply that says nothing would be a veto.
+            ExtenderProtocolError: it cannot be read; every reply that says nothing would be a veto.
         """
         began = self._board.clock.monotonic()
         try:
             question = PreemptionQuestion(body)
-        except ProtocolError as error:
+        except ExtenderProtocolError as error:
             return self._unreadable("preempt", error)
         return self._guarded(
             "preempt", began, lambda: self._preempt(question), lambda: question.kept(question.candidates)
@@ -121,11 +121,11 @@ class Answerer:
         """The reply to a body that was not read at all.
 
         Raises:
-            ProtocolError: the verb is `preempt`, where every reply that says nothing would be a veto.
+            ExtenderProtocolError: the verb is `preempt`, where every reply that says nothing would be a veto.
         """
-        return self._unreadable(verb, ProtocolError(problem))
+        return self._unreadable(verb, ExtenderProtocolError(problem))
 
-    def _filter(self, question: Question) -> tuple[str, bytes]:
+    def _filter(self, question: ExtenderQuestion) -> tuple[str, bytes]:
         member = self._member(question.pod)
         self._await_nodes(question.names)
         board = self._board
@@ -148,18 +148,18 @@ class Answerer:
             if len(verdict.refused) < len(names.as_set()):
                 return "narrowed", question.without(verdict.refused)
             board.refusals.record(member, standing.coming, verdict.refused)
-        reason = Reason.EMPTIED if standing.coming else Reason.HELD
-        self._outbox.put(Report(uid=member.uid, node=min(verdict.refused), reason=reason))
+        reason = ReportReason.EMPTIED if standing.coming else ReportReason.HELD
+        self._outbox.put(PodReport(uid=member.uid, node=min(verdict.refused), reason=reason))
         return "refused", question.without(verdict.refused)
 
     def _judged(
-        self, member: Member, standing: Standing, question: Question, now: float
-    ) -> tuple[placement.Verdict, list[str] | None]:
+        self, member: FamilyMember, standing: NodeStanding, question: ExtenderQuestion, now: float
+    ) -> tuple[placement.PlacementVerdict, list[str] | None]:
         """What is to be said of the nodes, and those of them that pass where not all have to. The board's lock is held."""
         table = self._board.table
         holds, supposed, disrupted = table.holds, table.supposed, table.disrupted(now)
 
-        def judge(names: NodeNames) -> placement.Verdict:
+        def judge(names: NodeNames) -> placement.PlacementVerdict:
             return placement.judge(member, standing, holds, names, question.pod.nominated, disrupted, supposed)
 
         def sample(names: NodeNames, refused: Collection[str]) -> list[str] | None:
@@ -179,7 +179,7 @@ class Answerer:
         verdict = judge(question.names)
         return verdict, None if verdict.steered else sample(question.names, verdict.refused)
 
-    def _prioritize(self, question: Question) -> tuple[str, bytes]:
+    def _prioritize(self, question: ExtenderQuestion) -> tuple[str, bytes]:
         member = self._member(question.pod)
         board = self._board
         question.names.all()  # decoded before anybody has to wait for the table
@@ -206,7 +206,7 @@ class Answerer:
                 everywhere = kept or [node for node, evicted in victims.items() if evicted.pods]
                 veto = Veto(member.uid, coming, arrival is Arrival.JOINED)
                 kept = [] if board.vetoes.spend(veto, now) else everywhere
-        self._outbox.put(Report(uid=member.uid, node=min(victims, default=""), reason=Reason.PREEMPTED))
+        self._outbox.put(PodReport(uid=member.uid, node=min(victims, default=""), reason=ReportReason.PREEMPTED))
         return ("kept" if kept else "vetoed"), question.kept(kept)
 
     def _victims(self, meta: MetaVictims, held: bool) -> placement.Victims:
@@ -215,7 +215,7 @@ class Answerer:
         known = (self._board.table.member(pod.uid) for pod in pods) if held else ()
         return placement.Victims(len(pods), Resources.total(one.requests for one in known if one is not None))
 
-    def _member(self, pod: AskedPod) -> Member:
+    def _member(self, pod: AskedPod) -> FamilyMember:
         """The facts about who asks: the watch's, or the message's where the watch has not told of it yet."""
         board = self._board
         with board.locked():
@@ -277,11 +277,11 @@ class Answerer:
         else:
             _log.info("Filtering nodes again")
 
-    def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
+    def _unreadable(self, verb: str, error: ExtenderProtocolError) -> bytes:
         """The reply to what cannot be read.
 
         Raises:
-            ProtocolError: this one, as of `preempt`.
+            ExtenderProtocolError: this one, as of `preempt`.
         """
         metrics.REQUESTS.labels(verb, "failed").inc()
         self._log("Failed to read a request", verb=verb, problem=str(error))

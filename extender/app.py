@@ -11,7 +11,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from extender.answering import Answerer
-from extender.protocol import MAX_BODY_BYTES, ProtocolError
+from extender.protocol import MAX_BODY_BYTES, ExtenderProtocolError
 from provisioner.support.http import values
 
 _JSON = "application/json"
@@ -42,7 +42,7 @@ def create_app(answerer: Answerer, problem: Callable[[], str], prefix: str = "")
                 except RequestEntityTooLarge:
                     headers["Connection"] = "close"  # the rest of the body is not read
                     reply = answerer.refuse(verb, f"the body is longer than {MAX_BODY_BYTES} bytes")
-            except ProtocolError as error:
+            except ExtenderProtocolError as error:
                 text = f"{error}\n"
                 return Response(text, HTTPStatus.BAD_REQUEST, headers, content_type="text/plain; charset=utf-8")
             return Response(reply, headers=headers, content_type=_JSON)
@@ -73,7 +73,7 @@ def prompt(answerer: Answerer, prefix: str = "") -> values.Prompt:
     """
     verbs = {f"{prefix}/{verb}": verb for verb in ("filter", "prioritize")}
 
-    def answer(asked: values.Request) -> values.Response | None:
+    def answer(asked: values.HttpRequest) -> values.Response | None:
         verb = verbs.get(asked.target) if asked.method == "POST" else None
         reply = answerer.promptly(verb, asked.body) if verb is not None else None
         return values.Response(HTTPStatus.OK, reply, _JSON) if reply is not None else None

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from extender import metrics
 from extender.facts import Timeline
-from extender.plan import Arrival, ClaimFacts, Member, NodeFacts, PlanTable
+from extender.plan import Arrival, ClaimFacts, ExtenderNode, FamilyMember, PlanTable
 from extender.refusals import Refusals
 from extender.vetoes import Vetoes
 from provisioner.kube.lag import BEHIND_SECONDS
@@ -30,7 +30,7 @@ class TableBusyError(Exception):
     """The table could not be had in time; nothing is known then."""
 
 
-class Source(Protocol):
+class PlanSource(Protocol):
     """What freshness is judged by; a Reflector."""
 
     @property
@@ -65,14 +65,14 @@ class Board:
         self.vetoes = Vetoes()
         self.clock = clock
         self.timeline = Timeline(clock.now(), clock.monotonic())
-        self._sources: tuple[Source, ...] = ()
+        self._sources: tuple[PlanSource, ...] = ()
         self._down_since: dict[int, float] = {}
         self._awaited: set[str] = set()
         self._problems: dict[tuple[str, str], str] = {}
 
     # ---------------------------------------------------------------- freshness
 
-    def depend_on(self, sources: Iterable[Source]) -> None:
+    def depend_on(self, sources: Iterable[PlanSource]) -> None:
         """From now on what these reflectors have is what we know."""
         self._sources = tuple(sources)
 
@@ -96,7 +96,7 @@ class Board:
 
     # ------------------------------------------------------------------- events
 
-    def pod_changed(self, old: Member | None, new: Member | None) -> None:
+    def pod_changed(self, old: FamilyMember | None, new: FamilyMember | None) -> None:
         """A pod was added, changed or removed."""
         with self.lock:
             if new is not None:
@@ -104,7 +104,7 @@ class Board:
             elif old is not None:
                 self.table.drop_pod(old.uid)
 
-    def node_changed(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
+    def node_changed(self, old: ExtenderNode | None, new: ExtenderNode | None) -> None:
         """A node was added, changed or removed."""
         now = self.clock.monotonic()
         if new is not None:

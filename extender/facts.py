@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from extender.plan import EMPTY_PLAN, ClaimFacts, Member, NodeFacts
+from extender.plan import EMPTY_PLAN, ClaimFacts, ExtenderNode, FamilyMember
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import Affinity, Node, NodeSelectorTerm
@@ -98,14 +98,14 @@ def is_of_daemonset(pod: Pod, node: str) -> bool:
     )
 
 
-def member_of(pod: Pod, node: str = "") -> Member:
+def member_of(pod: Pod, node: str = "") -> FamilyMember:
     """The facts about a pod.
 
     Args:
         pod: as the API server sent it.
         node: the one node that it is pinned to, "" for none.
     """
-    return Member(
+    return FamilyMember(
         uid=pod.uid,
         name=pod.key,
         resource_version=pod.resource_version,
@@ -121,7 +121,7 @@ def member_of(pod: Pod, node: str = "") -> Member:
     )
 
 
-def decode_member(data: bytes) -> Member:
+def decode_member(data: bytes) -> FamilyMember:
     """The facts about the pod in this JSON.
 
     Raises:
@@ -131,7 +131,7 @@ def decode_member(data: bytes) -> Member:
     return member_of(pod, pinned_to(data) if is_daemon(pod) else "")
 
 
-def node_facts(node: Node) -> NodeFacts:
+def node_facts(node: Node) -> ExtenderNode:
     """The facts about a node; a part that cannot be read is left out and named in `problem`."""
     allocatable, bad_amount = _amounts(node.status.allocatable)
     ready = condition(node.status.conditions, names.READY)
@@ -139,7 +139,7 @@ def node_facts(node: Node) -> NodeFacts:
     managed = names.NODEPOOL_LABEL in node.metadata.labels
     initialized = not managed or node.metadata.labels.get(names.INITIALIZED_LABEL) == "true"
     rising = any(names.is_ephemeral(taint) and taint.effect != names.PREFER_NO_SCHEDULE for taint in node.spec.taints)
-    return NodeFacts(
+    return ExtenderNode(
         name=node.metadata.name,
         allocatable=allocatable,
         provider_id=node.spec.provider_id,

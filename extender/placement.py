@@ -19,7 +19,7 @@ from itertools import chain, filterfalse, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from extender.plan import Hold, Member, Standing, Supposed, beside
+from extender.plan import FamilyMember, Hold, NodeStanding, Supposed, beside
 from extender.protocol import MAX_SCORE, NodeNames, encode_score
 from provisioner.apis import names as api_names
 from provisioner.apis.reports import WAITING_FOR_ROOM
@@ -34,7 +34,7 @@ SAMPLE: Final = 100
 Source: minFeasibleNodesToFind in kube-scheduler 1.36."""
 
 
-class Verdict(NamedTuple):
+class PlacementVerdict(NamedTuple):
     """The answer to `filter`.
 
     Attributes:
@@ -52,18 +52,18 @@ class Verdict(NamedTuple):
         return list(filterfalse(self.refused.__contains__, names))
 
 
-PASS = Verdict("", {})
+PASS = PlacementVerdict("", {})
 
 
 def judge(
-    pod: Member,
-    standing: Standing,
+    pod: FamilyMember,
+    standing: NodeStanding,
     holds: Mapping[str, Hold],
     names: NodeNames,
     nominated: str = "",
     disrupted: Collection[str] = NOWHERE,
     supposed: Sequence[Supposed] = (),
-) -> Verdict:
+) -> PlacementVerdict:
     """Which of `names` suit `pod`; see the module.
 
     Args:
@@ -82,7 +82,7 @@ def judge(
         return PASS
     steered = planned_node(standing, names)
     if steered:
-        return Verdict(steered, {})
+        return PlacementVerdict(steered, {})
     going = disrupted if disrupted and avoids_disrupted(pod) else NOWHERE
     if not holds and not going:
         return PASS
@@ -101,7 +101,7 @@ def judge(
             refused[name] = reason
     if going:
         refused |= dict.fromkeys(names.as_set().intersection(going), BEING_DISRUPTED)
-    return Verdict("", refused) if refused else PASS
+    return PlacementVerdict("", refused) if refused else PASS
 
 
 def sample(
@@ -135,18 +135,18 @@ def sample(
     return list(chosen)
 
 
-def is_exempt(pod: Member) -> bool:
+def is_exempt(pod: FamilyMember) -> bool:
     """Whether holds do not concern the pod."""
     return pod.daemon
 
 
-def avoids_disrupted(pod: Member) -> bool:
+def avoids_disrupted(pod: FamilyMember) -> bool:
     """Whether the taint of a disrupted node would keep the pod off it."""
     tolerations = pod.shape.tolerations if pod.shape is not None else ()
     return not is_exempt(pod) and not tolerates(tolerations, api_names.DISRUPTED_TAINT)
 
 
-def planned_node(standing: Standing, names: NodeNames) -> str:
+def planned_node(standing: NodeStanding, names: NodeNames) -> str:
     """The node among `names` where the pod has a place: its own, else the best of its equals'; "" for none."""
     if standing.home in names:
         return standing.home
@@ -174,11 +174,11 @@ def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: s
 
 
 def score(
-    pod: Member,
-    standing: Standing,
+    pod: FamilyMember,
+    standing: NodeStanding,
     names: NodeNames,
     scores: Mapping[str, bytes] = MappingProxyType({}),
-    company: Callable[[Member], Collection[str]] = lambda _: NOWHERE,
+    company: Callable[[FamilyMember], Collection[str]] = lambda _: NOWHERE,
 ) -> list[bytes]:
     """The answer to `prioritize`, an encoded entry a node; a node that is not named scores 0.
 
@@ -206,12 +206,12 @@ def score(
     return list(filter(None, map(scores.get, listed)))  # loops in C: there may be 5,000 names
 
 
-def takes_any(pod: Member) -> bool:
+def takes_any(pod: FamilyMember) -> bool:
     """Whether the pod itself has nothing to choose among feasible nodes by."""
     return pod.shape is not None and not pod.shape.resource_claims and not is_exempt(pod) and not has_wishes(pod)
 
 
-def has_wishes(pod: Member) -> bool:
+def has_wishes(pod: FamilyMember) -> bool:
     """Whether the pod prefers some nodes to others by itself."""
     shape = pod.shape
     if shape is None:
@@ -236,8 +236,8 @@ class Victims(NamedTuple):
 
 
 def preemptible(
-    pod: Member,
-    standing: Standing,
+    pod: FamilyMember,
+    standing: NodeStanding,
     holds: Mapping[str, Hold],
     candidates: Mapping[str, Victims],
     disrupted: Collection[str] = NOWHERE,
@@ -271,6 +271,6 @@ def preemptible(
     )
 
 
-def needs_nobodys_room(pod: Member, standing: Standing) -> bool:
+def needs_nobodys_room(pod: FamilyMember, standing: NodeStanding) -> bool:
     """Whether the planned node of `pod` is coming, so that preemption would evict pods for nothing."""
     return bool(standing.coming) and not is_exempt(pod)

@@ -28,9 +28,9 @@ import msgspec
 from extender.protocol import MAX_SCORE, encode_score
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
-from provisioner.state.joining import Instances, Sharers
+from provisioner.state.joining import InstanceObjects, Sharers
 from provisioner.state.keys import NodeKey
-from provisioner.state.promises import UNTIMED, Family, Promise, Promises, ends_at, taken
+from provisioner.state.promises import UNTIMED, PodFamily, Promise, Promises, ends_at, taken
 from provisioner.state.room_ledger import RoomLedger
 from provisioner.values.bounded import forget_oldest
 from provisioner.values.resources import EMPTY, Resources
@@ -68,7 +68,7 @@ class Arrival(enum.Enum):
     """Its Node is there."""
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FamilyMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The facts about one pod.
 
     Attributes:
@@ -102,9 +102,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     shape: PodShape | None = None
 
     @property
-    def family(self) -> Family:
+    def family(self) -> PodFamily:
         """Its equals in plans."""
-        return Family(self.owner, self.klass)
+        return PodFamily(self.owner, self.klass)
 
     @property
     def waiting(self) -> bool:
@@ -112,7 +112,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return not self.node and not self.over
 
 
-class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ExtenderNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The facts about one node.
 
     Attributes:
@@ -240,7 +240,7 @@ class Supposed(NamedTuple):
     requests: Resources
 
 
-class Standing(NamedTuple):
+class NodeStanding(NamedTuple):
     """Where one pod may take a planned place.
 
     Attributes:
@@ -255,7 +255,7 @@ class Standing(NamedTuple):
     coming: str = ""
 
 
-NO_STANDING: Final = Standing()
+NO_STANDING: Final = NodeStanding()
 
 
 class _Site:
@@ -271,7 +271,7 @@ class _Site:
         self.deadline = 0.0
         self.live, self.over = True, False
         self.plan = EMPTY_PLAN
-        self.rooms: dict[Family, _Room] = {}
+        self.rooms: dict[PodFamily, _Room] = {}
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -319,9 +319,9 @@ class _Room:
 class _House:
     """One family: its pods, and what plans promise it."""
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: PodFamily) -> None:
         self.family = family
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, FamilyMember] = {}
         self.waiting = 0  # of the pods
         self.rooms: dict[str, _Room] = {}  # by claim
         self.stale: set[_Room] = set()
@@ -376,21 +376,23 @@ class PlanTable:
     def __init__(self) -> None:
         self.ledger, self.caught_up = RoomLedger(), False
         self._seen = 0  # plans
-        self._members: dict[str, Member] = {}  # by UID
-        self._assumed: dict[str, tuple[float, Member]] = {}  # by UID: until when, and what the watch told; oldest first
+        self._members: dict[str, FamilyMember] = {}  # by UID
+        self._assumed: dict[
+            str, tuple[float, FamilyMember]
+        ] = {}  # by UID: until when, and what the watch told; oldest first
         self._supposed: dict[str, Supposed] = {}  # by UID; oldest first
         self._ran: dict[str, str] = {}  # by UID: where pods ran that are gone; oldest first
         # node -> UIDs of the pods there, and whether they were seen to wait, and then to be bound; of finished ones there may be any number
         self._on: dict[str, dict[str, bool]] = {}
-        self._houses: dict[Family, _House] = {}
-        self._nodes: dict[str, NodeFacts] = {}
+        self._houses: dict[PodFamily, _House] = {}
+        self._nodes: dict[str, ExtenderNode] = {}
         self._schedulable_at: dict[str, float] = {}
         self._claims: dict[str, ClaimFacts] = {}
         self._planned_at: dict[str, float] = {}  # claim -> when its plan appeared, as far as was seen
         self._disrupted_at: dict[str, float] = {}  # claim -> when a command was first seen on it
         self._initialized_at: dict[str, float] = {}  # claim -> when its node was
         self._going: set[str] = set()  # nodes that do not stay
-        self._instances = Instances()
+        self._instances = InstanceObjects()
         self._owned = Sharers()  # nodes by UID of the claim that owns them
         self._owners = Sharers()  # claims by UID
         self._namers = Sharers()  # claims by the node that they name
@@ -398,7 +400,7 @@ class PlanTable:
         self._sites_of_node: dict[str, list[_Site]] = {}
         self._nodeless: set[str] = set()  # claims of live sites without a node
         self._places: Promises[_Place] = Promises()
-        self._stale_houses: dict[Family, None] = {}
+        self._stale_houses: dict[PodFamily, None] = {}
         self._stale_holds: set[str] = set()
         self._holds: dict[str, Hold] = {}
         self._avoided: set[str] = set()  # nodes
@@ -409,7 +411,7 @@ class PlanTable:
 
     # ------------------------------------------------------------------ events
 
-    def set_pod(self, member: Member) -> None:
+    def set_pod(self, member: FamilyMember) -> None:
         """A pod is there, or its facts changed. That it still waits does not end what is assumed of it: watches lag."""
         assumed = self._assumed.get(member.uid)
         if assumed is not None and member.waiting:
@@ -427,7 +429,7 @@ class PlanTable:
         if not member.waiting:
             self._supposed.pop(member.uid, None)
 
-    def _enter_pod(self, member: Member, *, came: bool = False) -> None:
+    def _enter_pod(self, member: FamilyMember, *, came: bool = False) -> None:
         old = self._members.get(member.uid)
         came = came or (old is not None and self._has_come(old))
         if old is None or old != msgspec.structs.replace(member, resource_version=old.resource_version):
@@ -460,7 +462,7 @@ class PlanTable:
             self._assumed[uid] = (now + ASSUMED_SECONDS, member)
             self._enter_pod(msgspec.structs.replace(member, node=node))
 
-    def suppose(self, member: Member, nodes: frozenset[str], now: float) -> None:
+    def suppose(self, member: FamilyMember, nodes: frozenset[str], now: float) -> None:
         """kube-scheduler may bind the pod, which no plan steers, to one of these nodes with held room, or to another one.
 
         It knows nothing of holds: until the watch tells where the pod went, the next one would be let into the same spare room, and
@@ -499,7 +501,7 @@ class PlanTable:
             self._ran[uid] = old.node
             forget_oldest(self._ran, MAX_GONE)
 
-    def set_node(self, facts: NodeFacts, now: float) -> None:
+    def set_node(self, facts: ExtenderNode, now: float) -> None:
         """A node is there, or its facts changed."""
         old = self._nodes.get(facts.name)
         if old == facts:
@@ -608,7 +610,7 @@ class PlanTable:
         self._settle()
         return self._fullness.levels
 
-    def company(self, pod: Member) -> frozenset[str]:
+    def company(self, pod: FamilyMember) -> frozenset[str]:
         """Nodes with pods of its owner and class, of a thousand the newest. Cost: O(its family, up to that)."""
         house = self._houses.get(pod.family) if pod.owner else None
         family = islice(reversed(house.members.values()), MOST_BROTHERS) if house is not None else ()
@@ -625,7 +627,7 @@ class PlanTable:
         """Plans that are live."""
         return sum(site.live for site in self._sites.values())
 
-    def member(self, uid: str) -> Member | None:
+    def member(self, uid: str) -> FamilyMember | None:
         """The facts about a pod, None while no watch told of it."""
         return self._members.get(uid)
 
@@ -680,7 +682,7 @@ class PlanTable:
         """Whether a live plan has no node yet, so that a name not known might be it."""
         return bool(self._nodeless)
 
-    def standing(self, member: Member, now: float) -> Standing:
+    def standing(self, member: FamilyMember, now: float) -> NodeStanding:
         """Where `member` may take a planned place at `now`.
 
         O(sites of its family) after one of them opened or closed; the pod need not have been seen before, as long as its family has places.
@@ -696,23 +698,25 @@ class PlanTable:
             coming = home.site.name if self._coming(home.site, now) else ""
             # Not to a brother's place while its own is coming: places taken by pods that are just being bound do not
             # show here yet, so a crowd would follow into the first node that opens.
-            return Standing(home.site.node, () if coming or not member.owner else self._open_nodes(house)[1], coming)
+            return NodeStanding(
+                home.site.node, () if coming or not member.owner else self._open_nodes(house)[1], coming
+            )
         free, everywhere = self._open_nodes(house)
         coming = ""
         if not house.surplus:
             coming = next((room.site.name for room in house.free if self._coming(room.site, now)), "")
-        return Standing(
+        return NodeStanding(
             "", free if home is None else everywhere, coming
         )  # only who has a place to give gets a brother's
 
     # -------------------------------------------------------------------- pods
 
-    def _is_let_go(self, member: Member) -> bool:
+    def _is_let_go(self, member: FamilyMember) -> bool:
         """Whether a pod that is gated, as far as its watch has told, is not any more: kube-scheduler asks about no gated pod."""
         known = self._members.get(member.uid)
         return known is not None and known.over and not known.node
 
-    def _house(self, family: Family) -> _House:
+    def _house(self, family: PodFamily) -> _House:
         house = self._houses.get(family)
         if house is None:
             house = self._houses[family] = _House(family)
@@ -723,7 +727,7 @@ class PlanTable:
         if not house.members and not house.rooms:
             del self._houses[house.family]
 
-    def _forget(self, old: Member) -> None:
+    def _forget(self, old: FamilyMember) -> None:
         """Take out what an earlier state of a pod counted for."""
         house = self._houses[old.family]
         house.members.pop(old.uid, None)
@@ -743,7 +747,7 @@ class PlanTable:
         place = self._places.of_pod(uid)
         return place if place is not None and place.site.live else None
 
-    def _true(self, uid: str) -> Member | None:
+    def _true(self, uid: str) -> FamilyMember | None:
         """What the watch told of a pod, whatever is assumed of it."""
         return self._assumed[uid][1] if uid in self._assumed else self._members.get(uid)
 
@@ -764,7 +768,7 @@ class PlanTable:
         return member.node != place.site.node and not found
 
     @staticmethod
-    def _is_counted(place: _Place, member: Member | None) -> bool:
+    def _is_counted(place: _Place, member: FamilyMember | None) -> bool:
         """Whether the pod of a place is one of those that run there."""
         return member is not None and member.node == place.site.node and member.family == place.family
 
@@ -803,7 +807,7 @@ class PlanTable:
             if place is not None and uid not in self._assumed and self._is_owed(place):
                 place.found = False
 
-    def _welcome(self, house: _House, member: Member) -> None:
+    def _welcome(self, house: _House, member: FamilyMember) -> None:
         """A pod is there: it may be one that was missed, or the successor of one that was seen to go, whose place it has from now on."""
         place = self._places.of_pod(member.uid)
         if place is not None and member.over:
@@ -842,7 +846,7 @@ class PlanTable:
         self._arrive(place, node)
         return True
 
-    def _has_come(self, member: Member) -> bool:
+    def _has_come(self, member: FamilyMember) -> bool:
         """Whether a pod was seen to wait, and then to be bound."""
         return self._on.get(member.node, {}).get(member.uid, False)
 
@@ -867,7 +871,7 @@ class PlanTable:
 
     # ------------------------------------------------------------------- sites
 
-    def _claims_of(self, node: NodeFacts) -> set[str]:
+    def _claims_of(self, node: ExtenderNode) -> set[str]:
         """Names of the claims that may belong to a node."""
         owners, namers = self._owners.of(node.claim_uid), self._namers.of(node.name)
         return {*owners, *namers, *self._instances.claims.of(node.provider_id)}
@@ -942,14 +946,14 @@ class PlanTable:
         """What the plan of a site says now: places that it has already stay as they are, but where pods were planned anew."""
         known = site.plan.pods if plan.at == site.plan.at and site.rooms else ()
         before = {uid for entry in known for uid in entry.uids}
-        unnamed: dict[Family, int] = {}
-        named: dict[str, Family] = {}
-        for family in site.rooms.keys() - {Family(entry.owner, entry.klass) for entry in plan.pods}:
+        unnamed: dict[PodFamily, int] = {}
+        named: dict[str, PodFamily] = {}
+        for family in site.rooms.keys() - {PodFamily(entry.owner, entry.klass) for entry in plan.pods}:
             self._withdraw(site, family)
         for room in site.rooms.values():
             room.count = 0
         for entry in plan.pods:
-            house = self._house(Family(entry.owner, entry.klass))
+            house = self._house(PodFamily(entry.owner, entry.klass))
             room = site.rooms[house.family] = house.rooms.setdefault(site.name, _Room(site))
             room.count += entry.count
             unnamed[house.family] = unnamed.get(house.family, 0) + entry.count - len(entry.uids)
@@ -981,7 +985,7 @@ class PlanTable:
             self._seat(site, self._houses[family], named.keys())
         self._mark_site(site)
 
-    def _name(self, site: _Site, family: Family, uid: str) -> None:
+    def _name(self, site: _Site, family: PodFamily, uid: str) -> None:
         """A plan names a pod: it has a place here, where no later plan names it; where it is not there yet, or gone, its successor has."""
         member, former = self._true(uid), self._places.of_pod(uid)
         place = _Place(key=site.key, family=self._houses[family].family, uid="", site=site, named=uid)
@@ -1017,7 +1021,7 @@ class PlanTable:
             if place is not None and place.site is not site and uid not in self._assumed:
                 self._swap(place, house, site)
 
-    def _withdraw(self, site: _Site, family: Family) -> None:
+    def _withdraw(self, site: _Site, family: PodFamily) -> None:
         house = self._houses[family]
         for one in self._places.on(site.key):
             if one.family is house.family:
@@ -1118,7 +1122,7 @@ class PlanTable:
         house = self._houses[place.family]
         self._mark(house, house.rooms.get(place.site.name))
 
-    def _mark_pod(self, member: Member) -> None:
+    def _mark_pod(self, member: FamilyMember) -> None:
         """A pod changed: so did the rooms where it has a place, which is of the class that it was planned as, and where it runs."""
         if (place := self._places.of_pod(member.uid)) is not None:
             self._mark_place(place)

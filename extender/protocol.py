@@ -25,7 +25,7 @@ _NULL: Final = b"null"
 _BETWEEN: Final = b'","'
 
 
-class ProtocolError(ValueError):
+class ExtenderProtocolError(ValueError):
     """The body is no message of the extender protocol; says what is wrong with it.
 
     Attributes:
@@ -132,9 +132,9 @@ class AskedPod:
         try:
             pod = _POD.decode(raw)
         except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
-            raise ProtocolError(f"Pod: {error}") from error
+            raise ExtenderProtocolError(f"Pod: {error}") from error
         if not pod.metadata.uid:
-            raise ProtocolError("Pod: metadata.uid is empty")
+            raise ExtenderProtocolError("Pod: metadata.uid is empty")
         self.raw = raw
         self.uid = pod.metadata.uid
         self.nominated = pod.status.nominated_node_name
@@ -161,20 +161,20 @@ class NodeNames:
         """Every name, in the order of the message.
 
         Raises:
-            ProtocolError: they are no list of strings.
+            ExtenderProtocolError: they are no list of strings.
         """
         if self._names is None:
             try:
                 self._names = _NAMES.decode(self.raw)
             except (RecursionError, ValueError) as error:
-                raise ProtocolError(f"NodeNames: {error}") from error
+                raise ExtenderProtocolError(f"NodeNames: {error}") from error
         return self._names
 
     def as_set(self) -> frozenset[str]:
         """Every name; made once.
 
         Raises:
-            ProtocolError: they are no list of strings.
+            ExtenderProtocolError: they are no list of strings.
         """
         if self._set is None:
             self._set = frozenset(self.all())
@@ -199,7 +199,7 @@ class NodeNames:
         window = NodeNames(b"[%b]" % b",".join(parts))
         try:
             window.all()
-        except ProtocolError:
+        except ExtenderProtocolError:
             return None
         return window
 
@@ -209,13 +209,13 @@ class NodeNames:
         return end + 1 if end >= 0 else len(self.raw) - 1
 
 
-class Question:
+class ExtenderQuestion:
     """ExtenderArgs: which of these nodes suit this pod? Also builds the replies, which repeat parts of it.
 
     Fields of the pod or of nodes that are nested too deeply to be read are left out.
 
     Raises:
-        ProtocolError: it cannot be read; with a reply where only the pod cannot.
+        ExtenderProtocolError: it cannot be read; with a reply where only the pod cannot.
     """
 
     __slots__ = ("_items", "_nodes", "names", "pod")
@@ -224,7 +224,7 @@ class Question:
         try:
             args, _ = jsontext.decode_trimmed(_ARGS.decode, body)
         except (RecursionError, ValueError) as error:
-            raise ProtocolError(f"not ExtenderArgs: {error}") from error
+            raise ExtenderProtocolError(f"not ExtenderArgs: {error}") from error
         self._nodes = bytes(args.nodes)
         self._items: dict[str, msgspec.Raw] | None = None
         raw_names = bytes(args.node_names)
@@ -232,13 +232,13 @@ class Question:
             self._items = _items(self._nodes)
             raw_names = _ENCODER.encode(list(self._items))
         elif not raw_names.startswith(b"["):
-            raise ProtocolError("neither Nodes nor NodeNames is a list")
+            raise ExtenderProtocolError("neither Nodes nor NodeNames is a list")
         self.names = NodeNames(raw_names)
         try:
             self.pod = AskedPod(bytes(args.pod))
-        except ProtocolError as error:
+        except ExtenderProtocolError as error:
             self.names.all()  # the echo shall be a list of names
-            raise ProtocolError(str(error), self.echo()) from error
+            raise ExtenderProtocolError(str(error), self.echo()) from error
 
     def echo(self) -> bytes:
         """The reply that lets every node pass, from the bytes of the question."""
@@ -277,7 +277,7 @@ class PreemptionQuestion:
     """ExtenderPreemptionArgs: may these pods be evicted for this one?
 
     Raises:
-        ProtocolError: it cannot be read; with a reply where only the pod cannot.
+        ExtenderProtocolError: it cannot be read; with a reply where only the pod cannot.
     """
 
     __slots__ = ("candidates", "pod")
@@ -286,15 +286,15 @@ class PreemptionQuestion:
         try:
             args, _ = jsontext.decode_trimmed(_PREEMPTION_ARGS.decode, body)
         except (RecursionError, ValueError) as error:
-            raise ProtocolError(f"not ExtenderPreemptionArgs: {error}") from error
+            raise ExtenderProtocolError(f"not ExtenderPreemptionArgs: {error}") from error
         self.candidates: dict[str, MetaVictims] = args.meta_victims or {
             node: victims.meta() for node, victims in (args.victims or {}).items()
         }
         try:
             self.pod = AskedPod(bytes(args.pod))
-        except ProtocolError as error:
+        except ExtenderProtocolError as error:
             usable = any(meta.pods for meta in self.candidates.values())
-            raise ProtocolError(str(error), self.kept(self.candidates) if usable else b"") from error
+            raise ExtenderProtocolError(str(error), self.kept(self.candidates) if usable else b"") from error
 
     def kept(self, nodes: Iterable[str]) -> bytes:
         """The reply that keeps these candidates; nodes without victims are left out, they are an error."""
@@ -344,4 +344,4 @@ def _items(raw: bytes) -> dict[str, msgspec.Raw]:
     try:
         return {_ITEM.decode(item).metadata.name: item for item in _NODE_LIST.decode(raw).items or ()}
     except (RecursionError, ValueError) as error:
-        raise ProtocolError(f"Nodes: {error}") from error
+        raise ExtenderProtocolError(f"Nodes: {error}") from error

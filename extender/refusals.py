@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from extender.placement import avoids_disrupted, refusal
-from extender.plan import Member, PlanTable, Standing, beside
+from extender.plan import FamilyMember, NodeStanding, PlanTable, beside
 from provisioner.values.resources import Resources
 
 MAX_KINDS: Final = 2000
@@ -21,7 +21,7 @@ MAX_PODS: Final = 256
 """Pods that are remembered per kind; beyond, some pod of the kind is taken to be waiting still."""
 
 
-class Kind(NamedTuple):
+class RefusalKind(NamedTuple):
     """Pods that get the same answers: of one family, with the same place."""
 
     owner: str
@@ -34,13 +34,13 @@ class _Refused:
 
     __slots__ = ("nodes", "overflow", "pod", "uids")
 
-    def __init__(self, pod: Member) -> None:
+    def __init__(self, pod: FamilyMember) -> None:
         self.pod = pod
         self.nodes: set[str] = set()
         self.uids: set[str] = set()
         self.overflow = False
 
-    def add(self, pod: Member, nodes: Iterable[str]) -> None:
+    def add(self, pod: FamilyMember, nodes: Iterable[str]) -> None:
         self.pod = pod
         if len(self.uids) < MAX_PODS:
             self.uids.add(pod.uid)
@@ -67,15 +67,15 @@ class Refusals:
 
     def __init__(self) -> None:
         self.forgotten = 0
-        self._kinds: OrderedDict[Kind, _Refused] = OrderedDict()
+        self._kinds: OrderedDict[RefusalKind, _Refused] = OrderedDict()
         self._inherited: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._kinds) + len(self._inherited)
 
-    def record(self, pod: Member, home: str, nodes: Iterable[str]) -> None:
+    def record(self, pod: FamilyMember, home: str, nodes: Iterable[str]) -> None:
         """`pod` was left without a node; `nodes` are those that were refused because of holds or commands."""
-        kind = Kind(pod.owner, pod.klass, home)
+        kind = RefusalKind(pod.owner, pod.klass, home)
         refused = self._kinds.pop(kind, None) or _Refused(pod)
         refused.add(pod, nodes)
         self._kinds[kind] = refused
@@ -93,11 +93,11 @@ class Refusals:
         self._inherited -= free
         return sorted(node for node in free if table.knows(node))
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[RefusalKind]:
         """Every kind with a refusal to look at, oldest first."""
         return list(self._kinds)
 
-    def due(self, kind: Kind, table: PlanTable, now: float) -> str:
+    def due(self, kind: RefusalKind, table: PlanTable, now: float) -> str:
         """A node to touch, because a pod of this kind was refused there and would be let in now; "" for none.
 
         One node suffices: touching it makes kube-scheduler try every refused pod again. The kind is forgotten then, and
@@ -118,7 +118,7 @@ class Refusals:
 
 
 def _would_pass(
-    table: PlanTable, pod: Member, standing: Standing, node: str, others: Mapping[str, Sequence[Resources]]
+    table: PlanTable, pod: FamilyMember, standing: NodeStanding, node: str, others: Mapping[str, Sequence[Resources]]
 ) -> bool:
     if node == standing.home or node in standing.others:
         return True

@@ -17,7 +17,7 @@ import urllib3
 
 from extender import metrics
 from provisioner.apis.core import Lease
-from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, Report, encode_reports
+from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, PodReport, encode_reports
 from provisioner.support import heartbeat, logs
 from provisioner.support.addresses import is_loopback
 from provisioner.support.backoff import doubled
@@ -42,7 +42,7 @@ class AddressError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ClientIdentity:
     """How https is done: files in PEM form, "" for none.
 
     Attributes:
@@ -68,7 +68,7 @@ class Identity:
         return tuple(Path(path).stat().st_mtime_ns for path in (self.ca_file, self.cert_file, self.key_file) if path)
 
 
-def check_address(url: str, identity: Identity) -> None:
+def check_address(url: str, identity: ClientIdentity) -> None:
     """Refuse what may not be used: reports name pods, and whoever can write the Lease chooses the address.
 
     Raises:
@@ -100,11 +100,11 @@ class Reporter:
         steers: whether questions are answered from fresh data now; only then does the leader hear of us.
     """
 
-    def __init__(self, identity: Identity, clock: Clock, steers: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, identity: ClientIdentity, clock: Clock, steers: Callable[[], bool] = lambda: False) -> None:
         self._steers = steers
         self._identity = identity
         self._clock = clock
-        self._queue: deque[Report] = deque()
+        self._queue: deque[PodReport] = deque()
         self._something = threading.Condition()
         self._stopping = False
         self._url = ""
@@ -126,7 +126,7 @@ class Reporter:
             self._something.notify_all()
         self._thread.join(TIMEOUT_SECONDS + 1.0)
 
-    def put(self, report: Report) -> None:
+    def put(self, report: PodReport) -> None:
         """Queue a report; never blocks, drops the oldest when `CAPACITY` are waiting."""
         with self._something:
             if len(self._queue) >= CAPACITY:
@@ -190,7 +190,7 @@ class Reporter:
             pause = doubled(self._failures - FAILURES_IN_A_ROW + 1, base=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS)
             self._paused_until = self._clock.monotonic() + pause
 
-    def _send(self, batch: list[Report]) -> None:
+    def _send(self, batch: list[PodReport]) -> None:
         url = self._url
         if not url:
             metrics.REPORTS.labels("unaddressed").inc(len(batch))

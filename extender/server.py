@@ -22,13 +22,13 @@ from extender.answering import Answerer
 from extender.app import create_app, prompt
 from extender.board import Board
 from extender.facts import claim_facts, decode_member, node_facts
-from extender.plan import ClaimFacts, Member, NodeFacts
+from extender.plan import ClaimFacts, ExtenderNode, FamilyMember
 from extender.protocol import MAX_BODY_BYTES
 from extender.releasing import Releaser
-from extender.reports import Identity, Reporter
+from extender.reports import ClientIdentity, Reporter
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection, connect
+from provisioner.kube.config import ApiConnection, connect
 from provisioner.kube.errors import ConfigError
 from provisioner.kube.lag import Prober
 from provisioner.kube.resources import LEASES, NODECLAIMS, NODES, PODS, Resource, itself
@@ -56,18 +56,18 @@ PODS_PAGE: Final = 50
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 USER_AGENT: Final = "dovetail-extender"
 
-MEMBERS: Final[Resource[Member]] = Resource(
+MEMBERS: Final[Resource[FamilyMember]] = Resource(
     PODS.group, PODS.version, PODS.plural, PODS.kind, namespaced=True, decode=decode_member, identity=itself
 )
 """Pods, of which only what the plan table needs is kept: a few hundred bytes each."""
 
 T = TypeVar("T")
-F = TypeVar("F", NodeFacts, ClaimFacts)
+F = TypeVar("F", ExtenderNode, ClaimFacts)
 
 _log = logs.get_logger(__name__)
 
 
-class Known(msgspec.Struct, Generic[F], frozen=True, gc=False):
+class KnownPods(msgspec.Struct, Generic[F], frozen=True, gc=False):
     """A Node or NodeClaim by what the plan table needs of it: a tenth of the object.
 
     Attributes:
@@ -85,28 +85,30 @@ class Known(msgspec.Struct, Generic[F], frozen=True, gc=False):
     facts: F
 
 
-def known(resource: Resource[T], facts: Callable[[T], F]) -> Resource[Known[F]]:
+def known(resource: Resource[T], facts: Callable[[T], F]) -> Resource[KnownPods[F]]:
     """A kind of which only the facts are kept."""
 
-    def decode(data: bytes) -> Known[F]:
+    def decode(data: bytes) -> KnownPods[F]:
         obj = resource.decode(data)
         its = resource.identity(obj)
-        return Known(its.name, its.namespace, its.uid, its.resource_version, facts(obj))
+        return KnownPods(its.name, its.namespace, its.uid, its.resource_version, facts(obj))
 
     return Resource(
         resource.group, resource.version, resource.plural, resource.kind, resource.namespaced, decode, itself
     )
 
 
-def _by_facts(changed: Callable[[F | None, F | None], None]) -> Callable[[Known[F] | None, Known[F] | None], None]:
-    def told(old: Known[F] | None, new: Known[F] | None) -> None:
+def _by_facts(
+    changed: Callable[[F | None, F | None], None],
+) -> Callable[[KnownPods[F] | None, KnownPods[F] | None], None]:
+    def told(old: KnownPods[F] | None, new: KnownPods[F] | None) -> None:
         changed(None if old is None else old.facts, None if new is None else new.facts)
 
     return told
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class ExtenderConfig:
     """The command line, checked; its options have the names of the fields, but for those of `reports`."""
 
     kubeconfig: str | None = None
@@ -118,7 +120,7 @@ class Config:
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
-    reports: Identity = field(default_factory=Identity)
+    reports: ClientIdentity = field(default_factory=ClientIdentity)
 
     def check(self) -> None:
         """Refuse combinations that are unsafe or cannot work.
@@ -160,7 +162,7 @@ class Config:
 class ExtenderProgram:
     """What lives in the worker: watches, plan table, releases, reports, and the application over them."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ExtenderConfig) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
         memory.few_arenas()  # each watch fills its caches in a thread of its own
         clock = SystemClock()
@@ -223,7 +225,7 @@ class ExtenderProgram:
             _log.info("Ready", table=repr(self.board.table))
 
 
-def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
+def _reflectors(connection: ApiConnection, board: Board) -> tuple[Reflector[Any], ...]:
     at = board.timeline
     return (
         Reflector(connection, known(NODES, node_facts), changed=_by_facts(board.node_changed)),
@@ -234,7 +236,7 @@ def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], .
     )
 
 
-def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = None) -> gunicorn_server.Server:
+def server(config: ExtenderConfig, make: Callable[[], gunicorn_server.Program] | None = None) -> gunicorn_server.Server:
     """The program under gunicorn; `make` is for a program of another kind behind the same server."""
     serving = config.serving
     return gunicorn_server.Server(
@@ -332,7 +334,9 @@ def command(
 ) -> None:
     """See `dovetail extender --help`."""
     logs.configure(log_level, log_format)
-    config = Config(reports=Identity(reports_ca, reports_cert, reports_key, reports_server_name), **others)
+    config = ExtenderConfig(
+        reports=ClientIdentity(reports_ca, reports_cert, reports_key, reports_server_name), **others
+    )
     if hold_ttl is not None:
         _log.warning(
             "--hold-ttl is deprecated and ignored, because plans say for how long room is held; set "

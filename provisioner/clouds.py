@@ -16,12 +16,12 @@ from provisioner.options import Options
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.changes import Change
 from provisioner.runtime.live_reads import LiveReads
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.support.clock import Clock
-from provisioner.support.workers import KeyedQueue, Pool
+from provisioner.support.workers import KeyedQueue, WorkerPool
 from provisioner.termination.disrupted_taint import DisruptedTaints
 from provisioner.termination.eviction_queue import Evictions
 from provisioner.termination.terminator import Terminator
@@ -124,8 +124,8 @@ class Base:
 class Writers:
     """Who writes NodeClaims and plans, and in which threads."""
 
-    creates: Pool
-    notes: Pool
+    creates: WorkerPool
+    notes: WorkerPool
     claims: ClaimWriter
     plans: PlanWriter
     node_plans: NodePlanRemover
@@ -140,10 +140,10 @@ class Ends:
     terminator: Terminator
     live: LiveReads
     nodes: KeyedQueue
-    garbage: Poller
+    garbage: ApiPoller
 
 
-class Term(Protocol):
+class CloudControllers(Protocol):
     """The controllers that only one cloud has, for as long as this process leads."""
 
     def start(self) -> None: ...
@@ -175,7 +175,7 @@ class Cloud(Protocol):
         """Whether nobody can say now if the claim's instance is there, so that nothing may be concluded from not finding it."""
         ...
 
-    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> Term:
+    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> CloudControllers:
         """The controllers of a term, not started yet, made of the parts that `wiring` has made."""
         ...
 

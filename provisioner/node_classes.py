@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from provisioner.apis import ec2, kwok, names, verdicts
-from provisioner.apis.verdicts import NodeClasses, Verdict
+from provisioner.apis.verdicts import NodeClasses, ObjectVerdict
 from provisioner.cloudprovider.kwok.catalogue import INSTANCE_LABELS
 from provisioner.ec2 import labels
 from provisioner.ec2.nodeclass import validation
@@ -14,10 +14,10 @@ NODE_CLASSES: Final[NodeClasses] = {
 }
 
 
-def verdict(obj: Any) -> Verdict:
+def verdict(obj: Any) -> ObjectVerdict:
     """As of `verdicts.verdict`, with what the provider of a node class finds before it asks its cloud."""
     found = verdicts.verdict(obj, NODE_CLASSES)
     if not isinstance(obj, ec2.EC2NodeClass):
         return found
     own = validation.offline(obj)
-    return Verdict((*found.errors, *own.errors), (*found.warnings, *own.warnings))
+    return ObjectVerdict((*found.errors, *own.errors), (*found.warnings, *own.warnings))

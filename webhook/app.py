@@ -8,8 +8,8 @@ from flask import Flask, Response, request
 
 from provisioner.apis import stamping
 from provisioner.apis.conversion.definitions import CONVERT_PATH
-from provisioner.apis.shares import Owner, Seat, Share
-from provisioner.apis.stamping import Decision, Facts, Images, ImagesAsked
+from provisioner.apis.shares import Seat, Share, ShareOwner
+from provisioner.apis.stamping import Images, ImagesAsked, StampDecision, StampFacts
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
@@ -17,8 +17,8 @@ from provisioner.values.message import Said
 from webhook.conversion import Conversion
 from webhook.review import (
     MAX_BODY_BYTES,
+    AdmissionRequest,
     PatchTooLargeError,
-    Request,
     ReviewError,
     decode_pod,
     decode_review,
@@ -58,11 +58,11 @@ MAX_VALUES = 50_000
 class FactSource(Protocol):
     """Where a review gets its facts; answers from memory, within 100 ms at most."""
 
-    def of(self, namespace: str) -> Facts | None:
+    def of(self, namespace: str) -> StampFacts | None:
         """The facts for a pod of a namespace, or None where the namespace is not known."""
         ...
 
-    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
+    def seat(self, owner: ShareOwner, share: Share, review: str, *, keep: bool) -> Seat | None:
         """What the next pod of an owner is for (`webhook.shares`), or None where pods are not counted."""
         ...
 
@@ -71,7 +71,7 @@ class FactSource(Protocol):
         ...
 
 
-class Admission:
+class AdmissionHandler:
     """Answers one AdmissionReview after another; thread-safe, no state of its own."""
 
     def __init__(self, facts: FactSource, clock: Clock) -> None:
@@ -111,7 +111,7 @@ class Admission:
         SECONDS.observe(self._clock.monotonic() - started)
         return reply
 
-    def _decide(self, asked: Request) -> tuple[str, Decision]:
+    def _decide(self, asked: AdmissionRequest) -> tuple[str, StampDecision]:
         namespace = asked.namespace
         try:
             facts = self._facts.of(namespace)
@@ -140,8 +140,8 @@ class Admission:
             return "error", _NOTHING
 
 
-_NOTHING = Decision(stamping.StampOutcome.UNCHANGED)
-_TOO_LARGE = Decision(
+_NOTHING = StampDecision(stamping.StampOutcome.UNCHANGED)
+_TOO_LARGE = StampDecision(
     stamping.StampOutcome.UNCHANGED,
     warnings=(
         Said(
@@ -152,14 +152,14 @@ _TOO_LARGE = Decision(
 )
 
 
-def _reply(asked: Request, decision: Decision) -> bytes:
+def _reply(asked: AdmissionRequest, decision: StampDecision) -> bytes:
     audit = {"stamped": ",".join(decision.stamped)} if decision.stamped else None
     size = memoryview(asked.object).nbytes
     return encode_reply(asked.uid, decision.operations, decision.warnings, audit, object_bytes=size)
 
 
 def create_app(
-    admission: Admission, validation: Validation, conversion: Conversion, problem: Callable[[], str]
+    admission: AdmissionHandler, validation: Validation, conversion: Conversion, problem: Callable[[], str]
 ) -> Flask:
     """The WSGI application.
 

@@ -9,8 +9,8 @@ from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
-from provisioner.apis.shares import Owner, Seat, Share
-from provisioner.apis.stamping import Facts, Images, ImagesAsked
+from provisioner.apis.shares import Seat, Share, ShareOwner
+from provisioner.apis.stamping import Images, ImagesAsked, StampFacts
 from provisioner.kube.config import Api
 from provisioner.kube.lag import BEHIND_SECONDS, Prober
 from provisioner.kube.resources import (
@@ -28,7 +28,7 @@ from provisioner.kube.watch import Reflector
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
 from webhook.shares import SharedPod, ShareLedger, decode_shared
-from webhook.validation import Surroundings
+from webhook.validation import ValidationContext
 
 NAMESPACE_WAIT_SECONDS = 0.1
 MAX_WAITING = 4
@@ -45,7 +45,7 @@ class ImageSource(Protocol):
     def images(self, asked: ImagesAsked, *, keep: bool) -> Images: ...
 
 
-class ClusterFacts:
+class NamespaceFacts:
     """The facts for one pod at a time, from caches that follow the API server. Thread-safe.
 
     Args:
@@ -139,7 +139,7 @@ class ClusterFacts:
             reasons.append(f"Lease {self._lease_key}: waiting to see whether it is renewed")
         return "; ".join(reasons)
 
-    def of(self, namespace: str) -> Facts | None:
+    def of(self, namespace: str) -> StampFacts | None:
         """The facts for a pod of this namespace; None when the namespace is not known after at most 100 ms.
 
         A namespace made a moment ago may not have reached the cache when its first pod does. Only a few reviews wait at
@@ -151,7 +151,7 @@ class ClusterFacts:
         if labels is None:
             return None
         defaults = self._defaults.store.get(self._defaults_key)
-        return Facts(
+        return StampFacts(
             namespace=namespace,
             namespace_labels=labels,
             defaults=defaults.data if defaults is not None else {},
@@ -161,7 +161,7 @@ class ClusterFacts:
             taints_of=self._taints_of if self._pools.synced.is_set() else None,
         )
 
-    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
+    def seat(self, owner: ShareOwner, share: Share, review: str, *, keep: bool) -> Seat | None:
         """What the next pod of an owner is for; None while pods are not counted."""
         if self._shared is None or not self._shared.synced.is_set():
             return None
@@ -175,9 +175,9 @@ class ClusterFacts:
         """Ask this from now on."""
         self._images = images
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> ValidationContext:
         """What is known now of the objects that a validated one stands beside; where a cache is not filled, nothing."""
-        return Surroundings(
+        return ValidationContext(
             pools=tuple(self._pools.store.list()) if self._pools.synced.is_set() else (),
             classes={
                 (one.resource.group, one.resource.kind): frozenset(each.metadata.name for each in one.store.list())

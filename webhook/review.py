@@ -54,7 +54,7 @@ class GroupVersionResource(Object, frozen=True, kw_only=True):
     resource: str = ""
 
 
-class Request(Object, frozen=True, kw_only=True):
+class AdmissionRequest(Object, frozen=True, kw_only=True):
     """The request of a review; `object` stays raw, so that a damaged pod can still be answered by uid."""
 
     uid: str
@@ -80,7 +80,7 @@ class Request(Object, frozen=True, kw_only=True):
 class _Review(Object, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
-    request: Request | None = None
+    request: AdmissionRequest | None = None
 
 
 _decode_review = msgspec.json.Decoder(_Review).decode
@@ -89,7 +89,7 @@ _UID = ("request", "uid")
 _encoder = msgspec.json.Encoder()
 
 
-def decode_review(body: bytes) -> Request:
+def decode_review(body: bytes) -> AdmissionRequest:
     """The request in an AdmissionReview body, without fields that are nested too deeply to be read.
 
     Raises:

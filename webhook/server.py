@@ -20,9 +20,9 @@ import click
 from flask import Flask
 
 from certs.authority import CertificateError
-from certs.rotation import SERVING_FILE, Rotation, Settings
+from certs.rotation import SERVING_FILE, Rotation, RotationSettings
 from certs.serving import ServingContext
-from certs.store import Names
+from certs.store import SecretNames
 from provisioner.apis import names
 from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.stamping import OWN_NAMESPACE
@@ -35,9 +35,9 @@ from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.http import flags, gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits, Prompt
-from webhook.app import Admission, create_app
+from webhook.app import AdmissionHandler, create_app
 from webhook.conversion import Conversion
-from webhook.facts import ClusterFacts
+from webhook.facts import NamespaceFacts
 from webhook.registration import (
     CONFIGURATION_NAME,
     VALIDATE_PATH,
@@ -50,8 +50,7 @@ from webhook.review import MAX_BODY_BYTES
 from webhook.validation import Validation
 
 if TYPE_CHECKING:
-    from webhook.images.service import ImageService
-    from webhook.images.service import Settings as ImageSettings
+    from webhook.images.service import ImageService, ImageSettings
 
 THREADS = 8
 LIMITS = Limits(
@@ -71,7 +70,7 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
-class Config:
+class WebhookConfig:
     """The command line, checked; its options have the names of the fields."""
 
     kubeconfig: str | None
@@ -95,19 +94,19 @@ class Config:
     images: "ImageSettings | None" = None
 
     @property
-    def names(self) -> Names | None:
+    def names(self) -> SecretNames | None:
         """What the certificate must be valid for; None where somebody else makes it."""
         if self.existing_secret:
             return None
         host = urlsplit(self.register_url).hostname if self.register_url else None
         if host is None:
-            return Names.of_service(self.service, self.namespace)
+            return SecretNames.of_service(self.service, self.namespace)
         try:
-            return Names.of_service(self.service, self.namespace, addresses=[str(ipaddress.ip_address(host))])
+            return SecretNames.of_service(self.service, self.namespace, addresses=[str(ipaddress.ip_address(host))])
         except ValueError:
-            return Names.of_service(self.service, self.namespace, dns=[host])
+            return SecretNames.of_service(self.service, self.namespace, dns=[host])
 
-    def rotation(self) -> Settings:
+    def rotation(self) -> RotationSettings:
         """What `certs.rotation` shall keep."""
         documents: tuple[dict[str, Any], ...] = ()
         if self.register_url:
@@ -115,7 +114,7 @@ class Config:
                 webhook_configuration(url_client(self.register_url), self.namespace, self.configuration),
                 validating_configuration(url_client(self.register_url, VALIDATE_PATH), self.configuration),
             )
-        return Settings(
+        return RotationSettings(
             self.namespace,
             self.secret,
             self.configuration,
@@ -130,11 +129,11 @@ class Config:
 class WebhookProgram:
     """What lives in the worker: caches, certificates, metrics, and the application over them."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: WebhookConfig) -> None:
         clock = SystemClock()
         connection = connect(config.kubeconfig, user_agent=USER_AGENT, pool_size=4, qps=20, burst=40, clock=clock)
         self._config = config
-        self.facts = ClusterFacts(
+        self.facts = NamespaceFacts(
             connection, clock, config.namespace, config.scheduler_lease, config.scheduler_name,
             count_pods=config.on_demand_shares,
         )  # fmt: skip
@@ -143,7 +142,10 @@ class WebhookProgram:
             Client(connection, clock), connection, clock, config.rotation(), config.cert_dir, config.identity
         )
         self.app: Flask = create_app(
-            Admission(self.facts, clock), Validation(self.facts.surroundings, clock), Conversion(clock), self.problem
+            AdmissionHandler(self.facts, clock),
+            Validation(self.facts.surroundings, clock),
+            Conversion(clock),
+            self.problem,
         )
         self.prompt: Prompt | None = None  # a review may wait for a namespace
         self._probes: list[health.HealthServer] = []
@@ -174,7 +176,7 @@ class WebhookProgram:
         self.rotation.stop(timeout=2.0)
 
 
-def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageService | None":
+def _image_service(config: WebhookConfig, facts: NamespaceFacts, clock: Clock) -> "ImageService | None":
     """What looks up images; nothing of it is loaded unless it is switched on."""
     if config.images is None:
         return None
@@ -197,7 +199,7 @@ def _image_settings(registries: str, networks: str, accounts: str, ca: str | Non
         raise click.UsageError(str(error)) from error
 
 
-def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = None) -> gunicorn_server.Server:
+def server(config: WebhookConfig, make: Callable[[], gunicorn_server.Program] | None = None) -> gunicorn_server.Server:
     """The program under gunicorn; `make` is for a program of another kind behind the same server."""
     serving = ServingContext(config.cert_dir / SERVING_FILE)
     return gunicorn_server.Server(
@@ -357,7 +359,7 @@ def command(
             url_client(register_url)
         connect(kubeconfig).close()  # says now, not in the worker, that there is no usable configuration
         directory = Path(tempfile.mkdtemp(prefix="dovetail-webhook-")) if cert_dir is None else cert_dir
-        config = Config(
+        config = WebhookConfig(
             kubeconfig=kubeconfig,
             bind=bind,
             cert_dir=directory.absolute(),
@@ -379,7 +381,7 @@ def command(
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def prepare(config: Config) -> None:
+def prepare(config: WebhookConfig) -> None:
     """Puts a serving file in place, because gunicorn looks for it before it forks; no network, no thread.
 
     Raises:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.shares import Owner, Seat, Share, Side
+from provisioner.apis.shares import Seat, Share, ShareOwner, Side
 from provisioner.kube.resources import Bare
 from provisioner.support.clock import Clock
 
@@ -61,7 +61,7 @@ class _Places:
 
 
 class _Count(NamedTuple):
-    owner: Owner
+    owner: ShareOwner
     side: Side
     place: int
 
@@ -111,14 +111,14 @@ class ShareLedger:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._owners: dict[Owner, dict[Side, _Places]] = {}
+        self._owners: dict[ShareOwner, dict[Side, _Places]] = {}
         self._admitted: OrderedDict[str, tuple[float, _Count]] = OrderedDict()
 
     def __len__(self) -> int:
         """The owners of which something is known."""
         return len(self._owners)
 
-    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool = True) -> Seat:
+    def seat(self, owner: ShareOwner, share: Share, review: str, *, keep: bool = True) -> Seat:
         """What the next pod of an owner is for.
 
         Args:
@@ -188,6 +188,6 @@ def _counted(pod: Bare) -> _Count | None:
     for owner in metadata.owner_references:
         if owner.controller and len(owner.uid) <= LONGEST_UID:
             # brothers have one text
-            its = Owner(sys.intern(metadata.namespace), sys.intern(owner.uid))
+            its = ShareOwner(sys.intern(metadata.namespace), sys.intern(owner.uid))
             return _Count(its, Side(label), 0 if place is None else int(place[1]))
     return None

@@ -17,7 +17,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.openapi import Violation
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import (
-    Verdict,
+    ObjectVerdict,
     among_overlays,
     among_pools,
     missing_class,
@@ -29,7 +29,7 @@ from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
 from provisioner.values.message import Said
-from webhook.review import DURATION_BUCKETS, Request, ReviewError, cut, decode_review, encode_reply
+from webhook.review import DURATION_BUCKETS, AdmissionRequest, ReviewError, cut, decode_review, encode_reply
 
 MAX_OBJECT_BYTES: Final = 256 * 1024
 """Larger objects are admitted unread; an object of ours has a few KiB."""
@@ -62,7 +62,7 @@ _DECODERS: Final[Mapping[tuple[str, str, str], msgspec.json.Decoder[Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ValidationContext:
     """The objects that the validated one stands beside.
 
     Attributes:
@@ -91,7 +91,7 @@ class Opinion:
     warnings: tuple[str, ...] = ()
 
 
-def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
+def opinion(obj: Any, old: Any, beside: ValidationContext) -> Opinion:
     """What is to be said about an object that is created (`old` is None) or updated; pure.
 
     Errors that were there before an update are warnings while their fields stay as they are: what is bad already may be changed elsewhere.
@@ -121,11 +121,11 @@ def _limited_anew(obj: Any, old: Any) -> bool:
     )
 
 
-def _overlays(obj: Any, beside: Surroundings) -> Verdict:
-    return among_overlays(obj, beside.overlays) if isinstance(obj, NodeOverlay) else Verdict()
+def _overlays(obj: Any, beside: ValidationContext) -> ObjectVerdict:
+    return among_overlays(obj, beside.overlays) if isinstance(obj, NodeOverlay) else ObjectVerdict()
 
 
-def _beside(obj: Any, beside: Surroundings) -> list[Violation]:
+def _beside(obj: Any, beside: ValidationContext) -> list[Violation]:
     found: list[Violation] = []
     reference = reference_of(obj)
     if reference is not None:
@@ -143,7 +143,7 @@ def _beside(obj: Any, beside: Surroundings) -> list[Violation]:
 class Validation:
     """Answers one AdmissionReview after another; thread-safe. `surroundings` says from memory what is known now."""
 
-    def __init__(self, surroundings: Callable[[], Surroundings], clock: Clock) -> None:
+    def __init__(self, surroundings: Callable[[], ValidationContext], clock: Clock) -> None:
         self._surroundings, self._clock = surroundings, clock
         self._room = threading.BoundedSemaphore(MAX_AT_ONCE)
 
@@ -156,7 +156,7 @@ class Validation:
         started = self._clock.monotonic()
         try:
             asked = decode_review(body)
-        except ReviewError as error:  # as in `app.Admission`, with another counter and text
+        except ReviewError as error:  # as in `app.AdmissionHandler`, with another counter and text
             VALIDATIONS.labels("bad-review").inc()
             if not error.uid:
                 raise
@@ -169,7 +169,7 @@ class Validation:
         SECONDS.observe(self._clock.monotonic() - started)
         return encode_reply(asked.uid, warnings=answer.warnings, denial=_denial(answer.errors))
 
-    def _opinion(self, asked: Request) -> Opinion:
+    def _opinion(self, asked: AdmissionRequest) -> Opinion:
         resource = asked.resource
         decoder = _DECODERS.get((resource.group, resource.version, resource.resource))
         if decoder is None or asked.sub_resource or asked.operation not in ("CREATE", "UPDATE"):

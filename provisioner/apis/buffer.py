@@ -6,14 +6,14 @@ from msgspec import field
 
 from provisioner.apis.core import Amounts
 from provisioner.apis.meta import Condition, Object, ObjectMeta
-from provisioner.apis.schema import Rule, Schema
+from provisioner.apis.schema import CelRule, Schema
 
 GROUP: Final = "autoscaling.x-k8s.io"
 API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
 ACTIVE_CAPACITY: Final = "buffer.x-k8s.io/active-capacity"
 
 
-class LocalObjectReference(Object, frozen=True, kw_only=True):
+class PodTemplateReference(Object, frozen=True, kw_only=True):
     """An object of the buffer's own namespace."""
 
     name: Annotated[str, Schema("Name of the object.", required=True, min_length=1)] = field(default_factory=lambda: "")
@@ -36,11 +36,11 @@ class CapacityBufferSpec(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "!has(self.podTemplateRef) || has(self.replicas) || has(self.limits)",
                 "with 'podTemplateRef', 'replicas' or 'limits' must be set",
             ),
-            Rule(
+            CelRule(
                 "!has(self.podTemplateRef) || !has(self.scalableRef)",
                 "'podTemplateRef' and 'scalableRef' exclude each other",
             ),
@@ -49,7 +49,7 @@ class CapacityBufferSpec(Object, frozen=True, kw_only=True):
 
     provisioning_strategy: Annotated[str | None, Schema("How the room is kept.", default=ACTIVE_CAPACITY)] = None
     pod_template_ref: Annotated[
-        LocalObjectReference | None, Schema("The PodTemplate that one unit of the buffer is shaped like.")
+        PodTemplateReference | None, Schema("The PodTemplate that one unit of the buffer is shaped like.")
     ] = None
     scalable_ref: Annotated[
         ScalableReference | None, Schema("The workload that one unit of the buffer is shaped like.")
@@ -67,7 +67,7 @@ class CapacityBufferSpec(Object, frozen=True, kw_only=True):
 class CapacityBufferStatus(Object, frozen=True, kw_only=True):
     """What the buffer was resolved to."""
 
-    pod_template_ref: Annotated[LocalObjectReference | None, Schema("The PodTemplate in use.")] = None
+    pod_template_ref: Annotated[PodTemplateReference | None, Schema("The PodTemplate in use.")] = None
     replicas: Annotated[int | None, Schema("How many units are kept now.", format="int32")] = None
     pod_template_generation: Annotated[
         int | None, Schema("The generation of the PodTemplate in use.", format="int64")

@@ -30,7 +30,7 @@ class CommandTooLargeError(ValueError):
     """A command whose record would not fit into an annotation even without bodies; propose fewer candidates."""
 
 
-class Phase(enum.StrEnum):
+class CommandPhase(enum.StrEnum):
     """How far a command has come, as far as it must be written; everything else follows from the objects."""
 
     COMMITTED = "Committed"
@@ -39,7 +39,7 @@ class Phase(enum.StrEnum):
     """It was found valid: every candidate goes, whatever happens."""
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class CandidateRecord(msgspec.Struct, frozen=True):
     """One NodeClaim to disrupt; another one of the same name is not meant."""
 
     name: str
@@ -75,9 +75,9 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     id: str
     reason: str
     method: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateRecord, ...]
     replacements: tuple[Replacement, ...] = ()
-    phase: Phase = Phase.COMMITTED
+    phase: CommandPhase = CommandPhase.COMMITTED
     packed: str = ""
 
     @property

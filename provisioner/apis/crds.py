@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from provisioner.apis import buffer, ec2, karpenter, kwok, overlay
-from provisioner.apis.schema import Rule, Schema
+from provisioner.apis.schema import CelRule, Schema
 
 Document = dict[str, Any]
 
@@ -318,7 +318,7 @@ def _restrict(schema: Document, marker: Schema) -> None:
         ]
 
 
-def _rule(rule: Rule) -> Document:
+def _rule(rule: CelRule) -> Document:
     return {"rule": rule.expression, "message": rule.message}
 
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType, field
 from provisioner.apis import names
 from provisioner.apis.conditions import ConditionSet
 from provisioner.apis.meta import Condition, Object, ObjectMeta
-from provisioner.apis.schema import Rule, Schema
+from provisioner.apis.schema import CelRule, Schema
 from provisioner.values.requirement import Requirement, Requirements
 
 GROUP: Final = "karpenter.k8s.aws"
@@ -114,11 +114,11 @@ VOLUME_SIZE: Final = (
 )
 """1-59000 Gi, 1-64000 G, 1-58 Ti or 1-64 T, as EBS admits."""
 
-NOT_EMPTY: Final = Rule("self != ''", "must not be empty")
+NOT_EMPTY: Final = CelRule("self != ''", "must not be empty")
 _SELECTOR_TAGS: Final = Schema(
     "Tags that all must be there; the value * means any.",
     max_properties=20,
-    rules=(Rule("self.all(k, k != '' && self[k] != '')", "tags with an empty key or value are not supported"),),
+    rules=(CelRule("self.all(k, k != '' && self[k] != '')", "tags with an empty key or value are not supported"),),
 )
 _ENABLED: Final = ("enabled", "disabled")
 
@@ -127,7 +127,7 @@ class SubnetSelectorTerm(Object, frozen=True, kw_only=True):
     """Subnets by their tags, or one by its id."""
 
     schema: ClassVar[Schema] = Schema(
-        rules=(Rule("has(self.tags) || has(self.id)", "expected at least one of 'tags' and 'id'"),)
+        rules=(CelRule("has(self.tags) || has(self.id)", "expected at least one of 'tags' and 'id'"),)
     )
 
     tags: Annotated[dict[str, str], _SELECTOR_TAGS] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class SecurityGroupSelectorTerm(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "has(self.tags) || has(self.id) || has(self.name)",
                 "expected at least one of 'tags', 'id' and 'name'",
             ),
@@ -156,7 +156,7 @@ class CapacityReservationSelectorTerm(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "has(self.tags) || has(self.id) || has(self.instanceMatchCriteria)",
                 "expected at least one of 'tags', 'id' and 'instanceMatchCriteria'",
             ),
@@ -181,7 +181,7 @@ class PlacementGroupSelector(Object, frozen=True, kw_only=True):
     """One placement group."""
 
     schema: ClassVar[Schema] = Schema(
-        rules=(Rule("has(self.name) != has(self.id)", "expected exactly one of 'name' and 'id'"),)
+        rules=(CelRule("has(self.name) != has(self.id)", "expected exactly one of 'name' and 'id'"),)
     )
 
     name: Annotated[str | UnsetType, Schema("Name of the placement group.", min_length=1)] = UNSET
@@ -193,7 +193,7 @@ class AMISelectorTerm(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "has(self.tags) || has(self.id) || has(self.name) || has(self.alias) || has(self.ssmParameter)",
                 "expected at least one of 'tags', 'id', 'name', 'alias' and 'ssmParameter'",
             ),
@@ -206,14 +206,14 @@ class AMISelectorTerm(Object, frozen=True, kw_only=True):
             "Images that AWS publishes for an AMI family: family@version or family@latest.",
             max_length=30,
             rules=(
-                Rule(
+                CelRule(
                     "self.matches('^[a-zA-Z0-9]+@.+$')", "'alias' must be of the form family@version or family@latest"
                 ),
-                Rule(
+                CelRule(
                     f"self.split('@')[0] in [{', '.join(repr(alias) for alias in _BY_ALIAS)}]",
                     f"the family of 'alias' must be one of {', '.join(_BY_ALIAS)}",
                 ),
-                Rule(
+                CelRule(
                     "!self.startsWith('windows') || self.split('@')[1] == 'latest'",
                     "windows families have no version but 'latest'",
                 ),
@@ -242,8 +242,8 @@ class BlockDevice(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule("has(self.snapshotID) || has(self.volumeSize)", "snapshotID or volumeSize must be defined"),
-            Rule(
+            CelRule("has(self.snapshotID) || has(self.volumeSize)", "snapshotID or volumeSize must be defined"),
+            CelRule(
                 "!has(self.volumeInitializationRate) || (has(self.snapshotID) && self.snapshotID != '')",
                 "snapshotID must be set when volumeInitializationRate is",
             ),
@@ -328,7 +328,7 @@ class ConnectionTracking(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "has(self.tcpEstablishedTimeout) || has(self.udpStreamTimeout) || has(self.udpTimeout)",
                 "at least one timeout must be set",
             ),
@@ -361,8 +361,8 @@ class CPUOptions(Object, frozen=True, kw_only=True):
     ] = UNSET
 
 
-def _forbidden(expression: str, what: str) -> Rule:
-    return Rule(f"self.all(k, {expression})", f"tag {what} is restricted")
+def _forbidden(expression: str, what: str) -> CelRule:
+    return CelRule(f"self.all(k, {expression})", f"tag {what} is restricted")
 
 
 _FORBIDDEN_TAGS: Final = (CLUSTER_NAME_TAG, NODEPOOL_TAG, NODECLAIM_TAG, NODECLASS_TAG)
@@ -373,12 +373,14 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule("has(self.role) != has(self.instanceProfile)", "expected exactly one of 'role' and 'instanceProfile'"),
-            Rule(
+            CelRule(
+                "has(self.role) != has(self.instanceProfile)", "expected exactly one of 'role' and 'instanceProfile'"
+            ),
+            CelRule(
                 "has(self.amiFamily) || self.amiSelectorTerms.exists(t, has(t.alias))",
                 "'amiFamily' must be set unless an 'alias' names the family",
             ),
-            Rule(
+            CelRule(
                 "!has(self.amiFamily) || self.amiFamily == 'Custom' || self.amiSelectorTerms.all(t, !has(t.alias)"
                 " || t.alias.split('@')[0] == self.amiFamily.lowerAscii())",
                 "'amiFamily' must be the family of the 'alias', or Custom",
@@ -393,8 +395,8 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             required=True,
             max_items=30,
             rules=(
-                Rule("self.size() != 0", "subnetSelectorTerms must not be empty"),
-                Rule("!self.all(t, has(t.id) && has(t.tags))", "'id' cannot be combined with 'tags'"),
+                CelRule("self.size() != 0", "subnetSelectorTerms must not be empty"),
+                CelRule("!self.all(t, has(t.id) && has(t.tags))", "'id' cannot be combined with 'tags'"),
             ),
         ),
     ] = ()
@@ -405,12 +407,12 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             required=True,
             max_items=30,
             rules=(
-                Rule("self.size() != 0", "securityGroupSelectorTerms must not be empty"),
-                Rule(
+                CelRule("self.size() != 0", "securityGroupSelectorTerms must not be empty"),
+                CelRule(
                     "!self.all(t, has(t.id) && (has(t.tags) || has(t.name)))",
                     "'id' cannot be combined with 'tags' or 'name'",
                 ),
-                Rule(
+                CelRule(
                     "!self.all(t, has(t.name) && (has(t.tags) || has(t.id)))",
                     "'name' cannot be combined with 'tags' or 'id'",
                 ),
@@ -423,7 +425,7 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             "Capacity reservations that instances may be launched into.",
             max_items=30,
             rules=(
-                Rule(
+                CelRule(
                     "!self.all(t, has(t.id) && (has(t.tags) || has(t.ownerID) || has(t.instanceMatchCriteria)))",
                     "'id' cannot be combined with 'tags', 'ownerID' or 'instanceMatchCriteria'",
                 ),
@@ -448,16 +450,16 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             required=True,
             max_items=30,
             rules=(
-                Rule("self.size() != 0", "amiSelectorTerms must not be empty"),
-                Rule(
+                CelRule("self.size() != 0", "amiSelectorTerms must not be empty"),
+                CelRule(
                     "!self.exists(t, has(t.id) && (has(t.alias) || has(t.tags) || has(t.name) || has(t.owner)))",
                     "'id' cannot be combined with 'alias', 'tags', 'name' or 'owner'",
                 ),
-                Rule(
+                CelRule(
                     "!self.exists(t, has(t.alias) && (has(t.id) || has(t.tags) || has(t.name) || has(t.owner)))",
                     "'alias' cannot be combined with 'id', 'tags', 'name' or 'owner'",
                 ),
-                Rule(
+                CelRule(
                     "!(self.exists(t, has(t.alias)) && self.size() != 1)", "a term with 'alias' must be the only term"
                 ),
             ),
@@ -487,7 +489,7 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
         Schema(
             "Tags that are set on all AWS resources that are created for this class.",
             rules=(
-                Rule("self.all(k, k != '')", "tags with an empty key are not supported"),
+                CelRule("self.all(k, k != '')", "tags with an empty key are not supported"),
                 _forbidden(f"k != '{CLUSTER_NAME_TAG}'", CLUSTER_NAME_TAG),
                 _forbidden("!k.startsWith('kubernetes.io/cluster')", "kubernetes.io/cluster*"),
                 *(_forbidden(f"k != '{tag}'", tag) for tag in _FORBIDDEN_TAGS[1:]),
@@ -511,7 +513,7 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             "Volumes of the instances, instead of the family's.",
             max_items=50,
             rules=(
-                Rule(
+                CelRule(
                     "self.filter(m, has(m.rootVolume) && m.rootVolume == true).size() <= 1",
                     "at most one blockDeviceMappings may have rootVolume",
                 ),
@@ -528,17 +530,17 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             "Network interfaces of the instances; if absent, one interface, or one for each requested EFA.",
             max_items=150,
             rules=(
-                Rule(
+                CelRule(
                     "self.size() == 0 || self.exists(i, i.networkCardIndex == 0 && i.deviceIndex == 0"
                     " && i.interfaceType == 'interface')",
                     "the primary interface (networkCardIndex 0, deviceIndex 0, interfaceType 'interface') is missing",
                 ),
-                Rule(
+                CelRule(
                     "self.all(i, self.exists_one(o, o.networkCardIndex == i.networkCardIndex"
                     " && o.deviceIndex == i.deviceIndex))",
                     "no two interfaces may have the same networkCardIndex and deviceIndex",
                 ),
-                Rule(
+                CelRule(
                     "self.filter(i, i.interfaceType == 'efa-only').all(i, self.exists_one(o,"
                     " o.interfaceType == 'efa-only' && o.networkCardIndex == i.networkCardIndex))",
                     "a network card may have at most one interface of type 'efa-only'",
@@ -575,7 +577,7 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
         return next((term.alias_family for term in self.ami_selector_terms if term.alias_family), CUSTOM)
 
 
-class Subnet(Object, frozen=True, kw_only=True):
+class SubnetStatus(Object, frozen=True, kw_only=True):
     """One subnet that was found."""
 
     id: Annotated[str, Schema("Id of the subnet.", required=True)] = field(default_factory=lambda: "")
@@ -658,7 +660,7 @@ class CapacityReservation(Object, frozen=True, kw_only=True):
 class EC2NodeClassStatus(Object, frozen=True, kw_only=True):
     """What the class's selectors found, and whether instances can be made."""
 
-    subnets: Annotated[tuple[Subnet, ...], Schema("Subnets, those with most free addresses first.")] = ()
+    subnets: Annotated[tuple[SubnetStatus, ...], Schema("Subnets, those with most free addresses first.")] = ()
     security_groups: Annotated[tuple[SecurityGroup, ...], Schema("Security groups, by id.")] = ()
     capacity_reservations: Annotated[tuple[CapacityReservation, ...], Schema("Capacity reservations, by id.")] = ()
     amis: Annotated[tuple[AMI, ...], Schema("Images, newest first.")] = ()

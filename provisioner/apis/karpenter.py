@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType, field
 from provisioner.apis import names
 from provisioner.apis.core import Amounts
 from provisioner.apis.meta import Condition, Object, ObjectMeta
-from provisioner.apis.schema import Rule, Schema
+from provisioner.apis.schema import CelRule, Schema
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.taints import Taint
 
@@ -69,37 +69,37 @@ TAINT: Final = Schema(
     )
 )
 
-IN_NEEDS_VALUES: Final = Rule(
+IN_NEEDS_VALUES: Final = CelRule(
     "self.all(r, r.operator != 'In' || (has(r.values) && r.values.size() > 0))",
     "requirements with operator 'In' must have a value defined",
 )
-NOT_IN_NEEDS_VALUES: Final = Rule(
+NOT_IN_NEEDS_VALUES: Final = CelRule(
     "self.all(r, r.operator != 'NotIn' || (has(r.values) && r.values.size() > 0))",
     "requirements with operator 'NotIn' must have a value defined",
 )
-BOUND_NEEDS_INTEGER: Final = Rule(
+BOUND_NEEDS_INTEGER: Final = CelRule(
     "self.all(r, !(r.operator in ['Gt', 'Lt', 'Gte', 'Lte']) || (has(r.values) && r.values.size() == 1"
     " && r.values[0].matches('^[0-9]+$') && int(r.values[0]) >= 0))",
     "requirements operator 'Gt', 'Lt', 'Gte' or 'Lte' must have a single positive integer value",
 )
-MIN_VALUES_WITHIN: Final = Rule(
+MIN_VALUES_WITHIN: Final = CelRule(
     "self.all(r, !(r.operator == 'In' && has(r.minValues)) || (has(r.values) && r.values.size() >= r.minValues))",
     "requirements with 'minValues' must have at least that many values specified in the 'values' field",
 )
-KEY_DOMAIN: Final = Rule(
+KEY_DOMAIN: Final = CelRule(
     f"self in ['{names.CAPACITY_TYPE_LABEL}', '{names.NODEPOOL_LABEL}']"
     " || !self.find('^([^/]+)').endsWith('karpenter.sh')",
     'label domain "karpenter.sh" is restricted',
 )
-KEY_NOT_NODEPOOL: Final = Rule(f"self != '{names.NODEPOOL_LABEL}'", f'label "{names.NODEPOOL_LABEL}" is restricted')
-KEY_NOT_HOSTNAME: Final = Rule(f"self != '{names.HOSTNAME_LABEL}'", f'label "{names.HOSTNAME_LABEL}" is restricted')
+KEY_NOT_NODEPOOL: Final = CelRule(f"self != '{names.NODEPOOL_LABEL}'", f'label "{names.NODEPOOL_LABEL}" is restricted')
+KEY_NOT_HOSTNAME: Final = CelRule(f"self != '{names.HOSTNAME_LABEL}'", f'label "{names.HOSTNAME_LABEL}" is restricted')
 POOL_KEYS: Final = Schema(fields={"key": Schema(rules=(KEY_DOMAIN, KEY_NOT_NODEPOOL, KEY_NOT_HOSTNAME))})
 CLAIM_KEYS: Final = Schema(fields={"key": Schema(rules=(KEY_DOMAIN, KEY_NOT_HOSTNAME))})
 
 
-def _of_keys(rule: Rule) -> Rule:
+def _of_keys(rule: CelRule) -> CelRule:
     """The same of every key of a map."""
-    return Rule(f"self.all(k, {rule.expression.replace('self', 'k')})", rule.message)
+    return CelRule(f"self.all(k, {rule.expression.replace('self', 'k')})", rule.message)
 
 
 class LabelRequirement(Object, frozen=True, kw_only=True):
@@ -219,7 +219,7 @@ class Budget(Object, frozen=True, kw_only=True):
     ] = None
 
 
-class Disruption(Object, frozen=True, kw_only=True):
+class DisruptionSpec(Object, frozen=True, kw_only=True):
     """When nodes of a pool may be replaced or removed."""
 
     consolidate_after: Annotated[
@@ -247,7 +247,7 @@ class Disruption(Object, frozen=True, kw_only=True):
             default=({"nodes": "10%"},),
             max_items=50,
             rules=(
-                Rule(
+                CelRule(
                     "self.all(b, has(b.schedule) == has(b.duration))",
                     "'schedule' must be set with 'duration'",
                 ),
@@ -305,8 +305,8 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
             "The node class that instances are launched with.",
             required=True,
             rules=(
-                Rule("self.group == oldSelf.group", "nodeClassRef.group is immutable"),
-                Rule("self.kind == oldSelf.kind", "nodeClassRef.kind is immutable"),
+                CelRule("self.group == oldSelf.group", "nodeClassRef.group is immutable"),
+                CelRule("self.kind == oldSelf.kind", "nodeClassRef.kind is immutable"),
             ),
         ),
     ]
@@ -338,23 +338,23 @@ class NodePoolSpec(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "has(self.replicas) == has(oldSelf.replicas)",
                 "cannot transition a NodePool between static (replicas set) and dynamic (replicas unset)",
             ),
-            Rule(
+            CelRule(
                 "!has(self.replicas) || !has(self.limits) || size(self.limits) == 0"
                 " || (size(self.limits) == 1 && 'nodes' in self.limits)",
                 "only 'limits.nodes' is supported on static NodePools",
             ),
-            Rule("!has(self.replicas) || !has(self.weight)", "'weight' is not supported on static NodePools"),
+            CelRule("!has(self.replicas) || !has(self.weight)", "'weight' is not supported on static NodePools"),
         )
     )
 
     template: Annotated[NodeClaimTemplate, Schema("Template of the nodes.", required=True)]
-    disruption: Annotated[Disruption, Schema("When nodes may be disrupted.", default={"consolidateAfter": "0s"})] = (
-        Disruption()
-    )
+    disruption: Annotated[
+        DisruptionSpec, Schema("When nodes may be disrupted.", default={"consolidateAfter": "0s"})
+    ] = DisruptionSpec()
     limits: Annotated[
         Amounts,
         Schema("The most that all nodes of the pool may have together, by resource; `nodes` counts them."),
@@ -468,7 +468,7 @@ class ResourceRequests(Object, frozen=True, kw_only=True):
 class NodeClaimSpec(Object, frozen=True, kw_only=True):
     """What node is wanted; it never changes."""
 
-    schema: ClassVar[Schema] = Schema(rules=(Rule("self == oldSelf", "spec is immutable"),))
+    schema: ClassVar[Schema] = Schema(rules=(CelRule("self == oldSelf", "spec is immutable"),))
 
     taints: Annotated[
         tuple[Taint, ...], Schema("Taints that are set on the node.", list_type="atomic", items=TAINT.items)

@@ -14,7 +14,7 @@ from provisioner.apis.karpenter import (
     LabelRequirement,
 )
 from provisioner.apis.meta import Condition, Object, ObjectMeta
-from provisioner.apis.schema import Rule, Schema
+from provisioner.apis.schema import CelRule, Schema
 
 API_VERSION: Final = "karpenter.sh/v1alpha1"
 PRICE: Final = r"^\d+(\.\d+)?$"
@@ -25,7 +25,9 @@ class NodeOverlaySpec(Object, frozen=True, kw_only=True):
     """Which instance types are meant, and what about them is different."""
 
     schema: ClassVar[Schema] = Schema(
-        rules=(Rule("!has(self.price) || !has(self.priceAdjustment)", "cannot set both 'price' and 'priceAdjustment'"),)
+        rules=(
+            CelRule("!has(self.price) || !has(self.priceAdjustment)", "cannot set both 'price' and 'priceAdjustment'"),
+        )
     )
 
     requirements: Annotated[
@@ -54,7 +56,7 @@ class NodeOverlaySpec(Object, frozen=True, kw_only=True):
         Schema(
             "Extended resources that the instance types have besides what the provider tells.",
             rules=tuple(
-                Rule(f"self.all(k, k != '{resource}')", f"invalid resource restricted: {resource}")
+                CelRule(f"self.all(k, k != '{resource}')", f"invalid resource restricted: {resource}")
                 for resource in (names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE, names.PODS)
             ),
         ),

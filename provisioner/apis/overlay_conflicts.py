@@ -30,7 +30,7 @@ _SEVERAL_IN_ITS_OFFERINGS: Final = frozenset(
 )
 
 
-class Conflict(enum.Enum):
+class OverlayConflict(enum.Enum):
     """Whether two overlays change the same."""
 
     NEVER = enum.auto()
@@ -47,29 +47,29 @@ def subjects(overlay: NodeOverlay) -> frozenset[str]:
     return frozenset({*spec.capacity, *((PRICE_SUBJECT,) if priced else ())})
 
 
-def conflict(one: NodeOverlay, other: NodeOverlay) -> Conflict:
+def conflict(one: NodeOverlay, other: NodeOverlay) -> OverlayConflict:
     """Whether two overlays contradict each other; the same in either order.
 
     Overlays of different weights never do, nor does one whose requirements cannot be read or select nothing.
     """
     both = subjects(one) & subjects(other)
     if one.spec.weight != other.spec.weight or not both:
-        return Conflict.NEVER
+        return OverlayConflict.NEVER
     try:
         left, right = (Requirements.of(each.requirement() for each in some.spec.requirements) for some in (one, other))
     except RequirementError:
-        return Conflict.NEVER
+        return OverlayConflict.NEVER
     if any(each.is_contradiction for each in (*left.values(), *right.values())):
-        return Conflict.NEVER
+        return OverlayConflict.NEVER
     if left.implies(right) or right.implies(left):
-        return Conflict.CERTAIN
+        return OverlayConflict.CERTAIN
     # a type has one price for each offering, and its resources whatever the offering is
     shared = _SEVERAL_IN_A_TYPE if both == {PRICE_SUBJECT} else _SEVERAL_IN_A_TYPE | _SEVERAL_IN_ITS_OFFERINGS
     apart = any(key not in shared and not left[key].intersects(right[key]) for key in left if key in right)
-    return Conflict.NEVER if apart else Conflict.POSSIBLE
+    return OverlayConflict.NEVER if apart else OverlayConflict.POSSIBLE
 
 
-def conflicts_of(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> dict[Conflict, str]:
+def conflicts_of(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> dict[OverlayConflict, str]:
     """The first by name of the others that contradict an overlay, by how sure that is; one of its own name is passed over.
 
     Cost: O(others), some 20 us for each that changes the same; more than `MAX_OVERLAYS` of those are not looked at.
@@ -84,8 +84,8 @@ def conflicts_of(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> dict[Co
     ]
     if len(near) > MAX_OVERLAYS:
         return {}
-    found: dict[Conflict, str] = {}
+    found: dict[OverlayConflict, str] = {}
     for one in sorted(near, key=lambda each: each.metadata.name):
-        if (how := conflict(overlay, one)) is not Conflict.NEVER:
+        if (how := conflict(overlay, one)) is not OverlayConflict.NEVER:
             found.setdefault(how, one.metadata.name)
     return found

@@ -31,7 +31,7 @@ class ReportsError(ValueError):
     """The body holds no reports; says what is wrong with it."""
 
 
-class Reason(enum.StrEnum):
+class ReportReason(enum.StrEnum):
     """Why a pod was left without a node."""
 
     HELD = "held"
@@ -42,28 +42,28 @@ class Reason(enum.StrEnum):
     """No node has room; kube-scheduler asked which pods to evict."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PodReport(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod left without a node; `node` is the one that came closest, "" where there is none."""
 
     uid: str
     node: str = ""
-    reason: Reason
+    reason: ReportReason
 
 
 class _Reports(msgspec.Struct, frozen=True, gc=False):
-    reports: tuple[Report, ...]
+    reports: tuple[PodReport, ...]
 
 
 _decode = jsontext.decoder(_Reports)
 _ENCODER = msgspec.json.Encoder()
 
 
-def encode_reports(reports: Iterable[Report]) -> bytes:
+def encode_reports(reports: Iterable[PodReport]) -> bytes:
     """The body of one POST; the order is kept."""
     return _ENCODER.encode(_Reports(tuple(reports)))
 
 
-def decode_reports(body: bytes) -> tuple[Report, ...]:
+def decode_reports(body: bytes) -> tuple[PodReport, ...]:
     """The reports in `body`, in order.
 
     Raises:

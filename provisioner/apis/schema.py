@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CelRule:
     """One CEL rule: `self` is the value, `oldSelf` its former one, in the words of CEL."""
 
     expression: str
@@ -49,6 +49,6 @@ class Schema:
     list_map_keys: tuple[str, ...] = ()
     items: "Schema | None" = None
     fields: Mapping[str, "Schema"] | None = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[CelRule, ...] = ()
     like: type | None = None
     replace: Mapping[str, Any] | None = None

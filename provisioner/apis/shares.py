@@ -18,7 +18,7 @@ from provisioner.apis.pods import Pod, decode_pod
 
 MAX_COUNT: Final = 1_000_000
 LONGEST_RECORD: Final = 512
-"""Of an `Attempt`, in characters; whoever owns the pod may write anything."""
+"""Of an `ShareAttempt`, in characters; whoever owns the pod may write anything."""
 _MOST_ATTEMPTS: Final = 1_000
 
 _PERCENT: Final = re.compile(r"([0-9]{1,3})(?:%|pct)", re.ASCII)
@@ -85,7 +85,7 @@ def gave(owner: str, ticket: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ShareOwner:
     """The controller of pods; a name in an owner reference of another namespace is another owner."""
 
     namespace: str
@@ -149,7 +149,7 @@ def decode_seated(data: bytes) -> SeatedPod:
     return SeatedPod(decode_pod(data), _ANNOTATED.decode(data).metadata.annotations.get(names.ON_DEMAND_TICKET, ""))
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShareAttempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The last eviction that was to repair an owner's share; a brother of the evicted pod has it as an annotation.
 
     Attributes:
@@ -169,16 +169,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     pod: str = ""
 
 
-_ATTEMPT: Final = msgspec.json.Decoder(Attempt)
+_ATTEMPT: Final = msgspec.json.Decoder(ShareAttempt)
 _TEXT: Final = msgspec.json.Encoder()
 
 
-def attempt_text(attempt: Attempt) -> str:
+def attempt_text(attempt: ShareAttempt) -> str:
     """As the annotation has it."""
     return _TEXT.encode(attempt).decode()
 
 
-def read_attempt(pod: Pod) -> Attempt | None:
+def read_attempt(pod: Pod) -> ShareAttempt | None:
     """What a pod says of the last attempt; None where it says nothing that can be read."""
     text = pod.annotations.get(names.ON_DEMAND_REPAIRED, "")
     if not text or len(text) > LONGEST_RECORD:

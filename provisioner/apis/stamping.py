@@ -45,7 +45,7 @@ from provisioner.apis.core import Container, NodeAffinity, NodeSelectorTerm, Pod
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.podpatch import Operation
 from provisioner.apis.selections import MOST_ELEMENTS, too_long
-from provisioner.apis.shares import Owner, Seat, Share, Side
+from provisioner.apis.shares import Seat, Share, ShareOwner, Side
 from provisioner.values.message import Said
 from provisioner.values.taints import Taint, Toleration, tolerates
 
@@ -155,7 +155,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Facts:
+class StampFacts:
     """What the decision knows beside the pod; gathered by `webhook.facts`."""
 
     namespace: str
@@ -178,7 +178,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Decision:
+class StampDecision:
     """The answer for one pod."""
 
     outcome: StampOutcome
@@ -266,7 +266,7 @@ class _Found:
 class _Settings:
     """The three places where settings stand, nearest first."""
 
-    def __init__(self, pod: Pod, facts: Facts) -> None:
+    def __init__(self, pod: Pod, facts: StampFacts) -> None:
         self._pod = pod.metadata.annotations
         self._pod_labels = pod.metadata.labels
         self._facts = facts
@@ -359,7 +359,7 @@ def is_of_daemonset(pod: Pod) -> bool:
     )
 
 
-def is_exempt(pod: Pod, facts: Facts) -> bool:
+def is_exempt(pod: Pod, facts: StampFacts) -> bool:
     """Whether the pod is never stamped: static, bound or DaemonSet pods, those of other schedulers, and the system's own namespaces.
 
     The webhook configuration says the same but for schedulers (`webhook.registration`), so such pods normally never come here.
@@ -374,20 +374,20 @@ def is_exempt(pod: Pod, facts: Facts) -> bool:
     )
 
 
-def decide(pod: Pod, facts: Facts) -> Decision:
+def decide(pod: Pod, facts: StampFacts) -> StampDecision:
     """The patch for one pod, with the reasons that people and metrics see.
 
     Pure and idempotent: applied to the patched pod it returns no further operation. A user's array is never replaced,
     a parent is created only where it is absent or empty.
     """
     if is_exempt(pod, facts):
-        return Decision(StampOutcome.EXEMPT)
+        return StampDecision(StampOutcome.EXEMPT)
     settings = _Settings(pod, facts)
     draft = _Draft()
     if _opted_out(settings, draft):
-        return Decision(StampOutcome.OPTED_OUT, warnings=tuple(draft.warnings))
+        return StampDecision(StampOutcome.OPTED_OUT, warnings=tuple(draft.warnings))
     if problem := _too_long(pod):
-        return Decision(StampOutcome.UNCHANGED, warnings=(problem,) if settings.ask() else ())
+        return StampDecision(StampOutcome.UNCHANGED, warnings=(problem,) if settings.ask() else ())
     _rewrite_legacy(pod, settings, draft)
     _require_labels(pod, settings, facts, draft)
     _spread(pod, settings, draft)
@@ -395,7 +395,7 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     _choose_scheduler(pod, settings, facts, draft)
     draft.operations.extend(_entered(pod.metadata.labels, "labels", draft.labels))
     if draft.stamped and not _record(pod, draft):
-        return Decision(
+        return StampDecision(
             StampOutcome.UNCHANGED,
             warnings=(
                 Said(
@@ -404,7 +404,7 @@ def decide(pod: Pod, facts: Facts) -> Decision:
                 ),
             ),
         )
-    return Decision(
+    return StampDecision(
         StampOutcome.STAMPED if draft.operations else StampOutcome.UNCHANGED,
         tuple(draft.operations),
         tuple(sorted(draft.stamped)),
@@ -426,7 +426,7 @@ def _too_long(pod: Pod) -> str:
     )
 
 
-def share_of(pod: Pod, facts: Facts) -> tuple[Owner, Share] | None:
+def share_of(pod: Pod, facts: StampFacts) -> tuple[ShareOwner, Share] | None:
     """Whose pods are to be counted before `decide`, and for what share; None where nothing is to be counted."""
     settings = _Settings(pod, facts)
     asked = _asked_share(pod, settings, facts)
@@ -435,7 +435,7 @@ def share_of(pod: Pod, facts: Facts) -> tuple[Owner, Share] | None:
     return asked.owner, asked.share
 
 
-def seats(template: PodTemplateSpec, facts: Facts, count: int, standing: int) -> list[tuple[int, Facts]]:
+def seats(template: PodTemplateSpec, facts: StampFacts, count: int, standing: int) -> list[tuple[int, StampFacts]]:
     """How many of the next pods of a template are decided on by which facts: with a share on demand there are two sides.
 
     Args:
@@ -452,7 +452,7 @@ def seats(template: PodTemplateSpec, facts: Facts, count: int, standing: int) ->
     return [(some, replace(facts, seat=Seat(side, 1, 0))) for some, side in sides if some]
 
 
-def stamped(template: PodTemplateSpec, facts: Facts) -> PodTemplateSpec:
+def stamped(template: PodTemplateSpec, facts: StampFacts) -> PodTemplateSpec:
     """The pod of a template as it is stamped, without what only people see. Cost: as of `decide`, and reading the template anew where it is stamped."""
     operations = decide(template, facts).operations
     if not operations:
@@ -478,7 +478,7 @@ def _opted_out(settings: _Settings, draft: _Draft) -> bool:
 # --- required labels ------------------------------------------------------------------------------------------------
 
 
-def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> None:
+def _require_labels(pod: Pod, settings: _Settings, facts: StampFacts, draft: _Draft) -> None:
     own_os = _own_os(pod)
     wanted: dict[str, tuple[str, ...]] = {}  # label -> sorted values, for the keys that the pod leaves open
     for setting in AFFINITY_SETTINGS:
@@ -635,7 +635,7 @@ def _into_node_affinity(pod: Pod, part: str, value: object) -> Operation:
 # --- architectures of images ----------------------------------------------------------------------------------------
 
 
-def images_of(pod: Pod, facts: Facts) -> ImagesAsked | None:
+def images_of(pod: Pod, facts: StampFacts) -> ImagesAsked | None:
     """Which images are to be known before `decide`; None where it does not matter what they were built for."""
     settings = _Settings(pod, facts)
     if _image_setting(settings) is None or is_exempt(pod, facts) or _opted_out(settings, _Draft()) or _too_long(pod):
@@ -659,7 +659,7 @@ def _restricts_architecture(pod: Pod) -> bool:
     return _selects(pod, names.ARCH_LABEL) or not _add_requirement_possible(pod, names.ARCH_LABEL, ("",))
 
 
-def _image_architectures(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> tuple[str, ...]:
+def _image_architectures(pod: Pod, settings: _Settings, facts: StampFacts, draft: _Draft) -> tuple[str, ...]:
     """What to require of nodes for the images; empty where nothing is. A pod with images that are still unknown is marked."""
     found = _image_setting(settings)
     if found is None:
@@ -719,7 +719,7 @@ def _mark_pending(pod: Pod, draft: _Draft, *, gate: bool) -> None:
         _append(gates, ("spec", "schedulingGates"), values, draft)
 
 
-def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
+def settle(pod: Pod, facts: StampFacts, *, late: bool) -> StampDecision | None:
     """What becomes of a pod that was marked because its images were unknown; None while it is to wait.
 
     A gated pod gets the requirement and loses the gate; one that is not gets an annotation, since the API server allows no other affinity any more: the
@@ -740,7 +740,7 @@ def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
             if gated is None or not late:
                 return None
             draft.operations.extend(_ungated(gated))  # what is found later is annotated
-            return Decision(StampOutcome.STAMPED, tuple(draft.operations))
+            return StampDecision(StampOutcome.STAMPED, tuple(draft.operations))
         common = None if waits else common_architectures(pod, facts.images)
         if common is not None and not common:
             draft.warnings.append(_IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
@@ -758,7 +758,9 @@ def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
                 draft.operations.extend(_entered(pod.metadata.annotations, "annotations", found_out))
     if gated is not None:
         draft.operations.extend(_ungated(gated))
-    return Decision(StampOutcome.STAMPED, tuple(draft.operations), tuple(sorted(draft.stamped)), tuple(draft.warnings))
+    return StampDecision(
+        StampOutcome.STAMPED, tuple(draft.operations), tuple(sorted(draft.stamped)), tuple(draft.warnings)
+    )
 
 
 def _ungated(at: int) -> Iterator[Operation]:
@@ -804,17 +806,17 @@ class _AskedShare:
 
     found: _Found
     controller: OwnerReference | None
-    owner: Owner
+    owner: ShareOwner
     share: Share
     problem: str
 
 
-def _asked_share(pod: Pod, settings: _Settings, facts: Facts) -> _AskedShare | None:
+def _asked_share(pod: Pod, settings: _Settings, facts: StampFacts) -> _AskedShare | None:
     found = settings.find(names.STAMP_ON_DEMAND)
     if found is None or not found.value:
         return None
     controller, problem, share = _controller_of(pod), "", Share()
-    owner = Owner(facts.namespace, "" if controller is None else controller.uid)
+    owner = ShareOwner(facts.namespace, "" if controller is None else controller.uid)
     given = pod.metadata.annotations.get(names.ON_DEMAND_TICKET, "")
     if controller is not None and shares.gave(owner.uid, given):
         return None  # the API server asks again after another webhook changed the pod
@@ -835,7 +837,7 @@ def _share_not_applied(setting: str, problem: str) -> str:
     return Said(f"dovetail: {setting}: {problem}. The share was not applied")
 
 
-def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat | None:
+def _seated(pod: Pod, settings: _Settings, facts: StampFacts, draft: _Draft) -> Seat | None:
     """What the pod is for, where a share says so; its label and annotations are drafted."""
     asked = _asked_share(pod, settings, facts)
     if asked is None:
@@ -894,7 +896,7 @@ def _prefer_spot(pod: Pod, required: bool) -> Operation:
 # --- tolerations, spread, disruption --------------------------------------------------------------------------------
 
 
-def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, draft: _Draft) -> None:
+def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: StampFacts, draft: _Draft) -> None:
     """Tolerations of what keeps pods off the NodePools that this pod is for; their start-up taints fall by themselves."""
     if facts.taints_of is None:
         return
@@ -985,7 +987,7 @@ def _append(present: Sequence[object], path: tuple[str, ...], values: list[Any],
 # --- the scheduler --------------------------------------------------------------------------------------------------
 
 
-def _choose_scheduler(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> None:
+def _choose_scheduler(pod: Pod, settings: _Settings, facts: StampFacts, draft: _Draft) -> None:
     found = settings.enabled(names.STAMP_SCHEDULER, draft, SCHEDULER_STAMP)
     if found is None:
         return

@@ -29,7 +29,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.shapes import PodShape, is_pod_level, shape_of
-from provisioner.apis.stamping import Facts, seats, stamped
+from provisioner.apis.stamping import StampFacts, seats, stamped
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
@@ -115,7 +115,7 @@ def admitted(template: PodTemplateSpec, namespace: str, admission: Admission = N
 
 
 def admitted_pods(
-    template: PodTemplateSpec, admission: Admission, facts: Facts, count: int = 1, standing: int = 0
+    template: PodTemplateSpec, admission: Admission, facts: StampFacts, count: int = 1, standing: int = 0
 ) -> list[tuple[int, Admitted]]:
     """The next pods of a template, by what they become: they are all alike, but for a share on demand.
 

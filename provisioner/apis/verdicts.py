@@ -16,7 +16,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
-from provisioner.apis.overlay_conflicts import Conflict, conflicts_of
+from provisioner.apis.overlay_conflicts import OverlayConflict, conflicts_of
 from provisioner.apis.validation import pool_problems, reserved_taints
 from provisioner.values.message import Said
 
@@ -34,7 +34,7 @@ _STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ObjectVerdict:
     """All that is to be said about one object.
 
     Attributes:
@@ -46,7 +46,7 @@ class Verdict:
     warnings: tuple[Violation, ...] = ()
 
 
-def verdict(obj: Any, classes: NodeClasses) -> Verdict:
+def verdict(obj: Any, classes: NodeClasses) -> ObjectVerdict:
     """What is to be said about one object by itself; nothing about kinds that are not known here.
 
     Args:
@@ -58,14 +58,14 @@ def verdict(obj: Any, classes: NodeClasses) -> Verdict:
             return _of_pool(obj, classes)
         case NodeClaim():
             found = _reference(obj.spec.node_class_ref, classes, _CLAIM_REFERENCE)
-            return Verdict(found.errors, (*found.warnings, *advice.claim_advice(obj)))
+            return ObjectVerdict(found.errors, (*found.warnings, *advice.claim_advice(obj)))
         case EC2NodeClass():
-            return Verdict(warnings=tuple(advice.class_advice(obj)))
+            return ObjectVerdict(warnings=tuple(advice.class_advice(obj)))
         case NodeOverlay():
             errors = tuple(_unreadable(obj))
-            return Verdict(errors, () if errors else tuple(advice.overlay_advice(obj)))
+            return ObjectVerdict(errors, () if errors else tuple(advice.overlay_advice(obj)))
         case _:
-            return Verdict()
+            return ObjectVerdict()
 
 
 def well_known_of(pool: NodePool, classes: NodeClasses) -> frozenset[str]:
@@ -135,7 +135,7 @@ def overlays_conflict(other: str) -> str:
     )
 
 
-def among_overlays(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> Verdict:
+def among_overlays(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> ObjectVerdict:
     """What is wrong, or will surprise, about a NodeOverlay beside the others; cost as of `conflicts_of`.
 
     Args:
@@ -143,10 +143,10 @@ def among_overlays(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> Verdi
         others: all NodeOverlays; one of the same name is passed over.
     """
     found = conflicts_of(overlay, others)
-    if (other := found.get(Conflict.CERTAIN)) is not None:
-        return Verdict(errors=(Violation("spec.weight", overlays_conflict(other)),))
-    if (other := found.get(Conflict.POSSIBLE)) is not None:
-        return Verdict(
+    if (other := found.get(OverlayConflict.CERTAIN)) is not None:
+        return ObjectVerdict(errors=(Violation("spec.weight", overlays_conflict(other)),))
+    if (other := found.get(OverlayConflict.POSSIBLE)) is not None:
+        return ObjectVerdict(
             warnings=(
                 Violation(
                     "spec.weight",
@@ -157,7 +157,7 @@ def among_overlays(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> Verdi
                 ),
             )
         )
-    return Verdict()
+    return ObjectVerdict()
 
 
 def worsened(
@@ -193,7 +193,7 @@ def _listed(found: list[str]) -> str:
     return f"{shown[0]} and {len(found) - 2} more" if len(found) > 2 else shown[0]
 
 
-def _of_pool(pool: NodePool, classes: NodeClasses) -> Verdict:
+def _of_pool(pool: NodePool, classes: NodeClasses) -> ObjectVerdict:
     reference = _reference(pool.node_class_ref, classes, _POOL_REFERENCE)
     if reference.warnings:
         return reference  # another program's; its labels are not known here
@@ -202,22 +202,22 @@ def _of_pool(pool: NodePool, classes: NodeClasses) -> Verdict:
     for problem in (*pool_problems(pool, known), *reserved_taints(pool)):
         path, _, message = problem.partition(": ")
         errors.append(Violation(path, message))
-    return Verdict(tuple(errors), () if errors else tuple(advice.pool_advice(pool, known)))
+    return ObjectVerdict(tuple(errors), () if errors else tuple(advice.pool_advice(pool, known)))
 
 
-def _reference(reference: NodeClassReference, classes: NodeClasses, path: str) -> Verdict:
+def _reference(reference: NodeClassReference, classes: NodeClasses, path: str) -> ObjectVerdict:
     """What is wrong with a reference to a node class, whatever classes there are."""
     if (reference.group, reference.kind) in classes:
-        return Verdict()
+        return ObjectVerdict()
     group = next((group for group, kind in classes if kind == reference.kind), "")
     if group:
         text = Said(f'"{reference.group}" has no {reference.kind}; did you mean {group}?')
-        return Verdict(errors=(Violation(f"{path}.group", text),))
+        return ObjectVerdict(errors=(Violation(f"{path}.group", text),))
     kinds = [kind for _, kind in classes]
     text = Said(f'"{reference.kind}" of {reference.group} is not a node class of Dovetail')
     if reference.group in {names.GROUP, *(group for group, _ in classes)}:
-        return Verdict(errors=(Violation(f"{path}.kind", text + did_you_mean(reference.kind, kinds)),))
-    return Verdict(warnings=(Violation(f"{path}.kind", Said(f"{text}; Dovetail launches no nodes for it")),))
+        return ObjectVerdict(errors=(Violation(f"{path}.kind", text + did_you_mean(reference.kind, kinds)),))
+    return ObjectVerdict(warnings=(Violation(f"{path}.kind", Said(f"{text}; Dovetail launches no nodes for it")),))
 
 
 def _unreadable(overlay: NodeOverlay) -> Iterator[Violation]:

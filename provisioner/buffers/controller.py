@@ -16,9 +16,16 @@ from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
 from provisioner.apis.conditions import set_alone
 from provisioner.apis.core import PodTemplateSpec
 from provisioner.apis.pods import Pod
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.apis.templates import Admission, owned
-from provisioner.buffers.virtual_pods import NOTHING_KEPT, Kept, ResolutionError, Template, is_ours, virtual_pods
+from provisioner.buffers.virtual_pods import (
+    NOTHING_KEPT,
+    BufferRoom,
+    BufferTemplate,
+    ResolutionError,
+    is_ours,
+    virtual_pods,
+)
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
@@ -26,7 +33,7 @@ from provisioner.kube.store import Store
 from provisioner.runtime.changes import CapacityBufferChanged, Change
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import ConditionMessage, Said
 
 #: A template, a workload's replicas and the room that pods have taken are looked at again after so long.
@@ -69,7 +76,7 @@ class CapacityBuffers:
         store: Store[CapacityBuffer] | None,
         *,
         admission: Callable[[], Admission],
-        facts: Callable[[str], Facts],
+        facts: Callable[[str], StampFacts],
         plan_again: Callable[[str], None],
     ) -> None:
         self._admission, self._facts = admission, facts
@@ -79,7 +86,7 @@ class CapacityBuffers:
         self._lock = threading.Lock()
         self._resolved: dict[str, tuple[Pod, ...]] = {}
         self._virtual: tuple[Pod, ...] = ()
-        self._kept: Kept | None = None
+        self._kept: BufferRoom | None = None
         self._began = clock.monotonic()
         self.queue = KeyedQueue("capacitybuffer", self.reconcile, clock)
 
@@ -101,7 +108,7 @@ class CapacityBuffers:
         with self._lock:
             return self._virtual
 
-    def placed(self, found: Kept) -> None:
+    def placed(self, found: BufferRoom) -> None:
         """What the last run of provisioning has found for them."""
         with self._lock:
             before, self._kept = self._kept, found
@@ -126,14 +133,14 @@ class CapacityBuffers:
 
     # ------------------------------------------------------------------ one buffer
 
-    def reconcile(self, key: str) -> Result:
+    def reconcile(self, key: str) -> ReconcileResult:
         """Resolve one buffer and say what became of it."""
         buffer = self._store.get(key) if self._store is not None else None
         if buffer is None or not is_ours(buffer):
             if self._take(key, ()):
                 self._plan_again(f"buffer/{key}")
             return DONE
-        template, problem = Template(PodTemplateSpec()), None
+        template, problem = BufferTemplate(PodTemplateSpec()), None
         pods: tuple[Pod, ...] = ()
         unknown: tuple[str, ...] = ()
         try:
@@ -152,7 +159,7 @@ class CapacityBuffers:
             _log.warning(
                 "Failed to read what a CapacityBuffer refers to; retrying", capacitybuffer=key, error=str(error)
             )
-            return Result(failed=True)  # what is known of it holds
+            return ReconcileResult(failed=True)  # what is known of it holds
         self._take(key, pods)
         self._plan_again(f"buffer/{key}")  # once, though nothing changed: pods may have taken the room
         try:
@@ -163,8 +170,8 @@ class CapacityBuffers:
             _log.warning(
                 "Failed to write the status of a CapacityBuffer; retrying", capacitybuffer=key, error=str(error)
             )
-            return Result(failed=True)
-        return Result(requeue_after=RECHECK_SECONDS)
+            return ReconcileResult(failed=True)
+        return ReconcileResult(requeue_after=RECHECK_SECONDS)
 
     def _take(self, key: str, pods: tuple[Pod, ...]) -> bool:
         """Lend these from now on; whether they are others than before."""
@@ -178,7 +185,7 @@ class CapacityBuffers:
             self._virtual = tuple(pod for _, some in sorted(self._resolved.items()) for pod in some)
             return True
 
-    def _template(self, buffer: CapacityBuffer) -> Template:
+    def _template(self, buffer: CapacityBuffer) -> BufferTemplate:
         spec, namespace = buffer.spec, buffer.metadata.namespace
         if spec.pod_template_ref is not None:
             found = self._client.find(resources.PODTEMPLATES, spec.pod_template_ref.name, namespace)
@@ -188,7 +195,7 @@ class CapacityBuffers:
                     "create it, or correct spec.podTemplateRef"
                 )
                 raise ResolutionError("PodTemplateNotFound", text)
-            return Template(found.template, found.metadata.name, found.metadata.generation)
+            return BufferTemplate(found.template, found.metadata.name, found.metadata.generation)
         reference = spec.scalable_ref
         if reference is None or reference.api_group not in ("", "apps"):
             raise ResolutionError("ScalableRefNotFound", _SCALABLE_REF_UNKNOWN)
@@ -205,9 +212,9 @@ class CapacityBuffers:
         replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
         made, generation = workload.spec, workload.metadata.generation
         template = owned(made.template, reference.kind)
-        return Template(template, "", generation, replicas, made.volume_claim_templates)
+        return BufferTemplate(template, "", generation, replicas, made.volume_claim_templates)
 
-    def _stamping(self, namespace: str) -> Facts:
+    def _stamping(self, namespace: str) -> StampFacts:
         """What the webhook goes by there. Its defaults count as none where they are missing, or may not be read."""
         facts, now = self._facts(namespace), self._clock.monotonic()
         with self._lock:
@@ -226,7 +233,7 @@ class CapacityBuffers:
     def _write(
         self,
         buffer: CapacityBuffer,
-        template: Template,
+        template: BufferTemplate,
         problem: ResolutionError | None,
         units: int,
         unknown: tuple[str, ...],

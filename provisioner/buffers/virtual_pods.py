@@ -18,7 +18,7 @@ from provisioner.apis.core import PersistentVolumeClaimTemplate, PodTemplateSpec
 from provisioner.apis.footprint import OBJECT_BYTES, footprint, keeps_too_much
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod, pod_of
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.apis.templates import NO_ADMISSION, Admission, admitted, admitted_pods, own_claims
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
@@ -41,7 +41,7 @@ class ResolutionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class BufferTemplate:
     """What one unit of a buffer looks like.
 
     Attributes:
@@ -80,7 +80,10 @@ def _pod_template_unreadable(error: str) -> str:
 
 
 def virtual_pods(
-    buffer: CapacityBuffer, template: Template, admission: Admission = NO_ADMISSION, facts: Facts | None = None
+    buffer: CapacityBuffer,
+    template: BufferTemplate,
+    admission: Admission = NO_ADMISSION,
+    facts: StampFacts | None = None,
 ) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
     """The pods that a buffer keeps room for, and the classes that they name and nobody knows; their UIDs are stable.
 
@@ -103,7 +106,7 @@ def virtual_pods(
     shape = made.shape(meta.namespace)
     if shape.error:
         raise ResolutionError("ResolutionFailed", _pod_template_unreadable(shape.error))
-    facts = Facts(meta.namespace, {}) if facts is None else facts
+    facts = StampFacts(meta.namespace, {}) if facts is None else facts
     count, standing = _units(buffer, template, shape.requests), template.replicas or 0
     marks = {names.BUFFER_FAKE_POD: "true", names.BUFFER_NAME: meta.name, names.BUFFER_NAMESPACE: meta.namespace}
     alike = (
@@ -136,7 +139,7 @@ def _unit(template: PodTemplateSpec, namespace: str, claims: tuple[PersistentVol
     return pod_of(ObjectMeta(namespace=namespace, labels=template.metadata.labels), spec)
 
 
-def _units(buffer: CapacityBuffer, template: Template, requests: Resources) -> int:
+def _units(buffer: CapacityBuffer, template: BufferTemplate, requests: Resources) -> int:
     spec = buffer.spec
     sizes = [spec.replicas] if spec.replicas is not None else []
     if spec.percentage is not None and template.replicas is not None:
@@ -153,7 +156,7 @@ def _units(buffer: CapacityBuffer, template: Template, requests: Resources) -> i
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BufferRoom:
     """How far one pass has found room for the buffers.
 
     Attributes:
@@ -171,10 +174,10 @@ class Kept:
         return self.ready.get(buffer, 0) >= self.units.get(buffer, 0)
 
 
-NOTHING_KEPT: Final = Kept({}, {}, frozenset())
+NOTHING_KEPT: Final = BufferRoom({}, {}, frozenset())
 
 
-def kept(virtual: Iterable[Pod], existing: Mapping[str, tuple[Pod, ...]], initialized: Iterable[str]) -> Kept:
+def kept(virtual: Iterable[Pod], existing: Mapping[str, tuple[Pod, ...]], initialized: Iterable[str]) -> BufferRoom:
     """What a result says of the virtual pods that it was asked for.
 
     Args:
@@ -185,4 +188,4 @@ def kept(virtual: Iterable[Pod], existing: Mapping[str, tuple[Pod, ...]], initia
     there = set(initialized)
     placed = [(key, buffer_of(pod)) for key, pods in existing.items() for pod in pods if is_virtual(pod)]
     ready = Counter(buffer for key, buffer in placed if key in there)
-    return Kept(ready, Counter(map(buffer_of, virtual)), frozenset(key for key, _ in placed))
+    return BufferRoom(ready, Counter(map(buffer_of, virtual)), frozenset(key for key, _ in placed))

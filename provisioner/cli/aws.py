@@ -22,7 +22,7 @@ from provisioner.ec2.cloud import region_of
 from provisioner.ec2.nodeclass.cluster import minor_of
 from provisioner.ec2.preflight.answers import ABOUT
 from provisioner.ec2.preflight.check import check
-from provisioner.ec2.preflight.findings import EXIT_UNKNOWN, Finding, Report, Verdict
+from provisioner.ec2.preflight.findings import EXIT_UNKNOWN, CheckFinding, CheckReport, CheckVerdict
 from provisioner.ec2.settings import AwsSettings
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -31,9 +31,9 @@ from provisioner.kube.errors import ApiError, ConfigError
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support.clock import SystemClock
 from provisioner.values import printable
-from provisioner.values.yamltext import DocumentError
+from provisioner.values.yamltext import YamlDocumentError
 
-_WIDTH: Final = max(len(verdict) for verdict in Verdict)
+_WIDTH: Final = max(len(verdict) for verdict in CheckVerdict)
 
 
 class Unusable(click.UsageError):
@@ -83,7 +83,7 @@ def check_command(role_arn: str, files: tuple[Path, ...], output: str, settings:
     sys.exit(report.exit_code)
 
 
-def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> Report:
+def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> CheckReport:
     """The report.
 
     Raises:
@@ -121,7 +121,7 @@ def classes_in(files: Sequence[Path]) -> list[EC2NodeClass]:
     for path in files:
         try:
             given = list(documents(path, content(path)))
-        except (OSError, DocumentError) as error:
+        except (OSError, YamlDocumentError) as error:
             raise Unusable(f"{path}: {error}") from None
         for document in given:
             if isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == (
@@ -148,7 +148,7 @@ def classes_of_cluster(options: Options, clock: SystemClock) -> tuple[list[EC2No
         return None, f"the API server: {error}", 0
 
 
-def as_json(report: Report) -> str:
+def as_json(report: CheckReport) -> str:
     """The report for programs."""
     findings = [
         {"about": one.about, "what": one.what, "verdict": one.verdict, "found": one.found, "advice": one.advice}
@@ -157,15 +157,15 @@ def as_json(report: Report) -> str:
     return json.dumps({"summary": report.summary(), "exitCode": report.exit_code, "findings": findings}, indent=2)
 
 
-def as_text(report: Report) -> str:
+def as_text(report: CheckReport) -> str:
     """The report for people: permissions that are there are counted, everything else is a line, and the same advice is given once."""
     lines: list[str] = []
     for about, inside in itertools.groupby(report.findings, lambda one: one.about):
         lines.append(about)
-        told: list[Finding] = []
+        told: list[CheckFinding] = []
         fine = 0
         for one in inside:
-            if about == ABOUT and one.verdict is Verdict.OK and ":" in one.what:
+            if about == ABOUT and one.verdict is CheckVerdict.OK and ":" in one.what:
                 fine += 1
             else:
                 told.append(one)
@@ -173,5 +173,5 @@ def as_text(report: Report) -> str:
             lines += [f"  {one.verdict:<{_WIDTH}}  {one.what}: {one.found}" for one in group]
             lines += [f"  {'':<{_WIDTH}}  -> {advice}"] if advice else []
         if fine:
-            lines.append(f"  {Verdict.OK:<{_WIDTH}}  {fine} permissions are granted")
+            lines.append(f"  {CheckVerdict.OK:<{_WIDTH}}  {fine} permissions are granted")
     return "\n".join(map(printable.one_line, [*lines, report.summary()]))

@@ -17,7 +17,7 @@ from provisioner.cli.documents import content, documents, is_shallow, items_in, 
 from provisioner.values import printable
 from provisioner.values.message import Said
 from provisioner.values.printable import one_line
-from provisioner.values.yamltext import TOO_DEEP, DocumentError
+from provisioner.values.yamltext import TOO_DEEP, YamlDocumentError
 
 MAX_DOCUMENTS: Final = 10_000
 _OF_THE_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
@@ -29,7 +29,7 @@ _ONLY_OF_PROVISIONERS: Final = (
 
 
 @dataclass
-class Result:
+class ConvertResult:
     """What became of all files.
 
     Attributes:
@@ -43,7 +43,7 @@ class Result:
     errors: list[str] = field(default_factory=list)
 
 
-def converted(given: Iterable[tuple[str, Mapping[str, Any]]], cluster: str = "") -> Result:
+def converted(given: Iterable[tuple[str, Mapping[str, Any]]], cluster: str = "") -> ConvertResult:
     """The objects of some files at v1; those of kinds that are not ours as they are.
 
     Args:
@@ -52,7 +52,7 @@ def converted(given: Iterable[tuple[str, Mapping[str, Any]]], cluster: str = "")
     """
     whole = list(given)
     templates = {name_of(one): one for _, one in whole if _is(one, NODE_TEMPLATE.api_version, NODE_TEMPLATE.kind)}
-    result = Result()
+    result = ConvertResult()
     for file, one in whole:
         label = f"{file}: {one.get('kind')}/{name_of(one)}"
         objects, notes, errors = _converted(one, templates, cluster)
@@ -179,7 +179,7 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
                     if not is_shallow(item):
                         raise click.ClickException(f"{path}: {TOO_DEEP}")
                     yield str(path), item
-        except DocumentError as error:
+        except YamlDocumentError as error:
             raise click.ClickException(f"{path}: {printable.lines(str(error))}") from None
         except OSError as error:
             raise click.ClickException(f"{path}: {error.strerror or error}") from None

@@ -10,7 +10,7 @@ import yaml
 
 from provisioner.apis.crds import Document
 from provisioner.values import jsontext, yamltext
-from provisioner.values.yamltext import MAX_DEPTH, TEXT, DocumentError, scalar
+from provisioner.values.yamltext import MAX_DEPTH, TEXT, YamlDocumentError, scalar
 
 MAX_BYTES: Final = 256 * 2**20
 """Of one file: `kubectl get pods -A -o yaml` of 40,000 pods."""
@@ -34,19 +34,19 @@ def documents(path: Path, data: bytes) -> Iterator[object]:
     Timestamps stay text. Values that aliases repeat are the same object; nobody may change it.
 
     Raises:
-        DocumentError: at the point from which nothing can be read; what came before is good.
+        YamlDocumentError: at the point from which nothing can be read; what came before is good.
 
     Cost: about 10 s a million lines of YAML, a hundredth of that for JSON.
     """
     if len(data) > MAX_BYTES:
-        raise DocumentError(
+        raise YamlDocumentError(
             f"is {len(data) >> 20} MiB, over the limit of {MAX_BYTES >> 20} MiB; split it into several files"
         )
     if data[:64].lstrip()[:1] == b"{" and path.suffix not in {".yaml", ".yml"}:
         try:
             yield jsontext.decode_trimmed(jsontext.decoder(object), data)[0]
         except msgspec.DecodeError as error:
-            raise DocumentError(f"is no JSON: {error}; write it with `kubectl get -o json`") from None
+            raise YamlDocumentError(f"is no JSON: {error}; write it with `kubectl get -o json`") from None
         return
     yield from yamltext.documents(data)
 

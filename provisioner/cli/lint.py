@@ -25,7 +25,7 @@ from provisioner.ec2 import labels
 from provisioner.node_classes import NODE_CLASSES, verdict
 from provisioner.values.printable import counted, one_line
 from provisioner.values.spelling import closest
-from provisioner.values.yamltext import DocumentError, placed
+from provisioner.values.yamltext import YamlDocumentError, placed
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -52,7 +52,7 @@ _OLD_GROUPS: Final = frozenset({"karpenter.sh", labels.GROUP})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """One line of the answer.
 
     Attributes:
@@ -75,7 +75,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Item:
+class LintItem:
     """One object as it stands in a file.
 
     Attributes:
@@ -96,7 +96,7 @@ class Item:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     """All that was found.
 
     Attributes:
@@ -105,7 +105,7 @@ class Report:
         skipped: objects of other kinds.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
     checked: int
     skipped: int
 
@@ -117,19 +117,19 @@ class Report:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def items_of(file: str, text: bytes) -> Iterator[Item]:
+def items_of(file: str, text: bytes) -> Iterator[LintItem]:
     """Every object in a file; those of a List one by one.
 
     Raises:
-        DocumentError: it is no YAML, or larger or deeper than what is read.
+        YamlDocumentError: it is no YAML, or larger or deeper than what is read.
     """
     if len(text) > MAX_FILE_BYTES:
-        raise DocumentError(f"has more than {MAX_FILE_BYTES} bytes; split the file")
+        raise YamlDocumentError(f"has more than {MAX_FILE_BYTES} bytes; split the file")
     for one in placed(text, MAX_NODES):
-        yield from _items(Item(file, one.value, one.lines, one.repeated))
+        yield from _items(LintItem(file, one.value, one.lines, one.repeated))
 
 
-def _items(item: Item) -> Iterator[Item]:
+def _items(item: LintItem) -> Iterator[LintItem]:
     items = items_in(item.document)
     if items is None:
         yield item
@@ -143,7 +143,7 @@ def _items(item: Item) -> Iterator[Item]:
         if (found := _IN_ITEM.fullmatch(path)) is not None and found[2]:
             repeated.setdefault(int(found[1]), []).append(found[2])
     for position, one in enumerate(items):
-        yield Item(item.file, one, lines.get(position, {}), tuple(repeated.get(position, ())))
+        yield LintItem(item.file, one, lines.get(position, {}), tuple(repeated.get(position, ())))
 
 
 # --- checking -------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _items(item: Item) -> Iterator[Item]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Checked:
-    item: Item
+    item: LintItem
     definition: Definition
     document: Mapping[str, Any]
     name: str
@@ -161,9 +161,9 @@ class _Checked:
         return f"{self.definition.kind}/{self.name}"
 
 
-def report_on(items: Iterable[Item]) -> Report:
+def report_on(items: Iterable[LintItem]) -> LintReport:
     """What is to be said about these objects, each by itself and all together."""
-    findings: list[Finding] = []
+    findings: list[LintFinding] = []
     checked: list[_Checked] = []
     skipped = 0
     for item in items:
@@ -195,11 +195,11 @@ def report_on(items: Iterable[Item]) -> Report:
         findings += (_finding(one.item, WARNING, one.label, each) for each in warnings)
     findings += _together(checked, decoded)
     findings.sort(key=lambda each: (each.file, each.line, each.severity, each.path, each.message))
-    return Report(tuple(dict.fromkeys(findings)), len(checked), skipped)
+    return LintReport(tuple(dict.fromkeys(findings)), len(checked), skipped)
 
 
-def _finding(item: Item, severity: str, label: str, violation: Violation) -> Finding:
-    return Finding(item.file, item.line(violation.path), severity, label, violation.path, violation.message)
+def _finding(item: LintItem, severity: str, label: str, violation: Violation) -> LintFinding:
+    return LintFinding(item.file, item.line(violation.path), severity, label, violation.path, violation.message)
 
 
 def _foreign(document: Mapping[str, Any]) -> Violation | None:
@@ -262,7 +262,7 @@ def _others(found: Iterable[Violation], errors: list[Violation]) -> list[Violati
     return [one for one in found if not any(one.path.startswith(path) or path.startswith(one.path) for path in said)]
 
 
-def _together(checked: list[_Checked], decoded: list[tuple[_Checked, msgspec.Struct]]) -> Iterator[Finding]:
+def _together(checked: list[_Checked], decoded: list[tuple[_Checked, msgspec.Struct]]) -> Iterator[LintFinding]:
     """What objects say about each other."""
     first: dict[tuple[str, str], _Checked] = {}
     for one in checked:
@@ -311,10 +311,10 @@ def files_in(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
             yield path
 
 
-def lint(paths: Iterable[pathlib.Path]) -> Report:
+def lint(paths: Iterable[pathlib.Path]) -> LintReport:
     """The report on all objects in these files and directories; `-` is standard input."""
-    items: list[Item] = []
-    unreadable: list[Finding] = []
+    items: list[LintItem] = []
+    unreadable: list[LintFinding] = []
     for path in files_in(paths):
         standard = str(path) == "-"
         name = "<stdin>" if standard else str(path)
@@ -322,10 +322,10 @@ def lint(paths: Iterable[pathlib.Path]) -> Report:
             with contextlib.nullcontext(sys.stdin.buffer) if standard else path.open("rb") as stream:
                 text = stream.read(MAX_FILE_BYTES + 1)
             items += items_of(name, text)
-        except DocumentError as error:
-            unreadable.append(Finding(name, max(1, error.line), ERROR, "", "", error.problem))
+        except YamlDocumentError as error:
+            unreadable.append(LintFinding(name, max(1, error.line), ERROR, "", "", error.problem))
         except OSError as error:
-            unreadable.append(Finding(name, 1, ERROR, "", "", f"cannot be read: {error.strerror}"))
+            unreadable.append(LintFinding(name, 1, ERROR, "", "", f"cannot be read: {error.strerror}"))
     report = report_on(items)
     return dataclasses.replace(report, findings=(*unreadable, *report.findings))
 

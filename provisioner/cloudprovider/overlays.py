@@ -93,7 +93,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class OverlayProblem:
     """Why an overlay is not in force; the reason is RuntimeValidation or Conflict."""
 
     reason: str
@@ -326,7 +326,7 @@ class Overlays:
         self._types: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
         self._lock = threading.Lock()
         self._read: dict[str, Overlay] = {}
-        self._unreadable: dict[str, Problem] = {}
+        self._unreadable: dict[str, OverlayProblem] = {}
         self._version = 0
         self._force: _Force | None = None
         self._entries: dict[str, tuple[_Entry, ...]] = {}
@@ -351,7 +351,7 @@ class Overlays:
                 try:
                     self._read[name] = read(new)
                 except OverlayError as error:
-                    self._unreadable[name] = Problem(names.RUNTIME_VALIDATION, str(error))
+                    self._unreadable[name] = OverlayProblem(names.RUNTIME_VALIDATION, str(error))
             self._version += 1
 
     def pool_changed(self, old: NodePool | None, new: NodePool | None) -> None:
@@ -360,7 +360,7 @@ class Overlays:
             with self._lock:
                 self._version += 1
 
-    def problem(self, name: str) -> Problem | None:
+    def problem(self, name: str) -> OverlayProblem | None:
         """Why the overlay of that name is not in force; None where it is."""
         force = self._in_force()
         with self._lock:
@@ -369,7 +369,7 @@ class Overlays:
         other = force.conflicting.get(name)
         if other is None:
             return None
-        return Problem(
+        return OverlayProblem(
             names.CONFLICT,
             overlays_conflict(other),
         )

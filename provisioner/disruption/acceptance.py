@@ -8,10 +8,10 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.pods import is_reschedulable
 from provisioner.disruption import costs
-from provisioner.disruption.candidates import Candidate, Types
+from provisioner.disruption.candidates import Candidate, CandidateTypes
 from provisioner.disruption.proposal import Score
 from provisioner.disruption.replacement import NO_CHEAPER_NODE
-from provisioner.disruption.view import Acceptance, View
+from provisioner.disruption.view import Acceptance, DisruptionView
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
@@ -39,7 +39,7 @@ _OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_
 
 
 def brings(saving: float, evictions_usd: float, new_usd: float, hours: float = WHOLE) -> float:
-    """USD that nodes bring if others take their place, less what it costs; see `Rule.gain`.
+    """USD that nodes bring if others take their place, less what it costs; see `AcceptanceRule.gain`.
 
     Args:
         saving: USD per hour.
@@ -50,7 +50,7 @@ def brings(saving: float, evictions_usd: float, new_usd: float, hours: float = W
     return saving * hours - evictions_usd - new_usd * (OVERLAP / _HOUR)
 
 
-class Rule:
+class AcceptanceRule:
     """Says which moves pay. A move of nodes of a Balanced pool needs that pool's consent, others what the flag demands.
 
     Moves that pay soon come first; relaxed once, the rule lets those pay that bring more than they cost at all, and then any saving, if the flag says so.
@@ -58,7 +58,7 @@ class Rule:
     Cost: the sums of a Balanced pool are taken once, over all of its nodes.
     """
 
-    def __init__(self, view: View, types: Types) -> None:
+    def __init__(self, view: DisruptionView, types: CandidateTypes) -> None:
         self._view: Final = view
         self._types: Final = types
         self._totals: Final[dict[str, tuple[float, float]]] = {}
@@ -168,7 +168,7 @@ def _is_balanced(one: Candidate) -> bool:
     return one.pool.spec.disruption.consolidation_policy == BALANCED
 
 
-def is_settled(one: Candidate, view: View) -> bool:
+def is_settled(one: Candidate, view: DisruptionView) -> bool:
     """Whether a node is so young, and still so much what it was bought for, that it is not replaced yet.
 
     Bought for means: of the type, zone and capacity type that were planned, at the price of then or less, and its pods ask for no less than
@@ -181,7 +181,7 @@ def is_settled(one: Candidate, view: View) -> bool:
     return _as_planned(one) and _as_full(one) and not _is_loose(one) and not _is_dearer(one, created, view)
 
 
-def is_news(one: Candidate, claims: Iterable[PlannedClaim], types: Types, view: View) -> bool:
+def is_news(one: Candidate, claims: Iterable[PlannedClaim], types: CandidateTypes, view: DisruptionView) -> bool:
     """Whether everything that would take a node's place became available or cheaper after the node was created.
 
     Looks at the planned type of each claim, with whatever of its offerings the claim allows. See `PriceHistory` for offerings that come
@@ -195,7 +195,7 @@ def is_news(one: Candidate, claims: Iterable[PlannedClaim], types: Types, view: 
     )
 
 
-def _is_dearer(one: Candidate, created: datetime, view: View) -> bool:
+def _is_dearer(one: Candidate, created: datetime, view: DisruptionView) -> bool:
     labels, kind = one.node.labels, one.instance_type
     zone, capacity_type = labels.get(names.ZONE_LABEL, ""), labels.get(names.CAPACITY_TYPE_LABEL, "")
     return kind is not None and view.prices.has_risen(one.node.pool, kind, zone, capacity_type, created)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.disruption.proposal import Blocked
-from provisioner.disruption.view import Standing, Verdict, View
+from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView
 from provisioner.state.snapshot import NodeView
 from provisioner.values.message import Said
 
@@ -17,7 +17,7 @@ RECHECK: Final = timedelta(seconds=10)
 class Allowance:
     """How many nodes of each pool one method may still propose."""
 
-    def __init__(self, view: View, reason: str) -> None:
+    def __init__(self, view: DisruptionView, reason: str) -> None:
         self._view: Final = view
         self._reason: Final = reason
         self._allowed: Final[dict[str, int]] = {}
@@ -44,7 +44,7 @@ class Allowance:
         self._short.add(pool)
         return True
 
-    def why(self, pool: str) -> Verdict:
+    def why(self, pool: str) -> DisruptionVerdict:
         """Why no node of a pool may go now, where the budget leaves none."""
         allowed, ceiling = self._allowed.get(pool, 0), self._view.ceiling
         if not allowed:
@@ -59,7 +59,7 @@ class Allowance:
                 f"{allowed} more node{'s' if allowed > 1 else ''} of its NodePool may be disrupted now, and others go "
                 "first"
             )
-        return Verdict(Standing.BLOCKED, text)
+        return DisruptionVerdict(DisruptionStanding.BLOCKED, text)
 
     def take(self, node: NodeView) -> None:
         """A node is proposed. One that is not Ready counts as away already, and takes no more, as in `budgets.AllowanceLedger`."""

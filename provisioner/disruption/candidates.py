@@ -13,7 +13,7 @@ from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
-from provisioner.disruption.view import Spared, Standing, Verdict, View
+from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, Spared
 from provisioner.scheduling.constraints.filters import FilterError, node_filter
 from provisioner.scheduling.constraints.volumes import claim_keys
 from provisioner.state.pause import Pause
@@ -73,7 +73,7 @@ def paused(snapshot: Snapshot, pause: Pause) -> dict[str, Spared]:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedNode:
     """A node that is no candidate; `str` is the event's message.
 
     Attributes:
@@ -91,10 +91,12 @@ class Refused:
         return self.message
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DisruptionVerdict:
         """What becomes of the node."""
         going = self.obstacle in (Obstacle.UNDER_WAY, Obstacle.DELETING)
-        return Verdict(Standing.UNDER_WAY if going else Standing.BLOCKED, self.message, self.until)
+        return DisruptionVerdict(
+            DisruptionStanding.UNDER_WAY if going else DisruptionStanding.BLOCKED, self.message, self.until
+        )
 
     @property
     def blocked(self) -> Blocked | None:
@@ -146,7 +148,7 @@ class Candidates:
     """
 
     eligible: tuple[Candidate, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedNode, ...]
     recheck_at: datetime | None
 
     @property
@@ -155,7 +157,7 @@ class Candidates:
         return tuple(told for one in self.refused if (told := one.blocked) is not None)
 
     @property
-    def quiet(self) -> dict[str, Verdict]:
+    def quiet(self) -> dict[str, DisruptionVerdict]:
         """By NodeClaim, the other refused."""
         return {
             one.node.key.name: one.verdict for one in self.refused if one.blocked is None and one.node.claim is not None
@@ -181,7 +183,9 @@ def held_back(budgets: PodBudgets, pods: Iterable[Pod], now: datetime) -> tuple[
     return None
 
 
-def candidates(view: View, *, eventual: bool, only: Callable[[NodeClaim], bool] = lambda _: True) -> Candidates:
+def candidates(
+    view: DisruptionView, *, eventual: bool, only: Callable[[NodeClaim], bool] = lambda _: True
+) -> Candidates:
     """Who may be disrupted now, whatever for.
 
     Args:
@@ -193,9 +197,9 @@ def candidates(view: View, *, eventual: bool, only: Callable[[NodeClaim], bool] 
     Cost: O(nodes + pods on them).
     """
     pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools}
-    types, awaited = Types(view), awaited_nodes(view.snapshot)
+    types, awaited = CandidateTypes(view), awaited_nodes(view.snapshot)
     eligible: list[Candidate] = []
-    refused: list[Refused] = []
+    refused: list[RefusedNode] = []
     for node in view.snapshot.nodes:
         if node.claim is not None and not only(node.claim):
             continue
@@ -276,18 +280,18 @@ def pod_is_annotated(annotation: str, pod: str) -> str:
 
 def refusal(
     node: NodeView,
-    view: View,
+    view: DisruptionView,
     pools: Mapping[str, NodePool],
     awaited: Container[str],
     *,
     eventual: bool,
-) -> Refused | None:
+) -> RefusedNode | None:
     """Why `node` is no candidate; None where it is one. Arguments as of `candidates`; `awaited` as of `awaited_nodes`."""
     found = of_node(node, view, pools, awaited)
     if found is not None:
-        return Refused(node, *found)
+        return RefusedNode(node, *found)
     if (loop := view.loops.refusal(node)) is not None:
-        return Refused(node, Obstacle.LOOP, *loop)
+        return RefusedNode(node, Obstacle.LOOP, *loop)
     claim = node.claim
     if eventual and claim is not None and claim.spec.termination_grace_period:
         return None
@@ -295,15 +299,15 @@ def refusal(
     for pod in node.pods:
         if is_active(pod) and (protection := read_do_not_disrupt(pod)).holds(now):
             text = pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
-            return Refused(node, Obstacle.POD_PROTECTED, text, protection.until)
+            return RefusedNode(node, Obstacle.POD_PROTECTED, text, protection.until)
         if not eventual and pod.shape.unjudged and is_reschedulable(pod):
-            return Refused(
+            return RefusedNode(
                 node,
                 Obstacle.POD_UNJUDGED,
                 Said(f"Pod cannot be planned onto another node (Pod={pod.key}): {pod.shape.error}"),
             )
     held = held_back(view.snapshot.pod_budgets, node.pods, now)
-    return None if held is None else Refused(node, *held)
+    return None if held is None else RefusedNode(node, *held)
 
 
 def blocked_by_annotation(annotation: str) -> str:
@@ -322,7 +326,7 @@ def pool_not_found(pool: str) -> str:
 
 
 def of_node(
-    node: NodeView, view: View, pools: Mapping[str, NodePool], awaited: Container[str]
+    node: NodeView, view: DisruptionView, pools: Mapping[str, NodePool], awaited: Container[str]
 ) -> tuple[Obstacle, str] | None:
     """What the node itself is refused for; the order is Karpenter's."""
     if node.key.of_claim and node.key.name in view.under_way:
@@ -350,10 +354,10 @@ def of_node(
     return None
 
 
-class Types:
+class CandidateTypes:
     """Instance types by name for the nodes of each pool."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: DisruptionView) -> None:
         self._view: Final = view
         usable = view.prepared.world.pools if view.prepared is not None else ()
         self._lists: Final = {pool.name: pool.instance_types for pool in usable}

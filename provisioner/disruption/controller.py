@@ -41,12 +41,12 @@ from provisioner.disruption.methods.emptiness import (
 from provisioner.disruption.methods.moves import UNCONSOLIDATABLE
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.protections import ELAPSED, Protection, protections
+from provisioner.disruption.protections import ELAPSED, DoNotDisruptNotice, protections
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.disruption.refusals import NONE as NO_REFUSALS
 from provisioner.disruption.simulation.simulator import NOT_ALL_PODS_FIT
 from provisioner.disruption.simulation.turns import InOrder, in_turn
-from provisioner.disruption.view import Acceptance, Improved, MethodAnswer, Settings, Spared, View
+from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView, Improved, MethodAnswer, Spared
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
@@ -55,7 +55,7 @@ from provisioner.options import Options
 from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime import metrics
 from provisioner.runtime.object_reference import node_reference, pod_reference, publish, reference_of
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.scheduling.improvement.limits_after import without_charges
 from provisioner.scheduling.judging import Design, designed
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -67,7 +67,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import stop_all
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
 POLL_SECONDS = 1.0
@@ -88,9 +88,9 @@ _log = logs.get_logger(__name__)
 _DISRUPTION_METHOD_FAILED: Final = "A disruption method failed; continuing with the other methods"
 
 
-def settings_of(options: Options) -> Settings:
+def settings_of(options: Options) -> DisruptionSettings:
     """How nodes are disrupted, as the program was started."""
-    return Settings(
+    return DisruptionSettings(
         spot_to_spot=options.feature_gates.spot_to_spot_consolidation,
         acceptance=Acceptance(options.consolidation),
     )
@@ -110,7 +110,7 @@ class Method:
 
     name: str
     reason: str
-    ask: Callable[[View], MethodAnswer]
+    ask: Callable[[DisruptionView], MethodAnswer]
     buys: bool = True
     concerns: Callable[[Snapshot], bool] = lambda _: True
 
@@ -198,7 +198,7 @@ def _consolidation_rejected(proposal: Proposal, why: str) -> EventMessage:
     )
 
 
-def do_not_disrupt(protection: Protection) -> EventMessage:
+def do_not_disrupt(protection: DoNotDisruptNotice) -> EventMessage:
     """To a pod: what its annotation does, or has done."""
     value, end = protection.value, protection.end
     if end is None:
@@ -225,7 +225,7 @@ def do_not_disrupt(protection: Protection) -> EventMessage:
     )
 
 
-class Disruption:
+class DisruptionController:
     """A loop that decides every second, one that consolidates after a change, and a queue that writes the Consolidatable condition and lastPodEventTime.
 
     The loops wait for no call. What fails is logged, counted and tried again with back-off, each node by itself.
@@ -254,7 +254,7 @@ class Disruption:
         buffers: CapacityBuffers,
         methods: Sequence[Method] = METHODS,
         consolidations: Sequence[Method] = CONSOLIDATIONS,
-        settings: Settings = Settings(),  # noqa: B008  (frozen)
+        settings: DisruptionSettings = DisruptionSettings(),  # noqa: B008  (frozen)
         pause: Callable[[], Pause] = lambda: NOTHING,
         rebuilding: Rebuilding | None = None,
     ) -> None:
@@ -288,7 +288,7 @@ class Disruption:
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         passes = {"disruption": self.run_once, "consolidation": self.consolidate_once}
         self._pollers = [
-            Poller(name, partial(self._paced, run), PAUSE_MOST_SECONDS, first=POLL_SECONDS)
+            ApiPoller(name, partial(self._paced, run), PAUSE_MOST_SECONDS, first=POLL_SECONDS)
             for name, run in passes.items()
         ]
 
@@ -314,7 +314,7 @@ class Disruption:
         run()
         return min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
-    def view(self, snapshot: Snapshot, *, first: frozenset[str], expired: Callable[[], bool]) -> View:
+    def view(self, snapshot: Snapshot, *, first: frozenset[str], expired: Callable[[], bool]) -> DisruptionView:
         """What methods would be asked about at this instant, for whoever explains; nothing comes of what they answer. Any thread may ask.
 
         Args:
@@ -331,9 +331,11 @@ class Disruption:
             expired=expired,
         )
 
-    def _view(self, snapshot: Snapshot, ledger: AllowanceLedger, virtual: tuple[Pod, ...], *, buys: bool) -> View:
+    def _view(
+        self, snapshot: Snapshot, ledger: AllowanceLedger, virtual: tuple[Pod, ...], *, buys: bool
+    ) -> DisruptionView:
         """What every question to a method has in common; virtual pods take room where the method is asked about money."""
-        return View(
+        return DisruptionView(
             snapshot=self._with_room_for(snapshot, virtual),
             prepared=self.world(snapshot) if buys else None,
             allowed=ledger.allowed,
@@ -446,7 +448,7 @@ class Disruption:
 
         return in_turn(with_room(proposals, then, now, legal, by_default=bool(keys)), now, keys)
 
-    def _ask(self, method: Method, view: View) -> MethodAnswer:
+    def _ask(self, method: Method, view: DisruptionView) -> MethodAnswer:
         """One question to a method; what it says of nodes that stay is published."""
         with metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
@@ -486,7 +488,7 @@ class Disruption:
         over = self._refusals.over(self._clock.monotonic())
         return tuple((pod, node) for uid, node in sorted(over.items()) if (pod := self._cluster.pod(uid)) is not None)
 
-    def _note_waiting(self, method: Method, view: View, began: _Began) -> None:
+    def _note_waiting(self, method: Method, view: DisruptionView, began: _Began) -> None:
         """Whoever waits keeps what the limit over all pools leaves from nobody in the next passes, until one of them begins something or finds nothing."""
         before = self._later.get(method.name, frozenset()) if began.waiting and not began.begun else frozenset()
         self._later[method.name] = before | began.waiting if view.ceiling is not None else frozenset()
@@ -756,7 +758,7 @@ class Disruption:
                 untold[claim.metadata.name] = _Telling(holds, event if late else None)
         return untold
 
-    def _tell(self, name: str) -> Result:
+    def _tell(self, name: str) -> ReconcileResult:
         claim, telling = self._cluster.claim(name), self._untold.get(name)
         if claim is None or telling is None or claim.metadata.deletion_timestamp is not None:
             return DONE
@@ -767,10 +769,10 @@ class Disruption:
         except NotFound:
             return DONE
         except Conflict:
-            return Result(requeue_after=AGAIN_SECONDS)
+            return ReconcileResult(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
             _log.warning("Failed to update the status of a NodeClaim; retrying", nodeclaim=name, error=str(error))
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         return DONE
 
     def _consolidatable(self, claim: NodeClaim, *, holds: bool) -> Any:

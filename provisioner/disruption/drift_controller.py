@@ -19,7 +19,7 @@ from provisioner.runtime.conditioned import Conditioned
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import ConditionMessage
 
 RECHECK_SECONDS = 300.0
@@ -83,7 +83,7 @@ class DriftController:
         for claim in claims:
             self._queue.add_after(claim.name, seconds)
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """Judge one claim, and say so on it."""
         claim = self._cluster.claim(name)
         if claim is None or claim.metadata.deletion_timestamp is not None or not claim.metadata.uid:
@@ -93,10 +93,10 @@ class DriftController:
         try:
             self._tell(claim, self._judge(claim))
         except (NotFound, Conflict):
-            return Result(requeue_after=DELAY_SECONDS)
+            return ReconcileResult(requeue_after=DELAY_SECONDS)
         except CloudError as error:  # what was judged before stays
             _log.debug("Skipped the drift check of a NodeClaim", nodeclaim=name, why=str(error))
-        return Result(requeue_after=RECHECK_SECONDS)
+        return ReconcileResult(requeue_after=RECHECK_SECONDS)
 
     def _judge(self, claim: NodeClaim) -> str:
         pool = self._pool(claim.pool)

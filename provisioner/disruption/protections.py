@@ -15,7 +15,7 @@ _MOST: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Protection:
+class DoNotDisruptNotice:
     """One event about a pod.
 
     Attributes:
@@ -30,19 +30,19 @@ class Protection:
     end: datetime | None = None
 
 
-def protections(pods: Iterable[Pod], now: datetime) -> tuple[Protection, ...]:
+def protections(pods: Iterable[Pod], now: datetime) -> tuple[DoNotDisruptNotice, ...]:
     """What holds of these pods now. Cost: O(pods), little for those without the annotation."""
     told = (_told(pod, now) for pod in pods if names.DO_NOT_DISRUPT in pod.annotations and is_active(pod))
     return tuple(one for one in told if one is not None)
 
 
-def _told(pod: Pod, now: datetime) -> Protection | None:
+def _told(pod: Pod, now: datetime) -> DoNotDisruptNotice | None:
     guard, end = read_do_not_disrupt(pod)
     value = pod.annotations[names.DO_NOT_DISRUPT][:_MOST]
     if guard is Guard.INVALID:
-        return Protection(pod, INVALID, value)
+        return DoNotDisruptNotice(pod, INVALID, value)
     if end is None:
         return None  # for good, or not started: then the end is known
     if now < end:
-        return Protection(pod, UNTIL, value, end)
-    return Protection(pod, ELAPSED, value, end) if now - end < RECENTLY else None
+        return DoNotDisruptNotice(pod, UNTIL, value, end)
+    return DoNotDisruptNotice(pod, ELAPSED, value, end) if now - end < RECENTLY else None

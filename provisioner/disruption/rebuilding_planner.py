@@ -6,7 +6,7 @@ from typing import Final
 from provisioner.disruption.consolidation_state import Looks
 from provisioner.disruption.view import Improved
 from provisioner.packing.planner import Patience, Planner
-from provisioner.packing.process import Refusal
+from provisioner.packing.process import PackingRefusal
 from provisioner.runtime import metrics
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
@@ -90,5 +90,7 @@ class Rebuilding:
         self._asked = True
         planned = self._planner.planned(prepared, result, _SECONDS)
         metrics.REBUILDS.labels(planned.outcome).inc()
-        self._failed = isinstance(planned.outcome, Refusal) and planned.outcome is not Refusal.NOT_INSTALLED
+        self._failed = (
+            isinstance(planned.outcome, PackingRefusal) and planned.outcome is not PackingRefusal.NOT_INSTALLED
+        )
         return planned.result

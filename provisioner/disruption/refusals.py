@@ -14,7 +14,7 @@ PATIENCE: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class SimulatedRefusals:
     """What simulations have found so far; a value.
 
     Attributes:
@@ -23,7 +23,7 @@ class Refusals:
 
     known: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
-    def noted(self, judged: Mapping[str, str], unbound: Container[str], now: float) -> "Refusals":
+    def noted(self, judged: Mapping[str, str], unbound: Container[str], now: float) -> "SimulatedRefusals":
         """The same after another simulation.
 
         Args:
@@ -33,7 +33,7 @@ class Refusals:
         """
         kept = {uid: one for uid, one in self.known.items() if uid in unbound and judged.get(uid) != ""}
         found = {uid: kept.get(uid, (now, node)) for uid, node in judged.items() if node and uid in unbound}
-        return Refusals(kept | found)
+        return SimulatedRefusals(kept | found)
 
     def over(self, now: float) -> Mapping[str, str]:
         """By UID, the pods that take no room any more, with the key of the node that has a place for them."""
@@ -46,4 +46,4 @@ class Refusals:
         return min((timedelta(seconds=one) for one in left if one > 0), default=None)
 
 
-NONE: Final = Refusals()
+NONE: Final = SimulatedRefusals()

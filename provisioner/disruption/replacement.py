@@ -14,8 +14,8 @@ from provisioner.cloudprovider.types import (
     price_of_ways,
     worst_launch_price,
 )
-from provisioner.disruption.candidates import Candidate, Types
-from provisioner.disruption.view import Settings
+from provisioner.disruption.candidates import Candidate, CandidateTypes
+from provisioner.disruption.view import DisruptionSettings
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.message import Said
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -28,7 +28,12 @@ SPOT_TO_SPOT_DISABLED: Final = Said("SpotToSpotConsolidation is disabled, can't 
 
 
 def settled(
-    some: Sequence[Candidate], claims: Sequence[PlannedClaim], types: Types, settings: Settings, *, anew: bool = False
+    some: Sequence[Candidate],
+    claims: Sequence[PlannedClaim],
+    types: CandidateTypes,
+    settings: DisruptionSettings,
+    *,
+    anew: bool = False,
 ) -> tuple[PlannedClaim, ...] | str:
     """The claims with only those types whose launch costs less than the candidates whatever becomes of it; else why there are none.
 
@@ -69,7 +74,7 @@ def _settled(
     some: Sequence[Candidate],
     claim: PlannedClaim,
     catalogue: Mapping[str, InstanceType],
-    settings: Settings,
+    settings: DisruptionSettings,
     below: float,
     *,
     anew: bool,

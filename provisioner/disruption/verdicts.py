@@ -11,25 +11,32 @@ from provisioner.disruption.candidates import ALREADY_DISRUPTED
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.forceful.repair import RepairDecision
 from provisioner.disruption.proposal import InterruptionDecision
-from provisioner.disruption.view import MethodAnswer, Standing, Verdict
+from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, MethodAnswer
 from provisioner.state.pause import Pause
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
 
 EXPIRED, UNHEALTHY, INTERRUPTED = "Expired", "Unhealthy", "Interrupted"
-UNDER_WAY = Verdict(Standing.UNDER_WAY, ALREADY_DISRUPTED)
+UNDER_WAY = DisruptionVerdict(DisruptionStanding.UNDER_WAY, ALREADY_DISRUPTED)
 
 
-def of_method(answer: MethodAnswer, node: NodeView) -> Verdict | None:
+def of_method(answer: MethodAnswer, node: NodeView) -> DisruptionVerdict | None:
     """What a method made of a node in one pass; None where the node does not concern it."""
     key = node.key.name
     if node.deleting or node.command:
         return UNDER_WAY
     if any(key in one.candidates for one in answer.proposals):
-        return Verdict(Standing.PROPOSED)
+        return DisruptionVerdict(DisruptionStanding.PROPOSED)
     if (quiet := answer.quiet.get(key)) is not None:
         return quiet
-    return next((Verdict(Standing.BLOCKED, one.message, one.until) for one in answer.blocked if one.key == key), None)
+    return next(
+        (
+            DisruptionVerdict(DisruptionStanding.BLOCKED, one.message, one.until)
+            for one in answer.blocked
+            if one.key == key
+        ),
+        None,
+    )
 
 
 def forced(
@@ -39,7 +46,7 @@ def forced(
     repairs: RepairDecision,
     marks: Mapping[str, Interruption],
     interruptions: InterruptionDecision,
-) -> Iterator[tuple[str, Verdict]]:
+) -> Iterator[tuple[str, DisruptionVerdict]]:
     """What becomes of a node that expires, is unhealthy, or is interrupted: a verdict for each of these that concerns it.
 
     Args:
@@ -62,16 +69,20 @@ def forced(
         try:
             yield (
                 EXPIRED,
-                Verdict(Standing.NOT_DUE, Said(f"expireAfter ({claim.spec.expire_after}) is not over"), at + left),
+                DisruptionVerdict(
+                    DisruptionStanding.NOT_DUE, Said(f"expireAfter ({claim.spec.expire_after}) is not over"), at + left
+                ),
             )
         except OverflowError:
             pass  # beyond the last date: it never expires
     elif left is not None:
         yield (
             EXPIRED,
-            Verdict(Standing.BLOCKED, paused)
+            DisruptionVerdict(DisruptionStanding.BLOCKED, paused)
             if paused
-            else Verdict(Standing.PROPOSED, Said("expireAfter is over, so the node is deleted next")),
+            else DisruptionVerdict(
+                DisruptionStanding.PROPOSED, Said("expireAfter is over, so the node is deleted next")
+            ),
         )
     blocked = {one.key: one.message for one in (*repairs.blocked, *interruptions.blocked)}
     if any(one.key == key for one in repairs.repair):
@@ -80,17 +91,18 @@ def forced(
         else:
             yield (
                 UNHEALTHY,
-                Verdict(Standing.BLOCKED, paused)
+                DisruptionVerdict(DisruptionStanding.BLOCKED, paused)
                 if paused
-                else Verdict(
-                    Standing.PROPOSED, Said("a condition of the node has lasted too long, so the node is deleted next")
+                else DisruptionVerdict(
+                    DisruptionStanding.PROPOSED,
+                    Said("a condition of the node has lasted too long, so the node is deleted next"),
                 ),
             )
     elif (due := repairs.not_due.get(key)) is not None:
         yield (
             UNHEALTHY,
-            Verdict(
-                Standing.NOT_DUE,
+            DisruptionVerdict(
+                DisruptionStanding.NOT_DUE,
                 Said("a condition of the node says that it is unhealthy, which is tolerated for a while"),
                 due,
             ),
@@ -98,7 +110,7 @@ def forced(
     elif key in repairs.ending:
         yield UNHEALTHY, UNDER_WAY
     elif any(one.key == key for one in repairs.blocked):
-        yield UNHEALTHY, Verdict(Standing.BLOCKED, blocked[key])
+        yield UNHEALTHY, DisruptionVerdict(DisruptionStanding.BLOCKED, blocked[key])
     if (mark := marks.get(key)) is None:
         return
     if going or key in interruptions.plan or (node.deleting and key not in interruptions.evict):
@@ -106,11 +118,18 @@ def forced(
     elif not mark.has_begun(at):
         yield (
             INTERRUPTED,
-            Verdict(
-                Standing.NOT_DUE, Said("the interruption of the instance has been announced for later"), mark.begins
+            DisruptionVerdict(
+                DisruptionStanding.NOT_DUE,
+                Said("the interruption of the instance has been announced for later"),
+                mark.begins,
             ),
         )
     elif any(one.key == key for one in interruptions.blocked):
-        yield INTERRUPTED, Verdict(Standing.BLOCKED, blocked[key])
+        yield INTERRUPTED, DisruptionVerdict(DisruptionStanding.BLOCKED, blocked[key])
     else:
-        yield INTERRUPTED, Verdict(Standing.PROPOSED, Said("the instance is interrupted, so the node is drained next"))
+        yield (
+            INTERRUPTED,
+            DisruptionVerdict(
+                DisruptionStanding.PROPOSED, Said("the instance is interrupted, so the node is drained next")
+            ),
+        )

@@ -35,7 +35,7 @@ class Acceptance(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DisruptionSettings:
     """How nodes are disrupted, as the flags say.
 
     Attributes:
@@ -47,7 +47,7 @@ class Settings:
     acceptance: Acceptance = Acceptance.SAVING
 
 
-class Standing(enum.StrEnum):
+class DisruptionStanding(enum.StrEnum):
     """How a node stands with one reason for disruption that concerns it; exactly one of them is true."""
 
     UNDER_WAY = "UnderWay"
@@ -61,7 +61,7 @@ class Standing(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DisruptionVerdict:
     """What becomes of a node.
 
     Attributes:
@@ -70,7 +70,7 @@ class Verdict:
         until: when the clock alone changes it; always told of what is not due.
     """
 
-    standing: Standing
+    standing: DisruptionStanding
     message: str = ""
     until: datetime | None = None
 
@@ -88,7 +88,7 @@ class Spared(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DisruptionView:
     """What a method may look at, at one instant.
 
     Attributes:
@@ -131,7 +131,7 @@ class View:
     loops: LoopHolds = NO_HOLDS
     buffered: Callable[[str], bool] = lambda _: False
     expired: Callable[[], bool] = lambda: False
-    settings: Settings = Settings()
+    settings: DisruptionSettings = DisruptionSettings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
     prices: PriceHistory = NO_PRICE_HISTORY
     improved: Improved | None = None
@@ -146,7 +146,7 @@ class MethodAnswer:
         blocked: nodes and pools that are left alone, each with its reason.
         recheck_at: when the clock alone may change this answer; None when only events can.
         eligible: how many nodes the method could disrupt, budgets left aside.
-        unreached: names of the NodeClaims that the pass ended before; see `View.first`.
+        unreached: names of the NodeClaims that the pass ended before; see `DisruptionView.first`.
         rejected: scores of the moves that a Balanced pool refused.
         quiet: by NodeClaim, what becomes of each node that concerns the method, but for those that are proposed or `blocked`: nobody is told by an event.
         judged: by UID, each waiting pod that its scheduler has refused, with the key of the initialized node that has a place for it all the same, ""
@@ -160,4 +160,4 @@ class MethodAnswer:
     unreached: frozenset[str] = frozenset()
     rejected: tuple[Score, ...] = ()
     judged: Mapping[str, str] = field(default_factory=dict)
-    quiet: Mapping[str, Verdict] = field(default_factory=dict)
+    quiet: Mapping[str, DisruptionVerdict] = field(default_factory=dict)

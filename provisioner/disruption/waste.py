@@ -14,8 +14,8 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod, is_daemon, is_mirror
 from provisioner.cloudprovider.types import InstanceType, cheapest_offering
 from provisioner.disruption import costs
-from provisioner.disruption.candidates import Types
-from provisioner.disruption.view import View
+from provisioner.disruption.candidates import CandidateTypes
+from provisioner.disruption.view import DisruptionView
 from provisioner.scheduling.problem import Bin
 from provisioner.values.resources import PLENTIFUL, Resources
 
@@ -25,7 +25,7 @@ _Point = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class UnitRate:
     """Prices per resource, USD per hour: for a thousandth of a CPU, and for a byte of memory."""
 
     cpu: float = 0.0
@@ -51,7 +51,7 @@ class Rates:
         extended: USD per hour for each unit of every other resource; a bound of its own, too.
     """
 
-    pairs: tuple[Rate, ...]
+    pairs: tuple[UnitRate, ...]
     cheapest: tuple[tuple[float, int, int], ...]
     extended: Mapping[str, float] = field(default_factory=dict)
 
@@ -89,10 +89,10 @@ class Rates:
                     wanted[name] += amount
         return max((self.extended.get(name, math.inf) * amount for name, amount in wanted.items()), default=0.0)
 
-    def for_load(self, pods: Iterable[Pod]) -> Rate:
+    def for_load(self, pods: Iterable[Pod]) -> UnitRate:
         """The prices by which such pods cost most together."""
         whole = _sum([_size(pod.shape.requests) for pod in pods])
-        return max(self.pairs, key=lambda rate: rate.of_size(whole), default=Rate())
+        return max(self.pairs, key=lambda rate: rate.of_size(whole), default=UnitRate())
 
     def _alone(self, size: _Point) -> float:
         return next((price for price, cpu, memory in self.cheapest if cpu >= size[0] and memory >= size[1]), math.inf)
@@ -118,14 +118,14 @@ class Openings:
         return any(point[0] >= cpu and point[1] >= memory for point in self._frontier)
 
 
-def potential_usd_per_hour(view: View) -> float:
+def potential_usd_per_hour(view: DisruptionView) -> float:
     """What all nodes of ours together cost above the least that their pods can cost; the proved most that consolidation could save.
 
     0 where nothing can be said. Cost: O(pods).
     """
     if view.prepared is None:
         return 0.0
-    kinds = Types(view)
+    kinds = CandidateTypes(view)
     rates = Rates.of(kind for pool in view.prepared.world.pools for kind in pool.instance_types)
     spent, pods = 0.0, []
     for node in view.snapshot.nodes:
@@ -146,7 +146,7 @@ def _sum(sizes: Sequence[_Point]) -> _Point:
     return sum(size[0] for size in sizes), sum(size[1] for size in sizes)
 
 
-def _pairs(priced: dict[_Point, float]) -> tuple[Rate, ...]:
+def _pairs(priced: dict[_Point, float]) -> tuple[UnitRate, ...]:
     """For each of some directions, the largest rates at which no type is worth more than its price."""
     sizes = [(cpu, memory, price) for (cpu, memory), price in priced.items() if cpu > 0 or memory > 0]
     if not sizes:
@@ -160,7 +160,7 @@ def _pairs(priced: dict[_Point, float]) -> tuple[Rate, ...]:
         worth = [(a * cpu + b * memory, price) for cpu, memory, price in sizes]
         rate = min((price / value for value, price in worth if value > 1e-12), default=0.0)
         if rate > 0:
-            found.append(Rate(a * rate, b * rate))
+            found.append(UnitRate(a * rate, b * rate))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.clouds import Base, Calls, Ends, Term, Writers
+from provisioner.clouds import Base, Calls, CloudControllers, Ends, Writers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.ec2 import labels
 from provisioner.ec2.access.client import AwsClients
@@ -26,15 +26,15 @@ from provisioner.ec2.interruption.zonal_shift import ZonalShifts
 from provisioner.ec2.launch import templates
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
-from provisioner.ec2.launch.launcher import Launcher, World
+from provisioner.ec2.launch.launcher import Launcher, LaunchWorld
 from provisioner.ec2.launch.templates import TemplateUses
 from provisioner.ec2.market import discounts, discovered_capacity, prices, reads, unavailable_offerings
 from provisioner.ec2.market import metrics as market_metrics
 from provisioner.ec2.market.discovered_capacity import MemoryTable
-from provisioner.ec2.market.persistence import Keeper, Table
-from provisioner.ec2.market.region_market import Around, Reads, RegionMarket, prefix_delegation_of
+from provisioner.ec2.market.persistence import Keeper, KeptTable
+from provisioner.ec2.market.region_market import MarketContext, Reads, RegionMarket, prefix_delegation_of
 from provisioner.ec2.market.unavailable_offerings import Shortages
-from provisioner.ec2.nodeclass.cluster import ClusterFacts
+from provisioner.ec2.nodeclass.cluster import EksFacts
 from provisioner.ec2.nodeclass.discovery import Discovery, Intervals
 from provisioner.ec2.nodeclass.reservations import ReservationBook
 from provisioner.ec2.nodeclass.subnets import SubnetBook
@@ -42,7 +42,7 @@ from provisioner.ec2.provider import AwsProvider
 from provisioner.ec2.settings import CONFIG_MAP, AwsSettings
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection
+from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import NotFound
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.nodepools.controller import why_launches_failed
@@ -67,7 +67,9 @@ class AwsCloud:
         OptionsError: the region cannot be found out.
     """
 
-    def __init__(self, options: Options, connection: Connection, client: Client, caches: Caches, clock: Clock) -> None:
+    def __init__(
+        self, options: Options, connection: ApiConnection, client: Client, caches: Caches, clock: Clock
+    ) -> None:
         session = botocore.session.Session()
         self.settings = AwsSettings.of(options, options.aws_region or region_of(session))
         self.options, self.client, self.caches, self.clock = options, client, caches, clock
@@ -75,7 +77,7 @@ class AwsCloud:
         self.aws = AwsClients(self.settings.policy(), clock, session, permit=permit)
         self.shortages, self.memory = Shortages(), MemoryTable()
         self.uses = TemplateUses(self.settings.template_retention)
-        self.facts = ClusterFacts(self.aws, client, self.settings, clock, connection.authority)
+        self.facts = EksFacts(self.aws, client, self.settings, clock, connection.authority)
         self.subnets, self.reservations = SubnetBook(self.shortages.subnet_open), ReservationBook()
         self.discovery = Discovery(
             self.aws,
@@ -95,7 +97,7 @@ class AwsCloud:
         self.market = RegionMarket(
             self.settings,
             self._reads(),
-            Around(
+            MarketContext(
                 reserved=self.reservations.counts,
                 shifted=shifted,
                 claims=caches.cluster.claims,
@@ -120,7 +122,7 @@ class AwsCloud:
             self.aws,
             self.instances,
             self.templates,
-            World(
+            LaunchWorld(
                 class_of=lambda claim: self.node_class(claim.spec.node_class_ref.name),
                 types_of=self.market.types,
                 cluster=self.facts.cluster,
@@ -192,7 +194,7 @@ class AwsCloud:
         """Whether the instance is in a zone that traffic is shifted away from: EC2's answers about it mean little then."""
         return is_in_zone(claim, self._shifted())
 
-    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> Term:
+    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> CloudControllers:
         self._plan_again = calls.plan_again
         self._keeper.start()
         return AwsTerm(self, base, calls, writing, ending, ledger)
@@ -259,17 +261,17 @@ class AwsCloud:
             self.market.learn(node, claim, node_class)
 
 
-def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> tuple[Table, ...]:
+def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> tuple[KeptTable, ...]:
     """The tables of AWS."""
     return (
-        Table(
+        KeptTable(
             unavailable_offerings.CONFIG_MAP,
             False,
             lambda now: (shortages.to_config(now),),
             lambda maps, now: sum(shortages.restore(data, now) for data in maps),
         ),
-        Table(discovered_capacity.CONFIG_MAP_PREFIX, True, memory.to_config, memory.restore),
-        Table(
+        KeptTable(discovered_capacity.CONFIG_MAP_PREFIX, True, memory.to_config, memory.restore),
+        KeptTable(
             templates.CONFIG_MAP,
             False,
             lambda _: (uses.to_config(),),

@@ -16,16 +16,16 @@ from provisioner.ec2.interruption import capacity_block_controller, health_contr
 from provisioner.ec2.interruption.queue import InterruptionQueue
 from provisioner.ec2.interruption.queue_controller import QueueReader
 from provisioner.ec2.interruption.zonal_shift_controller import ZonalShiftController
-from provisioner.ec2.nodeclass.controller import Around, NodeClassController, ProfileCollector
+from provisioner.ec2.nodeclass.controller import NodeClassContext, NodeClassController, ProfileCollector
 from provisioner.ec2.nodeclass.dry_run import Rehearsal
 from provisioner.ec2.nodeclass.profiles import Naming, Profiles
 from provisioner.ec2.translation_controller import Translator
 from provisioner.interruption.controller import Interruptions
 from provisioner.lifecycle.garbage_collection import InstanceCollector
 from provisioner.runtime.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.support.ending import stop_all
-from provisioner.support.workers import KeyedQueue, Pool
+from provisioner.support.workers import KeyedQueue, WorkerPool
 
 if TYPE_CHECKING:
     from provisioner.ec2.cloud import AwsCloud
@@ -50,7 +50,7 @@ class AwsTerm:
         self._cloud = cloud
         cluster, writer, clock, settings = base.cluster, writing.claims, base.clock, cloud.settings
         # a pool each: a call that hangs must not hold up the others
-        self._pools = (Pool(_INTERRUPTING, "interruption"), Pool(_READING, "interruption-queue"))
+        self._pools = (WorkerPool(_INTERRUPTING, "interruption"), WorkerPool(_READING, "interruption-queue"))
         self._interruptions = Interruptions(
             cluster,
             ending.taints,
@@ -89,7 +89,7 @@ class AwsTerm:
         profiles = Profiles(cloud.aws, Naming(settings.cluster_name, settings.region), clock.now)
         self._classes = self._node_classes(base, writing, profiles)
         polls = self._polls(base, calls, writing, ending, profiles)
-        self._pollers = [Poller(name, poll, expected=BOTOCORE_ERRORS) for name, poll in polls.items()]
+        self._pollers = [ApiPoller(name, poll, expected=BOTOCORE_ERRORS) for name, poll in polls.items()]
 
     def _node_classes(self, base: Base, writing: Writers, profiles: Profiles) -> KeyedQueue:
         cloud, settings = self._cloud, self._cloud.settings
@@ -104,7 +104,7 @@ class AwsTerm:
         )
         controller = NodeClassController(
             base.client,
-            Around(
+            NodeClassContext(
                 node_class=cloud.node_class,
                 claims=base.cluster.claims,
                 pools=base.caches.pools.store.list,

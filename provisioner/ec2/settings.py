@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, cast
 
-from provisioner.ec2.access.client import DESCRIBING, MUTATING, QUEUE, Policy, Rate
+from provisioner.ec2.access.client import DESCRIBING, MUTATING, QUEUE, CallPolicy, CallRate
 from provisioner.options import Options
 
 Rebalance = Literal["ignore", "replace", "drain"]
@@ -55,8 +55,8 @@ class AwsSettings:
     price_refresh: timedelta = timedelta(hours=12)
     catalogue_refresh: timedelta = timedelta(hours=12)
     template_retention: timedelta = timedelta(hours=24)
-    rates: Mapping[str, Rate] = field(
-        default_factory=lambda: {MUTATING: Rate(5, 50), DESCRIBING: Rate(20, 100), QUEUE: Rate(50, 100)}
+    rates: Mapping[str, CallRate] = field(
+        default_factory=lambda: {MUTATING: CallRate(5, 50), DESCRIBING: CallRate(20, 100), QUEUE: CallRate(50, 100)}
     )
     fleet_idle: timedelta = timedelta(milliseconds=35)
     fleet_longest: timedelta = timedelta(seconds=1)
@@ -93,6 +93,6 @@ class AwsSettings:
             rebalance=cast(Rebalance, options.rebalance),
         )
 
-    def policy(self) -> Policy:
+    def policy(self) -> CallPolicy:
         """How AWS is called under these settings."""
-        return Policy(region=self.region, rates=self.rates, user_agent=f"dovetail cluster/{self.cluster_name}")
+        return CallPolicy(region=self.region, rates=self.rates, user_agent=f"dovetail cluster/{self.cluster_name}")

@@ -45,7 +45,7 @@ _FAILED_TO_TRANSLATE: Final = "Failed to translate an object; retrying"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TranslationStep:
     """What is to be done about one object that a translation made.
 
     Attributes:
@@ -59,7 +59,7 @@ class Step:
     refusal: ConditionMessage | None = None
 
 
-def step(wanted: Document, found: Document | None, origin: str) -> Step:
+def step(wanted: Document, found: Document | None, origin: str) -> TranslationStep:
     """What to do about one object; pure.
 
     Args:
@@ -68,11 +68,11 @@ def step(wanted: Document, found: Document | None, origin: str) -> Step:
         origin: of the old object, as `origin_of` says it.
     """
     if found is None:
-        return Step(create=True)
+        return TranslationStep(create=True)
     kind, name = str(wanted["kind"]), str(wanted["metadata"]["name"])
     annotations = found["metadata"].get("annotations", {})
     if annotations.get(TRANSLATED_FROM) != origin:
-        return Step(
+        return TranslationStep(
             refusal=ConditionMessage(
                 "Translated",
                 names.FALSE,
@@ -81,9 +81,9 @@ def step(wanted: Document, found: Document | None, origin: str) -> Step:
             )
         )
     if annotations.get(TRANSLATED_HASH) == spec_hash(wanted):
-        return Step()
+        return TranslationStep()
     if annotations.get(TRANSLATED_HASH) != spec_hash(found):
-        return Step(
+        return TranslationStep(
             refusal=ConditionMessage(
                 "Translated",
                 names.FALSE,
@@ -91,7 +91,7 @@ def step(wanted: Document, found: Document | None, origin: str) -> Step:
                 f"{kind} {name} was edited and no longer follows this object; delete this object, or undo the edit",
             )
         )
-    return Step(update=True)
+    return TranslationStep(update=True)
 
 
 def spec_hash(document: Document) -> str:
@@ -230,7 +230,7 @@ class Translator:
             return None
         return found
 
-    def _write(self, wanted: Document, found: Document | None, todo: Step, origin: str) -> None:
+    def _write(self, wanted: Document, found: Document | None, todo: TranslationStep, origin: str) -> None:
         name, resource = wanted["metadata"]["name"], _KINDS[wanted["kind"]]
         ours = {TRANSLATED_FROM: origin, TRANSLATED_HASH: spec_hash(wanted)}
         if todo.create:

@@ -20,12 +20,11 @@ from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.runtime import metrics
 from provisioner.runtime.live_reads import INTERRUPTED_SECONDS, Postponed, never
 from provisioner.runtime.object_reference import publish
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import Pool as Workers
-from provisioner.support.workers import StillRunningError, run_parallel
+from provisioner.support.workers import StillRunningError, WorkerPool, run_parallel
 from provisioner.termination.disrupted_taint import DisruptedTaints
 from provisioner.termination.eviction_queue import deadline_of
 from provisioner.values.message import EventMessage
@@ -56,7 +55,7 @@ class Interruptions:
         taints: DisruptedTaints,
         writer: ClaimWriter,
         recorder: Recorder,
-        workers: Workers,
+        workers: WorkerPool,
         clock: Clock,
         *,
         ledger: BudgetLedger,
@@ -72,7 +71,7 @@ class Interruptions:
         self._planned_at: dict[str, float] = {}
         self._busy: set[str] = set()  # keys of steps that have no answer yet
         self._locks = tuple(threading.Lock() for _ in range(16))
-        self._poller = Poller("interruption", self._pass, POLL_SECONDS)
+        self._poller = ApiPoller("interruption", self._pass, POLL_SECONDS)
 
     def start(self) -> None:
         self._poller.start()

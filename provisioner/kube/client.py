@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from provisioner.kube.config import READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS, Answer, Api
+from provisioner.kube.config import READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS, Api, HttpAnswer
 from provisioner.kube.errors import (
     ApiError,
     ConnectionFailed,
@@ -461,7 +461,7 @@ class Client:
                 self._clock.sleep(wait)
         raise AssertionError("the loop returns or raises")  # pragma: no cover
 
-    def _once(self, method: str, target: str, ask: Callable[[], Answer]) -> bytes:
+    def _once(self, method: str, target: str, ask: Callable[[], HttpAnswer]) -> bytes:
         begun, code = self._clock.monotonic(), 0
         writes, lost = method not in _READING, False
         with self._lock:

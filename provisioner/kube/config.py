@@ -1,4 +1,4 @@
-"""Where the API server is and how to prove who we are: `connect` gives a `Connection`.
+"""Where the API server is and how to prove who we are: `connect` gives an `ApiConnection`.
 
 The official `kubernetes` package reads kubeconfig files and the in-cluster service account, runs exec plugins and
 refreshes tokens. Importing it the ordinary way loads 1,100 generated modules: measured here (CPython 3.11, 36.0.3)
@@ -59,7 +59,7 @@ if sys.platform == "linux":
 _log = logs.get_logger(__name__)
 
 
-class Answer(Protocol):
+class HttpAnswer(Protocol):
     """What the server answered; urllib3's responses are such."""
 
     @property
@@ -72,7 +72,7 @@ class Answer(Protocol):
     def data(self) -> bytes: ...
 
 
-class Stream(Protocol):
+class WatchStream(Protocol):
     """An answer that is read while it comes."""
 
     @property
@@ -118,9 +118,9 @@ class Api(Protocol):
         total_timeout: float = TOTAL_TIMEOUT_SECONDS,
         urgent: bool = False,
         permit: Permit | None = None,
-    ) -> Answer: ...
+    ) -> HttpAnswer: ...
 
-    def stream(self, path: str, *, read_timeout: float) -> Stream: ...
+    def stream(self, path: str, *, read_timeout: float) -> WatchStream: ...
 
     def refresh(self) -> bool: ...
 
@@ -141,7 +141,7 @@ class _Transport:
     beside: urllib3.HTTPConnectionPool
 
 
-class Connection:
+class ApiConnection:
     """A way to one API server, shared by every client and watch of this process; thread-safe.
 
     Attributes:
@@ -190,7 +190,7 @@ class Connection:
         total_timeout: float = TOTAL_TIMEOUT_SECONDS,
         urgent: bool = False,
         permit: Permit | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request and read its answer whole, whatever its status; no retry.
 
         Args:
@@ -210,7 +210,7 @@ class Connection:
         pool = self._transport.beside if urgent else self._transport.requests
         return self._send(pool, method, path, body, headers, (read_timeout, total_timeout), permit, preload=True)
 
-    def stream(self, path: str, *, read_timeout: float) -> Stream:
+    def stream(self, path: str, *, read_timeout: float) -> WatchStream:
         """Open a GET whose answer is read piece by piece; the caller closes it. Its headers must come in time, its body has no end.
 
         Raises:
@@ -340,7 +340,7 @@ def connect(
     pool_size: int = 16,
     clock: Clock | None = None,
     context: str = "",
-) -> Connection:
+) -> ApiConnection:
     """Find the API server and the credentials; nothing is sent yet.
 
     Args:
@@ -357,7 +357,7 @@ def connect(
     """
     clock = clock if clock is not None else SystemClock()
     limiter = TokenBucket(qps, burst, clock)
-    return Connection(
+    return ApiConnection(
         _Source.find(kubeconfig, context), limiter=limiter, user_agent=user_agent, pool_size=pool_size, clock=clock
     )
 

@@ -89,7 +89,7 @@ class Fence:
         self._valid_until = float("-inf")
 
 
-class Term:
+class LeaseTerm:
     """The right of this process to write: none before it leads, none afterwards. A `sending.Permit`; thread-safe."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Term:
         return fence.left() if fence is not None else 0.0
 
 
-class Ending(enum.Enum):
+class TermEnding(enum.Enum):
     """Why a term, or the wait for one, is over."""
 
     STOPPED = "stopped"
@@ -195,7 +195,7 @@ class LeaderElector:
         """Put more on the Lease, e.g. the address for reports: with the next renewal where we hold it, else with it. Taken off when it is given back."""
         self._annotations = {**self._annotations, **annotations}
 
-    def run(self, on_started: Callable[[Fence], None]) -> Ending:
+    def run(self, on_started: Callable[[Fence], None]) -> TermEnding:
         """Wait for the lease, lead, and come back when the term is over; call again to stand again.
 
         Args:
@@ -205,7 +205,7 @@ class LeaderElector:
         pulse = heartbeat.pulse(f"election {self._key()}", PATIENCE_SECONDS)
         fence = self._acquire(pulse)
         if fence is None:
-            return Ending.STOPPED
+            return TermEnding.STOPPED
         _log.info("Became the leader", lease=self._key(), identity=self.identity)
         failed = threading.Event()
         threading.Thread(
@@ -215,9 +215,9 @@ class LeaderElector:
         fence.fall()
         if self._stopping.is_set() or failed.is_set():
             self._release()
-            return Ending.STOPPED if self._stopping.is_set() else Ending.FAILED
+            return TermEnding.STOPPED if self._stopping.is_set() else TermEnding.FAILED
         _log.error("Lost the leader election Lease", lease=self._key(), identity=self.identity, holder=self.holder)
-        return Ending.LOST
+        return TermEnding.LOST
 
     def stop(self, *, release: bool = True) -> None:
         """Let `run` return; returns at once. The fence falls first.

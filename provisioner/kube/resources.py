@@ -30,7 +30,7 @@ MOST_UNKNOWN: Final = 16
 """Fields that are named of an object that has some which this version does not know."""
 
 
-class Identity(meta.Named, Protocol):
+class ObjectIdentity(meta.Named, Protocol):
     """What tells one object and its version from others; ObjectMeta and the compact Pod both have it."""
 
     @property
@@ -80,14 +80,14 @@ class Bare(meta.Object, frozen=True, kw_only=True):
     metadata: meta.ObjectMeta = msgspec.field(default_factory=meta.ObjectMeta)
 
 
-def metadata_of(obj: Any) -> Identity:
+def metadata_of(obj: Any) -> ObjectIdentity:
     """The identity of an object that has `metadata`."""
-    return cast("Identity", obj.metadata)
+    return cast("ObjectIdentity", obj.metadata)
 
 
-def itself(obj: Any) -> Identity:
+def itself(obj: Any) -> ObjectIdentity:
     """The identity of an object that carries its name on itself, as the compact Pod does."""
-    return cast("Identity", obj)
+    return cast("ObjectIdentity", obj)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Resource(Generic[T]):
     kind: str
     namespaced: bool
     decode: Callable[[bytes], T]
-    identity: Callable[[T], Identity] = metadata_of
+    identity: Callable[[T], ObjectIdentity] = metadata_of
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural

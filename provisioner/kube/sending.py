@@ -26,7 +26,7 @@ _here = threading.local()
 
 
 class Permit(Protocol):
-    """The right to write, which may end at any time; `lease.Fence` and `lease.Term` are such."""
+    """The right to write, which may end at any time; `lease.Fence` and `lease.LeaseTerm` are such."""
 
     def check(self) -> None:
         """Raises something where there is none."""
@@ -37,7 +37,7 @@ class Permit(Protocol):
         ...
 
 
-class Attempt:
+class SendAttempt:
     """One try of one request.
 
     Attributes:
@@ -99,14 +99,14 @@ class Sweeper:
     def __init__(self, clock: Clock) -> None:
         self._clock, self._number = clock, next(_numbers)
         self._changed = threading.Condition()
-        self._under_way: set[Attempt] = set()
+        self._under_way: set[SendAttempt] = set()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     @contextlib.contextmanager
-    def attempt(self, seconds: float, permit: Permit | None) -> Iterator[Attempt]:
+    def attempt(self, seconds: float, permit: Permit | None) -> Iterator[SendAttempt]:
         """What this thread sends inside the block belongs to one attempt, which may take so many seconds."""
-        attempt = Attempt(self._clock.monotonic() + seconds, permit)
+        attempt = SendAttempt(self._clock.monotonic() + seconds, permit)
         with self._changed:
             attempt.expired = self._stopping
             if not self._under_way:
@@ -159,7 +159,7 @@ class _Asking:
     sock: Any
 
     def send(self, data: Any) -> None:
-        attempt: Attempt | None = getattr(_here, "attempt", None)
+        attempt: SendAttempt | None = getattr(_here, "attempt", None)
         if attempt is not None:
             if self.sock is None:
                 self.connect()  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ import urllib3
 
 from provisioner.apis.meta import key_of, version_number
 from provisioner.kube.client import METADATA_ONLY, ListPage, decode_page, page_by_brackets, read_page
-from provisioner.kube.config import Api, Stream, connection_failed
+from provisioner.kube.config import Api, WatchStream, connection_failed
 from provisioner.kube.errors import (
     ApiError,
     BadRequest,
@@ -42,7 +42,7 @@ from provisioner.kube.errors import (
     error_from,
 )
 from provisioner.kube.lag import COMPARE_SECONDS, LATE_SECONDS, MOST_COMPARED, Lag
-from provisioner.kube.resources import Identity, PartialIdentity, Resource, identity_in
+from provisioner.kube.resources import ObjectIdentity, PartialIdentity, Resource, identity_in
 from provisioner.kube.store import Store
 from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import DecorrelatedJitter
@@ -113,7 +113,7 @@ class BadObject:
         left_out: nothing is known of it, or only what it was before; otherwise it is used as far as it goes.
     """
 
-    identity: Identity
+    identity: ObjectIdentity
     problem: str
     left_out: bool
 
@@ -171,7 +171,7 @@ class Reflector(Generic[T]):
         *,
         changed: Callable[[T | None, T | None], None] | None = None,
         listed: Callable[[], None] | None = None,
-        unreadable: Callable[[Identity, Exception], None] | None = None,
+        unreadable: Callable[[ObjectIdentity, Exception], None] | None = None,
         field_selector: str = "",
         label_selector: str = "",
         namespace: str = "",
@@ -204,7 +204,7 @@ class Reflector(Generic[T]):
         self._asked: float | None = None
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._response: Stream | None = None
+        self._response: WatchStream | None = None
         self._thread: threading.Thread | None = None
         self._pulse = heartbeat.pulse(f"watch of {self._path} {field_selector}".strip(), PATIENCE_SECONDS)
         self.store: Store[T] = Store()
@@ -302,7 +302,7 @@ class Reflector(Generic[T]):
                 return seen == len({*self.store.keys(), *self.bad})
         return False
 
-    def _has(self, identity: Identity) -> bool:
+    def _has(self, identity: ObjectIdentity) -> bool:
         """Whether what is known of an object is this version of it or a later one."""
         key = key_of(identity)
         bad, obj = self.bad.get(key), self.store.get(key)
@@ -696,7 +696,7 @@ class Reflector(Generic[T]):
             relist.blind = True
         self._blind = True
 
-    def _count_bad(self, identity: Identity, problem: Exception | str) -> None:
+    def _count_bad(self, identity: ObjectIdentity, problem: Exception | str) -> None:
         left_out = isinstance(problem, Exception)
         self.decode_failures += left_out
         _BAD_OBJECTS.labels(str(self.resource)).inc()
@@ -775,7 +775,7 @@ def _with_query(path: str, query: Mapping[str, str]) -> str:
     return f"{path}?{urllib.parse.urlencode({name: value for name, value in query.items() if value})}"
 
 
-def _interrupt(response: Stream) -> None:
+def _interrupt(response: WatchStream) -> None:
     """Wake the thread that reads this response; it gets an end of file or an error."""
     with contextlib.suppress(Exception):
         response.shutdown()

@@ -22,7 +22,7 @@ from provisioner.lab.harness.bench import MUST, PODS, PODS_RUNNING, Bench, Case
 from provisioner.lab.harness.machine import calibration, slowness
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.results import Figure, at_least, at_most, percentile
-from provisioner.lab.harness.running import RUN_SECONDS, Run, scale_out, watch
+from provisioner.lab.harness.running import RUN_SECONDS, DemoRun, scale_out, watch
 from provisioner.lab.harness.session import PROVISIONER, Interrupted, Session, Setup, interruptible, session
 from provisioner.lab.harness.table import Show, live, teller
 from provisioner.lab.harness.timing import latencies
@@ -49,7 +49,7 @@ SETTLE_SECONDS = 2.0
 SLOWNESS = "times as slow as the machine of the goals"
 
 
-def measure(bench: Bench, setup: Setup, pools: str, documents: list[Document]) -> Run:
+def measure(bench: Bench, setup: Setup, pools: str, documents: list[Document]) -> DemoRun:
     """Scale the workload out on a fresh cluster."""
     with session(setup, bench.say, bench.progress) as run:
         run.apply_pools(example(pools))

@@ -10,7 +10,7 @@ from provisioner.lab.harness.bench import ALL_REPLACED, LEAST_UP, PODS, PODS_RUN
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.renewal import NAMESPACE, Stage, apart, budget, fleet, pods
 from provisioner.lab.harness.results import Figure, Goal, at_least, at_most
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.turnover import rounds
 from provisioner.lab.harness.workload import Document, spread
 
@@ -170,10 +170,10 @@ def _goal(bench: Bench, most: float, waits: float = 0.0) -> Goal | None:
     return None if bench.quick or bench.pods != PODS else at_most(most, waits)
 
 
-def _until_replaced(stage: Stage, old: frozenset[str], began: float, seconds: float = MOST_SECONDS) -> Counts:
+def _until_replaced(stage: Stage, old: frozenset[str], began: float, seconds: float = MOST_SECONDS) -> RunCounts:
     turnover = stage.run.observer.turnover
 
-    def done(counts: Counts) -> bool:
+    def done(counts: RunCounts) -> bool:
         return old <= turnover.gone().keys() and counts.running >= counts.pods >= stage.out.pods
 
     return stage.until(done, began, seconds)
@@ -188,7 +188,7 @@ def _all_gone(stage: Stage, old: frozenset[str]) -> float:
     return max(gone[name] for name in old) if old and old <= gone.keys() else math.nan
 
 
-def _course(stage: Stage, counts: Counts, expected: int, prefix: str, began: float) -> list[Figure]:
+def _course(stage: Stage, counts: RunCounts, expected: int, prefix: str, began: float) -> list[Figure]:
     left = stage.run.observer.turnover.began().values()
     first, last = (min(left) - began, max(left) - began) if left else (math.nan, math.nan)
     return [

@@ -14,7 +14,7 @@ from provisioner.lab.harness import mixes
 from provisioner.lab.harness.bench import PODS_RUNNING, Bench, Case
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.results import Figure, at_least, at_most
-from provisioner.lab.harness.running import Run, scale_out
+from provisioner.lab.harness.running import DemoRun, scale_out
 from provisioner.lab.harness.session import session
 from provisioner.lab.harness.table import live
 from provisioner.lab.harness.workload import REPOSITORY, Document, example, pods_of
@@ -43,7 +43,7 @@ def packing(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
 
 
 def _figures(
-    prefix: str, documents: Iterable[Document], greedy: Run, cost: Run, bound: float, *, measures: bool
+    prefix: str, documents: Iterable[Document], greedy: DemoRun, cost: DemoRun, bound: float, *, measures: bool
 ) -> list[Figure]:
     running = min(greedy.counts.running, cost.counts.running)
     return [
@@ -72,7 +72,7 @@ def _figures(
 
 def _packed(
     bench: Bench, mode: Mode, kind: str, way: str, catalogue: Path, pools: list[Document], documents: list[Document]
-) -> Run:
+) -> DemoRun:
     setup = bench.setup(f"{kind}-{way}", mode)
     flags = (*setup.provisioner_flags, "--instance-types-file-path", str(catalogue), f"--packing={way}")
     with session(replace(setup, provisioner_flags=flags), bench.say, bench.progress) as run:

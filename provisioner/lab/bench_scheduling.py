@@ -93,7 +93,7 @@ class Round:
     cycle_seconds: float
 
 
-class Sample(NamedTuple):
+class ThroughputSample(NamedTuple):
     """A look at kube-scheduler's metrics.
 
     Attributes:
@@ -201,7 +201,7 @@ def _measured(run: Session, show: Show, pods: int, *, extender: bool) -> Round:
     return Round(len(moments), per_second, scheduled_per_second(samples), _cycle_seconds(run))
 
 
-def scheduled_per_second(samples: Sequence[Sample]) -> float:
+def scheduled_per_second(samples: Sequence[ThroughputSample]) -> float:
     """Pods that kube-scheduler gave a node, per second; nan where it was not seen doing so.
 
     From the last look before the first of them to the first look after the last.
@@ -221,9 +221,9 @@ def attempts(page: str) -> float:
 
 
 @contextmanager
-def _sampled(run: Session) -> Iterator[list[Sample]]:
+def _sampled(run: Session) -> Iterator[list[ThroughputSample]]:
     """Looks at kube-scheduler's metrics, from its start on, for as long as the block lasts."""
-    samples: list[Sample] = []
+    samples: list[ThroughputSample] = []
     enough = threading.Event()
 
     def look() -> None:
@@ -232,7 +232,7 @@ def _sampled(run: Session) -> Iterator[list[Sample]]:
                 page = _metrics(run)
             except urllib3.exceptions.HTTPError:  # it does not serve yet
                 continue
-            samples.append(Sample(run.clock.monotonic(), attempts(page)))
+            samples.append(ThroughputSample(run.clock.monotonic(), attempts(page)))
 
     thread = threading.Thread(target=look, name="kube-scheduler's metrics")
     thread.start()

@@ -8,15 +8,15 @@ from rich.console import Console
 
 from provisioner.kube.errors import ApiError
 from provisioner.lab.devcluster.errors import DevClusterError
-from provisioner.lab.devcluster.progress import Progress
+from provisioner.lab.devcluster.progress import StepProgress
 from provisioner.lab.harness import aws, results
 from provisioner.lab.harness.figures import calls, read
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.outcome import DemoResult
 from provisioner.lab.harness.programs import ProgramError
 from provisioner.lab.harness.results import Figure, at_least, at_most
-from provisioner.lab.harness.running import Run, scale_in, scale_out
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.running import DemoRun, scale_in, scale_out
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.session import (
     ALL_PROGRAMS,
     AWS,
@@ -119,7 +119,7 @@ def run_demo(
     console: Console,
     pods: int,
     results_directory: Path,
-    progress: Progress,
+    progress: StepProgress,
     cloud: str = "kwok",
     mode: Mode = Mode.EVERYTHING_ON,
     packing: str = "cost",
@@ -164,12 +164,12 @@ def run_demo(
     return outcome
 
 
-def judge(out: Run, left: Counts, mode: Mode = Mode.EVERYTHING_ON) -> DemoResult:
+def judge(out: DemoRun, left: RunCounts, mode: Mode = Mode.EVERYTHING_ON) -> DemoResult:
     """The figures of the last line; `left` are the counts after everything was scaled to 0."""
     return DemoResult(out, max(left.nodes, left.claims), mode.placement_goal, mode.nomination_goal)
 
 
-def placement_figures(out: Run, mode: Mode, prefix: str = "", *, steered: bool = True) -> list[Figure]:
+def placement_figures(out: DemoRun, mode: Mode, prefix: str = "", *, steered: bool = True) -> list[Figure]:
     """How many pods run where they were planned, and of those that were nominated; with the mode's goals.
 
     Args:
@@ -192,7 +192,7 @@ def placement_figures(out: Run, mode: Mode, prefix: str = "", *, steered: bool =
     return figures
 
 
-def figures_of(out: Run, *, on_aws: bool = False, mode: Mode = Mode.EVERYTHING_ON) -> list[Figure]:
+def figures_of(out: DemoRun, *, on_aws: bool = False, mode: Mode = Mode.EVERYTHING_ON) -> list[Figure]:
     """Everything that is measured, with the goals of the project; instances that boot have no goal of time."""
     memory = {name: megabytes for name, megabytes in out.memory_megabytes.items() if name in ALL_PROGRAMS}
     planner = out.memory_megabytes.get(PLANNER)

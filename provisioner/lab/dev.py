@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from provisioner.lab.devcluster.binaries import VARIABLE, Source, find
+from provisioner.lab.devcluster.binaries import VARIABLE, BinarySource, find
 from provisioner.lab.devcluster.building import GoBuild
 from provisioner.lab.devcluster.cluster import DevCluster, list_clusters
 from provisioner.lab.devcluster.components import COMPONENTS
@@ -171,7 +171,7 @@ def logs(*, name: str, component: str | None, lines: int) -> None:
         click.echo(one_line(line.expandtabs()))
 
 
-def _source(*, download: bool, base_url: str) -> Source:
+def _source(*, download: bool, base_url: str) -> BinarySource:
     if base_url and not download:
         raise click.UsageError("--base-url requires --download")
     return Download(base_url) if download else GoBuild(dict(os.environ))

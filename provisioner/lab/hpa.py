@@ -9,14 +9,14 @@ from typing import Final
 
 from provisioner.lab.devcluster import metrics
 from provisioner.lab.devcluster.components import HPA_SYNC_SECONDS
-from provisioner.lab.devcluster.progress import Progress
+from provisioner.lab.devcluster.progress import StepProgress
 from provisioner.lab.harness import results
 from provisioner.lab.harness.chart import chart
 from provisioner.lab.harness.course import Moment, dollars, steps, too_fast
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.results import Figure, at_least, at_most
 from provisioner.lab.harness.running import watch
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.session import Report, Session, Setup, session
 from provisioner.lab.harness.table import Show
 from provisioner.lab.harness.workload import example, manifests
@@ -90,7 +90,7 @@ class Loop:
     def _watch(self, done: Callable[[Moment], bool], seconds: float) -> bool:
         finished = False
 
-        def look(counts: Counts) -> bool:
+        def look(counts: RunCounts) -> bool:
             nonlocal finished
             self._share(counts.running)
             now = self.run.clock.monotonic()
@@ -103,7 +103,7 @@ class Loop:
         watch(self.run, self.show, look, self._began, self.run.clock.monotonic() - self._began + seconds)
         return finished
 
-    def _moment(self, counts: Counts) -> Moment:
+    def _moment(self, counts: RunCounts) -> Moment:
         path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}"
         wanted = int(json.loads(self.run.client.raw("GET", path))["spec"]["replicas"])
         seconds = self.run.clock.monotonic() - self._began
@@ -125,7 +125,7 @@ def run_hpa(
     say: Report,
     view: Callable[[], contextlib.AbstractContextManager[Show]],
     results_directory: Path,
-    progress: Progress,
+    progress: StepProgress,
     mode: Mode = Mode.EVERYTHING_ON,
     packing: str = "cost",
 ) -> list[Figure]:

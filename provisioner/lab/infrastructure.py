@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from provisioner.ec2.access.permissions import (
     POLICIES,
-    Condition,
-    Names,
+    IamPolicy,
+    IamScope,
     Permission,
-    Policy,
-    Scope,
+    PolicyCondition,
+    PolicyNames,
     document,
     permissions_of,
     scopes,
@@ -25,7 +25,7 @@ GENERATED: Final = "made from provisioner/ec2/access/permissions.py by `make man
 BEGIN: Final = "BEGIN policies"
 END: Final = "END policies"
 
-CLOUDFORMATION: Final = Names(
+CLOUDFORMATION: Final = PolicyNames(
     partition="${AWS::Partition}",
     region="${AWS::Region}",
     account="${AWS::AccountId}",
@@ -37,7 +37,7 @@ CLOUDFORMATION: Final = Names(
     parameter_path="${CustomParameterPath}",
     key_arn="${VolumeKeyArn}",
 )
-TERRAFORM: Final = Names(
+TERRAFORM: Final = PolicyNames(
     partition="${local.partition}",
     region="${local.region}",
     account="${local.account}",
@@ -48,7 +48,7 @@ TERRAFORM: Final = Names(
     parameter_path="${var.custom_parameter_path}",
     key_arn="${var.volume_key_arn}",
 )
-_EXAMPLE: Final = Names(
+_EXAMPLE: Final = PolicyNames(
     partition="PARTITION",
     region="REGION",
     account="ACCOUNT",
@@ -80,7 +80,7 @@ def spliced(text: str, block: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def logical_name(policy: Policy) -> str:
+def logical_name(policy: IamPolicy) -> str:
     """Name of the policy's resource in the CloudFormation template."""
     return f"{policy.name}Policy"
 
@@ -90,7 +90,7 @@ def cloudformation() -> str:
     return "\n".join(_resource(policy) for policy in POLICIES)
 
 
-def _resource(policy: Policy) -> str:
+def _resource(policy: IamPolicy) -> str:
     condition = [f"    Condition: Has{policy.name}"] if policy.optional else []
     body = json.dumps(document(policy, CLOUDFORMATION), indent=2)
     lines = [
@@ -106,7 +106,7 @@ def _resource(policy: Policy) -> str:
     return "\n".join(lines)
 
 
-def _sentence(policy: Policy) -> str:
+def _sentence(policy: IamPolicy) -> str:
     return f"The node autoscaler {policy.title}"
 
 
@@ -121,14 +121,14 @@ def terraform() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _data(policy: Policy) -> str:
+def _data(policy: IamPolicy) -> str:
     blocks = [_statement(scope, rows) for scope, rows in scopes(permissions_of(policy)).items()]
     return "\n".join(
         [f'data "aws_iam_policy_document" "{snake(policy.name)}" {{', "\n\n".join(blocks), "}"],
     )
 
 
-def _statement(scope: Scope, rows: Sequence[Permission]) -> str:
+def _statement(scope: IamScope, rows: Sequence[Permission]) -> str:
     attributes = {
         "sid": _quoted(scope.sid),
         "actions": _list([row.action for row in rows], 4),
@@ -140,7 +140,7 @@ def _statement(scope: Scope, rows: Sequence[Permission]) -> str:
     return "\n".join([*lines, "  }"])
 
 
-def _condition(condition: Condition) -> list[str]:
+def _condition(condition: PolicyCondition) -> list[str]:
     attributes = {
         "test": _quoted(condition.operator),
         "variable": _quoted(TERRAFORM.fill(condition.key)),
@@ -176,7 +176,7 @@ def _maps() -> str:
     return "\n".join(["locals {", *_map("default_policies", always), "", *_map("optional_policies", optional), "}"])
 
 
-def _map(name: str, policies: Sequence[Policy]) -> list[str]:
+def _map(name: str, policies: Sequence[IamPolicy]) -> list[str]:
     widest = max(len(policy.name) for policy in policies)
     rows = [
         f"    {policy.name:<{widest}} = data.aws_iam_policy_document.{snake(policy.name)}.json" for policy in policies

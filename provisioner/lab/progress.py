@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from provisioner.lab.devcluster.progress import Progress
+from provisioner.lab.devcluster.progress import StepProgress
 from provisioner.support.clock import Clock, SystemClock
 
 PLAIN_INTERVAL_SECONDS = 10.0
 
 
-class PlainProgress(Progress):
+class PlainProgress(StepProgress):
     """One line when a step begins and when it ends, and one every ten seconds between."""
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
@@ -72,7 +72,7 @@ class PlainProgress(Progress):
             print(text, file=self._stream, flush=True)
 
 
-class RichProgress(Progress):
+class RichProgress(StepProgress):
     """One live line a step, with a spinner and the time; finished steps stay above it."""
 
     def __init__(self, console: Console) -> None:
@@ -118,7 +118,7 @@ class RichProgress(Progress):
         return elapsed
 
 
-def progress_for(stream: TextIO | None = None) -> Progress:
+def progress_for(stream: TextIO | None = None) -> StepProgress:
     """The right way to show progress on a stream, standard error by default."""
     chosen = sys.stderr if stream is None else stream
     if chosen.isatty():

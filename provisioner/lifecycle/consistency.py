@@ -13,7 +13,7 @@ from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime.object_reference import reference_of
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
@@ -69,7 +69,7 @@ class Consistency:
             self._known.add(name)
         self.queue.add_after(name, self._chance.uniform(0.0, PERIOD_SECONDS) if at_start else PERIOD_SECONDS)
 
-    def _check(self, name: str) -> Result:
+    def _check(self, name: str) -> ReconcileResult:
         claim = self._cluster.claim(name)
         if claim is None:
             with self._lock:
@@ -78,7 +78,7 @@ class Consistency:
         node = self._cluster.node_of(claim)
         initialized = is_true(claim.status.conditions, names.INITIALIZED)
         if node is None or not initialized or claim.metadata.deletion_timestamp is not None:
-            return Result(requeue_after=PERIOD_SECONDS)
+            return ReconcileResult(requeue_after=PERIOD_SECONDS)
         found = shortfalls(claim, node)
         for text in found:
             self._recorder.publish(reference_of(claim), "Warning", "FailedConsistencyCheck", text)
@@ -92,5 +92,5 @@ class Consistency:
         try:
             self._writer.status(claim, with_conditions(claim, said, now=self._clock.now()))
         except (NotFound, Conflict):
-            return Result(requeue_after=1.0)
-        return Result(requeue_after=PERIOD_SECONDS)
+            return ReconcileResult(requeue_after=1.0)
+        return ReconcileResult(requeue_after=PERIOD_SECONDS)

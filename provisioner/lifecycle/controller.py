@@ -41,9 +41,9 @@ from provisioner.state.joining import Rivals
 from provisioner.state.launches import Launch
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.termination.eviction_queue import grace_end
-from provisioner.termination.terminator import State, Terminator
+from provisioner.termination.terminator import EndState, Terminator
 from provisioner.termination.unfinished import INSTANCE_TERMINATING, grace_period_expiring, not_ended, retry_of
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
@@ -124,7 +124,7 @@ class Lifecycle:
         self._asked_elsewhere = float("-inf")
         self._fallback, self._falling = Fallback(), threading.Lock()
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """One look at one claim, and what follows from it."""
         claim = self._cluster.claim(name)
         if claim is None:
@@ -154,18 +154,18 @@ class Lifecycle:
             if not is_true(conditions, names.INITIALIZED):
                 return self._initialize(claim)
         except Conflict:
-            return Result(requeue_after=0.05)  # the watch brings the newer one
+            return ReconcileResult(requeue_after=0.05)  # the watch brings the newer one
         except NotFound:
-            return Result(requeue_after=1.0)
+            return ReconcileResult(requeue_after=1.0)
         self._waits_since.pop(name, None)
         return DONE
 
     # ------------------------------------------------------------------ launch
 
-    def _launch(self, claim: NodeClaim) -> Result:
+    def _launch(self, claim: NodeClaim) -> ReconcileResult:
         if self._beside():
             self._waits_since.pop(claim.metadata.name, None)  # what Karpenter takes is no time of ours
-            return Result(requeue_after=BESIDE_SECONDS)
+            return ReconcileResult(requeue_after=BESIDE_SECONDS)
         if self._cluster.is_unneeded(claim.metadata.name):
             self._writer.delete_unneeded(claim)
             return DONE
@@ -178,7 +178,7 @@ class Lifecycle:
                 self._writer.delete_unneeded(claim)
                 return DONE
             case Launch.HELD:
-                return Result(requeue_after=REPLANNING_SECONDS)
+                return ReconcileResult(requeue_after=REPLANNING_SECONDS)
             case Launch.BEGIN:
                 pass
         try:
@@ -186,7 +186,7 @@ class Lifecycle:
         except LaunchUnderWayError as error:
             if error.reason:
                 self._not_launched(claim, error.reason, error)
-            return Result(requeue_after=error.retry_after)
+            return ReconcileResult(requeue_after=error.retry_after)
         except InsufficientCapacityError as error:
             self._cluster.launch_refused(claim.metadata.name)
             return self._short(claim, error)
@@ -208,7 +208,7 @@ class Lifecycle:
             self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
         return self._deadline(claim)
 
-    def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
+    def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> ReconcileResult:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
         name, wait = claim.metadata.name, error.retry_after
         self._event(claim, EventMessage("Warning", "InsufficientCapacityError", f"NodeClaim {name} event: {error}"))
@@ -228,7 +228,7 @@ class Lifecycle:
             if may and not turn:
                 wait = min(wait, ELSEWHERE_SECONDS)  # the next turn may be this one's
         self._not_launched(claim, names.INSUFFICIENT_CAPACITY, error)
-        return Result(requeue_after=wait)
+        return ReconcileResult(requeue_after=wait)
 
     def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
         message = ConditionMessage(names.LAUNCHED, names.UNKNOWN, reason, str(error)[:_MESSAGE_LENGTH])
@@ -263,7 +263,7 @@ class Lifecycle:
 
     # ------------------------------------------------------------------ registration and initialisation
 
-    def _await_registration(self, claim: NodeClaim) -> Result:
+    def _await_registration(self, claim: NodeClaim) -> ReconcileResult:
         node = self._cluster.node_of(claim)
         if node is None:
             return self._deadline(claim)
@@ -281,7 +281,11 @@ class Lifecycle:
                 ),
             )
             result = self._deadline(claim)
-            return Result(min(result.requeue_after, *waits.values())) if result.requeue_after is not None else result
+            return (
+                ReconcileResult(min(result.requeue_after, *waits.values()))
+                if result.requeue_after is not None
+                else result
+            )
         self._register(claim.metadata.name)
         return self._deadline(claim)
 
@@ -290,19 +294,21 @@ class Lifecycle:
         every = {hook.name: hook.wait(claim) for hook in self._provider.registration_hooks()}
         return {name: seconds for name, seconds in every.items() if seconds > 0}
 
-    def _deadline(self, claim: NodeClaim) -> Result:
+    def _deadline(self, claim: NodeClaim) -> ReconcileResult:
         """Wait for the Node until the registration timeout."""
         longest = self._timeouts.registration.total_seconds()
         left = longest - self._waited(claim, names.REGISTERED)
         if left <= 0:
             node = self._cluster.node_of(claim)
             if node is not None and registration.was_registered(claim, node):
-                return Result(requeue_after=registration.PATIENCE_SECONDS)  # its Node is open; that is about to be said
+                return ReconcileResult(
+                    requeue_after=registration.PATIENCE_SECONDS
+                )  # its Node is open; that is about to be said
             if not self._nodes_are_stale() and not self._beside():
                 return self._give_up(claim, "registration_timeout", unhealthy=True)
             del self._waits_since[claim.metadata.name]  # its Node may be there, or was kept from coming
             left = longest - self._waited(claim, names.REGISTERED)
-        return Result(requeue_after=left)
+        return ReconcileResult(requeue_after=left)
 
     def _waited(self, claim: NodeClaim, what: str) -> float:
         """Seconds since this process first saw the claim wait for its condition `what`."""
@@ -312,7 +318,7 @@ class Lifecycle:
             known = self._waits_since[claim.metadata.name] = (uid, what, now)
         return now - known[2]
 
-    def _initialize(self, claim: NodeClaim) -> Result:
+    def _initialize(self, claim: NodeClaim) -> ReconcileResult:
         node = self._cluster.node_of(claim)
         if node is None:
             return self._pending(
@@ -325,11 +331,11 @@ class Lifecycle:
         self._writer.status(claim, self._with(claim, ConditionMessage(names.INITIALIZED, names.TRUE)))
         return DONE
 
-    def _pending(self, claim: NodeClaim, message: ConditionMessage) -> Result:
+    def _pending(self, claim: NodeClaim, message: ConditionMessage) -> ReconcileResult:
         self._writer.status(claim, self._with(claim, message))
-        return Result(requeue_after=10.0)  # an event comes first as a rule
+        return ReconcileResult(requeue_after=10.0)  # an event comes first as a rule
 
-    def _say_rivals(self, claim: NodeClaim, rivals: Rivals) -> Result:
+    def _say_rivals(self, claim: NodeClaim, rivals: Rivals) -> ReconcileResult:
         """Several claims or Nodes have the provider ID: nobody can tell whose instance it is, so it is left alone."""
         text = Said(f"Provider ID {claim.status.provider_id} belongs to more than one object: {rivals}")
         self._event(claim, EventMessage("Warning", names.MULTIPLE_NODES_FOUND, text))
@@ -338,13 +344,13 @@ class Lifecycle:
                 claim,
                 self._with(claim, ConditionMessage(names.REGISTERED, names.FALSE, names.MULTIPLE_NODES_FOUND, text)),
             )
-        return Result(requeue_after=RIVALS_REQUEUE_SECONDS)
+        return ReconcileResult(requeue_after=RIVALS_REQUEUE_SECONDS)
 
     # ------------------------------------------------------------------ the end
 
-    def _give_up(self, claim: NodeClaim, reason: str, *, unhealthy: bool) -> Result:
+    def _give_up(self, claim: NodeClaim, reason: str, *, unhealthy: bool) -> ReconcileResult:
         if claim.status.provider_id and self._postponed(claim, self._cluster.node_of(claim), patience=DECIDED_SECONDS):
-            return Result(requeue_after=POSTPONED_SECONDS)
+            return ReconcileResult(requeue_after=POSTPONED_SECONDS)
         self._writer.delete(claim, version=claim.metadata.resource_version)
         _log.warning("Deleting NodeClaim", nodeclaim=claim.metadata.name, reason=reason)
         if unhealthy:
@@ -352,7 +358,7 @@ class Lifecycle:
         metrics.claim_disrupted(claim, reason)
         return DONE
 
-    def _finalize(self, claim: NodeClaim) -> Result:
+    def _finalize(self, claim: NodeClaim) -> ReconcileResult:
         if names.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             return DONE
         rivals = self._cluster.rivals(claim)
@@ -363,7 +369,7 @@ class Lifecycle:
         node = self._cluster.node_of(claim)
         if node is not None and registered and not self._nodes_are_stale():
             self._writer.delete_node(node)
-            return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)  # its end brings us back
+            return ReconcileResult(requeue_after=FINALIZE_REQUEUE_SECONDS)  # its end brings us back
         try:
             # also where no provider ID is written: the launch may have succeeded and its status been lost
             ending = self._terminator.end(claim, by=CONTROLLER)
@@ -376,19 +382,19 @@ class Lifecycle:
                 nodeclaim=claim.name,
                 error=str(error),
             )
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         if registered:
             for one in ending.nodes:  # the caches do not know it, the API server does
                 if one.metadata.deletion_timestamp is None:
                     self._client.delete(resources.NODES, one.metadata.name, uid=one.metadata.uid)
         match ending.state:
-            case State.HELD:
-                return Result(requeue_after=ending.requeue_after)
-            case State.UNDER_WAY:
+            case EndState.HELD:
+                return ReconcileResult(requeue_after=ending.requeue_after)
+            case EndState.UNDER_WAY:
                 claim = self._cluster.claim(claim.metadata.name) or claim  # it may have been registered meanwhile
                 self._writer.status(claim, self._with(claim, INSTANCE_TERMINATING))
-                return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
-            case State.GONE:
+                return ReconcileResult(requeue_after=FINALIZE_REQUEUE_SECONDS)
+            case EndState.GONE:
                 if ending.failed_launch and not registered:
                     claim = self._say_failed(claim, ending.failed_launch)
                 if len(claim.metadata.finalizers) > 1:  # who holds the claim besides holds no budget with it
@@ -422,7 +428,7 @@ class Lifecycle:
         self._event(claim, grace_period_expiring(end))
         return self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
 
-    def _finalize_rival(self, claim: NodeClaim, rivals: Rivals) -> Result:
+    def _finalize_rival(self, claim: NodeClaim, rivals: Rivals) -> ReconcileResult:
         """The instance stays with the last claim that has it; all its Nodes are drained before it may be ended."""
         name = claim.metadata.name
         others = [one for other in rivals.claims if other != name and (one := self._cluster.claim(other)) is not None]
@@ -438,7 +444,7 @@ class Lifecycle:
         for node_name in rivals.nodes:
             if (node := self._cluster.node(node_name)) is not None:
                 self._writer.delete_node(node)
-        return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+        return ReconcileResult(requeue_after=FINALIZE_REQUEUE_SECONDS)
 
     # ------------------------------------------------------------------ helpers
 

@@ -24,7 +24,7 @@ from provisioner.runtime.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.termination.terminator import Ending, State
+from provisioner.termination.terminator import EndState, InstanceEnding
 
 FIRST_POLLS = 20
 FIRST_SECONDS = 10.0
@@ -34,7 +34,7 @@ GARBAGE_COLLECTED = "garbage_collected"
 _log = logs.get_logger(__name__)
 
 
-class Instance(Protocol):
+class ListedInstance(Protocol):
     """What is needed of a provider's own description of an instance."""
 
     @property
@@ -47,7 +47,7 @@ class Instance(Protocol):
     def launched(self) -> datetime | None: ...
 
 
-InstanceT = TypeVar("InstanceT", bound=Instance)
+InstanceT = TypeVar("InstanceT", bound=ListedInstance)
 
 
 class InstanceCollector(Generic[InstanceT]):
@@ -66,7 +66,7 @@ class InstanceCollector(Generic[InstanceT]):
         self,
         list_instances: Callable[[], Sequence[InstanceT]],
         sort_out: Callable[[Iterable[InstanceT], Iterable[NodeClaim]], SortedOut[InstanceT]],
-        end: Callable[[str], Ending],
+        end: Callable[[str], InstanceEnding],
         cluster: Cluster,
         client: Client,
         writer: ClaimWriter,
@@ -113,7 +113,7 @@ class InstanceCollector(Generic[InstanceT]):
                 "Failed to terminate an instance without a NodeClaim; retrying", instance=orphan.id, error=str(error)
             )
             return POLL_SECONDS
-        if ending.state is State.HELD:
+        if ending.state is EndState.HELD:
             _log.info(
                 "Draining an instance without a NodeClaim before terminating it", instance=orphan.id, reason=ending.why
             )

@@ -18,7 +18,7 @@ from provisioner.runtime.object_reference import publish
 from provisioner.state.cluster import Cluster
 from provisioner.state.expected_node import own_labels
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import EventMessage
 
 #: A label that differs is looked at again after so long: we ourselves write Node and NodeClaim one after the other.
@@ -68,7 +68,7 @@ class Hydration:
             elif node is not None and changed_labels(claim, node):
                 self.queue.add_after(claim.metadata.name, SETTLE_SECONDS)
 
-    def _fill(self, name: str) -> Result:
+    def _fill(self, name: str) -> ReconcileResult:
         claim = self._cluster.claim(name)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             self._pauses.pop(name, None)
@@ -85,13 +85,13 @@ class Hydration:
         except (NotFound, Conflict):
             return DONE  # gone, or another one; its watch brings us back
 
-    def _restore(self, claim: NodeClaim, node: Node) -> Result:
+    def _restore(self, claim: NodeClaim, node: Node) -> ReconcileResult:
         changed, now = changed_labels(claim, node), self._clock.monotonic()
         if not changed:
             return DONE
         pause, until = self._pauses.get(claim.name, (0.0, 0.0))
         if now < until:
-            return Result(requeue_after=until - now)
+            return ReconcileResult(requeue_after=until - now)
         forgotten = now - until > LONGEST_PAUSE_SECONDS
         pause = FIRST_PAUSE_SECONDS if forgotten or not pause else min(2 * pause, LONGEST_PAUSE_SECONDS)
         recent = {key: one for key, one in self._pauses.items() if now - one[1] <= LONGEST_PAUSE_SECONDS}

@@ -33,13 +33,12 @@ from provisioner.scheduling.nomination.unaided import OpenNode, needed
 from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
-from provisioner.state.promises import Family
+from provisioner.state.promises import PodFamily
 from provisioner.state.snapshot import Surroundings
 from provisioner.support import logs
 from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
-from provisioner.support.workers import Pool as Workers
-from provisioner.support.workers import run_parallel
+from provisioner.support.workers import WorkerPool, run_parallel
 from provisioner.values.message import Said
 
 #: Measured without an extender: 92 % of the pods land as planned after one round, 98 % and more after three; further ones are for watches that lag.
@@ -88,7 +87,7 @@ class _Nomination:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRoom:
     """Whose room is kept on nodes that are let in.
 
     Attributes:
@@ -113,7 +112,7 @@ class Nominations:
         self,
         cluster: Cluster,
         client: Client,
-        workers: Workers,
+        workers: WorkerPool,
         clock: Clock,
         *,
         pods: Callable[[], Iterable[Pod]],
@@ -151,7 +150,7 @@ class Nominations:
         if found:
             _log.info("Adopted nominations of a previous leader", pods=found)
 
-    def chosen(self, joining: Iterable[_Joining], opening: Collection[str]) -> Kept:
+    def chosen(self, joining: Iterable[_Joining], opening: Collection[str]) -> KeptRoom:
         """Whose room is to be kept on nodes that are about to be let in together. Those that the extender steers do not count.
 
         Args:
@@ -159,7 +158,7 @@ class Nominations:
             opening: of those, the names of the claims whose Nodes take pods from then on. The others open one by one, later.
         """
         joining = list(joining)
-        kept = Kept(Counter(), {})
+        kept = KeptRoom(Counter(), {})
         if not (self.wanted or self._steering.learns):
             return kept
         policy = self._policy()
@@ -186,7 +185,7 @@ class Nominations:
                     metrics.NOMINATIONS_WITHHELD.labels(withheld.get(pod.uid, Withheld.NOT_NEEDED)).inc()
         return kept
 
-    def nominate(self, joining: Iterable[_Joining], kept: Kept, patience: float | None = None) -> None:
+    def nominate(self, joining: Iterable[_Joining], kept: KeptRoom, patience: float | None = None) -> None:
         """Nominate the pods that were chosen for these nodes and are still planned there; before the first is let in.
 
         More than once: a cycle that began before a nomination may fail after it, and clears it.
@@ -447,7 +446,9 @@ class _Listed:
         except PlanError:
             entries = ()
         self._uids: Final = {uid for entry in entries for uid in entry.uids}
-        self._families: Final = {Family(entry.owner, entry.klass) for entry in entries if entry.count > len(entry.uids)}
+        self._families: Final = {
+            PodFamily(entry.owner, entry.klass) for entry in entries if entry.count > len(entry.uids)
+        }
 
     def __contains__(self, pod: Pod) -> bool:
-        return pod.uid in self._uids or Family.of(pod) in self._families
+        return pod.uid in self._uids or PodFamily.of(pod) in self._families

@@ -20,7 +20,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
-from provisioner.lifecycle.nominations import Kept, Nominations
+from provisioner.lifecycle.nominations import KeptRoom, Nominations
 from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime import metrics
 from provisioner.runtime.node_patch import appended, merged, patch_node
@@ -33,8 +33,7 @@ from provisioner.support import heartbeat, logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
-from provisioner.support.workers import Pool as Workers
-from provisioner.support.workers import StillRunningError, run_parallel
+from provisioner.support.workers import StillRunningError, WorkerPool, run_parallel
 from provisioner.values.message import ConditionMessage
 from provisioner.values.taints import Taint
 
@@ -88,7 +87,7 @@ class _WaveProgress:
     over: bool = False
 
 
-def _in_stages(pairs: Iterable[_Joining], kept: Kept) -> list[list[_Joining]]:
+def _in_stages(pairs: Iterable[_Joining], kept: KeptRoom) -> list[list[_Joining]]:
     """Nodes that could be let in together, in the order in which that is done; those of a stage wait until the nominated pods of earlier ones are bound.
 
     A pod whose own Node is not open yet goes to any that is, and takes room that was planned for pods that may not be nominated. So Nodes that keep
@@ -225,7 +224,7 @@ class Registrar:
         client: Client,
         writer: ClaimWriter,
         recorder: Recorder,
-        workers: Workers,
+        workers: WorkerPool,
         clock: Clock,
         *,
         nominations: Nominations,
@@ -364,7 +363,7 @@ class Registrar:
             progress.over = True
         self._each(lambda opened: self._record(*opened), progress.opened, self._patience)
 
-    def _await_bound(self, progress: _WaveProgress, kept: Kept) -> None:
+    def _await_bound(self, progress: _WaveProgress, kept: KeptRoom) -> None:
         """Until the nominated pods of the Nodes that are open are bound, or for a while: then none of them takes what the others keep for no one.
 
         A Node that is let in before it is ready, or with startup taints, takes no pod for longer than anybody waits here.

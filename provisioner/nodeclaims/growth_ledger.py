@@ -14,11 +14,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from provisioner.apis.command import Phase
+from provisioner.apis.command import CommandPhase
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pool_limits import MICROS, USD, PoolLimitError, spending_limit
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.nodeclaims.growth_limits import WINDOW_SECONDS, Growth, GrowthLimits, HeldBack, Limit
+from provisioner.nodeclaims.growth_limits import WINDOW_SECONDS, Growth, GrowthLimit, GrowthLimits, HeldBack
 from provisioner.options import Options
 from provisioner.scheduling.capacity.hourly_price import lacks_price, usd_per_hour
 from provisioner.scheduling.capacity.spending import highest_usd_per_hour
@@ -57,12 +57,12 @@ class HeldBackError(Exception):
     def __str__(self) -> str:
         if self.beside:
             return self.beside
-        if self.held.limit is Limit.CLAIMS:
+        if self.held.limit is GrowthLimit.CLAIMS:
             return Said(
                 "no further NodeClaim is created for now, because --max-claims-per-minute is "
                 f"{self.limits.claims_per_minute}; it is planned again as soon as the limit allows it"
             )
-        if self.held.limit is Limit.NODE_POOL:
+        if self.held.limit is GrowthLimit.NODE_POOL:
             return Said(
                 f"other NodeClaims took what the limit on {self.held.resource} of NodePool {self.held.pool} left "
                 "meanwhile; it is planned again"
@@ -157,19 +157,19 @@ class GrowthLedger:
         Cost: O(NodeClaims) once a second while NodeClaims are created, ten times where money is short; nothing without limits.
         """
         if text := self._beside():
-            raise HeldBackError(HeldBack(Limit.KARPENTER, KARPENTER_SECONDS), self._limits, text)
+            raise HeldBackError(HeldBack(GrowthLimit.KARPENTER, KARPENTER_SECONDS), self._limits, text)
         with self._lock:
             asked = self._cluster.asked_of_limits(claim)
             if asked is not None:
                 left, charge = asked
                 for name, amount in left.items():
                     if charge.amount(name) > amount:
-                        raise HeldBackError(HeldBack(Limit.NODE_POOL, None, name, claim.pool), self._limits)
+                        raise HeldBackError(HeldBack(GrowthLimit.NODE_POOL, None, name, claim.pool), self._limits)
             money = self._cluster.is_limited_in_money(claim.pool)
             if self._limits.none and not money:
                 return enter()
             if (self._limits.usd_per_hour or money) and lacks_price(claim, self._types_of(claim.pool)):
-                raise HeldBackError(HeldBack(Limit.USD, pool=claim.pool, unpriced=True), self._limits)
+                raise HeldBackError(HeldBack(GrowthLimit.USD, pool=claim.pool, unpriced=True), self._limits)
             known, price = self._fresh(), self._price(claim)
             if (held := self._refusal(known, claim, price)) is not None and held.seconds is None:
                 known = self._fresh(RECENT_SECONDS)  # a node may have begun to go meanwhile
@@ -221,7 +221,7 @@ class GrowthLedger:
         if held is None and own is not None:
             most = max(price, highest_usd_per_hour(claim, self._types_of(claim.pool)))
             if own.refusal(most) is not None:
-                return HeldBack(Limit.NODE_POOL, None, USD, claim.pool)
+                return HeldBack(GrowthLimit.NODE_POOL, None, USD, claim.pool)
         return held
 
     def _fresh(self, seconds: float = FRESH_SECONDS) -> _Known:
@@ -251,7 +251,7 @@ class GrowthLedger:
     def _to_come(self, there: Mapping[str, NodeClaim]) -> Iterable[NodeClaim]:
         """Replacements that are written in commands and not created yet."""
         for command in self._cluster.commands():
-            if command.record.phase is Phase.COMMITTED:
+            if command.record.phase is CommandPhase.COMMITTED:
                 for one in command.record.replacements:
                     if one.name not in there:
                         yield _read(one.name, one.body)

@@ -14,7 +14,7 @@ WINDOW_SECONDS: Final = 60.0
 _ROUNDING: Final = 1e-9  # USD per hour, of sums of prices
 
 
-class Limit(enum.StrEnum):
+class GrowthLimit(enum.StrEnum):
     """Which limit binds; the name of its flag, if it has one."""
 
     CLAIMS = "max-claims-per-minute"
@@ -54,7 +54,7 @@ class HeldBack:
         unpriced: whether it has to wait because nobody knows its price.
     """
 
-    limit: Limit
+    limit: GrowthLimit
     seconds: float | None = None
     resource: str = ""
     pool: str = ""
@@ -90,9 +90,9 @@ class Growth:
         if most:
             young = [age + elapsed for age in self._ages if age + elapsed < WINDOW_SECONDS]
             if len(young) >= most:
-                return HeldBack(Limit.CLAIMS, WINDOW_SECONDS - young[len(young) - most])
+                return HeldBack(GrowthLimit.CLAIMS, WINDOW_SECONDS - young[len(young) - most])
         if usd_per_hour > self.usd_left + _ROUNDING:
-            return HeldBack(Limit.USD)
+            return HeldBack(GrowthLimit.USD)
         return None
 
     def refusals(self, prices: Iterable[float], elapsed: float = 0.0) -> list[HeldBack | None]:

@@ -19,8 +19,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
-from provisioner.support.workers import Pool as Workers
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult, WorkerPool
 from provisioner.values.jsontext import pointer
 
 _TRIES = 4
@@ -38,7 +37,7 @@ class PlanWriter:
     tells them all. A write that fails costs placement, never a pod: the room is kept in memory all the same.
     """
 
-    def __init__(self, cluster: Cluster, writer: ClaimWriter, workers: Workers) -> None:
+    def __init__(self, cluster: Cluster, writer: ClaimWriter, workers: WorkerPool) -> None:
         self._cluster, self._writer, self._workers = cluster, writer, workers
         self._lock = threading.Lock()
         self._due: set[NodeKey] = set()
@@ -146,7 +145,7 @@ class NodePlanRemover:
             self._nodes.pop(name, None)
             self._removed_at.pop(name, None)
 
-    def _remove(self, name: str) -> Result:
+    def _remove(self, name: str) -> ReconcileResult:
         with self._lock:
             node = self._nodes.pop(name, None)
             if node is None:

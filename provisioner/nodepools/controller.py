@@ -29,7 +29,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import NodeView
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.requirement import RequirementError
 from provisioner.values.resources import Resources
@@ -56,7 +56,7 @@ def unknown_fields_ignored(kind: str, paths: Sequence[str]) -> str:
     )
 
 
-class Health:
+class PoolHealth:
     """The last four launches of each NodePool: unhealthy when half of them failed. Thread-safe. Source: core spec 5."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
@@ -153,7 +153,7 @@ class PoolController:
         *,
         pool: Callable[[str], NodePool | None],
         class_generation: Callable[[str], int | None],
-        health: Health,
+        health: PoolHealth,
         ready: Callable[[], None],
         recorder: Recorder,
     ) -> None:
@@ -161,7 +161,7 @@ class PoolController:
         self._clock, self._pool, self._health, self._ready = clock, pool, health, ready
         self._class_generation, self._recorder = class_generation, recorder
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """Make one pool's annotations and status true."""
         pool = self._pool(name)
         if pool is None:
@@ -176,7 +176,7 @@ class PoolController:
         except NotFound:
             return DONE
         except Conflict:
-            return Result(requeue_after=0.2)
+            return ReconcileResult(requeue_after=0.2)
         return DONE
 
     def _hash(self, pool: NodePool) -> NodePool:

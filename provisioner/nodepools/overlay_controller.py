@@ -16,7 +16,7 @@ from provisioner.kube.store import Store
 from provisioner.runtime.changes import Change, NodeOverlayChanged, NodePoolChanged
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import ConditionMessage
 
 #: Instance types come and go, and with them conflicts.
@@ -65,7 +65,7 @@ class OverlayStatus:
         for one in self._store.list() if self._store is not None else ():
             self.queue.add_after(one.metadata.name, seconds)
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """Make the conditions of one overlay true."""
         overlay = self._store.get(name) if self._store is not None else None
         if overlay is None:
@@ -99,5 +99,5 @@ class OverlayStatus:
                 _log.warning(
                     "Failed to write the status of a NodeOverlay; retrying", nodeoverlay=name, error=str(error)
                 )
-                return Result(failed=True)
-        return Result(requeue_after=RECHECK_SECONDS)
+                return ReconcileResult(failed=True)
+        return ReconcileResult(requeue_after=RECHECK_SECONDS)

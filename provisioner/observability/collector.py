@@ -44,7 +44,7 @@ def announce_build(commit: str = "") -> None:
     _BUILD.labels(own, f"python{platform.python_version()}", machine, commit).set(1)
 
 
-class Observer:
+class MetricsObserver:
     """The series of single objects, for as long as this process leads.
 
     Args:

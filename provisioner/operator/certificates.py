@@ -5,7 +5,7 @@ from typing import Final
 
 from provisioner.clouds import Base
 from provisioner.operator.report_server import CLIENT_NAME
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 
 REPORT_SERVER_SECRET: Final = "dovetail-report-server-tls"
 REPORT_CLIENT_SECRET: Final = "dovetail-report-client-tls"
@@ -21,7 +21,7 @@ EXTENDER_STAGED_FOR: Final = timedelta(days=15)
 pkg/scheduler/extender.go, 1.36): so long before the extender serves a leaf of a new CA, that CA is in the Secret."""
 
 
-def rotations(base: Base) -> tuple[Poller, ...]:
+def rotations(base: Base) -> tuple[ApiPoller, ...]:
     """One for each connection; none where reports are taken without certificates, or over files that no Secret brings.
 
     The Secrets for the extender are optional: where they are not there, nothing is made.
@@ -30,22 +30,22 @@ def rotations(base: Base) -> tuple[Poller, ...]:
     if not options.report_cert_dir:
         return ()
     from certs.authority import CertificateError  # noqa: PLC0415 - cryptography is five megabytes that only issuing needs
-    from certs.mutual import MutualRotation, Peer, Peers  # noqa: PLC0415 - likewise
-    from certs.store import Names  # noqa: PLC0415 - likewise
+    from certs.mutual import MutualPeers, MutualRotation, Peer  # noqa: PLC0415 - likewise
+    from certs.store import SecretNames  # noqa: PLC0415 - likewise
 
     namespace = options.system_namespace
-    reports = Peers(
-        Peer(REPORT_SERVER_SECRET, Names.of_service(REPORT_SERVER_NAME, namespace)),
-        Peer(REPORT_CLIENT_SECRET, Names((CLIENT_NAME,))),
+    reports = MutualPeers(
+        Peer(REPORT_SERVER_SECRET, SecretNames.of_service(REPORT_SERVER_NAME, namespace)),
+        Peer(REPORT_CLIENT_SECRET, SecretNames((CLIENT_NAME,))),
         "dovetail-report-ca",
     )
-    extender = Peers(
-        Peer(EXTENDER_SERVER_SECRET, Names.of_service(EXTENDER_SERVER_NAME, namespace)),
-        Peer(EXTENDER_CLIENT_SECRET, Names((EXTENDER_CLIENT_NAME,))),
+    extender = MutualPeers(
+        Peer(EXTENDER_SERVER_SECRET, SecretNames.of_service(EXTENDER_SERVER_NAME, namespace)),
+        Peer(EXTENDER_CLIENT_SECRET, SecretNames((EXTENDER_CLIENT_NAME,))),
         "dovetail-extender-ca",
         EXTENDER_STAGED_FOR,
     )
     return tuple(
-        Poller(name, MutualRotation(base.client, base.clock, namespace, ends).poll, expected=(CertificateError,))
+        ApiPoller(name, MutualRotation(base.client, base.clock, namespace, ends).poll, expected=(CertificateError,))
         for name, ends in (("report certificates", reports), ("extender certificates", extender))
     )

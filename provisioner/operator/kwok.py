@@ -8,12 +8,12 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.orphans import sort_out
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import InstanceType, manages
-from provisioner.clouds import Base, Calls, Ends, Term, Writers
+from provisioner.clouds import Base, Calls, CloudControllers, Ends, Writers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.lifecycle.garbage_collection import InstanceCollector
 from provisioner.options import Options
 from provisioner.runtime.changes import Change
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.support import logs
 
 ORPHAN_AFTER: Final = timedelta(minutes=5)
@@ -39,7 +39,7 @@ class KwokTerm:
             orphan_after=ORPHAN_AFTER,
             beside=base.caches.beside,
         )
-        self.garbage = Poller("instance-garbage", collector.poll)
+        self.garbage = ApiPoller("instance-garbage", collector.poll)
 
     def start(self) -> None:
         self.garbage.start()
@@ -68,7 +68,7 @@ class KwokCloud:
         """Never: an instance is its Node."""
         return False
 
-    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> Term:  # noqa: ARG002 - the seam has it
+    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> CloudControllers:  # noqa: ARG002 - the seam has it
         return KwokTerm(self.provider, base, calls, writing, ending)
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from provisioner.kube.client import Client
-from provisioner.kube.lease import Ending, Fence, LeaderElector, LostLease, Term
+from provisioner.kube.lease import Fence, LeaderElector, LeaseTerm, LostLease, TermEnding
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import Process
@@ -33,7 +33,7 @@ class Leadership:
     def __init__(
         self,
         elector: LeaderElector,
-        term: Term,
+        term: LeaseTerm,
         client: Client,
         begin: Callable[[], None],
         process: Process,
@@ -80,11 +80,11 @@ class Leadership:
             self._end(Said(f"leader election failed: {error}"))
             return
         match ending:
-            case Ending.LOST:
+            case TermEnding.LOST:
                 self._end(Said("the leader election Lease was lost, and two replicas must never act at the same time"))
-            case Ending.FAILED:
+            case TermEnding.FAILED:
                 self._end(Said("failed to start the controllers"))
-            case Ending.STOPPED:
+            case TermEnding.STOPPED:
                 self._end(Said("leader election has ended"))
 
     def _started(self, fence: Fence) -> None:

@@ -9,7 +9,7 @@ import uuid
 import click
 
 from provisioner.apis import names
-from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
+from provisioner.apis.reports import REPORTS_URL_ANNOTATION, PodReport
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.clouds import Cloud
@@ -17,7 +17,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError
 from provisioner.kube.events import Recorder
-from provisioner.kube.lease import Fence, LeaderElector, Term
+from provisioner.kube.lease import Fence, LeaderElector, LeaseTerm
 from provisioner.observability.collector import announce_build
 from provisioner.operator.kwok import KwokCloud, kwok_catalogue
 from provisioner.operator.leadership import Leadership
@@ -28,7 +28,7 @@ from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.runtime import metrics
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.freshness import stale
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.support import health, heartbeat, logs
 from provisioner.support.clock import SystemClock
 from provisioner.support.ending import Process, ThisProcess, stop_all, stop_on_signals
@@ -62,13 +62,13 @@ class ProvisionerProcess:
             user_agent=f"dovetail-provisioner/{self._identity}",  # an audit log shows which replica wrote
             pool_size=CONNECTIONS,
         )
-        self._term = Term()
+        self._term = LeaseTerm()
         # whatever it is lent to writes as the leader only
         self._client = Client(self._connection, self._clock, self._term)
         self._caches = Caches(self._connection, options, self._clock)
         self._others = OtherAutoscalers(self._client, self._clock, options)
         self._caches.beside = lambda: self._others.problem
-        self._others_poller = Poller("other-autoscalers", self._others.poll, LOOK_SECONDS)
+        self._others_poller = ApiPoller("other-autoscalers", self._others.poll, LOOK_SECONDS)
         self._recorder = Recorder(self._client, "karpenter", self._clock)
         metrics.sync(lambda: not stale(self._caches.awaited), self._clock.monotonic)
         self._cloud = self._make_cloud()
@@ -206,7 +206,7 @@ class ProvisionerProcess:
     def _leader(self) -> str:
         return self._elector.holder if self._elector is not None else ""
 
-    def _reported(self, reports: tuple[Report, ...]) -> None:
+    def _reported(self, reports: tuple[PodReport, ...]) -> None:
         if self._controllers is not None:
             self._controllers.reported(reports)
 

@@ -29,7 +29,7 @@ KARPENTER_NOT_LOOKED_FOR: Final = Said("it is not known yet whether Karpenter ru
 
 
 class OtherAutoscalers:
-    """Looks every few seconds, in every replica, so that a new leader knows; a `Poller` calls `poll`.
+    """Looks every few seconds, in every replica, so that a new leader knows; an `ApiPoller` calls `poll`.
 
     Attributes:
         problem: why nothing may be launched or disrupted, as a sentence; "" where no other Karpenter leads. Before the first answer it is

@@ -14,13 +14,13 @@ from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import key_of
 from provisioner.apis.pods import Pod
-from provisioner.apis.reports import Report
+from provisioner.apis.reports import PodReport
 from provisioner.cloudprovider.overlays import overlaid
 from provisioner.clouds import Cloud
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict
 from provisioner.kube.events import Recorder
-from provisioner.kube.resources import DAEMONSETS, Identity, Resource
+from provisioner.kube.resources import DAEMONSETS, ObjectIdentity, Resource
 from provisioner.operator import certificates, wiring
 from provisioner.options import Options
 from provisioner.provisioning.provisioner import policies_of
@@ -194,7 +194,7 @@ class Controllers:
         """Now, with everything that this term remembers; for whoever asks why. Cost: what changed since somebody looked last."""
         return self._known.now()
 
-    def reported(self, reports: tuple[Report, ...]) -> None:
+    def reported(self, reports: tuple[PodReport, ...]) -> None:
         """The extender left these pods without a node."""
         self._joining.steering.heard()
         metrics.REPORTED_PODS.inc(len(reports))
@@ -292,7 +292,7 @@ class Controllers:
         if pool:
             self._joining.pools.add_after(pool, POOL_DELAY_SECONDS)
 
-    def _tell_unreadable(self, resource: Resource[Any], identity: Identity, problem: str) -> None:
+    def _tell_unreadable(self, resource: Resource[Any], identity: ObjectIdentity, problem: str) -> None:
         """Say on the object itself that it is left out, where its name could be read."""
         if identity.name:
             self._recorder.publish(

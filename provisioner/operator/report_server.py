@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from certs.serving import ServingContext
-from provisioner.apis.reports import MAX_BYTES, PATH, Report, ReportsError, decode_reports
+from provisioner.apis.reports import MAX_BYTES, PATH, PodReport, ReportsError, decode_reports
 from provisioner.support import logs
 from provisioner.support.addresses import host_and_port, is_everywhere, is_loopback, parse
 from provisioner.support.http.server import HttpServer, listen
-from provisioner.support.http.values import Limits, Request, Response
+from provisioner.support.http.values import HttpRequest, Limits, Response
 from provisioner.values.message import Said
 
 CLIENT_NAME: Final = "dovetail-scheduler"
@@ -52,7 +52,7 @@ class ReportServer:
         self,
         host: str,
         port: int,
-        accept: Callable[[tuple[Report, ...]], None],
+        accept: Callable[[tuple[PodReport, ...]], None],
         context: Callable[[], ssl.SSLContext] | None,
         address: str = "",
     ) -> None:
@@ -63,7 +63,7 @@ class ReportServer:
             )
         wanted = CLIENT_NAME if context is not None else ""
 
-        def handle(request: Request) -> Response:
+        def handle(request: HttpRequest) -> Response:
             if wanted and wanted not in request.peer_names:
                 _log.warning(
                     "Refused reports because the client certificate is for another name",
@@ -95,7 +95,7 @@ class ReportServer:
             return False
 
 
-def take(request: Request, accept: Callable[[tuple[Report, ...]], None]) -> Response:
+def take(request: HttpRequest, accept: Callable[[tuple[PodReport, ...]], None]) -> Response:
     """The answer to one request; its reports are handed on."""
     if request.path != PATH:
         return Response(HTTPStatus.NOT_FOUND, b"not found\n")

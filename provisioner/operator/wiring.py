@@ -14,7 +14,7 @@ from provisioner.cloudprovider.types import manages
 from provisioner.clouds import Base, Calls, Ends, Writers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
-from provisioner.disruption.controller import Disruption, settings_of
+from provisioner.disruption.controller import DisruptionController, settings_of
 from provisioner.disruption.drift_controller import DriftController
 from provisioner.disruption.forceful.controller import ForcefulDisruption, repair_policies_of
 from provisioner.disruption.loop_detector import LoopDetector
@@ -30,29 +30,29 @@ from provisioner.nodeclaims.creator import ClaimCreator
 from provisioner.nodeclaims.growth_ledger import GrowthLedger, limits_of
 from provisioner.nodeclaims.plan_writer import NodePlanRemover, PlanWriter
 from provisioner.nodeclaims.writer import ClaimWriter
-from provisioner.nodepools.controller import Health, PoolController
+from provisioner.nodepools.controller import PoolController, PoolHealth
 from provisioner.nodepools.overlay_controller import OverlayStatus
-from provisioner.observability.collector import Observer
+from provisioner.observability.collector import MetricsObserver
 from provisioner.observability.transitions import Transitions
 from provisioner.packing.planner import Planner
 from provisioner.packing.process import PlannerProcess
 from provisioner.provisioning.batcher import Intake
-from provisioner.provisioning.provisioner import Provisioner
+from provisioner.provisioning.provisioner import ProvisioningController
 from provisioner.provisioning.scheduler_liveness import SchedulerLiveness
 from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime.caches import store_of
 from provisioner.runtime.live_reads import LiveReads
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.scheduling.problem import Packing
 from provisioner.shares.controller import ShareRepair
 from provisioner.static.controller import StaticCapacity
-from provisioner.support.workers import KeyedQueue, Pool
+from provisioner.support.workers import KeyedQueue, WorkerPool
 from provisioner.termination.controller import Termination
 from provisioner.termination.disrupted_taint import DisruptedTaints
 from provisioner.termination.eviction_queue import Evictions
 from provisioner.termination.surge import Surges
 from provisioner.termination.terminator import Terminator
-from provisioner.why.leader import Known
+from provisioner.why.leader import LeaderMemory
 
 #: Threads that write at once, for creations and for everything else; on two cores more only wait for each other.
 WRITERS = 12
@@ -62,10 +62,10 @@ PLAN_WRITERS = 4
 
 def writers(base: Base, calls: Calls) -> Writers:
     """The writing of NodeClaims, and of the plans on them."""
-    notes = Pool(PLAN_WRITERS, "plans")
+    notes = WorkerPool(PLAN_WRITERS, "plans")
     claims = ClaimWriter(base.client, base.cluster, calls.carry_out)
     return Writers(
-        Pool(WRITERS, "creates"),
+        WorkerPool(WRITERS, "creates"),
         notes,
         claims,
         PlanWriter(base.cluster, claims, notes),
@@ -121,14 +121,14 @@ def ends(base: Base, writing: Writers, uncertain: Callable[[NodeClaim], bool]) -
         uncertain=uncertain,
         postponed=live.postponed,
     )
-    return Ends(evictions, taints, terminator, live, nodes, Poller("nodeclaim-garbage", garbage.poll))
+    return Ends(evictions, taints, terminator, live, nodes, ApiPoller("nodeclaim-garbage", garbage.poll))
 
 
 @dataclass(frozen=True)
-class Joining:
+class JoiningParts:
     """What brings a NodeClaim from its launch to a Node that takes pods, and what is known of NodePools by it."""
 
-    threads: Pool
+    threads: WorkerPool
     steering: Steering
     nominations: Nominations
     registrar: Registrar
@@ -138,10 +138,10 @@ class Joining:
     hydration: Hydration
 
 
-def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining:
+def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> JoiningParts:
     """Launch, registration, nomination, and the status of NodePools. Connects `claim_again` and `register`."""
     caches, cluster, client, clock = base.caches, base.cluster, base.client, base.clock
-    health = Health(calls.pool_again)
+    health = PoolHealth(calls.pool_again)
     lifecycle = Lifecycle(
         cluster,
         client,
@@ -160,7 +160,7 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
     )
     queue = KeyedQueue("nodeclaim", lifecycle.reconcile, clock, workers=base.options.workers(10, 100))
     calls.claim_again.connect(queue.add)
-    threads = Pool(WRITERS, "registration")
+    threads = WorkerPool(WRITERS, "registration")
     steering = Steering(base.options.nominate, clock)
     nominations = Nominations(
         cluster,
@@ -196,7 +196,7 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         health=health,
         ready=lambda: calls.plan_again("pools"),
     )
-    return Joining(
+    return JoiningParts(
         threads,
         steering,
         nominations,
@@ -212,7 +212,7 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
 class Observability:
     """What only tells: metrics of single objects (None where they are switched off), events of conditions, silent schedulers."""
 
-    observer: Observer | None
+    observer: MetricsObserver | None
     transitions: Transitions
     scheduler_liveness: SchedulerLiveness
     overlays: OverlayStatus
@@ -228,7 +228,7 @@ def observability(base: Base) -> Observability:
     caches, cluster, clock = base.caches, base.cluster, base.clock
     observer = None
     if not base.options.disable_cluster_state_observability:
-        observer = Observer(
+        observer = MetricsObserver(
             cluster.snapshot,
             caches.nodes.store.list,
             caches.pods.store.list,
@@ -247,7 +247,7 @@ def observability(base: Base) -> Observability:
     )
 
 
-def share_repair(base: Base, ending: Ends) -> Poller:
+def share_repair(base: Base, ending: Ends) -> ApiPoller:
     """What evicts pods so that owners keep their share on demand, where they ask for it."""
     caches, cluster = base.caches, base.cluster
     repair = ShareRepair(
@@ -261,7 +261,7 @@ def share_repair(base: Base, ending: Ends) -> Poller:
         pause=caches.pause,
         postponed=ending.live.postponed,
     )
-    return Poller("on-demand-repair", repair.poll)
+    return ApiPoller("on-demand-repair", repair.poll)
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ def provisioning(
         plan_again=calls.plan_again,
     )
     planner = Planner(PlannerProcess(clock), clock, steers=steering.steers, wanted=options.packing == Packing.COST)
-    provisioner = Provisioner(
+    provisioner = ProvisioningController(
         cluster,
         creator,
         base.provider_for("provisioner"),
@@ -362,7 +362,7 @@ class Disruptions:
     """What ends nodes that still work: by command, by force, and the verdicts of drift."""
 
     commands: CommandQueue
-    voluntary: Disruption
+    voluntary: DisruptionController
     forceful: ForcefulDisruption
     drift: DriftController
 
@@ -387,7 +387,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         loops=making.loops,
         postponed=ending.live.postponed,
     )
-    voluntary = Disruption(
+    voluntary = DisruptionController(
         cluster,
         writing.claims,
         base.recorder,
@@ -422,9 +422,9 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
     return Disruptions(commands, voluntary, forceful, drift)
 
 
-def known(base: Base, ends: Ends, making: Provisioning, ending: Disruptions) -> Known:
+def known(base: Base, ends: Ends, making: Provisioning, ending: Disruptions) -> LeaderMemory:
     """What the leader answers from where it is asked why."""
-    return Known(
+    return LeaderMemory(
         base.caches,
         ending.voluntary,
         ending.forceful,

@@ -165,7 +165,7 @@ def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
     try:
         document = yamltext.only(text.encode())
         found = msgspec.convert({} if document is None else document, _SchedulerConfig)
-    except (yamltext.DocumentError, msgspec.ValidationError) as error:
+    except (yamltext.YamlDocumentError, msgspec.ValidationError) as error:
         raise ValueError(
             "must be a scheduler configuration in YAML or JSON, with podTopologySpread.defaultConstraints alone "
             f"({error})"

@@ -10,7 +10,7 @@ import sys
 from typing import BinaryIO, Final
 
 from provisioner.packing.confinement import NOT_INSTALLED, OUT_OF_MEMORY, confine
-from provisioner.packing.protocol import FRAME_BYTES, Answered, Receiver, answer_bytes, answer_of
+from provisioner.packing.protocol import FRAME_BYTES, PackingReply, Receiver, answer_bytes, answer_of
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.garbage import collect_seldom
 
@@ -42,7 +42,7 @@ def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) ->
     from provisioner.packing.optimizer import propose  # noqa: PLC0415 - numpy and highspy, where a missing one is told by a status
 
     receiver = Receiver()
-    _write(answers, Answered(0))
+    _write(answers, PackingReply(0))
     while select.select([questions], [], [], idle)[0]:
         data = _frame(questions)
         if data is None:
@@ -64,7 +64,7 @@ def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) ->
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - what it knows of the world may be wrong now
-            _write(answers, Answered(0, error=f"{type(error).__name__}: {error}"[:_MOST_ERROR]))
+            _write(answers, PackingReply(0, error=f"{type(error).__name__}: {error}"[:_MOST_ERROR]))
             return 1
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write(answers, answered)
@@ -82,7 +82,7 @@ def _frame(source: BinaryIO) -> bytes | None:
     return data if len(data) == size else None
 
 
-def _write(target: BinaryIO, answered: Answered) -> None:
+def _write(target: BinaryIO, answered: PackingReply) -> None:
     data = answer_bytes(answered)
     data = len(data).to_bytes(FRAME_BYTES, "little") + data
     view = memoryview(data)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from provisioner.packing.dual_prices import quiet
 from provisioner.packing.knapsack import NANO, Knapsacks
 from provisioner.packing.patterns import Arrays, Counts
-from provisioner.packing.ruin_recreate import Fleet, NoPlaceError, Search
+from provisioner.packing.ruin_recreate import FleetArrays, NoPlaceError, Search
 
 _SMOOTHING: Final = 0.5
 _MOST_NEW: Final = 40
@@ -101,7 +101,9 @@ class Generated:
     usd_at_least: float = 0.0
 
 
-def generated(search: Search, seeds: Sequence[Fleet], rounds: int, knapsacks: Knapsacks | None = None) -> Generated:
+def generated(
+    search: Search, seeds: Sequence[FleetArrays], rounds: int, knapsacks: Knapsacks | None = None
+) -> Generated:
     """Loads of a fleet, from those of `seeds` and those that pay beside them.
 
     Every different load of the seeds is taken: without some of them the answer is worse than the seeds. With `knapsacks` the loads

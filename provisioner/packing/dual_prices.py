@@ -15,7 +15,7 @@ from typing import Final
 import highspy
 import numpy as np
 
-from provisioner.packing.model import Market, Slot
+from provisioner.packing.model import PackingMarket, Slot
 from provisioner.scheduling.constraints.bitsets import members
 
 _DIGITS: Final = 10**9
@@ -43,7 +43,7 @@ class Prices:
         return sum((r * n for r, n in zip(self.rates[group], need, strict=True) if n), Fraction(0))
 
 
-def prices_of(market: Market) -> Prices:
+def prices_of(market: PackingMarket) -> Prices:
     """The rates under which the pods of a market are worth most.
 
     Cost: one linear program with a variable for each resource of each group and of each set of groups that share slots, and a
@@ -65,7 +65,7 @@ def prices_of(market: Market) -> Prices:
 
 
 def proved(
-    market: Market, sets: SlotsByGroups, rates: Sequence[Sequence[Fraction]], tolls: Sequence[Fraction] = ()
+    market: PackingMarket, sets: SlotsByGroups, rates: Sequence[Sequence[Fraction]], tolls: Sequence[Fraction] = ()
 ) -> Prices:
     """Rates scaled down until they are dual feasible in exact arithmetic, and the bound that follows; `sets` as of `slots_by_groups`.
 
@@ -107,7 +107,7 @@ def _highest(rates: Sequence[Sequence[Fraction]], groups: frozenset[int]) -> lis
     return [max(some) for some in zip(*own, strict=True)] if own else [Fraction(0)] * len(rates[0])
 
 
-def slots_by_groups(market: Market) -> SlotsByGroups:
+def slots_by_groups(market: PackingMarket) -> SlotsByGroups:
     """Slots by the groups that they take; of equal ones one, and none that costs more and has less than another."""
     found: defaultdict[frozenset[int], dict[tuple[object, ...], Slot]] = defaultdict(dict)
     taking: list[list[int]] = [[] for _ in market.slots]
@@ -123,7 +123,7 @@ def slots_by_groups(market: Market) -> SlotsByGroups:
     return {groups: list(some.values()) for groups, some in found.items()}
 
 
-def _solved(market: Market, sets: SlotsByGroups, unit: Sequence[int]) -> tuple[list[list[float]], list[float]]:
+def _solved(market: PackingMarket, sets: SlotsByGroups, unit: Sequence[int]) -> tuple[list[list[float]], list[float]]:
     """The rates of each group by the linear program, in units of `unit`, and the toll of each limit; nearly feasible."""
     width = len(market.names)
     kinds = [frozenset(n for n, g in enumerate(market.groups) if g.free >> k & 1) for k in range(len(market.free))]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from provisioner.scheduling.capacity.catalogue import Priced
-from provisioner.scheduling.capacity.offers import PreparedPool, State
+from provisioner.scheduling.capacity.catalogue import PricedOffering
+from provisioner.scheduling.capacity.offers import OfferState, PreparedPool
 from provisioner.scheduling.constraints.bitsets import mask_of
 
 Vector = tuple[int, ...]
@@ -30,7 +30,7 @@ class Envelope:
     holding: int
 
 
-def envelopes(offer: PreparedPool, state: State, priced: Sequence[Priced]) -> Iterable[Envelope]:
+def envelopes(offer: PreparedPool, state: OfferState, priced: Sequence[PricedOffering]) -> Iterable[Envelope]:
     """For each type of a state the envelope with those that are nearest to it in size and bring the values that are wanted.
 
     Args:

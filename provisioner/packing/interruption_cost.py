@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from provisioner.cloudprovider.types import DEAREST_ALTERNATIVE
 from provisioner.packing.dual_prices import Prices
-from provisioner.packing.model import Model, Node, Slot
+from provisioner.packing.model import Model, PackingNode, Slot
 
 _FULL: Final = 0.99
 """So full the planner makes nodes of what has a price."""
@@ -54,7 +54,7 @@ def expected(model: Model, prices: Prices) -> Model:
     return replace(model, slots=tuple(slots))
 
 
-def usd_per_hour(model: Model, nodes: Sequence[Node]) -> float:
+def usd_per_hour(model: Model, nodes: Sequence[PackingNode]) -> float:
     """What nodes are expected to cost now that their pods are known, with the penalty of their NodePools for each. Cost: O(nodes x slots)."""
     width = len(model.items[0].need)
     rooms = np.array([one.room[:width] for one in model.slots], float)

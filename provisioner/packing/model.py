@@ -11,7 +11,7 @@ all, where one of them
 - is of a pool that is packed greedily, or to which pods of a hostname spread may come of which a claim that stays has more than maxSkew:
   one node more would make that illegal. None of the others' pods are moved there.
 
-What a pool's limits leave for claims that are planned again is in the model (`Limit`): no more than these claims are charged with now
+What a pool's limits leave for claims that are planned again is in the model (`PackingLimit`): no more than these claims are charged with now
 where some claims of the pool stay, for the lists of these were cut for that, or where pods are left without a place. In a pool with
 minValues a slot is as small as several instance types together, which keep them (`envelopes`). Pods on existing nodes stay
 there. A pod that is counted by zone keeps its zone, so every count by zone is what scheduling made it; over hostnames, no
@@ -38,7 +38,7 @@ from provisioner.scheduling.capacity.places import bought
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.demands import Count
-from provisioner.scheduling.constraints.filters import NodeFilter, Term
+from provisioner.scheduling.constraints.filters import FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.volumes import NO_VOLUMES
 from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.problem import Packing
@@ -98,7 +98,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class PackingLimit:
     """What nodes may count together of one limited resource of one pool.
 
     Attributes:
@@ -115,7 +115,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PackingItem:
     """Equal pods as far as the planner is concerned.
 
     Attributes:
@@ -136,7 +136,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ItemGroup:
     """Pods that may go to the same slots and existing nodes, for the bound.
 
     Attributes:
@@ -151,7 +151,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class PackingMarket:
     """What the bound is about: every pod that has a place, every way to give it one.
 
     Attributes:
@@ -162,14 +162,14 @@ class Market:
 
     names: tuple[str, ...]
     slots: tuple[Slot, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ItemGroup, ...]
     free: tuple[Vector, ...] = ()
     supplies: tuple[int, ...] = ()
     budgets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PackingNode:
     """A node of the model: its slot, and (item, pods) in ascending order of items."""
 
     slot: int
@@ -189,19 +189,19 @@ class Model:
     """
 
     slots: tuple[Slot, ...]
-    items: tuple[Item, ...]
-    nodes: tuple[Node, ...]
+    items: tuple[PackingItem, ...]
+    nodes: tuple[PackingNode, ...]
     kept: tuple[PlannedClaim, ...]
-    market: Market
+    market: PackingMarket
     familiar: bool = True
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[PackingLimit, ...] = ()
 
-    def weight(self, node: Node) -> float:
+    def weight(self, node: PackingNode) -> float:
         """What a node is expected to cost, with the penalty for a node."""
         slot = self.slots[node.slot]
         return float(slot.usd) + slot.surplus + slot.penalty
 
-    def own_market(self, share: float = 1.0) -> Market:
+    def own_market(self, share: float = 1.0) -> PackingMarket:
         """What is planned again alone, at the price that is expected of it, within so much of the limits: for what its duals say of them."""
         width = len(self.market.names)
         demands: defaultdict[int, list[int]] = defaultdict(lambda: [0] * width)
@@ -217,11 +217,11 @@ class Model:
                 for one in self.slots
             ]
         )
-        groups = tuple([Group(tuple(demand), allowed, 0) for allowed, demand in demands.items()])
+        groups = tuple([ItemGroup(tuple(demand), allowed, 0) for allowed, demand in demands.items()])
         budgets = tuple([int(one.budget * share) for one in self.limits])
-        return Market(self.market.names, slots, groups, budgets=budgets)
+        return PackingMarket(self.market.names, slots, groups, budgets=budgets)
 
-    def designed(self, setting: Setting, nodes: Sequence[Node]) -> tuple[DesignedNode, ...]:
+    def designed(self, setting: Setting, nodes: Sequence[PackingNode]) -> tuple[DesignedNode, ...]:
         """These nodes with pods dealt out to them, for scheduling to judge beside what stays."""
         dealt = [0] * len(self.items)
         made = []
@@ -445,7 +445,7 @@ class _Reader:
                 pods[item].append(pod)
                 load[item] += 1
             loads.append(load)
-        made = tuple([Item(*key[:4], tuple(some), key[5]) for key, some in zip(items, pods, strict=True)])
+        made = tuple([PackingItem(*key[:4], tuple(some), key[5]) for key, some in zip(items, pods, strict=True)])
         homeless = {self.number_of[pod.uid] for one in made if not _fits(slots, one) for pod in one.pods}
         if homeless:
             return self.model(homeless)  # of fewer pods each time
@@ -457,13 +457,15 @@ class _Reader:
                 familiar = False
                 if not self.min_values[claim.pool]:  # what scheduling knows is more than the model does
                     return Model((), (), (), self.result.claims, market)
-                node = Node(-1, tuple(sorted(load.items())))
+                node = PackingNode(-1, tuple(sorted(load.items())))
             nodes.append(node)
         common = _common(slots, made)
         familiar = familiar and (common is made or all(cheapest(slots, common, node.load) for node in nodes))
         return Model(slots, common, tuple(nodes), tuple(kept), market, familiar, limits)
 
-    def _limits(self, again: Iterable[tuple[PlannedClaim, str]], kept: Iterable[PlannedClaim]) -> tuple[Limit, ...]:
+    def _limits(
+        self, again: Iterable[tuple[PlannedClaim, str]], kept: Iterable[PlannedClaim]
+    ) -> tuple[PackingLimit, ...]:
         """What the limits of pools leave for the claims that are planned again."""
         charged: defaultdict[str, Counter[str]] = defaultdict(Counter)
         staying: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -479,7 +481,7 @@ class _Reader:
                     budget = left
                     if pool.name in staying or self.result.unplaced:
                         budget = min(left - staying[pool.name][name], charged[pool.name][name])
-                    found.append(Limit(number, name, max(0, budget), offer.catalogue.largest(name)))
+                    found.append(PackingLimit(number, name, max(0, budget), offer.catalogue.largest(name)))
         return tuple(found)
 
     def _claims(self) -> tuple[list[tuple[PlannedClaim, str]], list[PlannedClaim]]:
@@ -515,7 +517,7 @@ class _Reader:
         }  # fmt: skip
         return ZONE_LABEL in keys or any(self.zoned[n] for n in numbers), CAPACITY_TYPE_LABEL in keys
 
-    def _slots_within(self, limits: Sequence[Limit], *, by_zone: bool, by_capacity: bool) -> tuple[Slot, ...]:
+    def _slots_within(self, limits: Sequence[PackingLimit], *, by_zone: bool, by_capacity: bool) -> tuple[Slot, ...]:
         """Every way to make a node in a pool that does not stay as it is, with what it counts, so that it keeps minValues."""
         found: list[Slot] = []
         for slot in self._slots(by_zone=by_zone, by_capacity=by_capacity):
@@ -639,7 +641,7 @@ class _Reader:
 
     # ------------------------------------------------------------------ for the bound
 
-    def _market(self, names: tuple[str, ...]) -> tuple[Market, dict[int, int]]:
+    def _market(self, names: tuple[str, ...]) -> tuple[PackingMarket, dict[int, int]]:
         """For the bound; and the group of each class.
 
         Zones that pods were given and constraints between pods are left out: a bound without them holds with them.
@@ -649,7 +651,7 @@ class _Reader:
         terms = [term for number in placed for term in self.classes[number].filter.terms]
         keys = {key for term in terms for key in term.requirements}
         limits = [
-            Limit(number, name, max(0, left))
+            PackingLimit(number, name, max(0, left))
             for number, offer in enumerate(setting.offers)
             for name, left in (offer.pool.remaining or {}).items()
         ]
@@ -684,12 +686,12 @@ class _Reader:
                 room[d] += max(0, amount)
         order = list(rooms)
         groups = tuple(
-            Group(tuple(demand), slots_of, sum(1 << k for k, s in enumerate(order) if s >> kinds[bins] & 1))
+            ItemGroup(tuple(demand), slots_of, sum(1 << k for k, s in enumerate(order) if s >> kinds[bins] & 1))
             for (slots_of, bins), demand in demands.items()
         )
         free = tuple([tuple(rooms[s]) for s in order])
         budgets = tuple([one.budget for one in limits])
-        market = Market(names, tuple(slots), groups, free, tuple(supplies), budgets)
+        market = PackingMarket(names, tuple(slots), groups, free, tuple(supplies), budgets)
         place = {key: number for number, key in enumerate(demands)}
         return market, {number: place[admitted[key]] for number, key in key_of.items()}
 
@@ -705,7 +707,7 @@ class _Reader:
             if not offer.catalogue.reserved:
                 continue
             for name, left, asked in offer.catalogue.reservations(offer.base.requirements, label):
-                state = offer.narrowed(offer.base, Term(asked))
+                state = offer.narrowed(offer.base, FilterTerm(asked))
                 if state is None:
                     continue
                 if name not in known:
@@ -756,7 +758,7 @@ def _ways_of(slots: Sequence[Slot]) -> _Ways:
     return found
 
 
-def _charged(slot: Slot, limits: Sequence[Limit], catalogue: Catalogue) -> Slot:
+def _charged(slot: Slot, limits: Sequence[PackingLimit], catalogue: Catalogue) -> Slot:
     """The slot with what it counts against each limit: as much as any instance type that it may come to be charged for."""
     if not limits:
         return slot
@@ -775,7 +777,7 @@ def _exact(usd: float) -> Fraction:
     return Fraction(str(usd))
 
 
-def _fits(slots: Sequence[Slot], one: Item) -> bool:
+def _fits(slots: Sequence[Slot], one: PackingItem) -> bool:
     """Whether there is a slot for a pod by itself."""
     return any(all(map(int.__ge__, slots[number].room, one.need)) for number in members(one.allowed))
 
@@ -809,7 +811,7 @@ def _rare(rooms: Mapping[int, Vector]) -> frozenset[int]:
     return frozenset([row for row in rows if covering[row].bit_count() < enough])
 
 
-def _common(slots: Sequence[Slot], items: tuple[Item, ...]) -> tuple[Item, ...]:
+def _common(slots: Sequence[Slot], items: tuple[PackingItem, ...]) -> tuple[PackingItem, ...]:
     """The items without the slots that are rare, but for those that fit on no other."""
     rare = mask_of(number for number, slot in enumerate(slots) if slot.rare)
     if not rare:
@@ -822,7 +824,9 @@ def _common(slots: Sequence[Slot], items: tuple[Item, ...]) -> tuple[Item, ...]:
     return tuple(made)
 
 
-def cheapest(slots: Sequence[Slot], items: Sequence[Item], load: tuple[tuple[int, int], ...]) -> Node | None:
+def cheapest(
+    slots: Sequence[Slot], items: Sequence[PackingItem], load: tuple[tuple[int, int], ...]
+) -> PackingNode | None:
     """The cheapest node for these pods; None where no slot holds them."""
     allowed = -1
     width = len(items[load[0][0]].need)
@@ -837,4 +841,4 @@ def cheapest(slots: Sequence[Slot], items: Sequence[Item], load: tuple[tuple[int
         slot = slots[number]
         if all(map(int.__ge__, slot.room, used)) and (best < 0 or slot.usd < slots[best].usd):
             best = number
-    return Node(best, load) if best >= 0 else None
+    return PackingNode(best, load) if best >= 0 else None

@@ -24,9 +24,9 @@ from provisioner.packing.column_generation import generated
 from provisioner.packing.dual_prices import Prices, prices_of
 from provisioner.packing.interruption_cost import expected, usd_per_hour
 from provisioner.packing.knapsack import Knapsacks
-from provisioner.packing.model import Market, Model, Node, Vector, models_of
+from provisioner.packing.model import Model, PackingMarket, PackingNode, Vector, models_of
 from provisioner.packing.patterns import Counts, arrays_of, weights_of
-from provisioner.packing.ruin_recreate import Fleet, NoPlaceError, Search
+from provisioner.packing.ruin_recreate import FleetArrays, NoPlaceError, Search
 from provisioner.scheduling.improvement.acceptance import EPSILON_USD, weighed
 from provisioner.scheduling.improvement.granted import granted
 from provisioner.scheduling.judging import DesignedNode
@@ -53,7 +53,7 @@ _MOVED: Final = "moved"
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class PackingProposal:
     """A fleet that nobody has judged yet.
 
     Attributes:
@@ -84,7 +84,7 @@ def propose(
     expired: Callable[[], bool] = never,
     iterations: int = ITERATIONS,
     seed: int = 0,
-) -> Proposal:
+) -> PackingProposal:
     """Look for a cheaper fleet for the pods that scheduling placed, and leave it to others to judge it.
 
     Args:
@@ -103,7 +103,7 @@ def propose(
     own = granted(prepared, setting, result)
     setting = setting if own is None else own.setting
     best = weighed(prepared, result.claims) - EPSILON_USD
-    proposal = Proposal(0.0)
+    proposal = PackingProposal(0.0)
     for plain in models_of(setting, result):
         prices = prices_of(plain.market)
         proposal = replace(proposal, usd_at_least=max(proposal.usd_at_least, prices.usd_at_least))
@@ -157,7 +157,7 @@ def _own(model: Model, share: float, prices: Prices) -> tuple[Prices, list[int]]
     )
 
 
-def _groups(model: Model, market: Market) -> list[int]:
+def _groups(model: Model, market: PackingMarket) -> list[int]:
     """The group of each item in a market of its own."""
     place = {one.allowed: number for number, one in enumerate(market.groups)}
     return [place[one.allowed] for one in model.items]
@@ -243,14 +243,14 @@ class _Stages:
         used: Sequence[float] = self.arrays.charge[self._first.slots].sum(0).tolist()
         return used
 
-    def _dive(self, noise: float, share: float) -> Fleet:
+    def _dive(self, noise: float, share: float) -> FleetArrays:
         return self.search.fleet(self.search.dive(self.arrays.demand, noise=noise, share=share, toll=0.0), 0.0)
 
-    def run(self, iterations: int) -> tuple[list[Node], str, int]:
+    def run(self, iterations: int) -> tuple[list[PackingNode], str, int]:
         """The nodes of the cheapest fleet, the stage that found it, and the rounds of ruin and recreate."""
         search = self.search
         seeds = [self._first] if self._first is not None else []
-        fleets: list[tuple[Fleet, str]] = []
+        fleets: list[tuple[FleetArrays, str]] = []
 
         def seen(loads: Counts, stage: str) -> None:
             fleet = search.lawful(loads)
@@ -300,10 +300,10 @@ class _Stages:
             except NoPlaceError:
                 continue
 
-    def _done(self, fleets: list[tuple[Fleet, str]]) -> bool:
+    def _done(self, fleets: list[tuple[FleetArrays, str]]) -> bool:
         return self.expired() or self._near(fleets)
 
-    def _near(self, fleets: list[tuple[Fleet, str]]) -> bool:
+    def _near(self, fleets: list[tuple[FleetArrays, str]]) -> bool:
         return min((one.usd for one, _ in fleets), default=math.inf) <= self.least * _DONE
 
     def _loads(self) -> Counts:
@@ -313,13 +313,13 @@ class _Stages:
                 loads[number, item] = count
         return loads
 
-    def _nodes(self, fleet: Fleet) -> list[Node]:
+    def _nodes(self, fleet: FleetArrays) -> list[PackingNode]:
         """Dearest first."""
-        found: list[tuple[float, Node]] = []
+        found: list[tuple[float, PackingNode]] = []
         for slot, load in zip(fleet.slots.tolist(), fleet.loads, strict=True):
             items = np.flatnonzero(load).tolist()
             own: NDArray[np.int64] = self.slots
-            node = Node(int(own[slot]), tuple([(item, int(load[item])) for item in items]))
+            node = PackingNode(int(own[slot]), tuple([(item, int(load[item])) for item in items]))
             found.append((-float(self.arrays.price[slot]), node))
         return [node for _, node in sorted(found, key=lambda entry: (entry[0], entry[1].slot, entry[1].load))]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.packing.process import PlannerProcess, Refusal, Reply
-from provisioner.packing.protocol import ROUNDS, SEED, ProtocolError, proposed
+from provisioner.packing.process import PackingRefusal, PlannerProcess, ProcessReply
+from provisioner.packing.protocol import ROUNDS, SEED, PackingProtocolError, proposed
 from provisioner.scheduling.improvement.acceptance import EPSILON_USD, is_near, taken
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.improvement.partitions import MOST_PODS, are_few
@@ -27,7 +27,7 @@ _log = logs.get_logger(__name__)
 
 
 class PlanOutcome(enum.StrEnum):
-    """What came of the wish for a cheaper fleet; those of `Refusal` beside them."""
+    """What came of the wish for a cheaper fleet; those of `PackingRefusal` beside them."""
 
     IMPROVED = "improved"
     UNCHANGED = "unchanged"
@@ -67,7 +67,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PackingOutcome:
     """What is to be launched.
 
     Attributes:
@@ -77,7 +77,7 @@ class Planned:
 
     result: Result
     usd_at_least: float | None
-    outcome: PlanOutcome | Refusal
+    outcome: PlanOutcome | PackingRefusal
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -94,9 +94,9 @@ class Planned:
 PATIENCE: Final = Patience()
 
 
-def as_scheduled(_prepared: Prepared, result: Result) -> Planned:
+def as_scheduled(_prepared: Prepared, result: Result) -> PackingOutcome:
     """Scheduling's own answer is launched."""
-    return Planned(result, result.usd_at_least, PlanOutcome.GREEDY)
+    return PackingOutcome(result, result.usd_at_least, PlanOutcome.GREEDY)
 
 
 class Planner:
@@ -132,7 +132,7 @@ class Planner:
         """End the process."""
         self._process.stop()
 
-    def planned(self, prepared: Prepared, result: Result, seconds: float) -> Planned:
+    def planned(self, prepared: Prepared, result: Result, seconds: float) -> PackingOutcome:
         """What to launch for a batch.
 
         Args:
@@ -152,14 +152,14 @@ class Planner:
         except Exception:  # noqa: BLE001 - whatever is wrong with a search, pods get their nodes
             _log.exception("The search for cheaper nodes failed; launching the greedy plan; please report this bug")
             self._process.fail(Said("the provisioner could not ask it, or not read its answer"))
-            found, least, outcome = result, result.usd_at_least, Refusal.FAILED
+            found, least, outcome = result, result.usd_at_least, PackingRefusal.FAILED
         if found.usd_per_hour > result.usd_per_hour + EPSILON_USD:
             raise AssertionError("a plan that is dearer than the greedy one")
-        return Planned(found, least, outcome)
+        return PackingOutcome(found, least, outcome)
 
     def _improved(
         self, prepared: Prepared, result: Result, seconds: float
-    ) -> tuple[Result, float | None, PlanOutcome | Refusal]:
+    ) -> tuple[Result, float | None, PlanOutcome | PackingRefusal]:
         least = result.usd_at_least
         packed = {pool.name for pool in prepared.world.pools if pool.packing is Packing.COST}
         self._wanted = bool(packed)
@@ -183,13 +183,13 @@ class Planner:
             rounds=ROUNDS,
             seed=SEED,
         )
-        if isinstance(reply, Refusal):
+        if isinstance(reply, PackingRefusal):
             return result, least, reply
         try:
             found, faults, least = settled(prepared, result, reply)
-        except ProtocolError as error:
+        except PackingProtocolError as error:
             self._process.fail(str(error))
-            return result, least, Refusal.FAILED
+            return result, least, PackingRefusal.FAILED
         if found is not result:
             return found, least, PlanOutcome.IMPROVED
         if faults:
@@ -199,11 +199,11 @@ class Planner:
         return result, least, PlanOutcome.UNCHANGED
 
 
-def settled(prepared: Prepared, result: Result, reply: Reply) -> tuple[Result, tuple[Fault, ...], float | None]:
+def settled(prepared: Prepared, result: Result, reply: ProcessReply) -> tuple[Result, tuple[Fault, ...], float | None]:
     """What a planning process's answer makes of scheduling's: see `acceptance.taken`; and the least that is known of any plan's price.
 
     Raises:
-        ProtocolError: the answer makes no sense.
+        PackingProtocolError: the answer makes no sense.
     """
     answered, found = reply.answered, result
     faults: tuple[Fault, ...] = ()

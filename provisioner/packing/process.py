@@ -19,7 +19,7 @@ from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.packing.confinement import NOT_INSTALLED, OUT_OF_MEMORY, environment
-from provisioner.packing.protocol import FRAME_BYTES, Answered, ProtocolError, Sender, read_answer
+from provisioner.packing.protocol import FRAME_BYTES, PackingProtocolError, PackingReply, Sender, read_answer
 from provisioner.scheduling.problem import World
 from provisioner.scheduling.result import Result
 from provisioner.support import logs
@@ -50,7 +50,7 @@ PLANNER_NOT_INSTALLED: Final = (
 _PLANNER_STARTED_LATE: Final = Said("it did not start in time")
 
 
-class Refusal(enum.StrEnum):
+class PackingRefusal(enum.StrEnum):
     """Why there is no answer."""
 
     NOT_INSTALLED = "not-installed"
@@ -61,10 +61,10 @@ class Refusal(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ProcessReply:
     """An answer, and the question's pods, of which it speaks by number."""
 
-    answered: Answered
+    answered: PackingReply
     pods: tuple[Pod, ...]
 
 
@@ -107,18 +107,18 @@ class PlannerProcess:
         process = self._process
         return None if process is None else process.pid
 
-    def start(self) -> Refusal | None:
+    def start(self) -> PackingRefusal | None:
         """See that it runs; why it does not. Waits for nothing."""
         self.tidy()
         if self._process is not None:
             return None
         if not self._is_installed():
-            return Refusal.NOT_INSTALLED
+            return PackingRefusal.NOT_INSTALLED
         if self._clock.monotonic() < self._not_before:
-            return Refusal.FAILED
+            return PackingRefusal.FAILED
         with self._lock:
             if self._stopped:
-                return Refusal.FAILED
+                return PackingRefusal.FAILED
             try:
                 process = self._process = subprocess.Popen(
                     self._command,
@@ -130,7 +130,7 @@ class PlannerProcess:
                 )
             except OSError as error:
                 self._failed(Said(f"it could not be started: {error}"))
-                return Refusal.FAILED
+                return PackingRefusal.FAILED
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
@@ -146,7 +146,7 @@ class PlannerProcess:
 
     def ask(
         self, world: World, result: Result, *, search_until: float, wait_until: float, rounds: int, seed: int
-    ) -> Reply | Refusal:
+    ) -> ProcessReply | PackingRefusal:
         """Ask for a cheaper fleet than a result's.
 
         Args:
@@ -167,7 +167,7 @@ class PlannerProcess:
             if len(data) > _MOST_QUESTION:
                 self._end()
                 self.problem = Said("the question is too large for it")
-                return Refusal.TOO_LARGE
+                return PackingRefusal.TOO_LARGE
             self._write(len(data).to_bytes(FRAME_BYTES, "little") + data, wait_until)
             answered = self._answer(number, wait_until)
         except TimeoutError:
@@ -175,16 +175,16 @@ class PlannerProcess:
             if self._late:
                 self.fail(self.problem)
             self._late = True
-            return Refusal.LATE
+            return PackingRefusal.LATE
         except (OSError, EOFError):
             return self._gone()
-        except ProtocolError as error:
+        except PackingProtocolError as error:
             self.fail(str(error))
-            return Refusal.FAILED
+            return PackingRefusal.FAILED
         self._failures, self._late = 0, False
-        return Reply(answered, pods)
+        return ProcessReply(answered, pods)
 
-    def await_start(self, until: float) -> Refusal | None:
+    def await_start(self, until: float) -> PackingRefusal | None:
         """Wait until it can be asked; why it cannot."""
         refusal = self.start()
         if refusal is not None or self._ready:
@@ -192,14 +192,14 @@ class PlannerProcess:
         try:
             if self._clock.monotonic() - self._started_at >= _START_SECONDS:
                 self.fail(_PLANNER_STARTED_LATE)
-                return Refusal.FAILED
+                return PackingRefusal.FAILED
             if not self._readable(until):
                 self.problem = _PLANNER_STARTED_LATE
-                return Refusal.STARTING
+                return PackingRefusal.STARTING
             self._read(self._started_at + _START_SECONDS)
-        except (TimeoutError, ProtocolError) as error:
+        except (TimeoutError, PackingProtocolError) as error:
             self.fail(str(error) or _PLANNER_STARTED_LATE)
-            return Refusal.FAILED
+            return PackingRefusal.FAILED
         except (OSError, EOFError):
             return self._gone()
         self._ready = True
@@ -231,21 +231,21 @@ class PlannerProcess:
                 self._late = True  # with half a question it cannot be asked another one
                 raise
 
-    def _answer(self, number: int, until: float) -> Answered:
+    def _answer(self, number: int, until: float) -> PackingReply:
         """The answer to this question; those to earlier ones came too late."""
         while True:
             answered = self._read(until)
             if answered.error:
-                raise ProtocolError(answered.error)
+                raise PackingProtocolError(answered.error)
             if answered.number == number:
                 return answered
             if not 0 < answered.number < number:
-                raise ProtocolError("it answered a question that was not asked")
+                raise PackingProtocolError("it answered a question that was not asked")
 
-    def _read(self, until: float) -> Answered:
+    def _read(self, until: float) -> PackingReply:
         size = int.from_bytes(self._peek(FRAME_BYTES, until), "little")
         if size > _MOST_ANSWER:
-            raise ProtocolError(f"it wrote an answer of {size} bytes")
+            raise PackingProtocolError(f"it wrote an answer of {size} bytes")
         data = self._peek(FRAME_BYTES + size, until)[FRAME_BYTES:]
         del self._unread[: FRAME_BYTES + size]
         return read_answer(data)
@@ -285,18 +285,18 @@ class PlannerProcess:
 
     # ------------------------------------------------------------------ ends
 
-    def _gone(self) -> Refusal:
+    def _gone(self) -> PackingRefusal:
         """It closed its pipes: it ends, or has ended."""
         process = self._process
         if process is None:
-            return Refusal.FAILED
+            return PackingRefusal.FAILED
         try:
             status = process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self.fail(Said("it closed its pipes"))
-            return Refusal.FAILED
+            return PackingRefusal.FAILED
         self._ended(status)
-        return Refusal.FAILED if self._installed is not False else Refusal.NOT_INSTALLED
+        return PackingRefusal.FAILED if self._installed is not False else PackingRefusal.NOT_INSTALLED
 
     def _ended(self, status: int) -> None:
         """It has ended by itself, or somebody has ended it."""

@@ -20,7 +20,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.constraints.volumes import claim_keys
 from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.prepared import Prepared, changes_between, prepare
-from provisioner.scheduling.problem import Bin, Changes, Packing, Pool, Storage, World
+from provisioner.scheduling.problem import Bin, Changes, Packing, SchedulingPool, Storage, World
 from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
 
 FRAME_BYTES: Final = 4
@@ -30,12 +30,12 @@ ROUNDS: Final = 100
 SEED: Final = 0
 
 
-class ProtocolError(Exception):
+class PackingProtocolError(Exception):
     """An answer that makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PackingRequest:
     """A question.
 
     Attributes:
@@ -74,7 +74,7 @@ class ProposedNode(msgspec.Struct, frozen=True, array_like=True):
     charge: tuple[tuple[str, int], ...] = ()
 
 
-class Answered(msgspec.Struct, frozen=True):
+class PackingReply(msgspec.Struct, frozen=True):
     """An answer.
 
     Attributes:
@@ -94,24 +94,24 @@ class Answered(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-_ANSWERED: Final = msgspec.msgpack.Decoder(Answered)
+_ANSWERED: Final = msgspec.msgpack.Decoder(PackingReply)
 
 
-def answer_bytes(answered: Answered) -> bytes:
+def answer_bytes(answered: PackingReply) -> bytes:
     """An answer on the wire."""
     return msgspec.msgpack.encode(answered)
 
 
-def read_answer(data: bytes) -> Answered:
+def read_answer(data: bytes) -> PackingReply:
     """The answer in these bytes.
 
     Raises:
-        ProtocolError: there is none.
+        PackingProtocolError: there is none.
     """
     try:
         return _ANSWERED.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ProtocolError(f"its answer cannot be read: {error}") from None
+        raise PackingProtocolError(f"its answer cannot be read: {error}") from None
 
 
 def _view(known: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -158,10 +158,12 @@ class Sender:
         asked = (*pods, *[one.pod for one in left])
         self._told = lean
         self._number += 1
-        said = Asked(self._number, deadline, rounds, seed, fresh, tables, stocked, changes, asked, greedy)
+        said = PackingRequest(self._number, deadline, rounds, seed, fresh, tables, stocked, changes, asked, greedy)
         return self._number, pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL), asked
 
-    def _stocked(self, pools: Sequence[Pool] | None) -> tuple[dict[int, tuple[InstanceType, ...]], dict[str, int]]:
+    def _stocked(
+        self, pools: Sequence[SchedulingPool] | None
+    ) -> tuple[dict[int, tuple[InstanceType, ...]], dict[str, int]]:
         """The lists of instance types that are new, and which NodePool has which."""
         tables: dict[int, tuple[InstanceType, ...]] = {}
         stocked: dict[str, int] = {}
@@ -219,26 +221,26 @@ def _storage_for(storage: Storage, pods: Sequence[Pod]) -> Storage:
 
 
 def proposed(
-    answered: Answered, pods: Sequence[Pod], result: Result, pools: Sequence[Pool]
+    answered: PackingReply, pods: Sequence[Pod], result: Result, pools: Sequence[SchedulingPool]
 ) -> tuple[tuple[PlannedClaim, ...], tuple[DesignedNode, ...]]:
     """The claims of scheduling's answer that stay, and the nodes instead of the others.
 
     Raises:
-        ProtocolError: it does not speak of each pod of the other claims once, or moves a pod to a NodePool of another weight, or to or from
+        PackingProtocolError: it does not speak of each pod of the other claims once, or moves a pod to a NodePool of another weight, or to or from
             one that is packed greedily: what NodePools say is not the judge's matter.
     """
     nodes = answered.nodes or ()
     claims, count = result.claims, len(result.claims)
     kept = set(answered.kept)
     if len(kept) != len(answered.kept) or any(not 0 <= number < count for number in kept):
-        raise ProtocolError("its plan keeps NodeClaims that do not exist")
+        raise PackingProtocolError("its plan keeps NodeClaims that do not exist")
     numbers = [number for node in nodes for number in node.pods]
     if any(not 0 <= number < len(pods) for number in numbers):
-        raise ProtocolError("its plan names pods that do not exist")
+        raise PackingProtocolError("its plan names pods that do not exist")
     moved = {pod.uid for number, claim in enumerate(claims) if number not in kept for pod in claim.pods}
     uids = [pods[number].uid for number in numbers]
     if len(uids) != len(moved) or set(uids) != moved:
-        raise ProtocolError("its plan does not contain every pod exactly once")
+        raise PackingProtocolError("its plan does not contain every pod exactly once")
     weights = {pool.name: pool.weight for pool in pools if pool.packing is not Packing.GREEDY}
     own: dict[str, int | None] = {}
     for number, claim in enumerate(claims):
@@ -249,7 +251,7 @@ def proposed(
         some = tuple([pods[n] for n in node.pods])
         weight = weights.get(node.pool)
         if weight is None or any(own[pod.uid] != weight for pod in some):
-            raise ProtocolError(f"its plan moves pods to NodePool {node.pool[:64]!r}")
+            raise PackingProtocolError(f"its plan moves pods to NodePool {node.pool[:64]!r}")
         made.append(DesignedNode(node.pool, node.instance_type, node.zone, node.capacity_type, some, node.charge))
     return tuple([claims[number] for number in answered.kept]), tuple(made)
 
@@ -264,9 +266,9 @@ class Receiver:
         self._prepared: Prepared | None = None
         self._tables: dict[int, tuple[InstanceType, ...]] = {}
 
-    def question(self, data: bytes) -> tuple[Asked, Prepared]:
+    def question(self, data: bytes) -> tuple[PackingRequest, Prepared]:
         """The question in these bytes, which a process of this program wrote, and the world that it is about."""
-        asked: Asked = pickle.loads(data)  # noqa: S301 - written by a process of this program
+        asked: PackingRequest = pickle.loads(data)  # noqa: S301 - written by a process of this program
         changes = asked.changes
         if changes.pools is not None:
             known = {**self._tables, **asked.tables}
@@ -277,21 +279,21 @@ class Receiver:
         if asked.fresh is not None:
             before = prepare(asked.fresh)
         if before is None:
-            raise ProtocolError("the question refers to a world that was not sent")
+            raise PackingProtocolError("the question refers to a world that was not sent")
         self._prepared = before.updated(changes)
         return asked, self._prepared
 
 
 def answer_of(
-    asked: Asked,
+    asked: PackingRequest,
     usd_at_least: float,
     stage: str,
     kept: Sequence[PlannedClaim],
     nodes: Sequence[DesignedNode] | None,
-) -> Answered:
+) -> PackingReply:
     """A proposal as an answer; `kept` are claims of the question's own result."""
     if nodes is None:
-        return Answered(asked.number, usd_at_least)
+        return PackingReply(asked.number, usd_at_least)
     claims = {id(one): number for number, one in enumerate(asked.greedy.claims)}
     pods = {pod.uid: number for number, pod in enumerate(asked.pods)}
     made = [
@@ -305,4 +307,4 @@ def answer_of(
         )
         for one in nodes
     ]
-    return Answered(asked.number, usd_at_least, stage, tuple([claims[id(one)] for one in kept]), tuple(made))
+    return PackingReply(asked.number, usd_at_least, stage, tuple([claims[id(one)] for one in kept]), tuple(made))

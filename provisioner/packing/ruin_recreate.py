@@ -39,7 +39,7 @@ class NoPlaceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetArrays:
     """Nodes: the slot of each, and its pods by item."""
 
     slots: NDArray[np.int64]
@@ -96,7 +96,7 @@ class Search:
         """Whether nodes of these slots keep the limits."""
         return bool((self.arrays.charge[slots].sum(0) <= self.arrays.budget).all())
 
-    def fleet(self, loads: Counts, toll: float = 1.0) -> Fleet:
+    def fleet(self, loads: Counts, toll: float = 1.0) -> FleetArrays:
         """The cheapest slot for each load, at so much of the tolls."""
         a = self.arrays
         used = loads @ a.need.astype(np.float64)
@@ -108,9 +108,9 @@ class Search:
         if not fits.any(1).all():
             raise ValueError("a load fits nowhere")
         slots = order[fits.argmax(1)]
-        return Fleet(slots, loads, float(a.price[slots].sum()))
+        return FleetArrays(slots, loads, float(a.price[slots].sum()))
 
-    def lawful(self, loads: Counts) -> Fleet | None:
+    def lawful(self, loads: Counts) -> FleetArrays | None:
         """Slots for these loads that keep the limits together, the cheapest ones as far as there is something left; None where none were found."""
         free = self.fleet(loads, 0.0)
         if self.within(free.slots):
@@ -130,7 +130,7 @@ class Search:
             if saved[number] > _EPSILON and (more <= left).all():
                 left -= more
                 slots[number] = free.slots[number]
-        return Fleet(slots, loads, float(a.price[slots].sum()))
+        return FleetArrays(slots, loads, float(a.price[slots].sum()))
 
     def dive(
         self,
@@ -208,7 +208,7 @@ class Search:
         most = np.minimum(a.most, a.demand)
         return slots, fill(a.need, noisy.astype(np.float32), a.room[slots], self._fits[slots], most, weights, shares)
 
-    def ruin(self, fleet: Fleet, rounds: int, *, least: float = 0.0) -> Fleet:
+    def ruin(self, fleet: FleetArrays, rounds: int, *, least: float = 0.0) -> FleetArrays:
         """Make other nodes of the pods of a few, those first that are worth least for their price; keep what is cheaper, until it costs `least`.
 
         Where few pods are concerned, several such choices are tried at once; of those that have nodes in common, the best one is kept.
@@ -232,7 +232,7 @@ class Search:
                 if other is not None
             ]
             keep = np.ones(len(loads), dtype=bool)
-            new: list[Fleet] = []
+            new: list[FleetArrays] = []
             for saved, chosen, other in sorted(tried, key=lambda entry: -entry[0]):
                 if saved <= _EPSILON or not keep[chosen].all():
                     continue
@@ -246,7 +246,7 @@ class Search:
                 loads = np.concatenate([loads[keep], *[one.loads for one in new]])
                 slots = np.concatenate([slots[keep], *[one.slots for one in new]])
                 prices = a.price[slots]
-        return Fleet(slots, loads, float(prices.sum()))
+        return FleetArrays(slots, loads, float(prices.sum()))
 
     def _at_once(self, loads: Counts) -> int:
         """Choices that are tried together, so that their arrays are of a size that is worth a step."""
@@ -262,7 +262,7 @@ class Search:
 
     def _again(
         self, loads: Counts, slots: NDArray[np.int64], choices: Sequence[NDArray[np.int64]], *, limited: bool
-    ) -> list[Fleet | None]:
+    ) -> list[FleetArrays | None]:
         """Other nodes for the pods of each choice; None where there are none beside the nodes that stay."""
         a, dives, tolls = self.arrays, [], []
         rows = _MOST_ROWS if len(choices) == 1 else _ROWS_IN_STEP

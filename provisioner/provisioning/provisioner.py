@@ -19,10 +19,10 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.creator import REFUSALS, ClaimCreator, NoFreeNameError, claim_refused
 from provisioner.nodeclaims.growth_ledger import KARPENTER_SECONDS, HeldBackError, pool_held_back
-from provisioner.nodeclaims.growth_limits import Limit
+from provisioner.nodeclaims.growth_limits import GrowthLimit
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.options import Options
-from provisioner.packing.planner import Planned, as_scheduled
+from provisioner.packing.planner import PackingOutcome, as_scheduled
 from provisioner.provisioning import failed_scheduling as events
 from provisioner.provisioning.replanning import Replanning
 from provisioner.provisioning.worlds import Worlds
@@ -43,7 +43,7 @@ from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import Pool as Workers
+from provisioner.support.workers import WorkerPool
 from provisioner.values.message import EventMessage, Said
 
 _log = logs.get_logger(__name__)
@@ -93,7 +93,7 @@ class _HeldBack:
     @property
     def is_dear(self) -> bool:
         """A cheaper one would be allowed, if there is one."""
-        return self.error.held.limit is Limit.USD and not self.error.held.unpriced
+        return self.error.held.limit is GrowthLimit.USD and not self.error.held.unpriced
 
     def without(self, uids: Collection[str]) -> "_HeldBack | None":
         """The same for its other pods; None where it was for these alone."""
@@ -120,7 +120,7 @@ def _of_real_pods(result: Result) -> tuple[Result, frozenset[int]]:
     return replace(result, claims=claims, existing=existing, unplaced=unplaced), for_buffers
 
 
-class Provisioner:
+class ProvisioningController:
     """Runs one batch after another; creating the claims of one never holds up the next.
 
     The state learns of a claim before it is written, so the next batch plans around it at once; a create that
@@ -136,7 +136,7 @@ class Provisioner:
         creator: ClaimCreator,
         provider: CloudProvider,
         recorder: Recorder,
-        workers: Workers,
+        workers: WorkerPool,
         clock: Clock,
         *,
         retry: Callable[[str], None],
@@ -148,7 +148,7 @@ class Provisioner:
         retry_after: Callable[[float], None] = lambda _seconds: None,
         marks: Callable[[Iterable[Pod]], Mapping[str, str]] = lambda _pods: {},
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
-        improve: Callable[[Prepared, Result], Planned] = as_scheduled,
+        improve: Callable[[Prepared, Result], PackingOutcome] = as_scheduled,
         taken_back: Callable[[Iterable[Effect]], None] | None = None,
     ) -> None:
         self._decided, self._retry_after, self._marks = decided, retry_after, marks
@@ -254,7 +254,7 @@ class Provisioner:
         )
         self._note_held(held)
         self._complain(snapshot, result, held)
-        self._closed_to = pods if any(one.error.held.limit is Limit.KARPENTER for one in held) else ()
+        self._closed_to = pods if any(one.error.held.limit is GrowthLimit.KARPENTER for one in held) else ()
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
@@ -274,7 +274,7 @@ class Provisioner:
 
     def _one_after_another(
         self, snapshot: Snapshot, prepared: Prepared, result: Result, expired: Callable[[], bool]
-    ) -> Planned | None:
+    ) -> PackingOutcome | None:
         """A plan in which pods that still run, and that PodDisruptionBudgets let go one after another, have places that are legal before the others have left.
 
         None where those of `result` are, or none is found. What leaves counts as if it stayed as well, and the answer is judged without that.
@@ -331,7 +331,7 @@ class Provisioner:
                     self._buffers.bought(str(NodeKey(name)))
             except HeldBackError as error:
                 held.append(_HeldBack(planned, error))
-                if error.held.limit in (Limit.CLAIMS, Limit.KARPENTER):
+                if error.held.limit in (GrowthLimit.CLAIMS, GrowthLimit.KARPENTER):
                     closed = error  # none of any size may follow
         return held
 

@@ -14,11 +14,11 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType, by_price, launch_price
-from provisioner.packing.planner import Planned
+from provisioner.packing.planner import PackingOutcome
 from provisioner.provisioning.worlds import Worlds
 from provisioner.scheduling.improvement.acceptance import EPSILON_USD
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.world import successors, taken_back
 from provisioner.state.cluster import Cluster
@@ -46,7 +46,7 @@ class Replanning:
         self,
         cluster: Cluster,
         worlds: Worlds,
-        improve: Callable[[Prepared, Result], Planned],
+        improve: Callable[[Prepared, Result], PackingOutcome],
         effects: Callable[[Iterable[Effect]], None],
         hold_seconds: float,
     ) -> None:
@@ -58,9 +58,9 @@ class Replanning:
         snapshot: Snapshot,
         pods: Sequence[Pod],
         prepared: Prepared,
-        planned: Planned,
+        planned: PackingOutcome,
         expired: Callable[[], Callable[[], bool]],
-    ) -> Planned:
+    ) -> PackingOutcome:
         """What to launch for a batch; claims that it takes the place of are given up already.
 
         Args:
@@ -104,10 +104,10 @@ class Replanning:
         snapshot: Snapshot,
         pods: Sequence[Pod],
         prepared: Prepared,
-        planned: Planned,
+        planned: PackingOutcome,
         prices: dict[str, float],
         expired: Callable[[], Callable[[], bool]],
-    ) -> Planned | None:
+    ) -> PackingOutcome | None:
         """The plan without these claims and for their pods too; None where it leaves others, or leaves no fewer and does not cost clearly less."""
         rest, waiting = taken_back(snapshot, prices.keys())
         without = prepare(self._worlds.of(rest).world, prepared)
@@ -122,7 +122,7 @@ class Replanning:
         better = len(found.result.unplaced) < len(left) or found.result.usd_per_hour < most
         return found if better else None
 
-    def _prices(self, snapshot: Snapshot, held: Iterable[str], pools: Iterable[Pool]) -> dict[str, float]:
+    def _prices(self, snapshot: Snapshot, held: Iterable[str], pools: Iterable[SchedulingPool]) -> dict[str, float]:
         """The claims that may be taken back, each with the least that its node costs as things are.
 
         One of which nothing can be had now is left to wait (`launch_fallback`): what others cost that nobody tried lately says little.
@@ -148,7 +148,7 @@ class _Prices:
     def __init__(self) -> None:
         self._known: Final[dict[tuple[str, str, Requirements], float | None]] = {}
 
-    def of(self, claim: NodeClaim, pool: Pool) -> float | None:
+    def of(self, claim: NodeClaim, pool: SchedulingPool) -> float | None:
         """USD per hour of the node that a claim would become now: as planned, else the cheapest that can be had; None where nothing can."""
         planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "").split("/")[0]
         try:
@@ -161,7 +161,7 @@ class _Prices:
         return self._known[key]
 
 
-def _price(planned: Sequence[InstanceType], wanted: Requirements, pool: Pool) -> float | None:
+def _price(planned: Sequence[InstanceType], wanted: Requirements, pool: SchedulingPool) -> float | None:
     """One of several types may come of a launch also where the planned one is short."""
     several = any(
         one.alternatives > 1 and wanted.conflict(one.requirements) is None for kind in planned for one in kind.offerings

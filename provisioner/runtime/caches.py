@@ -13,14 +13,14 @@ from provisioner.apis.core import DaemonSet, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.apis.templates import Admission, are_of_eks
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.kube import resources
-from provisioner.kube.config import Connection
+from provisioner.kube.config import ApiConnection
 from provisioner.kube.lag import Prober
-from provisioner.kube.resources import Identity, Resource
+from provisioner.kube.resources import ObjectIdentity, Resource
 from provisioner.kube.store import Store
 from provisioner.kube.watch import PAGE_SIZE, Reflector, wait_for_sync
 from provisioner.options import Options
@@ -78,7 +78,7 @@ class Caches:
         overlays: the NodeOverlays in force; none while the feature gate NodeOverlay is off.
     """
 
-    def __init__(self, connection: Connection, options: Options, clock: Clock) -> None:
+    def __init__(self, connection: ApiConnection, options: Options, clock: Clock) -> None:
         self._connection, self._clock = connection, clock
         self._chance = random.Random()
         self._listeners: list[Listener] = []
@@ -87,7 +87,7 @@ class Caches:
         self.drifts: list[str] = []
         self.cluster = self._state(options)
         self.effects: Callable[[Iterable[Effect]], None] = _ignored
-        self.unreadable: Callable[[Resource[Any], Identity, str], None] = _ignored
+        self.unreadable: Callable[[Resource[Any], ObjectIdentity, str], None] = _ignored
         #: That another Karpenter leads, as a sentence; set before anything is started.
         self.beside: Callable[[], str] = str
         self.nodes = self._reflect(resources.NODES, self._node, NodeChanged)
@@ -201,10 +201,10 @@ class Caches:
         """What built-in admission makes of templates."""
         return replace(self.cluster.admission(), extended=are_of_eks(self.nodes.store.list()))
 
-    def stamping_facts(self, namespace: str) -> Facts:
+    def stamping_facts(self, namespace: str) -> StampFacts:
         """What the webhook goes by in a namespace, as far as watches tell: the cluster's defaults, shares and images are left out."""
         there = self.namespaces.store.get(namespace)
-        return Facts(
+        return StampFacts(
             namespace,
             {} if there is None else there.metadata.labels,
             own_namespace=self.options.system_namespace,
@@ -303,7 +303,7 @@ class Caches:
                 for listener in self._listeners:
                     listener(told)
 
-        def unreadable(identity: Identity, error: Exception) -> None:
+        def unreadable(identity: ObjectIdentity, error: Exception) -> None:
             self.unreadable(resource, identity, str(error))
 
         return Reflector(

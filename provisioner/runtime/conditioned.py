@@ -5,7 +5,7 @@ from typing import Protocol
 from provisioner.apis.meta import Condition, ObjectMeta
 
 
-class Named(Protocol):
+class ClusterScopedObject(Protocol):
     """A cluster-wide object that says what it is: a NodeClaim, a NodePool, a NodeClass."""
 
     @property
@@ -23,7 +23,7 @@ class _Status(Protocol):
     def conditions(self) -> tuple[Condition, ...]: ...
 
 
-class Conditioned(Named, Protocol):
+class Conditioned(ClusterScopedObject, Protocol):
     """An object with conditions."""
 
     @property

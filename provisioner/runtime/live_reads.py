@@ -22,7 +22,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import Recorder
-from provisioner.kube.resources import Identity, PartialIdentity
+from provisioner.kube.resources import ObjectIdentity, PartialIdentity
 from provisioner.runtime.object_reference import reference_of
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock
@@ -178,15 +178,15 @@ class LiveReads:
             for pod in bound.values()
             if pod.uid not in there and version_number(pod.resource_version) <= read.pods_version
         )
-        first = min(map(key_of, itertools.chain[Identity](unknown, gone)), default="")
+        first = min(map(key_of, itertools.chain[ObjectIdentity](unknown, gone)), default="")
         return _not_known_as_it_is("Pod", first) if first else ""
 
 
-def _meta(thing: NodeClaim | Node | None) -> Identity | None:
+def _meta(thing: NodeClaim | Node | None) -> ObjectIdentity | None:
     return thing.metadata if thing is not None else None
 
 
-def _is_known(known: Identity | None, read: PartialIdentity | None) -> bool:
+def _is_known(known: ObjectIdentity | None, read: PartialIdentity | None) -> bool:
     """Whether what the caches have is what was read, or later. Of one that is gone they must have nothing."""
     if known is None or read is None:
         return known is None and read is None

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.pods import Pod
 from provisioner.kube.events import Recorder
-from provisioner.runtime.conditioned import Named
+from provisioner.runtime.conditioned import ClusterScopedObject
 from provisioner.state.cluster import Cluster
 from provisioner.values.message import EventMessage
 
 
-def reference_of(about: Named) -> ObjectReference:
+def reference_of(about: ClusterScopedObject) -> ObjectReference:
     """An object of Karpenter's API."""
     meta = about.metadata
     return ObjectReference(

@@ -5,7 +5,7 @@ from provisioner.kube.errors import ApiError
 from provisioner.support import poller
 
 
-class Poller(poller.Poller):
+class ApiPoller(poller.Poller):
     """As in `support`, and ApiError and CloudError are always expected."""
 
     EXPECTED = (ApiError, CloudError)

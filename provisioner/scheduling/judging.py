@@ -24,16 +24,16 @@ from provisioner.scheduling.attempts.binding_order import (
 from provisioner.scheduling.attempts.finishing import finish
 from provisioner.scheduling.attempts.placing import sides_of
 from provisioner.scheduling.attempts.setting import Setting
-from provisioner.scheduling.capacity.offers import PreparedPool, State, pin
-from provisioner.scheduling.capacity.places import Account
+from provisioner.scheduling.capacity.offers import OfferState, PreparedPool, pin
+from provisioner.scheduling.capacity.places import PoolAccount
 from provisioner.scheduling.capacity.pool_limits import LimitLedger
 from provisioner.scheduling.constraints.bitsets import mask_of
 from provisioner.scheduling.constraints.classes import LeftOut, PodClass
 from provisioner.scheduling.constraints.demands import Count
-from provisioner.scheduling.constraints.filters import Term
+from provisioner.scheduling.constraints.filters import FilterTerm
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.topology.company import choosy_terms
-from provisioner.scheduling.topology.relations import Counter, Run
+from provisioner.scheduling.topology.relations import Counter, PodRun
 from provisioner.values.message import Said
 
 
@@ -124,7 +124,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LegalityVerdict:
     """What is wrong with a design; nothing where it is legal."""
 
     faults: tuple[Fault, ...] = ()
@@ -135,14 +135,14 @@ class Verdict:
         return not self.faults
 
 
-def judge(setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers: Mapping[str, int]) -> Verdict:
+def judge(setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers: Mapping[str, int]) -> LegalityVerdict:
     """Judge a design; `setting` is of its pods, `numbers` of existing nodes by name."""
     return _Judge(setting, design, numbers).verdict(left_out)
 
 
 def settle(
     setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers: Mapping[str, int]
-) -> tuple[Verdict, tuple[PlannedClaim, ...]]:
+) -> tuple[LegalityVerdict, tuple[PlannedClaim, ...]]:
     """Judge a design, and say its nodes as claims, in their order, each with its own pods; none where it is not legal."""
     judging = _Judge(setting, design, numbers)
     verdict = judging.verdict(left_out)
@@ -156,7 +156,7 @@ def settle(
 _LOOKS_OF_A_JUDGEMENT: Final = 200_000
 """So many looks may be spent on further orders of binding before a design counts as one that has none: about half a second."""
 
-_Opened = tuple[int, DesignedNode, Account, int, PodClass]
+_Opened = tuple[int, DesignedNode, PoolAccount, int, PodClass]
 """(number, node, its pool, its place, the class of its first pod)"""
 
 
@@ -174,7 +174,7 @@ class _Judge:
         self.placed: Final[list[tuple[PodClass, int, int]]] = []  # class, number of the place, how many of its pods
         self.opened: Final[list[_Opened]] = []
 
-    def verdict(self, left_out: Iterable[LeftOut]) -> Verdict:
+    def verdict(self, left_out: Iterable[LeftOut]) -> LegalityVerdict:
         refused = {pod.uid: str(one.reason) for one in left_out for pod in one.pods}
         for name, pods in sorted(self.design.existing.items()):
             self._existing(name, pods, refused)
@@ -188,7 +188,7 @@ class _Judge:
             found = open_ones or self._unsettled(failed) or self._broken() or self._stuck()
             for one, place, problem in found:
                 self._fault(self.places[place], one, problem)
-        return Verdict(tuple(self.faults))
+        return LegalityVerdict(tuple(self.faults))
 
     def _undecided(self) -> list[Stuck]:
         """Pods whose node may still come to several domains of a label that matters to them: they were not counted in any."""
@@ -249,7 +249,7 @@ class _Judge:
                 found[one] = found.get(one, 0) + 1
         return found
 
-    def _run(self, one: PodClass, count: int) -> Run:
+    def _run(self, one: PodClass, count: int) -> PodRun:
         start = self.starts.get(one, 0)
         self.starts[one] = start + count
         run = self.attempt.run_for(one, one.ladder[-1], start)
@@ -269,7 +269,7 @@ class _Judge:
             else:
                 self._fill(name, run, number, count)
 
-    def _fill(self, node: int | str, run: Run, number: int, count: int) -> None:
+    def _fill(self, node: int | str, run: PodRun, number: int, count: int) -> None:
         """Pods of one class onto a place that is there."""
         low = 1 << number
         self.places[number] = node
@@ -324,10 +324,10 @@ class _Judge:
                 self._fill(number, run, place, count)
         self.opened.append((number, node, account, place, first))
 
-    def _opened(self, number: int, node: DesignedNode, account: Account) -> int | None:
+    def _opened(self, number: int, node: DesignedNode, account: PoolAccount) -> int | None:
         """An empty claim in its zone, with its capacity type and labels; its number."""
         offer = account.offer
-        term = Term()
+        term = FilterTerm()
         said = [label for label in node.labels if label[0] in offer.open_labels]
         for key, value in ((ZONE_LABEL, node.zone), (CAPACITY_TYPE_LABEL, node.capacity_type), *said):
             if value:
@@ -344,7 +344,7 @@ class _Judge:
         self.places[len(self.placing.places)] = number
         return self.placing.open_empty(account, state)
 
-    def _check_type(self, number: int, node: DesignedNode, account: Account, place: int, first: PodClass) -> None:
+    def _check_type(self, number: int, node: DesignedNode, account: PoolAccount, place: int, first: PodClass) -> None:
         claim = self.placing.place_at(place)
         row = account.offer.catalogue.row_of(node.instance_type)
         state = claim.settled or claim.state
@@ -352,7 +352,9 @@ class _Judge:
             self._fault(number, first, Said(f"does not fit on {node.instance_type} with the others"))
 
 
-def _over(offer: PreparedPool, state: State, row: int, ledger: LimitLedger, charge: tuple[tuple[str, int], ...]) -> int:
+def _over(
+    offer: PreparedPool, state: OfferState, row: int, ledger: LimitLedger, charge: tuple[tuple[str, int], ...]
+) -> int:
     """The types that count more than a node may, and for which it would be charged if they were left: where there are minValues, any."""
     allowed = -1
     for name, amount in charge:

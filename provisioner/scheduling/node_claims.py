@@ -11,7 +11,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
 from provisioner.apis.plan import HOLD_SECONDS, Plan, PlanEntry, fitting_text
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
-from provisioner.state.promises import Family
+from provisioner.state.promises import PodFamily
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
 
@@ -111,9 +111,9 @@ def template_requirements(pool: NodePool) -> Requirements:
 
 def plan_of(pods: tuple[Pod, ...], hold_seconds: float = HOLD_SECONDS) -> Plan:
     """The plan for these pods: equal pods of one owner are one entry; `hold_seconds` as in `Plan`."""
-    groups: dict[Family, list[str]] = {}
+    groups: dict[PodFamily, list[str]] = {}
     for pod in pods:
-        groups.setdefault(Family.of(pod), []).append(pod.uid)
+        groups.setdefault(PodFamily.of(pod), []).append(pod.uid)
     entries = tuple(
         PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(sorted(uids)))
         for (owner, klass), uids in sorted(groups.items())

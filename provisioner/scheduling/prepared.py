@@ -29,7 +29,7 @@ from provisioner.scheduling.capacity.offers import Daemon, PreparedPool, pin
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
 from provisioner.scheduling.constraints.demands import Demand, facts_of
-from provisioner.scheduling.constraints.filters import FilterError, Term, label_value
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value
 from provisioner.scheduling.constraints.ports import Port
 from provisioner.scheduling.constraints.vectors import Dimensions, Need
 from provisioner.scheduling.constraints.volumes import (
@@ -40,8 +40,8 @@ from provisioner.scheduling.constraints.volumes import (
     claim_keys,
 )
 from provisioner.scheduling.constraints.workload_limits import Crowding, owners_of
-from provisioner.scheduling.judging import Design, Verdict, design_of, judge, settle
-from provisioner.scheduling.problem import Bin, Changes, Pool, World
+from provisioner.scheduling.judging import Design, LegalityVerdict, design_of, judge, settle
+from provisioner.scheduling.problem import Bin, Changes, SchedulingPool, World
 from provisioner.scheduling.reasons import OnlyWhileLeaving
 from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
 from provisioner.scheduling.topology.census import NOBODY, Census, Tally, tally_of, tally_of_bin
@@ -114,7 +114,7 @@ class Stock:
 
     def offer(
         self,
-        pool: Pool,
+        pool: SchedulingPool,
         catalogue: Catalogue,
         daemons: Sequence[Daemon],
         dimensions: Dimensions,
@@ -237,7 +237,7 @@ class Prepared:
             setting.lingering & level for count in scope.index.numbers for level in scope.spots(count).at_least[1:2]
         )
 
-    def judge(self, design: Design, *, leaving: Collection[str] = (), gone: Collection[str] = ()) -> Verdict:
+    def judge(self, design: Design, *, leaving: Collection[str] = (), gone: Collection[str] = ()) -> LegalityVerdict:
         """What is wrong with nodes that somebody else designed: each by itself, and all together once every pod is bound.
 
         Lists of instance types, and so minValues, are not judged: a designed node has one type.
@@ -246,7 +246,7 @@ class Prepared:
         setting = replace(setting, offers=[offer.without_min_values() for offer in setting.offers])
         return judge(setting, left_out, design, self._numbers)
 
-    def settle(self, design: Design, asked: Setting | None = None) -> tuple[Verdict, tuple[PlannedClaim, ...]]:
+    def settle(self, design: Design, asked: Setting | None = None) -> tuple[LegalityVerdict, tuple[PlannedClaim, ...]]:
         """Judge a design as a whole, minValues included, and make claims of its nodes, in their order.
 
         A claim names every type on which its pods fit, as one of `solve` does, and is planned on the cheapest; a node
@@ -468,7 +468,7 @@ class Prepared:
             if claim in exclusive and uid not in moving
         )
 
-    def _settled(self, pods: Iterable[Pod], gone: int) -> Mapping[str, Term]:
+    def _settled(self, pods: Iterable[Pod], gone: int) -> Mapping[str, FilterTerm]:
         """By volume claim of these pods, the zone of a pod that uses it already: an unbound one will be bound there."""
         if not self._census.with_claims:
             return NOTHING_SETTLED
@@ -476,7 +476,7 @@ class Prepared:
         if not wanted:
             return NOTHING_SETTLED
         moving = frozenset([pod.uid for pod in pods])
-        found: dict[str, Term] = {}
+        found: dict[str, FilterTerm] = {}
         for number in members(self._census.with_claims & ~gone):
             zone = label_value(self._bins[number].labels, ZONE_LABEL)
             for claim, uid in self._tallies[number].claims if zone else ():
@@ -655,7 +655,7 @@ def _ground(bins: Sequence[Bin], before: Ground, known: int) -> Ground:
     return Ground(bins, before) if len(bins) > known else before
 
 
-def _in_order(pools: tuple[Pool, ...]) -> list[Pool]:
+def _in_order(pools: tuple[SchedulingPool, ...]) -> list[SchedulingPool]:
     """By weight, then name, both descending. Source: core spec 3.4."""
     return sorted(sorted(pools, key=lambda pool: pool.name, reverse=True), key=lambda pool: -pool.weight)
 

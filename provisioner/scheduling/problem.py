@@ -55,7 +55,7 @@ class Packing(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class SchedulingPool:
     """A NodePool that may make nodes now (ready, not static, not deleting).
 
     Attributes:
@@ -183,7 +183,7 @@ class World:
         most_of_one: by NodePool that says so, also those that make no nodes now: the most pods of one owner on a node.
     """
 
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[SchedulingPool, ...] = ()
     bins: tuple[Bin, ...] = ()
     daemons: tuple[PodShape, ...] = ()
     well_known: frozenset[str] = frozenset()
@@ -214,7 +214,7 @@ class Changes:
 
     bins: Mapping[str, Bin] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
-    pools: tuple[Pool, ...] | None = None
+    pools: tuple[SchedulingPool, ...] | None = None
     daemons: tuple[PodShape, ...] | None = None
     namespaces: Mapping[str, Mapping[str, str]] | None = None
     storage: Storage | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE
 from provisioner.values.printable import listed
-from provisioner.values.requirement import Conflict, Requirement
+from provisioner.values.requirement import Requirement, RequirementConflict
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
 
@@ -35,7 +35,7 @@ class Untolerated:
 class Incompatible:
     """The pool's own requirements and labels contradict the pod's selector or affinity."""
 
-    conflict: Conflict
+    conflict: RequirementConflict
 
     def __str__(self) -> str:
         return str(self.conflict)

@@ -22,8 +22,8 @@ from provisioner.scheduling.problem import (
     DevicePolicy,
     MinValuesPolicy,
     Packing,
-    Pool,
     PreferencePolicy,
+    SchedulingPool,
     SpreadDefaults,
     Storage,
     World,
@@ -69,7 +69,7 @@ DEFAULTS: Final = Policies()
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadablePool:
     """Something in a NodePool that cannot be read.
 
     Attributes:
@@ -91,7 +91,7 @@ class Gathered:
     """
 
     world: World
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadablePool, ...] = ()
 
 
 class BinCache:
@@ -151,8 +151,8 @@ def world_of(
         reservation_label: the provider's.
         priced: keeps lists of instance types of NodePools with a money limit from one instant to the next.
     """
-    pools: list[Pool] = []
-    unreadable: list[Unreadable] = []
+    pools: list[SchedulingPool] = []
+    unreadable: list[UnreadablePool] = []
     priced = priced or PricedTypes()
     for view in snapshot.pools:
         if manages(view.pool) and is_usable(view.pool):
@@ -260,31 +260,31 @@ def _pool(
     view: PoolView,
     types: tuple[InstanceType, ...],
     policies: Policies,
-    unreadable: list[Unreadable],
+    unreadable: list[UnreadablePool],
     nodes: Sequence[NodeView],
     priced: PricedTypes,
-) -> list[Pool]:
+) -> list[SchedulingPool]:
     try:
         most = spending_limit(view.pool)
         most_of_one(view.pool)
         requirements = template_requirements(view.pool)
         remaining = view.left
     except (RequirementError, QuantityError, PoolLimitError) as error:
-        unreadable.append(Unreadable(view.pool, str(error)))
+        unreadable.append(UnreadablePool(view.pool, str(error)))
         return []
     domains = view.pool.metadata.annotations.get(names.HOSTNAME_DOMAINS)
     if domains is not None and not (domains.isascii() and domains.isdecimal() and len(domains) <= _MOST_DIGITS):
         text = Said(
             f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
         )
-        unreadable.append(Unreadable(view.pool, text, left_out=False))
+        unreadable.append(UnreadablePool(view.pool, text, left_out=False))
         domains = None
     packing = view.pool.metadata.annotations.get(names.PACKING)
     if packing is not None and packing not in _PACKINGS:
         text = Said(
             f"metadata.annotations[{names.PACKING}]: {packing[:64]!r} is neither {' nor '.join(map(repr, _PACKINGS))}"
         )
-        unreadable.append(Unreadable(view.pool, text, left_out=False))
+        unreadable.append(UnreadablePool(view.pool, text, left_out=False))
         packing = None
     penalty = view.pool.metadata.annotations.get(names.NODE_PENALTY)
     if penalty is not None and not _DECIMAL.fullmatch(penalty):
@@ -292,7 +292,7 @@ def _pool(
             f"metadata.annotations[{names.NODE_PENALTY}]: {penalty[:64]!r} is not a decimal number from 0 to 9999, "
             "such as 0.01"
         )
-        unreadable.append(Unreadable(view.pool, text, left_out=False))
+        unreadable.append(UnreadablePool(view.pool, text, left_out=False))
         penalty = None
     if not policies.reserves:
         requirements = requirements.merged(_NOT_RESERVED)
@@ -301,7 +301,7 @@ def _pool(
         usd = {USD: most - spent(own, {one.name: one for one in types})}
         remaining = Resources.of(usd) if remaining is None else remaining + Resources.of(usd)
         types = priced.of(view.pool.metadata.name, types, requirements)
-    made = Pool(
+    made = SchedulingPool(
         name=view.pool.metadata.name,
         weight=view.pool.spec.weight,
         requirements=requirements,

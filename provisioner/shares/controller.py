@@ -18,7 +18,7 @@ from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import Deployment, Node, ObjectReference, ReplicaSet, StatefulSet
 from provisioner.apis.meta import OwnerReference, selector_text
 from provisioner.apis.pods import Pod, is_terminal
-from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, Side, attempt_text, parse
+from provisioner.apis.shares import REPAIR_BY_EVICTION, SeatedPod, Share, ShareAttempt, Side, attempt_text, parse
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import (
@@ -40,9 +40,9 @@ from provisioner.shares.repair import (
     Adopt,
     Bar,
     Evict,
-    Member,
+    ShareMember,
+    ShareView,
     Unrepaired,
-    View,
     asks,
     controller_of,
     decide,
@@ -128,7 +128,7 @@ class _Owner:
     right_until: float = 0.0
     seated: Mapping[str, bool] = field(default_factory=dict)
     failures: int = 0
-    attempt: Attempt | None = None
+    attempt: ShareAttempt | None = None
     told: Unrepaired | None = None
 
 
@@ -320,7 +320,7 @@ class ShareRepair:
         current = _fingerprint(one.pod for one in seated) == owner.print
         members = tuple(self._members(group.owner.uid, seated))
         owner.seated = {one.pod.uid: one.seated for one in members}
-        view = View(
+        view = ShareView(
             share=share,
             wanted=wanted_of(found),
             members=members,
@@ -345,7 +345,7 @@ class ShareRepair:
         found = self._client.find(resources.DEPLOYMENTS, above.name, namespace)
         return found if found is not None and found.metadata.uid == above.uid else None
 
-    def _members(self, owner: str, seated: Iterable[SeatedPod]) -> Iterable[Member]:
+    def _members(self, owner: str, seated: Iterable[SeatedPod]) -> Iterable[ShareMember]:
         now, budgets, pause = self._clock.now(), self._budgets(), self._pause()
         for one in seated:
             node = self._node(one.pod.node_name)
@@ -381,7 +381,7 @@ class ShareRepair:
             )
         owner.told = why
 
-    def _adopt(self, members: Iterable[Member]) -> None:
+    def _adopt(self, members: Iterable[ShareMember]) -> None:
         for member in members:
             if self._adoptions >= MOST_ADOPTED:
                 return

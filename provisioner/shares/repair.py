@@ -4,7 +4,7 @@ The webhook gives each pod a side when it is admitted, so only a pod that is adm
 is evicted, and its successor is put on the other by the webhook. That is done for ReplicaSets and StatefulSets whose pods ask for it, one pod
 at a time, while nothing else moves, and no further than to the tolerance.
 
-What keeps it from evicting for ever: the decision to evict comes with an `Attempt`, which is written on a brother of the pod before it is evicted. Where
+What keeps it from evicting for ever: the decision to evict comes with an `ShareAttempt`, which is written on a brother of the pod before it is evicted. Where
 no pod that the webhook put on the side that lacks some came after two such evictions, nothing is evicted for a day. An eviction whose pod is still there
 when all pods have settled was not carried out, and counts as none: repeated, it evicts nothing else.
 
@@ -23,7 +23,7 @@ from provisioner.apis.core import Deployment, Node, ReplicaSet, StatefulSet
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod, do_not_disrupt, is_terminal
 from provisioner.apis.shapes import PodShape
-from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, Side, gave, read_attempt
+from provisioner.apis.shares import REPAIR_BY_EVICTION, SeatedPod, Share, ShareAttempt, Side, gave, read_attempt
 from provisioner.state.node_views import is_going
 from provisioner.termination.surge_steps import is_rolling
 
@@ -71,7 +71,7 @@ class Bar(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ShareMember:
     """One pod of an owner, which is not done.
 
     Attributes:
@@ -94,7 +94,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ShareView:
     """An owner at one instant at which it does not move.
 
     Attributes:
@@ -108,17 +108,17 @@ class View:
 
     share: Share
     wanted: int
-    members: tuple[Member, ...]
+    members: tuple[ShareMember, ...]
     steady: float
     now: datetime
-    known: Attempt | None = None
+    known: ShareAttempt | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
     """Label these pods with what they count as: the webhook does not count them."""
 
-    members: tuple[Member, ...]
+    members: tuple[ShareMember, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,9 @@ class Evict:
         wanted: pods that must.
     """
 
-    member: Member
+    member: ShareMember
     bearer: Pod
-    attempt: Attempt
+    attempt: ShareAttempt
     on_demand: int
     wanted: int
 
@@ -168,7 +168,7 @@ def is_drifted(share: Share, sides: Iterable[Side | None]) -> bool:
     return abs(drift(share, all_sides)) > tolerance(len(all_sides))
 
 
-def decide(view: View) -> Decision:
+def decide(view: ShareView) -> Decision:
     """What comes next. Never wrong by more than before once the successor is on the side that lacked pods, and done within the tolerance."""
     unclear = _unclear(view)
     if unclear is not None:
@@ -190,7 +190,7 @@ def decide(view: View) -> Decision:
         return Unrepaired.BUDGET if any(member.bar is Bar.BUDGET for member in going) else Unrepaired.PROTECTED
     member = min(free, key=_order)
     newest = max(one.pod.created for one in view.members)
-    attempt = Attempt(
+    attempt = ShareAttempt(
         attempts=spent + 1, toward=toward, newest=newest, at=view.now, share=str(view.share), pod=member.pod.uid
     )
     brothers = (one.pod for one in view.members if one is not member)
@@ -200,7 +200,7 @@ def decide(view: View) -> Decision:
     return Evict(member, bearer, attempt, on_demand, on_demand - too_many)
 
 
-def _unclear(view: View) -> Unrepaired | None:
+def _unclear(view: ShareView) -> Unrepaired | None:
     """What comes before any count."""
     if (
         view.steady < SETTLE_SECONDS
@@ -216,7 +216,7 @@ def is_settled(pod: Pod) -> bool:
     return pod.deleted is None and bool(pod.node_name) and pod.ready
 
 
-def _spent(view: View, toward: Side) -> int | None:
+def _spent(view: ShareView, toward: Side) -> int | None:
     """Evictions in a row that were carried out and did not help; None where that were too many, a short while ago."""
     last = last_attempt((member.pod for member in view.members), view.known)
     if last is None or last.share != str(view.share) or last.toward is not toward:
@@ -229,7 +229,7 @@ def _spent(view: View, toward: Side) -> int | None:
     return None if view.now - _made_at(last, view) < STOPPED_FOR else MOST_ATTEMPTS - 1
 
 
-def _made_at(last: Attempt, view: View) -> datetime:
+def _made_at(last: ShareAttempt, view: ShareView) -> datetime:
     """When an attempt was made; where the clock of who made it was ahead, when its first successor was created, by the API server's."""
     if last.at <= view.now:
         return last.at
@@ -237,13 +237,13 @@ def _made_at(last: Attempt, view: View) -> datetime:
     return min(later, default=last.newest)
 
 
-def last_attempt(pods: Iterable[Pod], known: Attempt | None = None) -> Attempt | None:
+def last_attempt(pods: Iterable[Pod], known: ShareAttempt | None = None) -> ShareAttempt | None:
     """The last attempt that pods of an owner, or whoever asks, know of; told by the API server's clock, as those of leaders may differ."""
     found = [one for pod in pods if (one := read_attempt(pod)) is not None]
     return max([*found, *([known] if known is not None else [])], key=lambda one: (one.newest, one.at), default=None)
 
 
-def _order(member: Member) -> tuple[bool, int, float, str]:
+def _order(member: ShareMember) -> tuple[bool, int, float, str]:
     """Pods that came without the webhook first, then those that go first when the owner shrinks, then the newest."""
     pod = member.pod
     try:
@@ -269,7 +269,7 @@ def side_of_label(pod: Pod) -> Side | None:
     return _LABELLED.get(pod.labels.get(names.ON_DEMAND_SHARE_LABEL, ""))
 
 
-def member_of(owner: str, seated: SeatedPod, node: Node | None, bar: Bar, now: datetime) -> Member:
+def member_of(owner: str, seated: SeatedPod, node: Node | None, bar: Bar, now: datetime) -> ShareMember:
     """A pod of the owner with this UID.
 
     Args:
@@ -283,7 +283,7 @@ def member_of(owner: str, seated: SeatedPod, node: Node | None, bar: Bar, now: d
     ours = label is not None and gave(owner, seated.ticket)
     if pod.shape.unjudged or do_not_disrupt(pod, now) or (not ours and _speaks_of_capacity(pod.shape)):
         bar = Bar.PROTECTED
-    return Member(pod, label if ours else side_of_node(node), ours, (node is None or is_going(node, None)), bar)
+    return ShareMember(pod, label if ours else side_of_node(node), ours, (node is None or is_going(node, None)), bar)
 
 
 def members_of(owner: str, pods: Iterable[SeatedPod]) -> list[SeatedPod]:

@@ -11,7 +11,7 @@ from typing import Self
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.state.keys import NodeKey
-from provisioner.state.promises import Family, Promise, Promises
+from provisioner.state.promises import PodFamily, Promise, Promises
 from provisioner.values.resources import EMPTY, Resources
 
 
@@ -66,11 +66,11 @@ class Assignments(Promises[Assignment]):
 
     # ------------------------------------------------------------------ changes
 
-    def assign(self, key: NodeKey, pod: Pod, now: float, family: Family) -> Assignment:
+    def assign(self, key: NodeKey, pod: Pod, now: float, family: PodFamily) -> Assignment:
         """Keep room for a pod that has none kept yet."""
         return self.add(Assignment(key, family, pod.uid, shape=pod.shape, made_at=now))
 
-    def reserve(self, key: NodeKey, family: Family, now: float) -> Assignment:
+    def reserve(self, key: NodeKey, family: PodFamily, now: float) -> Assignment:
         """Keep room for a successor of a pod that is gone already."""
         return self.add(Assignment(key, family, "", now, made_at=now))
 
@@ -82,7 +82,7 @@ class Assignments(Promises[Assignment]):
 
     def take_over(self, pod: Pod, now: float, key: NodeKey | None = None) -> Assignment | None:
         """Give a pod without assignment the oldest vacant one of its family (on this node); None where there is none, or it has no owner."""
-        one = self.open_to(Family.of(pod), key)
+        one = self.open_to(PodFamily.of(pod), key)
         if one is not None:
             self.take(one, pod.uid)
             one.shape = pod.shape

@@ -36,7 +36,7 @@ from provisioner.state.node_views import Inputs, charge_of, is_disrupted, most_o
 from provisioner.state.ordered import Ordered
 from provisioner.state.plans import Plans
 from provisioner.state.pod_index import PodIndex
-from provisioner.state.pod_protection import Protection
+from provisioner.state.pod_protection import PodProtection
 from provisioner.state.pool_usage import PoolUsage
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
@@ -110,7 +110,7 @@ class Cluster:
         self._daemons = DaemonSets()
         self._daemons_seen = 0  # the version that the views are of
         self._around = SurroundingsKeeper(clock.now)
-        self._protection = Protection()
+        self._protection = PodProtection()
         self._pod_event_at: dict[str, datetime] = {}  # node name -> instant
         # what is derived: made anew for the keys in `_dirty`
         self._dirty: set[NodeKey] = set()
@@ -394,7 +394,7 @@ class Cluster:
     plan_of = _of("_plans", Plans.plan_of)
     moved = _of("_plans", Plans.moved)
     release_launches = _of("_plans", Plans.release_launches)
-    pod_budgets = _of("_protection", Protection.frozen)
+    pod_budgets = _of("_protection", PodProtection.frozen)
     volume_of = _of("_around", SurroundingsKeeper.volume_of)
 
     # ------------------------------------------------------------------ questions

@@ -70,7 +70,7 @@ class Sharers:
         return {known} if isinstance(known, str) else known
 
 
-class Instances:
+class InstanceObjects:
     """Which claims and which Nodes say that they are of one instance.
 
     Attributes:
@@ -130,7 +130,7 @@ class Joining:
     """
 
     def __init__(self) -> None:
-        self._instances = Instances()
+        self._instances = InstanceObjects()
         self._nodes: _Objects[Node] = _Objects(self._instances.nodes)
         self._claims: _Objects[NodeClaim] = _Objects(self._instances.claims)
         self._tainted: Counter[tuple[Taint, ...]] = Counter()  # Nodes by their taints, those without left out

@@ -6,7 +6,7 @@ from datetime import datetime
 from provisioner.apis.interruption import has_begun, interruption_of
 from provisioner.apis.pods import Guard, Pod, is_daemon, is_reschedulable, is_waiting_for_eviction, read_do_not_disrupt
 from provisioner.state.keys import NodeKey
-from provisioner.state.pod_protection import Protection
+from provisioner.state.pod_protection import PodProtection
 from provisioner.state.snapshot import NodeView
 
 
@@ -18,7 +18,7 @@ class Leaving:
         is_assigned: whether a pod has a place already.
     """
 
-    def __init__(self, protection: Protection, is_assigned: Callable[[str], bool]) -> None:
+    def __init__(self, protection: PodProtection, is_assigned: Callable[[str], bool]) -> None:
         self._protection, self._is_assigned = protection, is_assigned
         self._views: dict[NodeKey, NodeView] = {}
         self._pods: dict[NodeKey, tuple[Pod, ...]] = {}

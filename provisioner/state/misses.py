@@ -109,7 +109,7 @@ class Look:
     alive: bool
 
 
-class Progress:
+class PlanProgress:
     """When something was last done for pods that were planned at some time or before: who waits behind them is not forgotten yet.
 
     Pods that are planned later do not count: a cluster in which pods come and go all the time would never be quiet.

@@ -31,14 +31,14 @@ from provisioner.state.misses import (
     TOGETHER_SECONDS,
     Look,
     Misses,
-    Progress,
+    PlanProgress,
     is_evidence,
     is_relative,
     verdict,
 )
 from provisioner.state.node_views import falling_taints, is_deleted, is_disrupted, is_going, is_lost
 from provisioner.state.pod_index import PodIndex
-from provisioner.state.promises import Family, ends_at, is_over, taken
+from provisioner.state.promises import PodFamily, ends_at, is_over, taken
 from provisioner.state.snapshot import NodeView
 from provisioner.values.bounded import forget_oldest, put_newest
 from provisioner.values.taints import first_untolerated
@@ -132,7 +132,7 @@ class Plans:
         self._openness: dict[NodeKey, _Openness] = {}  # of nodes that have assignments
         # when the plans of nodes that are not open were made, ascending; None: to be counted
         self._coming: list[float] | None = None
-        self._progress = Progress()
+        self._progress = PlanProgress()
         self._surging: dict[str, None] = {}  # UIDs, see `surges`
         self._acted_at: dict[str, float] = {}  # scheduler name -> when it last bound or judged a pod
 
@@ -290,13 +290,13 @@ class Plans:
         pair = self._joining.pair(key)
         node = pair[0] if pair is not None else None
         here = self._pods.on(node.metadata.name) if node is not None else ()
-        counts: dict[Family, int] = {}
-        uids: dict[Family, set[str]] = {}
+        counts: dict[PodFamily, int] = {}
+        uids: dict[PodFamily, set[str]] = {}
         for one in self.assignments.on(key):
             counts[one.family] = counts.get(one.family, 0) + 1
             uids.setdefault(one.family, set()).update({one.uid} - {""})
         for pod in here:
-            family = Family.of(pod)
+            family = PodFamily.of(pod)
             if family in counts and pod.uid not in uids[family]:
                 counts[family] += 1
                 uids[family].add(pod.uid)
@@ -529,7 +529,7 @@ class Plans:
         waits = not is_true(claim.status.conditions, names.INITIALIZED)
         listed = {uid for entry in plan.pods for uid in entry.uids}
         for entry in plan.pods:
-            family = Family(entry.owner, entry.klass)
+            family = PodFamily(entry.owner, entry.klass)
             for uid in entry.uids:
                 if uid in one.uids:
                     continue
@@ -563,19 +563,19 @@ class Plans:
             at = one.stated
         return at.timestamp() if at is not None else 0.0, name
 
-    def _of_family(self, family: Family, count: int) -> list[Pod]:
+    def _of_family(self, family: PodFamily, count: int) -> list[Pod]:
         """Waiting pods without a place. Cost: the waiting pods; only for plans that were too large for UIDs."""
-        mine = (pod for pod in self._pods.waiting() if Family.of(pod) == family and self._needs_place(pod))
+        mine = (pod for pod in self._pods.waiting() if PodFamily.of(pod) == family and self._needs_place(pod))
         return sorted(mine, key=lambda pod: (pod.created, pod.uid))[:count]
 
     def _needs_place(self, pod: Pod) -> bool:
         return self.assignments.of_pod(pod.uid) is None and not self._found_place(pod)
 
-    def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float, family: Family | None = None) -> None:
+    def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float, family: PodFamily | None = None) -> None:
         """Pods are planned onto a node, as of their own families where a plan does not say otherwise."""
         self._coming = None
         for pod in pods:
-            one = self.assignments.assign(key, pod, now, family or Family.of(pod))
+            one = self.assignments.assign(key, pod, now, family or PodFamily.of(pod))
             _note_nomination(one, pod)
             self._entered(key, pod.uid)
             self._changed(key, pod.uid)

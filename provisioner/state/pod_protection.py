@@ -9,7 +9,7 @@ from provisioner.apis.eviction import asks_no_budget, forbids_for_ever, lets_unr
 from provisioner.apis.pods import Pod, do_not_disrupt, is_evictable
 
 
-class Protection:
+class PodProtection:
     """The PodDisruptionBudgets of the cluster, asked pod by pod."""
 
     def __init__(self) -> None:

@@ -21,14 +21,14 @@ PLAN_SECONDS: Final = 900.0
 """How long a node that is not initialized keeps room."""
 
 
-class Family(NamedTuple):
+class PodFamily(NamedTuple):
     """Pods that are interchangeable: of one owner (UID, "" for none) and one class (`PodShape.key`)."""
 
     owner: str
     klass: str
 
     @classmethod
-    def of(cls, pod: Pod) -> "Family":
+    def of(cls, pod: Pod) -> "PodFamily":
         """A pod's."""
         return cls(pod.owner.uid if pod.owner is not None else "", pod.shape.key)
 
@@ -74,7 +74,7 @@ class Promise:
     """
 
     key: NodeKey
-    family: Family
+    family: PodFamily
     uid: str
     vacant_since: float | None = None
 
@@ -99,7 +99,7 @@ class Promises(Generic[P]):
     def __init__(self) -> None:
         self._by_uid: dict[str, P] = {}
         self._of: dict[NodeKey, dict[P, None]] = {}  # in the order in which they were made
-        self._open: dict[Family, dict[P, None]] = {}  # vacant, for the next of the family; the oldest first
+        self._open: dict[PodFamily, dict[P, None]] = {}  # vacant, for the next of the family; the oldest first
         self._open_of: dict[str, dict[P, None]] = {}  # the same, by owner
         self._missed: dict[P, None] = {}  # vacant, for one pod
 
@@ -180,7 +180,7 @@ class Promises(Generic[P]):
                 found.append(one)
         return found
 
-    def open_to(self, family: Family, key: NodeKey | None = None) -> P | None:
+    def open_to(self, family: PodFamily, key: NodeKey | None = None) -> P | None:
         """The place that a pod of this family takes over: the oldest whose pod was there, and is gone; of a pod that is just bound only one there."""
         mine = self._open.get(family, {})
         return next(iter(mine), None) if key is None else next((one for one in self.on(key) if one in mine), None)

@@ -19,7 +19,7 @@ IMAGES_SECONDS: Final = 5.0
 _PROMPT: Final = (names.DEFAULT_SCHEDULER_NAME, names.SCHEDULER_NAME)
 
 
-class Sight(msgspec.Struct, frozen=True, gc=False):
+class PodSight(msgspec.Struct, frozen=True, gc=False):
     """What is known of an unbound pod beside its object; times are of the monotonic clock.
 
     Attributes:
@@ -33,10 +33,10 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     deferred_until: float = -inf
 
 
-NOT_SEEN: Final = Sight()
+NOT_SEEN: Final = PodSight()
 
 
-def waits_from(pod: Pod, sight: Sight, grace: timedelta) -> float:
+def waits_from(pod: Pod, sight: PodSight, grace: timedelta) -> float:
     """The moment from which a pod waits for a node of ours: in the past for one that does, infinity where only an event can make it wait.
 
     A pod waits once a scheduler, whichever it is, has refused it or the extender has reported it. Of kube-scheduler's pods, those that are unbound
@@ -46,7 +46,7 @@ def waits_from(pod: Pod, sight: Sight, grace: timedelta) -> float:
     return _of_pending(pod, sight, grace.total_seconds()) if is_pending(pod) else inf
 
 
-def _of_pending(pod: Pod, sight: Sight, grace_seconds: float) -> float:
+def _of_pending(pod: Pod, sight: PodSight, grace_seconds: float) -> float:
     if opted_out(pod):
         return inf
     deferred = sight.deferred_until if awaits_images(pod) else -inf
@@ -66,7 +66,7 @@ class Sights:
     def __init__(self, grace: timedelta) -> None:
         self.grace: Final = grace
         self._grace_seconds = grace.total_seconds()
-        self._known: dict[str, Sight] = {}
+        self._known: dict[str, PodSight] = {}
         # both ascend: all pods of one are given equally long
         self._graces: deque[tuple[float, str]] = deque()
         self._deferrals: deque[tuple[float, str]] = deque()
@@ -84,7 +84,7 @@ class Sights:
             since = now
             if self._grace_seconds:
                 self._graces.append((now + self._grace_seconds, pod.uid))
-        self._known[pod.uid] = Sight(since, known.reported, deferred_until)
+        self._known[pod.uid] = PodSight(since, known.reported, deferred_until)
 
     def gone(self, uid: str) -> bool:
         """A pod was bound or removed; whether it was seen."""

@@ -29,7 +29,7 @@ from provisioner.static.scaling import StaticDecision, decide
 from provisioner.support import logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Pool, Result, run_parallel
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult, WorkerPool, run_parallel
 from provisioner.values.message import EventMessage
 from provisioner.values.requirement import RequirementError
 
@@ -98,7 +98,7 @@ class StaticCapacity:
         creator: ClaimCreator,
         writer: ClaimWriter,
         recorder: Recorder,
-        workers: Pool,
+        workers: WorkerPool,
         clock: Clock,
         *,
         enabled: bool,
@@ -163,7 +163,7 @@ class StaticCapacity:
 
     # ------------------------------------------------------------------ one pass
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """Bring one pool nearer to its replicas."""
         pool = self._pool(name)
         if pool is None or not pool.is_static or not self._manages(pool):
@@ -176,14 +176,14 @@ class StaticCapacity:
                 "provisioner with --feature-gates=StaticCapacity=true",
             )
             self._recorder.publish(reference_of(pool), *message, ttl=TELL_SECONDS * 0.9)
-            return Result(requeue_after=TELL_SECONDS)
+            return ReconcileResult(requeue_after=TELL_SECONDS)
         if self._stale():
-            return Result(requeue_after=STALE_SECONDS)
+            return ReconcileResult(requeue_after=STALE_SECONDS)
         decision = decide(self._cluster.snapshot(), pool)
         try:
             if decision.create or decision.delete:
                 if not self._caught_up(pool):
-                    return Result(requeue_after=STALE_SECONDS)
+                    return ReconcileResult(requeue_after=STALE_SECONDS)
                 decision = decide(self._cluster.snapshot(), pool)
             if decision.delete:
                 return self._delete(pool, decision)
@@ -192,7 +192,7 @@ class StaticCapacity:
             _log.warning(
                 "Failed to bring a static NodePool to spec.replicas; retrying", nodepool=name, error=str(error)
             )
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
 
     def _caught_up(self, pool: NodePool) -> bool:
         """Whether the state knows the NodeClaims of the pool that the API server has, and no others; it is told what is newer there."""
@@ -203,10 +203,10 @@ class StaticCapacity:
         mine = [claim for claim in self._cluster.claims() if claim.pool == pool.name]
         return there <= {claim.name for claim in mine} and {claim.name for claim in mine if claim.metadata.uid} <= there
 
-    def _delete(self, pool: NodePool, decision: StaticDecision) -> Result:
+    def _delete(self, pool: NodePool, decision: StaticDecision) -> ReconcileResult:
         if paused := self._pause().why(pool.name):
             self._recorder.publish(reference_of(pool), "Normal", "DisruptionBlocked", paused)
-            return Result(requeue_after=PAUSED_SECONDS)
+            return ReconcileResult(requeue_after=PAUSED_SECONDS)
         postponed = False
         for name in decision.delete[:MOST_A_PASS]:
             claim = self._cluster.claim(name)
@@ -240,9 +240,9 @@ class StaticCapacity:
                 f"({pool.spec.replicas})",
             )
         more = postponed or len(decision.delete) > MOST_A_PASS
-        return Result(requeue_after=STALE_SECONDS if more else RECHECK_SECONDS)
+        return ReconcileResult(requeue_after=STALE_SECONDS if more else RECHECK_SECONDS)
 
-    def _create(self, pool: NodePool, decision: StaticDecision) -> Result:
+    def _create(self, pool: NodePool, decision: StaticDecision) -> ReconcileResult:
         if decision.refused:
             message = EventMessage(
                 "Warning",
@@ -251,11 +251,11 @@ class StaticCapacity:
                 f"is {decision.limit}; raise the limit or lower spec.replicas",
             )
             self._recorder.publish(reference_of(pool), *message, ttl=300.0)
-        idle = Result(requeue_after=LIMITED_RECHECK_SECONDS if decision.refused else RECHECK_SECONDS)
+        idle = ReconcileResult(requeue_after=LIMITED_RECHECK_SECONDS if decision.refused else RECHECK_SECONDS)
         if not decision.create or not is_true(pool.status.conditions, names.READY):
             return idle
         if wait := self._failures.seconds(pool.name):
-            return Result(requeue_after=wait)
+            return ReconcileResult(requeue_after=wait)
         announced: list[NewClaim | None] = []
         held: HeldBackError | None = None
         try:
@@ -267,7 +267,7 @@ class StaticCapacity:
             _log.error(
                 "Failed to make a NodeClaim of a static NodePool; retrying", nodepool=pool.name, error=str(error)
             )
-            return Result(requeue_after=LIMITED_RECHECK_SECONDS)
+            return ReconcileResult(requeue_after=LIMITED_RECHECK_SECONDS)
         asked = run_parallel(
             self._workers,
             self._creator.create,
@@ -286,16 +286,18 @@ class StaticCapacity:
         if refused is not None:
             message = claim_refused(refused.message)
             self._recorder.publish(reference_of(pool), *message, (pool.name,), ttl=60.0)
-            return Result(requeue_after=REFUSED_SECONDS)
+            return ReconcileResult(requeue_after=REFUSED_SECONDS)
         if errors:
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         if held is not None:
             text = pool_held_back(decision.create - len(announced), str(held))
             dedupe = (pool.metadata.uid, held.held.limit)
             self._recorder.publish(reference_of(pool), *text, dedupe, ttl=60.0)
             seconds = held.held.seconds
-            return Result(requeue_after=LIMITED_RECHECK_SECONDS if seconds is None else max(STALE_SECONDS, seconds))
-        return Result(requeue_after=0.0) if decision.create > MOST_A_PASS else idle
+            return ReconcileResult(
+                requeue_after=LIMITED_RECHECK_SECONDS if seconds is None else max(STALE_SECONDS, seconds)
+            )
+        return ReconcileResult(requeue_after=0.0) if decision.create > MOST_A_PASS else idle
 
     def _announce(self, pool: NodePool) -> NewClaim | None:
         return self._creator.announce(pool.name, lambda name: static_claim(pool, name))

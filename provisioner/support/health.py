@@ -17,7 +17,7 @@ from typing import Final
 from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.addresses import Address
 from provisioner.support.http.server import HttpServer, listen
-from provisioner.support.http.values import Limits, Request, Response
+from provisioner.support.http.values import HttpRequest, Limits, Response
 
 Check = Callable[[], str]
 """Says what is wrong in a sentence, "" when nothing is. Must not block for longer than a probe waits."""
@@ -83,7 +83,7 @@ def serve(
     Raises:
         OSError: the port is taken; the sentence names it.
     """
-    pages: dict[str, Callable[[Request], Response]] = {
+    pages: dict[str, Callable[[HttpRequest], Response]] = {
         "/healthz": lambda _: _checked(live_checks or {}),
         "/readyz": lambda _: _checked(checks or {}, notes or {}),
     }
@@ -92,7 +92,7 @@ def serve(
     if profiling:
         pages["/debug/stacks"] = lambda _: Response(HTTPStatus.OK, _stacks().encode())
 
-    def answer(request: Request) -> Response:
+    def answer(request: HttpRequest) -> Response:
         if request.method not in {"GET", "HEAD"}:
             return Response(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n", headers=[("allow", "GET, HEAD")])
         page = pages.get(request.path)
@@ -175,7 +175,7 @@ class _Rendered:
         self._packed, self._until = b"", 0.0
         self._text: bytes | None = None
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: HttpRequest) -> Response:
         """Compressed for who accepts that, as Prometheus does."""
         with self._lock:
             self._refresh()
@@ -201,7 +201,7 @@ def _packed(pieces: Iterable[bytes]) -> bytes:
     return b"".join([*map(packer.compress, pieces), packer.flush()])
 
 
-def _accepts_gzip(request: Request) -> bool:
+def _accepts_gzip(request: HttpRequest) -> bool:
     for name, value in request.headers:
         for one in value.decode("latin-1").lower().split(",") if name == b"accept-encoding" else ():
             coding, _, weight = one.partition(";")

@@ -141,7 +141,7 @@ class _Observed:
         self.recent: deque[tuple[float, float]] = deque(maxlen=SUMMARY_SAMPLES)
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """A metric that was declared: what the reference says of it."""
 
     name: str
@@ -150,14 +150,14 @@ class Family(NamedTuple):
     doc: str
 
 
-def declared() -> list[Family]:
+def declared() -> list[MetricFamily]:
     """Every metric declared so far, summaries included; lines of `written_by` are not among them."""
     with _lock:
         plain = [
-            Family(name, type(one).__name__.lower(), tuple(one._labelnames), one._documentation)  # noqa: SLF001 - the library tells it nowhere else
+            MetricFamily(name, type(one).__name__.lower(), tuple(one._labelnames), one._documentation)  # noqa: SLF001 - the library tells it nowhere else
             for name, one in _declared.items()
         ]
-        return [*plain, *(Family(name, "summary", one.labels_of, one.doc) for name, one in _summaries.items())]
+        return [*plain, *(MetricFamily(name, "summary", one.labels_of, one.doc) for name, one in _summaries.items())]
 
 
 def chunks() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Work by key: `KeyedQueue` for controllers, `Pool` and `run_parallel` for a batch of calls.
+"""Work by key: `KeyedQueue` for controllers, `WorkerPool` and `run_parallel` for a batch of calls.
 
 `Schedule` decides what is due and is pure (time is an argument); `KeyedQueue` adds the lock and the threads.
 """
@@ -43,7 +43,7 @@ LEAST_REQUEUE_SECONDS: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReconcileResult:
     """What a reconciler wants next.
 
     Attributes:
@@ -55,7 +55,7 @@ class Result:
     failed: bool = False
 
 
-DONE = Result()
+DONE = ReconcileResult()
 
 
 class Schedule:
@@ -152,7 +152,7 @@ class KeyedQueue:
     def __init__(
         self,
         name: str,
-        reconcile: Callable[[str], Result | None],
+        reconcile: Callable[[str], ReconcileResult | None],
         clock: Clock | None = None,
         *,
         workers: int = 1,
@@ -251,7 +251,7 @@ class KeyedQueue:
         pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")
         while (key := self._take(pulse)) is not None:
             pulse.beat()
-            result: Result | None = None
+            result: ReconcileResult | None = None
             begun = self._clock.monotonic()
             try:
                 result = self._reconcile(key)
@@ -263,7 +263,7 @@ class KeyedQueue:
             self._finish(key, result, failed=failed)
         pulse.end()
 
-    def _count(self, seconds: float, result: Result | None, *, failed: bool) -> None:
+    def _count(self, seconds: float, result: ReconcileResult | None, *, failed: bool) -> None:
         later = result is not None and result.requeue_after is not None
         _RECONCILES.labels(self.name, "error" if failed else "requeue_after" if later else "success").inc()
         _SECONDS.labels(self.name).observe(seconds)
@@ -309,7 +309,7 @@ class KeyedQueue:
             return
         self._threads.append(thread)
 
-    def _finish(self, key: str, result: Result | None, *, failed: bool) -> None:
+    def _finish(self, key: str, result: ReconcileResult | None, *, failed: bool) -> None:
         with self._lock:
             now = self._clock.monotonic()
             if failed:
@@ -339,7 +339,7 @@ class Outcome(Generic[T, R]):
         return self.value  # type: ignore[return-value]  # R itself may be None
 
 
-class Pool:
+class WorkerPool:
     """A fixed number of threads that run calls; shared by everything that fans out API or cloud calls.
 
     Threads start on demand and stay. A call that raises is logged and harms nobody else.
@@ -409,7 +409,7 @@ class StillRunningError(Exception):
 
 
 def run_parallel(
-    pool: Pool, fn: Callable[[T], R], items: Iterable[T], *, patience: float | None = None
+    pool: WorkerPool, fn: Callable[[T], R], items: Iterable[T], *, patience: float | None = None
 ) -> list[Outcome[T, R]]:
     """Call `fn` for every item in the pool's threads and wait for them.
 
@@ -441,9 +441,9 @@ def run_parallel(
 
 
 @contextlib.contextmanager
-def pool(workers: int, name: str = "pool") -> Iterator[Pool]:
+def pool(workers: int, name: str = "pool") -> Iterator[WorkerPool]:
     """A pool for one block of code; closed at its end."""
-    threads = Pool(workers, name)
+    threads = WorkerPool(workers, name)
     try:
         yield threads
     finally:

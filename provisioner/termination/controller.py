@@ -26,14 +26,14 @@ from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.termination.blockers import Blocker, Cause, blockers, sentence
 from provisioner.termination.disrupted_taint import DisruptedTaints, is_disrupted
 from provisioner.termination.eviction_queue import Evictions, drain_step, failed_draining, newer
 from provisioner.termination.terminator import (
     MIN_TAINTED_SECONDS,
-    Ending,
-    State,
+    EndState,
+    InstanceEnding,
     Terminator,
     instance_is_gone,
     pods_waiting,
@@ -112,7 +112,7 @@ class Termination:
         self._listed: dict[str, dict[str, Pod]] = {}  # Node UID -> pods of the list that its drain began with, by UID
         self._blocked = BlockedDrains()
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """One look at one Node that is being deleted."""
         node = self._cluster.node(name)
         if (
@@ -130,19 +130,19 @@ class Termination:
         except NotFound:
             return DONE
         except Conflict:
-            return Result(requeue_after=0.1)
+            return ReconcileResult(requeue_after=0.1)
         except ApiError as error:  # what is not known counts as live: wait, and ask again
             _log.warning(
                 "A request to the API server failed during the draining of a Node; retrying",
                 node=name,
                 error=str(error),
             )
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
 
-    def _end(self, node: Node, claim: NodeClaim | None) -> Result:
+    def _end(self, node: Node, claim: NodeClaim | None) -> ReconcileResult:
         begins = (claim is not None and claim.metadata.deletion_timestamp is None) or not is_disrupted(node)
         if begins and self._postponed(claim, node, patience=DECIDED_SECONDS):
-            return Result(requeue_after=DRAIN_REQUEUE_SECONDS)
+            return ReconcileResult(requeue_after=DRAIN_REQUEUE_SECONDS)
         if claim is not None:
             self._writer.delete(claim)
             if not is_true(node.status.conditions, names.READY) and instance_is_gone(
@@ -155,10 +155,10 @@ class Termination:
         deadline = self._evictions.deadline(claim)
         stale = self._pods_are_stale()
         if self._drains(node, claim, deadline, self._pods(node, stale=stale), listed=stale):
-            return Result(requeue_after=STALE_REQUEUE_SECONDS if stale else DRAIN_REQUEUE_SECONDS)
+            return ReconcileResult(requeue_after=STALE_REQUEUE_SECONDS if stale else DRAIN_REQUEUE_SECONDS)
         left = MIN_TAINTED_SECONDS - self._taints.seconds(node)
         if left > 0:
-            return Result(requeue_after=left)
+            return ReconcileResult(requeue_after=left)
         if claim is None:
             ending = self._terminator.drained(node)
         else:
@@ -174,24 +174,24 @@ class Termination:
                 return retry_of(error)
         return self._after(ending, node, claim)
 
-    def _after(self, ending: Ending, node: Node, claim: NodeClaim | None) -> Result:
-        drained = ending.state is not State.HELD or bool(ending.volumes)
+    def _after(self, ending: InstanceEnding, node: Node, claim: NodeClaim | None) -> ReconcileResult:
+        drained = ending.state is not EndState.HELD or bool(ending.volumes)
         if claim is not None and drained and not is_true(claim.status.conditions, names.DRAINED):
             metrics.NODES_DRAINED.labels(claim.pool).inc()
         if drained:
             self._blocked.set(node.metadata.name, claim, ())
         match ending.state:
-            case State.HELD:
+            case EndState.HELD:
                 if claim is not None and ending.volumes:
                     self._await_volumes(claim, ending.why)
                 elif claim is not None and ending.why:
                     self._draining(claim, ending.why)
-                return Result(requeue_after=ending.requeue_after)
-            case State.UNDER_WAY:
+                return ReconcileResult(requeue_after=ending.requeue_after)
+            case EndState.UNDER_WAY:
                 if claim is not None:
                     self._say_ended(claim, ending.volumes)
-                return Result(requeue_after=INSTANCE_REQUEUE_SECONDS)
-            case State.GONE:
+                return ReconcileResult(requeue_after=INSTANCE_REQUEUE_SECONDS)
+            case EndState.GONE:
                 if claim is not None:
                     self._say_ended(claim, ending.volumes)
                 return self._let_go(node, claim)
@@ -292,7 +292,7 @@ class Termination:
             ConditionMessage(names.VOLUMES_DETACHED, names.UNKNOWN, names.AWAITING_VOLUME_DETACHMENT, message),
         )
 
-    def _let_go(self, node: Node, claim: NodeClaim | None) -> Result:
+    def _let_go(self, node: Node, claim: NodeClaim | None) -> ReconcileResult:
         def patch_of(current: Node) -> list[dict[str, Any]]:
             finalizers = list(current.metadata.finalizers)
             if names.TERMINATION_FINALIZER not in finalizers:

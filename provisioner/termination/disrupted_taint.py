@@ -56,14 +56,14 @@ def _without_hostname(node: Node) -> list[dict[str, Any]]:
     return [{"op": "remove", "path": pointer("metadata", "labels", key)}]
 
 
-class NodeFacts(Object, frozen=True, kw_only=True):
+class TaintFacts(Object, frozen=True, kw_only=True):
     """Whose a Node is, and what keeps pods off it: a Node without its status, which its kubelet may write as it likes."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
 
 
-decode_facts = msgspec.json.Decoder(NodeFacts).decode
+decode_facts = msgspec.json.Decoder(TaintFacts).decode
 
 
 def read_node(client: Client, name: str) -> Node:

@@ -26,7 +26,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.bounded import forget_oldest, put_newest
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.message import EventMessage, Said
@@ -281,7 +281,7 @@ class Evictions:
             self._deadlines[pod.uid] = deadline
             self.queue.add(pod.uid)
 
-    def _reconcile(self, uid: str) -> Result:
+    def _reconcile(self, uid: str) -> ReconcileResult:
         given = self._given.get(uid)
         known = self._cluster.pod(uid)
         result = self._evict(uid, newer(known, given) if known is not None else given)
@@ -293,7 +293,7 @@ class Evictions:
                 self._given_at.pop(uid, None)
         return result
 
-    def _evict(self, uid: str, pod: Pod | None) -> Result:
+    def _evict(self, uid: str, pod: Pod | None) -> ReconcileResult:
         deadline = self._deadlines.pop(uid, None)
         if self._leaves(uid, deadline):
             return DONE
@@ -310,9 +310,11 @@ class Evictions:
         if by is not None:
             return self._delete(pod, by)
         if self._is_held(pod):
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         if (since := self._clock.monotonic() - self._given_at.get(uid, float("-inf"))) > GIVEN_SECONDS:
-            return Result(failed=since < LEAVING_SECONDS)  # longer than any pause of a drain: none wants it any more
+            return ReconcileResult(
+                failed=since < LEAVING_SECONDS
+            )  # longer than any pause of a drain: none wants it any more
         if self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE
         try:
@@ -347,7 +349,7 @@ class Evictions:
                 self._recorder.publish(one, "Normal", "DisruptionBlocked", paused)
         return bool(paused)
 
-    def _delete(self, pod: Pod, deadline: datetime) -> Result:
+    def _delete(self, pod: Pod, deadline: datetime) -> ReconcileResult:
         left = max(1, int((deadline - self._clock.now()).total_seconds()))
         try:
             self._client.delete(resources.PODS, pod.name, pod.namespace, uid=pod.uid, grace_seconds=left)
@@ -356,7 +358,7 @@ class Evictions:
         except ApiError as error:
             _log.info("Failed to delete a pod; retrying", pod=pod.key, error=str(error))
             self._deadlines[pod.uid] = deadline
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         self._agreed(pod.uid, deadline)
         metrics.PODS_DRAINED.labels(self._reason(pod)).inc()
         self._recorder.publish(
@@ -378,7 +380,7 @@ class Evictions:
             until, told = self._leaving.get(uid, (0.0, None))
         return self._clock.monotonic() < until and (deadline is None or (told is not None and told <= deadline))
 
-    def _refused(self, pod: Pod, error: ApiError) -> Result:
+    def _refused(self, pod: Pod, error: ApiError) -> ReconcileResult:
         why = Said(f"evicting pod {pod.key} failed: {error.message}")  # busy, or a policy says so: hastened by nothing
         if isinstance(error, TooManyRequests) and _DISRUPTION_BUDGET in error.message:
             why = Said(f"evicting pod violates a PDB (Pod={pod.key})")
@@ -392,7 +394,7 @@ class Evictions:
             _log.info(_EVICTION_FAILED, pod=pod.key, error=str(error))
         reference = ObjectReference(api_version="v1", kind="Node", name=pod.node_name, uid=pod.node_name)
         self._recorder.publish(reference, *failed_draining(why), dedupe=(pod.key,))
-        return Result(failed=True)
+        return ReconcileResult(failed=True)
 
     def _reason(self, pod: Pod) -> str:
         for claim in self._cluster.claims():

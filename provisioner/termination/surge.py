@@ -24,7 +24,7 @@ from provisioner.runtime.object_reference import pod_reference
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.termination.surge_steps import LONGEST, Refusal, Step, asks, decide, evicted_by, restart
+from provisioner.termination.surge_steps import LONGEST, SurgeRefusal, SurgeStep, asks, decide, evicted_by, restart
 from provisioner.values.bounded import forget_oldest, put_newest
 from provisioner.values.message import Said
 
@@ -35,14 +35,16 @@ _MOST_PODS: Final = 10_000
 _log = logs.get_logger(__name__)
 _SURGE_DELAYED: Final = "Failed to determine whether a pod is evicted with a surge; retrying"
 _NO_SURGE: Final = {
-    Refusal.REPLICAS: Said("the Deployment does not have exactly one replica; use a PodDisruptionBudget instead"),
-    Refusal.RECREATE: Said("spec.strategy.type of the Deployment is Recreate; set it to RollingUpdate"),
-    Refusal.MAX_SURGE: Said("spec.strategy.rollingUpdate.maxSurge of the Deployment is 0; set it to 1 or more"),
-    Refusal.PAUSED: Said("the rollout of the Deployment is paused; resume it"),
-    Refusal.OWNER: Said("only Deployments can be restarted; use more replicas and a PodDisruptionBudget instead"),
-    Refusal.FORBIDDEN: Said("the provisioner may not patch Deployments; add the component manifests/components/surge"),
-    Refusal.INVALID: Said("the API server rejected the restart of the Deployment"),
-    Refusal.LATE: Said("its new pod was not available in time"),
+    SurgeRefusal.REPLICAS: Said("the Deployment does not have exactly one replica; use a PodDisruptionBudget instead"),
+    SurgeRefusal.RECREATE: Said("spec.strategy.type of the Deployment is Recreate; set it to RollingUpdate"),
+    SurgeRefusal.MAX_SURGE: Said("spec.strategy.rollingUpdate.maxSurge of the Deployment is 0; set it to 1 or more"),
+    SurgeRefusal.PAUSED: Said("the rollout of the Deployment is paused; resume it"),
+    SurgeRefusal.OWNER: Said("only Deployments can be restarted; use more replicas and a PodDisruptionBudget instead"),
+    SurgeRefusal.FORBIDDEN: Said(
+        "the provisioner may not patch Deployments; add the component manifests/components/surge"
+    ),
+    SurgeRefusal.INVALID: Said("the API server rejected the restart of the Deployment"),
+    SurgeRefusal.LATE: Said("its new pod was not available in time"),
 }
 
 
@@ -60,7 +62,7 @@ class _Memory:
     since: datetime
     counted: float
     restarted: bool = False
-    told: Refusal | None = None
+    told: SurgeRefusal | None = None
 
 
 class Surges:
@@ -98,7 +100,7 @@ class Surges:
             return False
         memory = self._memory(pod)
         if owner.kind != "Deployment":
-            return self._refuse(pod, memory, Refusal.OWNER)
+            return self._refuse(pod, memory, SurgeRefusal.OWNER)
         until = self._until(pod, memory, claim, deadline)
         try:
             found = self._client.get(resources.DEPLOYMENTS, owner.name, pod.namespace)
@@ -116,12 +118,12 @@ class Surges:
         decision = decide(pod, found, now, until, restarted=memory.restarted)
         if decision.refusal is not None:
             return self._refuse(pod, memory, decision.refusal)
-        if decision.step is Step.EVICT:
+        if decision.step is SurgeStep.EVICT:
             self._cluster.surges_no_more(pod)
             return False
         if not self._within(memory):
-            return self._refuse(pod, memory, Refusal.LATE)
-        if decision.step is Step.WAIT:
+            return self._refuse(pod, memory, SurgeRefusal.LATE)
+        if decision.step is SurgeStep.WAIT:
             self._begin(pod)
             return True
         try:
@@ -129,9 +131,9 @@ class Surges:
         except Conflict:
             return True  # it has changed: looked at again with the next look at the drain
         except Forbidden:
-            return self._refuse(pod, memory, Refusal.FORBIDDEN)
+            return self._refuse(pod, memory, SurgeRefusal.FORBIDDEN)
         except (Invalid, BadRequest):
-            return self._refuse(pod, memory, Refusal.INVALID)
+            return self._refuse(pod, memory, SurgeRefusal.INVALID)
         memory.restarted = True
         self._begin(pod)
         deployment = f"{pod.namespace}/{found.metadata.name}"
@@ -153,7 +155,7 @@ class Surges:
         if key is not None:
             self._plans.changed(key)
 
-    def _refuse(self, pod: Pod, memory: _Memory, why: Refusal) -> bool:
+    def _refuse(self, pod: Pod, memory: _Memory, why: SurgeRefusal) -> bool:
         self._cluster.surges_no_more(pod)
         if memory.told is not why:
             memory.told = why

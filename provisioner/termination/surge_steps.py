@@ -23,7 +23,7 @@ _LONGEST_GRACE_SECONDS: Final = 10**8
 _RFC3339: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
-class Step(enum.Enum):
+class SurgeStep(enum.Enum):
     """What to do with a pod that is to be evicted."""
 
     EVICT = "evict"
@@ -34,7 +34,7 @@ class Step(enum.Enum):
     """Wait for its Deployment to delete it."""
 
 
-class Refusal(enum.StrEnum):
+class SurgeRefusal(enum.StrEnum):
     """Why a Deployment that asks for it is not restarted."""
 
     REPLICAS = "replicas"
@@ -48,15 +48,15 @@ class Refusal(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SurgeDecision:
     """A step, and why the pod is evicted though its Deployment asks for more; None where it does not ask."""
 
-    step: Step
-    refusal: Refusal | None = None
+    step: SurgeStep
+    refusal: SurgeRefusal | None = None
 
 
-EVICT: Final = Decision(Step.EVICT)
-WAIT: Final = Decision(Step.WAIT)
+EVICT: Final = SurgeDecision(SurgeStep.EVICT)
+WAIT: Final = SurgeDecision(SurgeStep.WAIT)
 
 
 def asks(annotations: Mapping[str, str]) -> bool:
@@ -64,7 +64,7 @@ def asks(annotations: Mapping[str, str]) -> bool:
     return annotations.get(names.SURGE) == "true"
 
 
-def decide(pod: Pod, deployment: Deployment, now: datetime, until: datetime, *, restarted: bool) -> Decision:
+def decide(pod: Pod, deployment: Deployment, now: datetime, until: datetime, *, restarted: bool) -> SurgeDecision:
     """What comes next.
 
     Args:
@@ -83,16 +83,16 @@ def decide(pod: Pod, deployment: Deployment, now: datetime, until: datetime, *, 
     if told is not None and told[0] == pod.uid:
         restarted, until = True, min(until - LONGEST, told[1]) + LONGEST
     if (spec.replicas or 1) != 1:
-        return Decision(Step.EVICT, Refusal.REPLICAS)
+        return SurgeDecision(SurgeStep.EVICT, SurgeRefusal.REPLICAS)
     if spec.strategy.type == "Recreate":
-        return Decision(Step.EVICT, Refusal.RECREATE)
+        return SurgeDecision(SurgeStep.EVICT, SurgeRefusal.RECREATE)
     if surge_of(deployment) < 1:
-        return Decision(Step.EVICT, Refusal.MAX_SURGE)
+        return SurgeDecision(SurgeStep.EVICT, SurgeRefusal.MAX_SURGE)
     if spec.paused:
-        return Decision(Step.EVICT, Refusal.PAUSED)
+        return SurgeDecision(SurgeStep.EVICT, SurgeRefusal.PAUSED)
     if now >= until:
-        return Decision(Step.EVICT, Refusal.LATE)
-    return WAIT if restarted or is_rolling(deployment) else Decision(Step.RESTART)
+        return SurgeDecision(SurgeStep.EVICT, SurgeRefusal.LATE)
+    return WAIT if restarted or is_rolling(deployment) else SurgeDecision(SurgeStep.RESTART)
 
 
 def surge_of(deployment: Deployment) -> int:

@@ -34,7 +34,7 @@ from provisioner.scheduling.constraints.volumes import claim_keys
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
-from provisioner.termination.disrupted_taint import DisruptedTaints, NodeFacts, decode_facts, read_node
+from provisioner.termination.disrupted_taint import DisruptedTaints, TaintFacts, decode_facts, read_node
 from provisioner.termination.eviction_queue import DrainStep, Evictions, drain_step, failed_draining
 from provisioner.values.bounded import forget_oldest, put_newest
 from provisioner.values.message import EventMessage, Said
@@ -69,7 +69,7 @@ class _Attachment(Object, frozen=True, kw_only=True):
 _decode_attachment = msgspec.json.Decoder(_Attachment).decode
 
 
-class State(enum.Enum):
+class EndState(enum.Enum):
     """How far the end of an instance has come."""
 
     HELD = "held"
@@ -81,7 +81,7 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class InstanceEnding:
     """What became of a wish to end an instance.
 
     Attributes:
@@ -92,7 +92,7 @@ class Ending:
         failed_launch: of one that is gone: why its cloud ended it unasked; "" where somebody asked, or nobody knows.
     """
 
-    state: State
+    state: EndState
     nodes: tuple[Node, ...] = ()
     requeue_after: float = 0.0
     why: str = ""
@@ -101,7 +101,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class InstanceSight:
     """An instance's Nodes and their pods, listed at the API server; the pods after the Nodes, where these were closed.
 
     Attributes:
@@ -125,7 +125,7 @@ class _Nodes:
 
     of: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # provider ID -> names
     provider_of: dict[str, str] = field(default_factory=dict)
-    unregistered: list[NodeFacts] = field(default_factory=list)
+    unregistered: list[TaintFacts] = field(default_factory=list)
     unreadable: tuple[Unreadable, ...] = ()
 
 
@@ -171,7 +171,7 @@ class Terminator:
 
     # ------------------------------------------------------------------ ending
 
-    def end(self, claim: NodeClaim, *, by: str) -> Ending:
+    def end(self, claim: NodeClaim, *, by: str) -> InstanceEnding:
         """End the claim's instance once no live pod is left on it and no volume of those that left; call again until it is gone.
 
         After the claim's deadline live pods are deleted whatever forbids it, and what cannot be read holds no longer.
@@ -190,7 +190,7 @@ class Terminator:
         owner = other_owner(claim, provider_id, self._claims()) if provider_id else None
         if owner is not None:  # before anything of it is touched
             why = Said(f"NodeClaim {owner.name} has the same provider ID {provider_id}")
-            return self._hold(claim, Sight(), "shared", UNREADABLE_SECONDS, why)
+            return self._hold(claim, InstanceSight(), "shared", UNREADABLE_SECONDS, why)
         if not provider_id or self._told.get(uid) != provider_id:
             sight = self._look(provider_id, claim, close=True)
             if (held := self._held(claim, sight, deadline)) is not None:
@@ -199,7 +199,7 @@ class Terminator:
             if volumes and (deadline is None or self._clock.now() < deadline):
                 return self._await_volumes(uid, sight, volumes, deadline)
         else:
-            sight, volumes = Sight(), ()
+            sight, volumes = InstanceSight(), ()
         provider = self._as(by)
         try:
             provider.delete(claim)
@@ -207,8 +207,8 @@ class Terminator:
             provider.delete(claim)  # a provider that is done at once says so now
         except InstanceNotFoundError as gone:
             self._note(uid, provider_id)
-            return Ending(State.GONE, sight.nodes, volumes=volumes, failed_launch=gone.failed_launch)
-        return Ending(State.UNDER_WAY, sight.nodes, volumes=volumes)
+            return InstanceEnding(EndState.GONE, sight.nodes, volumes=volumes, failed_launch=gone.failed_launch)
+        return InstanceEnding(EndState.UNDER_WAY, sight.nodes, volumes=volumes)
 
     def forget(self, claim: NodeClaim) -> None:
         """The claim is gone, or about to be."""
@@ -216,7 +216,7 @@ class Terminator:
             self._told.pop(claim.metadata.uid, None)
             self._awaits_volumes.pop(claim.metadata.uid, None)
 
-    def end_orphan(self, provider_id: str, terminate: Callable[[str], object]) -> Ending:
+    def end_orphan(self, provider_id: str, terminate: Callable[[str], object]) -> InstanceEnding:
         """End an instance that no claim has, once no live pod is left on it; call again until it is gone.
 
         Args:
@@ -232,10 +232,10 @@ class Terminator:
         try:
             terminate(provider_id)
         except InstanceNotFoundError:
-            return Ending(State.GONE, sight.nodes)
-        return Ending(State.UNDER_WAY, sight.nodes)
+            return InstanceEnding(EndState.GONE, sight.nodes)
+        return InstanceEnding(EndState.UNDER_WAY, sight.nodes)
 
-    def drained(self, node: Node) -> Ending:
+    def drained(self, node: Node) -> InstanceEnding:
         """Whether a Node without a claim may go: HELD while live pods are on it, GONE when none is.
 
         Raises:
@@ -243,8 +243,8 @@ class Terminator:
         """
         closed = self._taints.close(node)
         pods, unreadable = self._pods([node.metadata.name])
-        sight = Sight((closed,), pods, unreadable, (), self._taints.seconds(closed))
-        return self._held(None, sight, None, node.spec.provider_id) or Ending(State.GONE, (closed,))
+        sight = InstanceSight((closed,), pods, unreadable, (), self._taints.seconds(closed))
+        return self._held(None, sight, None, node.spec.provider_id) or InstanceEnding(EndState.GONE, (closed,))
 
     def _note(self, uid: str, provider_id: str) -> None:
         if provider_id:
@@ -259,7 +259,7 @@ class Terminator:
 
     # ------------------------------------------------------------------ looking
 
-    def look(self, claim: NodeClaim) -> Sight:
+    def look(self, claim: NodeClaim) -> InstanceSight:
         """The Nodes of the claim's instance and their pods, listed at the API server now; what is not closed stays open.
 
         Raises:
@@ -275,7 +275,7 @@ class Terminator:
         """
         return self._pods([node_name])[0]
 
-    def _look(self, provider_id: str, claim: NodeClaim | None, *, close: bool) -> Sight:
+    def _look(self, provider_id: str, claim: NodeClaim | None, *, close: bool) -> InstanceSight:
         every = self._nodes.get()
         known = every.of.get(provider_id, ()) if provider_id else ()
         mark = re.compile(rb'"providerID":\s*"' + re.escape(provider_id.encode()) + rb'"')
@@ -300,7 +300,7 @@ class Terminator:
         if last and last not in known and every.provider_of.get(last, "") in ("", provider_id):
             wanted.append(last)  # its Node is gone, the pods on it may run on; a Node of another instance has its own
         pods, bad = self._pods(wanted)
-        return Sight(
+        return InstanceSight(
             nodes=tuple(nodes),
             pods=pods,
             unreadable=(*unreadable, *bad),
@@ -321,7 +321,7 @@ class Terminator:
             )
         return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(unreadable)
 
-    def _volumes(self, sight: Sight, provider_id: str) -> tuple[str, ...]:
+    def _volumes(self, sight: InstanceSight, provider_id: str) -> tuple[str, ...]:
         """Volumes that are still attached to the instance's Nodes, less those of pods that are not drained; by name.
 
         Each is the name of its PersistentVolume, or of its VolumeAttachment where it has none. Source: core spec 7.1.
@@ -387,8 +387,8 @@ class Terminator:
     # ------------------------------------------------------------------ holding
 
     def _held(
-        self, claim: NodeClaim | None, sight: Sight, deadline: datetime | None, provider_id: str = ""
-    ) -> Ending | None:
+        self, claim: NodeClaim | None, sight: InstanceSight, deadline: datetime | None, provider_id: str = ""
+    ) -> InstanceEnding | None:
         """Why the instance must not end yet, told to those who ask for it; None where nothing is in the way."""
         now = self._clock.now()
         provider_id = claim.status.provider_id if claim is not None else provider_id
@@ -417,10 +417,12 @@ class Terminator:
                 return self._hold(claim, sight, "strangers", UNREADABLE_SECONDS, why)
         if sight.closed_seconds < MIN_TAINTED_SECONDS:
             _HELD.labels("taint").inc()
-            return Ending(State.HELD, sight.nodes, MIN_TAINTED_SECONDS - sight.closed_seconds)
+            return InstanceEnding(EndState.HELD, sight.nodes, MIN_TAINTED_SECONDS - sight.closed_seconds)
         return None
 
-    def _hold(self, claim: NodeClaim | None, sight: Sight, cause: str, seconds: float, why: str) -> Ending:
+    def _hold(
+        self, claim: NodeClaim | None, sight: InstanceSight, cause: str, seconds: float, why: str
+    ) -> InstanceEnding:
         _HELD.labels(cause).inc()
         for node in sight.nodes:
             message = failed_draining(why)
@@ -430,9 +432,11 @@ class Terminator:
                 "Warning", "FailedDraining", f"The instance of NodeClaim {claim.name} is not terminated yet: {why}"
             )
             self._recorder.publish(reference_of(claim), *message, dedupe=(claim.metadata.uid, cause))
-        return Ending(State.HELD, sight.nodes, seconds, why)
+        return InstanceEnding(EndState.HELD, sight.nodes, seconds, why)
 
-    def _await_volumes(self, uid: str, sight: Sight, volumes: tuple[str, ...], deadline: datetime | None) -> Ending:
+    def _await_volumes(
+        self, uid: str, sight: InstanceSight, volumes: tuple[str, ...], deadline: datetime | None
+    ) -> InstanceEnding:
         _HELD.labels("volumes").inc()
         why = Said(
             f"Waiting for {len(volumes)} volume{'s' if len(volumes) > 1 else ''} to detach: "
@@ -448,14 +452,14 @@ class Terminator:
         seconds = min(VOLUMES_MOST_SECONDS, waited * _VOLUMES_SHARE)
         if deadline is not None:
             seconds = min(seconds, (deadline - self._clock.now()).total_seconds())
-        return Ending(State.HELD, sight.nodes, max(VOLUMES_SECONDS, seconds), why, volumes)
+        return InstanceEnding(EndState.HELD, sight.nodes, max(VOLUMES_SECONDS, seconds), why, volumes)
 
     def _evict(self, step: DrainStep, deadline: datetime | None) -> None:
         self._evictions.add(step.evict)
         if deadline is not None:
             self._evictions.force(step.force, deadline)
 
-    def _is_gone(self, provider_id: str, sight: Sight) -> bool:
+    def _is_gone(self, provider_id: str, sight: InstanceSight) -> bool:
         """Whether the provider has no such instance; never where a Node says that its kubelet lives, or where nobody knows."""
         if not provider_id or any(is_true(node.status.conditions, names.READY) for node in sight.nodes):
             return False
@@ -478,7 +482,7 @@ def _living(pods: Iterable[Pod], now: datetime) -> list[Pod]:
     return [pod for pod in pods if drain_step((pod,), now).waiting]
 
 
-def _may_be_its(one: NodeFacts, claim: NodeClaim, ids: set[str]) -> bool:
+def _may_be_its(one: TaintFacts, claim: NodeClaim, ids: set[str]) -> bool:
     """Whether an unregistered Node may be the claim's instance, as far as the Node says; pure."""
     meta, provider_id = one.metadata, one.spec.provider_id
     if names.UNREGISTERED_TAINT in one.spec.taints:

@@ -8,7 +8,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import (
     CloudError,
 )
-from provisioner.support.workers import Result
+from provisioner.support.workers import ReconcileResult
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
 INSTANCE_TERMINATING: Final = ConditionMessage(names.INSTANCE_TERMINATING, names.TRUE)
@@ -27,6 +27,8 @@ def not_ended(claim: NodeClaim, error: CloudError) -> EventMessage:
     return EventMessage("Warning", "FailedTermination", f"Failed to terminate {instance}; retrying: {error}")
 
 
-def retry_of(error: CloudError) -> Result:
+def retry_of(error: CloudError) -> ReconcileResult:
     """When an end that failed is tried again: when the error says so, else with back-off."""
-    return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
+    return (
+        ReconcileResult(failed=True) if error.retry_after is None else ReconcileResult(requeue_after=error.retry_after)
+    )

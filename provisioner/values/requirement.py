@@ -292,7 +292,7 @@ class Requirements(Mapping[str, Requirement]):
         known = self._by_key.get(key)
         return Requirement.of(key, Operator.EXISTS) if known is None else known
 
-    def conflict(self, other: "Requirements") -> "Conflict | None":
+    def conflict(self, other: "Requirements") -> "RequirementConflict | None":
         """The first key, in order, that both speak of and on which nothing satisfies both; None where they agree.
 
         A label that may be absent for both is no conflict. Keys of one side only are not looked at.
@@ -304,12 +304,12 @@ class Requirements(Mapping[str, Requirement]):
         for key in shared:
             left, right = self._by_key.get(key), theirs.get(key)
             if left is not None and right is not None and not left.intersects(right):
-                return Conflict(key, left, right)
+                return RequirementConflict(key, left, right)
         return None
 
     def incompatibility(
         self, other: "Requirements", allow_undefined: frozenset[str] = frozenset()
-    ) -> "Conflict | None":
+    ) -> "RequirementConflict | None":
         """Why a node side (this) cannot serve a pod side (`other`); None where it can.
 
         A key of the pod side must be known here, unless it is in `allow_undefined` (the well-known labels, for nodes that are not made
@@ -317,7 +317,7 @@ class Requirements(Mapping[str, Requirement]):
         """
         for key, right in other._by_key.items():
             if key not in self._by_key and right.present and key not in allow_undefined:
-                return Conflict(key, None, right, undefined=True, known=(allow_undefined, self))
+                return RequirementConflict(key, None, right, undefined=True, known=(allow_undefined, self))
         return self.conflict(other)
 
     def implies(self, wide: "Requirements") -> bool:
@@ -354,7 +354,7 @@ class Requirements(Mapping[str, Requirement]):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Conflict:
+class RequirementConflict:
     """Why two sets of requirements do not go together; a value, equal by key, sides and kind.
 
     Attributes:

@@ -42,7 +42,7 @@ _MOST_REMEMBERED: Final = 64
 TOO_DEEP: Final = Said(f"is nested deeper than {MAX_DEPTH} levels; no Kubernetes object is")
 
 
-class DocumentError(Exception):
+class YamlDocumentError(Exception):
     """A text, or the rest of it, that cannot be read: where, what is wrong, and what to do.
 
     Attributes:
@@ -55,7 +55,7 @@ class DocumentError(Exception):
         self.problem, self.line = problem, line
 
 
-class UnboundedError(DocumentError):
+class UnboundedError(YamlDocumentError):
     """It is nested deeper, or unfolds to more, than what is read."""
 
 
@@ -93,7 +93,7 @@ def documents(data: bytes) -> Iterator[object]:
     Timestamps stay text. Values that aliases repeat are the same object; nobody may change it.
 
     Raises:
-        DocumentError: at the point from which nothing can be read; what came before is good.
+        YamlDocumentError: at the point from which nothing can be read; what came before is good.
 
     Cost: about 10 s a million lines.
     """
@@ -104,11 +104,11 @@ def only(data: bytes) -> object:
     """The one document of a text; None where it is empty.
 
     Raises:
-        DocumentError: it cannot be read, or there is another one.
+        YamlDocumentError: it cannot be read, or there is another one.
     """
     found = list(itertools.islice(documents(data), 2))
     if len(found) > 1:
-        raise DocumentError("has several documents; keep one of them")
+        raise YamlDocumentError("has several documents; keep one of them")
     return next(iter(found), None)
 
 
@@ -120,7 +120,7 @@ def placed(data: bytes, most: int) -> "Iterator[Placed]":
         most: values that a document may have, and that all aliases may stand for together.
 
     Raises:
-        DocumentError: at the point from which nothing can be read; what came before is good.
+        YamlDocumentError: at the point from which nothing can be read; what came before is good.
     """
     for reader in _read(data, most, placing=True):
         yield Placed(reader.value, reader.lines, tuple(reader.repeated))
@@ -146,7 +146,7 @@ def first(text: str) -> First:
 
     Raises:
         UnboundedError: it is nested deeper, or unfolds to more, than what is read.
-        DocumentError: it cannot be read.
+        YamlDocumentError: it cannot be read.
     """
     reader = _Reader(MAX_UNFOLDED, twice=True)
     events = yaml.parse(text, Loader=_Loader)
@@ -167,11 +167,11 @@ def _says_no_yaml(problem: str) -> str:
     return Said(f"is no YAML: {problem}; correct it there")
 
 
-def _no_yaml(error: Exception) -> DocumentError:
+def _no_yaml(error: Exception) -> YamlDocumentError:
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
-        return DocumentError(_says_no_yaml(" ".join(str(error).split())[:200]))
-    return DocumentError(_says_no_yaml(f"{problem} (column {mark.column + 1})"), mark.line + 1)
+        return YamlDocumentError(_says_no_yaml(" ".join(str(error).split())[:200]))
+    return YamlDocumentError(_says_no_yaml(f"{problem} (column {mark.column + 1})"), mark.line + 1)
 
 
 class _Open:
@@ -193,7 +193,7 @@ class _Open:
 
 
 def _key_stands_twice(key: str, *, outermost: bool) -> str:
-    """What `DocumentError` says; `outermost` is where objects that should be apart come together."""
+    """What `YamlDocumentError` says; `outermost` is where objects that should be apart come together."""
     remedy = "separate objects with a line of ---" if outermost else "remove one of them"
     return Said(f"the key {key} stands twice in one mapping; {remedy}")
 
@@ -239,7 +239,7 @@ class _Reader:
                 known = self._anchors.get(event.anchor or "")
                 if known is None:
                     name = str(event.anchor)
-                    raise DocumentError(
+                    raise YamlDocumentError(
                         f"*{name} stands for nothing that ends before it; define it with &{name} above", _line(event)
                     )
                 self.unfolded += known[1]
@@ -282,13 +282,13 @@ class _Reader:
                 above.merged.discard(above.key)
                 above.value[above.key] = value
         elif value is None or isinstance(value, dict | list):
-            raise DocumentError("a key must be a text, not empty, a list or a mapping", _line(event))
+            raise YamlDocumentError("a key must be a text, not empty, a list or a mapping", _line(event))
         else:
             above.key, above.waits = _key(value), True
             if above.key in above.value and above.key not in above.merged:
                 if not self._twice:
                     told = _key_stands_twice(above.key[:_TEXT], outermost=len(self._stack) == 1)
-                    raise DocumentError(told, _line(event))
+                    raise YamlDocumentError(told, _line(event))
                 if self._placing:
                     self.repeated[above.inner()] = None
             if self._placing:
@@ -308,7 +308,7 @@ def _merge(into: dict[str, object], value: object, line: int) -> set[str]:
     before = set(into)
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, dict):
-            raise DocumentError("has a merge key (<<) for something that is no mapping", line)
+            raise YamlDocumentError("has a merge key (<<) for something that is no mapping", line)
         for key, inner in one.items():
             into.setdefault(key, inner)
     return into.keys() - before

@@ -8,11 +8,11 @@ import msgspec
 from provisioner.apis.meta import Condition
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Some part of an answer; what is empty is left out of the JSON."""
 
 
-class Reason(Answer, frozen=True, kw_only=True):
+class WhyReason(WhyAnswer, frozen=True, kw_only=True):
     """Why something is not done.
 
     Attributes:
@@ -28,7 +28,7 @@ class Reason(Answer, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class Refused(Answer, frozen=True, kw_only=True):
+class WhyRefused(WhyAnswer, frozen=True, kw_only=True):
     """Instance types that one cause refuses; see `why.type_refusals.RefusedTypes`."""
 
     cause: str
@@ -36,7 +36,7 @@ class Refused(Answer, frozen=True, kw_only=True):
     instance_types: tuple[str, ...]
 
 
-class PoolAnswer(Answer, frozen=True, kw_only=True):
+class PoolAnswer(WhyAnswer, frozen=True, kw_only=True):
     """What a NodePool has to do with a pod.
 
     Attributes:
@@ -50,10 +50,10 @@ class PoolAnswer(Answer, frozen=True, kw_only=True):
     state: str
     message: str = ""
     fitting: tuple[str, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[WhyRefused, ...] = ()
 
 
-class Told(Answer, frozen=True, kw_only=True):
+class Told(WhyAnswer, frozen=True, kw_only=True):
     """A condition as it is written on an object."""
 
     type: str
@@ -69,7 +69,7 @@ def told(one: Condition) -> Told:
     return Told(type=one.type, status=one.status, reason=one.reason, message=one.message, since=since)
 
 
-class Place(Answer, frozen=True, kw_only=True):
+class WhyPlace(WhyAnswer, frozen=True, kw_only=True):
     """Where a pod is, is planned, or would be placed.
 
     Attributes:
@@ -86,7 +86,7 @@ class Place(Answer, frozen=True, kw_only=True):
     waits_for: tuple[Told, ...] = ()
 
 
-class PodAnswer(Answer, frozen=True, kw_only=True):
+class PodAnswer(WhyAnswer, frozen=True, kw_only=True):
     """Why a pod has no node.
 
     Attributes:
@@ -101,15 +101,15 @@ class PodAnswer(Answer, frozen=True, kw_only=True):
     at: datetime
     state: str
     summary: str
-    place: Place | None = None
+    place: WhyPlace | None = None
     scheduler: str = ""
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[WhyReason, ...] = ()
     node_pools: tuple[PoolAnswer, ...] = ()
     missing: tuple[str, ...] = ()
     source: str = ""
 
 
-class MethodAnswer(Answer, frozen=True, kw_only=True):
+class WhyMethod(WhyAnswer, frozen=True, kw_only=True):
     """What one reason for disruption has to say of a node.
 
     Attributes:
@@ -129,7 +129,7 @@ class MethodAnswer(Answer, frozen=True, kw_only=True):
     standing: str = ""
 
 
-class Blocker(Answer, frozen=True, kw_only=True):
+class WhyBlocker(WhyAnswer, frozen=True, kw_only=True):
     """What holds a drain; see `termination.blockers.Blocker`.
 
     Attributes:
@@ -147,7 +147,7 @@ class Blocker(Answer, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class Drain(Answer, frozen=True, kw_only=True):
+class Drain(WhyAnswer, frozen=True, kw_only=True):
     """How far the termination of a node has come.
 
     Attributes:
@@ -168,14 +168,14 @@ class Drain(Answer, frozen=True, kw_only=True):
     deadline: datetime | None = None
     waiting: tuple[str, ...] = ()
     waiting_elsewhere: int = 0
-    blockers: tuple[Blocker, ...] = ()
+    blockers: tuple[WhyBlocker, ...] = ()
     volumes: tuple[str, ...] = ()
     conditions: tuple[Told, ...] = ()
     ended: bool = False
     finalizers: tuple[str, ...] = ()
 
 
-class NodeAnswer(Answer, frozen=True, kw_only=True):
+class NodeAnswer(WhyAnswer, frozen=True, kw_only=True):
     """Why a node stays, or what holds its drain.
 
     Attributes:
@@ -193,17 +193,17 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
     at: datetime
     state: str
     summary: str
-    place: Place
+    place: WhyPlace
     pods: tuple[str, ...] = ()
     pods_elsewhere: int = 0
-    reasons: tuple[Reason, ...] = ()
-    methods: tuple[MethodAnswer, ...] = ()
+    reasons: tuple[WhyReason, ...] = ()
+    methods: tuple[WhyMethod, ...] = ()
     drain: Drain | None = None
     missing: tuple[str, ...] = ()
     source: str = ""
 
 
-def as_json(answer: Answer) -> str:
+def as_json(answer: WhyAnswer) -> str:
     """For programs; in ASCII, so that a terminal shows it as it is."""
     return json.dumps(json.loads(msgspec.json.encode(answer)), indent=2)
 

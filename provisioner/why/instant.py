@@ -10,7 +10,7 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.forceful.repair import RepairDecision
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.pause import Pause
 from provisioner.state.snapshot import Snapshot
@@ -21,7 +21,7 @@ class NoSuchObjectError(UserError):
     """The pod, Node or NodeClaim that is asked about is not there."""
 
 
-class Types(Protocol):
+class InstantTypes(Protocol):
     """Instance types of NodePools, as far as they are known."""
 
     @property
@@ -65,7 +65,7 @@ class Instant(Protocol):
     def snapshot(self) -> Snapshot: ...
 
     @property
-    def types(self) -> Types: ...
+    def types(self) -> InstantTypes: ...
 
     @property
     def prepared(self) -> Prepared: ...
@@ -88,7 +88,7 @@ class Instant(Protocol):
         """Longest time of one plan, and of one pass of all methods."""
         ...
 
-    def view(self, key: str) -> View:
+    def view(self, key: str) -> DisruptionView:
         """What the methods of disruption look at; the NodeClaim `key` is judged first. Not for an instant of which the time is up."""
         ...
 

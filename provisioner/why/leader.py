@@ -9,10 +9,10 @@ from provisioner.apis.core import Node
 from provisioner.apis.pods import Pod
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger
-from provisioner.disruption.controller import Disruption
+from provisioner.disruption.controller import DisruptionController
 from provisioner.disruption.forceful.controller import ForcefulDisruption
 from provisioner.disruption.forceful.repair import RepairDecision
-from provisioner.disruption.view import View
+from provisioner.disruption.view import DisruptionView
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime.caches import Caches
@@ -27,11 +27,11 @@ SECONDS: Final = 4.0
 
 
 @dataclass(frozen=True)
-class Known:
+class LeaderMemory:
     """The parts of a term that are asked."""
 
     caches: Caches
-    disruption: Disruption
+    disruption: DisruptionController
     forceful: ForcefulDisruption
     ledger: BudgetLedger
     growth: GrowthLedger
@@ -47,7 +47,7 @@ class Known:
 class LeaderInstant:
     """A `why.instant.Instant`; two of its questions may be a moment apart."""
 
-    known: Known
+    known: LeaderMemory
     snapshot: Snapshot
 
     @property
@@ -90,7 +90,7 @@ class LeaderInstant:
     def seconds(self) -> float:
         return SECONDS
 
-    def view(self, key: str) -> View:
+    def view(self, key: str) -> DisruptionView:
         """What the next pass would look at."""
         end = self.known.clock.monotonic() + SECONDS
         return self.known.disruption.view(

@@ -15,7 +15,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import ObjectMeta, condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.disruption import costs
-from provisioner.disruption.candidates import Refused, awaited_nodes, refusal
+from provisioner.disruption.candidates import RefusedNode, awaited_nodes, refusal
 from provisioner.disruption.consolidation_state import STILL_SECONDS
 from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, Method
 from provisioner.disruption.methods import consolidation, static_drift
@@ -24,14 +24,13 @@ from provisioner.disruption.proposal import InterruptionDecision, Proposal
 from provisioner.disruption.replacement import NO_CHEAPER_NODE
 from provisioner.disruption.simulation.turns import in_turn
 from provisioner.disruption.verdicts import forced, of_method
-from provisioner.disruption.view import MethodAnswer as Asked
-from provisioner.disruption.view import Standing, Verdict, View
+from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.interruption.response import decide_interruptions
 from provisioner.state.snapshot import NodeView
 from provisioner.termination.blockers import Cause, blockers
 from provisioner.termination.eviction_queue import counting_deadline, why_paused
 from provisioner.values.message import Said
-from provisioner.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
+from provisioner.why.answers import Drain, NodeAnswer, WhyBlocker, WhyMethod, WhyPlace, WhyReason, time_text, told
 from provisioner.why.instant import Instant, NoSuchObjectError
 from provisioner.why.pods import place_of, refused_again, unmet, why_pod
 
@@ -64,8 +63,8 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
         state: str,
         summary: str = "",
         *,
-        reasons: tuple[Reason, ...] = (),
-        methods: tuple[MethodAnswer, ...] = (),
+        reasons: tuple[WhyReason, ...] = (),
+        methods: tuple[WhyMethod, ...] = (),
         drain: Drain | None = None,
     ) -> NodeAnswer:
         made = NodeAnswer(
@@ -94,7 +93,7 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
         return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node, kept_by)}", reasons=kept_by)
     if waits := unmet(claim):
         reasons = tuple(
-            Reason(type=one.reason or one.type, message=one.message or one.type) for one in map(told, waits)
+            WhyReason(type=one.reason or one.type, message=one.message or one.type) for one in map(told, waits)
         )
         return answer(
             "NotInitialized", f"{shown} is not {told(waits[0]).type} yet, so it is not disrupted.", reasons=reasons
@@ -119,9 +118,9 @@ def summary_of(answer: NodeAnswer) -> str:
     return answer.summary
 
 
-def _postponed(instant: Instant, claim: NodeClaim | None) -> tuple[Reason, ...]:
+def _postponed(instant: Instant, claim: NodeClaim | None) -> tuple[WhyReason, ...]:
     why = instant.memory.postponed.get(claim.name, "") if claim is not None else ""
-    return (Reason(type="Postponed", message=why),) if why else ()
+    return (WhyReason(type="Postponed", message=why),) if why else ()
 
 
 def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView:
@@ -133,7 +132,7 @@ def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView
     return found
 
 
-def _place(instant: Instant, node: NodeView) -> Place:
+def _place(instant: Instant, node: NodeView) -> WhyPlace:
     pool = next((one.pool for one in instant.snapshot.pools if one.pool.name == node.pool), None)
     kind = node.labels.get(names.INSTANCE_TYPE_LABEL, "")
     types = instant.types.types_of(pool) if pool is not None and instant.types.manages(pool) else ()
@@ -160,35 +159,37 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     methods += tuple(_forced(instant, node, view))
     if behind := instant.memory.behind:
         methods = tuple(
-            replace(one, disrupts=False, message=behind, standing=Standing.BLOCKED.value) if one.disrupts else one
+            replace(one, disrupts=False, message=behind, standing=DisruptionStanding.BLOCKED.value)
+            if one.disrupts
+            else one
             for one in methods
         )
     state = "Candidate" if any(one.disrupts for one in methods) else "Blocked"
     return answer(state, reasons=reasons, methods=methods)
 
 
-def _reasons(instant: Instant, found: Refused | None) -> Iterator[Reason]:
+def _reasons(instant: Instant, found: RefusedNode | None) -> Iterator[WhyReason]:
     """Why the node is no candidate: what holds all nodes, then the node itself or its pool."""
     if instant.memory.behind:
-        yield Reason(type="Behind", message=instant.memory.behind)
+        yield WhyReason(type="Behind", message=instant.memory.behind)
     if found is not None:
-        yield Reason(type=_title(found.obstacle), message=found.message, until=found.until)
+        yield WhyReason(type=_title(found.obstacle), message=found.message, until=found.until)
 
 
 def _title(obstacle: str) -> str:
     return "".join(part.title() for part in obstacle.split("-"))
 
 
-def _forced(instant: Instant, node: NodeView, view: View) -> Iterator[MethodAnswer]:
+def _forced(instant: Instant, node: NodeView, view: DisruptionView) -> Iterator[WhyMethod]:
     """What becomes of the node for expiration, repair and interruption, where they concern it."""
     snapshot = view.snapshot
     every = ((one.claim.name, interruption_of(one.claim.metadata.annotations)) for one in snapshot.nodes if one.claim)
     marks = {name: mark for name, mark in every if mark is not None}
     decision = decide_interruptions(snapshot, marks, instant.budgets()) if node.key.name in marks else NO_INTERRUPTIONS
     for reason, one in forced(node, snapshot, instant.pause, instant.repairs, marks, decision):
-        yield MethodAnswer(
+        yield WhyMethod(
             reason=reason,
-            disrupts=one.standing is Standing.PROPOSED,
+            disrupts=one.standing is DisruptionStanding.PROPOSED,
             message=one.message,
             until=one.until,
             allowed=0,
@@ -197,30 +198,35 @@ def _forced(instant: Instant, node: NodeView, view: View) -> Iterator[MethodAnsw
 
 
 def _method(
-    method: Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View, known: Asked | None
-) -> MethodAnswer:
+    method: Method,
+    asked: MethodAnswer,
+    node: NodeView,
+    pool: NodePool | None,
+    view: DisruptionView,
+    known: MethodAnswer | None,
+) -> WhyMethod:
     """What a method makes of the node now; what its last pass made of it where there is no time for that (`known`)."""
     key = node.key.name
     verdict = of_method(asked, node)
-    if verdict is not None and verdict.standing is Standing.NOT_REACHED and known is not None:
+    if verdict is not None and verdict.standing is DisruptionStanding.NOT_REACHED and known is not None:
         before = of_method(known, node)
-        verdict = before if before is not None and before.standing is not Standing.PROPOSED else verdict
+        verdict = before if before is not None and before.standing is not DisruptionStanding.PROPOSED else verdict
     if verdict is None:
-        verdict = Verdict(Standing.BLOCKED, _why_not(method, node, pool))
+        verdict = DisruptionVerdict(DisruptionStanding.BLOCKED, _why_not(method, node, pool))
         standing = ""
     else:
         standing = verdict.standing.value
-    if verdict.standing is Standing.PROPOSED:
+    if verdict.standing is DisruptionStanding.PROPOSED:
         _, waiting = in_turn(asked.proposals, view.snapshot, _default_keys(view))
         waits = next((str(one) for one in waiting if one.key == key), "")
         text = waits or _proposal(next(one for one in asked.proposals if key in one.candidates), key)
-        verdict = Verdict(Standing.BLOCKED if waits else Standing.PROPOSED, text)
+        verdict = DisruptionVerdict(DisruptionStanding.BLOCKED if waits else DisruptionStanding.PROPOSED, text)
         standing = verdict.standing.value
     if method.reason == names.REASON_UNDERUTILIZED and verdict.message == NO_CHEAPER_NODE:
         verdict = replaced(verdict, message=consolidation.held(view, key) or NO_CHEAPER_NODE)
-    return MethodAnswer(
+    return WhyMethod(
         reason=method.reason,
-        disrupts=verdict.standing is Standing.PROPOSED,
+        disrupts=verdict.standing is DisruptionStanding.PROPOSED,
         message=verdict.message,
         until=verdict.until,
         allowed=view.allowed(node.pool, method.reason),
@@ -228,7 +234,7 @@ def _method(
     )
 
 
-def _default_keys(view: View) -> frozenset[str]:
+def _default_keys(view: DisruptionView) -> frozenset[str]:
     """Labels over whose values the cluster spreads pods without constraints of their own by hard ones."""
     return view.prepared.world.spread_defaults.hard_keys if view.prepared is not None else frozenset()
 
@@ -291,14 +297,14 @@ def _coming(instant: Instant, record: CommandRecord) -> list[str]:
     ]
 
 
-def _waits(instant: Instant, node: NodeView) -> Iterator[Reason]:
+def _waits(instant: Instant, node: NodeView) -> Iterator[WhyReason]:
     """What a command that has begun waits for, beside its replacements."""
     record = _record(instant, node)
     if record is None:
         return
     nodes = [one for one in instant.snapshot.nodes if one.key.name in record.candidate_names]
     if paused := next(filter(None, (instant.pause.why(one.pool) for one in nodes)), ""):
-        yield Reason(type="Paused", message=paused)
+        yield WhyReason(type="Paused", message=paused)
     if _coming(instant, record):
         return
     for one in nodes:
@@ -307,10 +313,10 @@ def _waits(instant: Instant, node: NodeView) -> Iterator[Reason]:
             continue
         for held in blockers(one.pods, instant.snapshot.pod_budgets, instant.snapshot.at):
             if held.cause is not Cause.TERMINATING:
-                yield Reason(type=_title(held.cause), message=str(held))
+                yield WhyReason(type=_title(held.cause), message=str(held))
 
 
-def _command(instant: Instant, node: NodeView, waits: Sequence[Reason]) -> str:
+def _command(instant: Instant, node: NodeView, waits: Sequence[WhyReason]) -> str:
     """The rest of the sentence about a node of a command; names no pod."""
     record = _record(instant, node)
     if record is None:
@@ -354,7 +360,7 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
         deadline=counting_deadline(claim, instant.pause, at),
         waiting=tuple(pod.key for pod in node.pods if is_waiting_for_eviction(pod, at)),
         blockers=tuple(
-            Blocker(
+            WhyBlocker(
                 cause=one.cause.value,
                 message=str(one),
                 pods=one.pods,
@@ -373,7 +379,7 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
     )
 
 
-def _without_a_place(instant: Instant, held: frozenset[str]) -> Iterator[Blocker]:
+def _without_a_place(instant: Instant, held: frozenset[str]) -> Iterator[WhyBlocker]:
     """What pods lack that wait for a place, as long as PodDisruptionBudgets that hold the drain count them as missing."""
     budgets = instant.snapshot.pod_budgets
     waiting = (pod for pod in instant.snapshot.waiting if held)
@@ -381,7 +387,9 @@ def _without_a_place(instant: Instant, held: frozenset[str]) -> Iterator[Blocker
     for pod in itertools.islice(counted, _MOST_WITHOUT_A_PLACE):
         answer = why_pod(instant, pod.namespace, pod.name)
         why = "; ".join(one.message for one in answer.reasons) or answer.summary.removesuffix(".")
-        yield Blocker(cause="without-a-place", message=Said(f"pod {pod.key} waits for a node: {why}"), pods=(pod.key,))
+        yield WhyBlocker(
+            cause="without-a-place", message=Said(f"pod {pod.key} waits for a node: {why}"), pods=(pod.key,)
+        )
 
 
 def _going(instant: Instant, node: NodeView, claim: NodeClaim | None) -> list[ObjectMeta]:

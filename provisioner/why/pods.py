@@ -16,8 +16,7 @@ from provisioner.scheduling.capacity.spending import within
 from provisioner.scheduling.constraints.filters import FilterError, node_filter
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Untolerated
-from provisioner.scheduling.reasons import Reason as Why
+from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason, Untolerated
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import is_usable, successors
 from provisioner.state.snapshot import NodeView
@@ -25,11 +24,11 @@ from provisioner.support.clock import SystemClock
 from provisioner.values.message import Said
 from provisioner.values.requirement import RequirementError
 from provisioner.values.taints import first_untolerated
-from provisioner.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
+from provisioner.why.answers import PodAnswer, PoolAnswer, WhyPlace, WhyReason, WhyRefused, told
 from provisioner.why.instant import Instant, NoSuchObjectError
 from provisioner.why.type_refusals import PoolTypes, refused_types
 
-_Found: TypeAlias = tuple[str, str, Place | None, tuple[Reason, ...]]
+_Found: TypeAlias = tuple[str, str, WhyPlace | None, tuple[WhyReason, ...]]
 """(state, summary, place, reasons) of a PodAnswer"""
 _PLANNED_SOON: Final = " It is planned with the next batch after kube-scheduler has marked it as unschedulable."
 _NOBODY_PLANS: Final = (
@@ -51,7 +50,7 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
     state, summary, place, reasons = known or _planned_anew(instant, pod)
     if known is None:
         reasons += tuple(
-            Reason(type="RefusedAgain", message=refused_again(one, node))
+            WhyReason(type="RefusedAgain", message=refused_again(one, node))
             for one, node in instant.memory.refused
             if one.uid == pod.uid
         )
@@ -70,11 +69,11 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
 
 def _settled(instant: Instant, pod: Pod) -> _Found | None:
     """What is found of a pod that needs no plan; None about every other."""
-    place: Place | None = None
+    place: WhyPlace | None = None
     if is_terminal(pod):
         state, summary = "Finished", f"Pod {pod.key} has ended ({pod.phase}) and needs no node."
     elif pod.node_name:
-        place = Place(node=pod.node_name)
+        place = WhyPlace(node=pod.node_name)
         state, summary = "Bound", f"Pod {pod.key} is bound to node {pod.node_name} (phase {pod.phase or 'Pending'})."
     elif pod.deleted is not None:
         state, summary = "Finished", f"Pod {pod.key} is being deleted and gets no node."
@@ -106,7 +105,7 @@ def _not_followed(instant: Instant, pod: Pod) -> _Found | None:
         f"kube-scheduler did not bind pods like this one to the nodes planned for them {stop.misses} times in a row; "
         f"no nodes are launched for them for {stop.seconds:.0f} s"
     )
-    reasons = (Reason(type="PlansNotFollowed", message=text),)
+    reasons = (WhyReason(type="PlansNotFollowed", message=text),)
     return "NotFollowed", f"No node is launched for pod {pod.key}: {text}.", None, reasons
 
 
@@ -114,9 +113,9 @@ def _assigned(instant: Instant, pod: Pod) -> NodeView | None:
     return next((view for view in instant.snapshot.nodes if any(one.uid == pod.uid for one in view.assigned)), None)
 
 
-def place_of(view: NodeView) -> Place:
+def place_of(view: NodeView) -> WhyPlace:
     """Of a node that is there or comes."""
-    return Place(
+    return WhyPlace(
         node_claim=view.claim.name if view.claim is not None else "",
         node=view.name,
         node_pool=view.pool,
@@ -126,7 +125,7 @@ def place_of(view: NodeView) -> Place:
     )
 
 
-def _waiting_place(view: NodeView) -> Place:
+def _waiting_place(view: NodeView) -> WhyPlace:
     waits = unmet(view.claim) if view.claim is not None else ()
     return replace(place_of(view), waits_for=tuple(map(told, waits)))
 
@@ -147,7 +146,7 @@ def unmet(claim: NodeClaim) -> list[Condition]:
     return [by_type[kind] for kind in wanted if kind in by_type and by_type[kind].status != names.TRUE]
 
 
-def _plan_in_words(pod: Pod, view: NodeView, place: Place) -> str:
+def _plan_in_words(pod: Pod, view: NodeView, place: WhyPlace) -> str:
     on = f"node {view.name}" if view.name else f"NodeClaim {place.node_claim}"
     what = " ".join(part for part in (place.instance_type, place.zone, place.capacity_type) if part)
     text = f"Pod {pod.key} is planned onto {on}{f' ({what})' if what else ''}"
@@ -198,7 +197,7 @@ def _planned_anew(instant: Instant, pod: Pod) -> _Found:
         _, dear = _admitted(instant, [*admitted, *(one for _, one in again.in_order(first))])
         if other is not None and pod.uid not in dear:
             claim, held = other, ""
-    place = Place(
+    place = WhyPlace(
         node_pool=claim.pool,
         instance_type=claim.planned_type,
         zone=claim.planned_zone,
@@ -210,7 +209,7 @@ def _planned_anew(instant: Instant, pod: Pod) -> _Found:
         f"Pod {pod.key} fits on a new node of NodePool {claim.pool}: {claim.planned_type} in {claim.planned_zone}, "
         f"{claim.planned_capacity_type}, ${claim.usd_per_hour:.4f} per hour{why}.{late}"
     )
-    limited = (Reason(type="GrowthLimited", message=held, node_pools=(claim.pool,)),) if held else ()
+    limited = (WhyReason(type="GrowthLimited", message=held, node_pools=(claim.pool,)),) if held else ()
     return "FitsNewNode", text, place, limited
 
 
@@ -241,14 +240,14 @@ def _unplaced(instant: Instant, pod: Pod, result: Result) -> _Found:
     return "Unschedulable", text, None, tuple(_reason(one) for one in found)
 
 
-def _reason(one: Why) -> Reason:
+def _reason(one: Reason) -> WhyReason:
     match one:
         case PoolRefuses(pool, constraint):
-            return Reason(type=type(constraint).__name__, message=str(constraint), node_pools=(pool,))
+            return WhyReason(type=type(constraint).__name__, message=str(constraint), node_pools=(pool,))
         case PoolsRefuse(pools, constraint):
-            return Reason(type=type(constraint).__name__, message=str(constraint), node_pools=pools)
+            return WhyReason(type=type(constraint).__name__, message=str(constraint), node_pools=pools)
         case _:
-            return Reason(type=type(one).__name__, message=str(one))
+            return WhyReason(type=type(one).__name__, message=str(one))
 
 
 # ------------------------------------------------------------------ pools
@@ -278,7 +277,7 @@ def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -
     if types is None:
         return PoolAnswer(name=pool.name, state="Unknown", message="the pod or the NodePool cannot be judged")
     refused = tuple(
-        Refused(cause=one.cause, message=one.message, instance_types=one.instance_types) for one in types.refused
+        WhyRefused(cause=one.cause, message=one.message, instance_types=one.instance_types) for one in types.refused
     )
     text = "" if types.fitting else "no instance type takes the pod"
     if not types.fitting and not refused:

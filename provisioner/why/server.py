@@ -19,7 +19,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.http.server import HttpServer, listen
-from provisioner.support.http.values import Limits, Request, Response
+from provisioner.support.http.values import HttpRequest, Limits, Response
 from provisioner.support.metrics import counter
 from provisioner.why.access import Access, AccessError, Right, User
 from provisioner.why.answers import NodeAnswer, PodAnswer
@@ -63,19 +63,19 @@ _ANSWER_FAILED: Final = "Failed to answer a request of dovetail why"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WhyRequest:
     """What a path asks about; without a namespace it is a node."""
 
     name: str
     namespace: str = ""
 
 
-def asked(target: str) -> Asked | None:
+def asked(target: str) -> WhyRequest | None:
     """What a target asks about; None where it is none of ours. Nothing is decoded, so no character has two ways to be written."""
     if (pod := _POD.fullmatch(target)) is not None:
-        return Asked(pod[2], pod[1])
+        return WhyRequest(pod[2], pod[1])
     node = _NODE.fullmatch(target)
-    return Asked(node[1]) if node is not None else None
+    return WhyRequest(node[1]) if node is not None else None
 
 
 class WhyServer:
@@ -114,12 +114,12 @@ class WhyServer:
     def stop(self) -> None:
         self._server.stop(grace=0.0)
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: HttpRequest) -> Response:
         response = self._handled(request)
         _REQUESTS.labels(str(int(response.status))).inc()
         return response
 
-    def _handled(self, request: Request) -> Response:
+    def _handled(self, request: HttpRequest) -> Response:
         if request.method != "GET":
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "only GET", headers=[("allow", "GET")])
         about = asked(request.target)
@@ -148,7 +148,7 @@ class WhyServer:
         text = "this replica does not lead, and only the one that leads can answer"
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, 2.0, leader=self._holder())
 
-    def _answered(self, about: Asked, user: User, instant: Instant) -> Response:
+    def _answered(self, about: WhyRequest, user: User, instant: Instant) -> Response:
         # before any review: they are everybody's
         wait = max(self._questions.take(user.name), self._user_time.wait(user.name), self._whole_time.wait())
         if wait:
@@ -181,7 +181,7 @@ class WhyServer:
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made; see the provisioner's log")
         return Response(HTTPStatus.OK, msgspec.json.encode(seen), "application/json")
 
-    def _rights(self, about: Asked, user: User) -> tuple[bool, bool]:
+    def _rights(self, about: WhyRequest, user: User) -> tuple[bool, bool]:
         """Whether the pod or Node of the name may be read, and whether the NodeClaim of the name may be."""
         may = self._access.may
         if about.namespace:
@@ -191,7 +191,7 @@ class WhyServer:
             may(user, Right("get", "nodeclaims", "karpenter.sh", name=about.name)),
         )
 
-    def _made(self, about: Asked, instant: Instant, kinds: tuple[bool, bool]) -> PodAnswer | NodeAnswer:
+    def _made(self, about: WhyRequest, instant: Instant, kinds: tuple[bool, bool]) -> PodAnswer | NodeAnswer:
         if about.namespace:
             return why_pod(instant, about.namespace, about.name)
         nodes, claims = kinds
@@ -218,7 +218,7 @@ def _namespaces(snapshot: Snapshot) -> set[str]:
     return {*snapshot.around.namespaces, *snapshot.pod_budgets, *pods, *waiting}
 
 
-def _authorization(request: Request) -> str | None:
+def _authorization(request: HttpRequest) -> str | None:
     found = [value for name, value in request.headers if name == b"authorization"]
     return found[0].decode("latin-1") if len(found) == 1 else None
 

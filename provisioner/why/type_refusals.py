@@ -7,7 +7,7 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling.capacity.offers import PreparedPool
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.classes import PodClass
-from provisioner.scheduling.constraints.filters import NodeFilter, Term
+from provisioner.scheduling.constraints.filters import FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.vectors import Need
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.reasons import Untolerated, limit_text
@@ -116,7 +116,7 @@ def _of_pool(offer: PreparedPool, node_filter: NodeFilter, need: Need) -> PoolTy
     )
 
 
-def _of_term(offer: PreparedPool, term: Term, rows: int) -> tuple[int, list[tuple[str, str, int]]]:
+def _of_term(offer: PreparedPool, term: FilterTerm, rows: int) -> tuple[int, list[tuple[str, str, int]]]:
     found: list[tuple[str, str, int]] = []
     conflict = offer.template.incompatibility(term.requirements, offer.well_known)
     if not term.new_nodes:

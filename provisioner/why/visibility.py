@@ -14,23 +14,23 @@ from msgspec.structs import replace
 
 from provisioner.values.printable import listed
 from provisioner.why.answers import (
-    Answer,
-    Blocker,
     Drain,
-    MethodAnswer,
     NodeAnswer,
-    Place,
     PodAnswer,
     PoolAnswer,
-    Reason,
-    Refused,
     Told,
+    WhyAnswer,
+    WhyBlocker,
+    WhyMethod,
+    WhyPlace,
+    WhyReason,
+    WhyRefused,
 )
 from provisioner.why.nodes import summary_of
 
 Hidden = Callable[[str], bool]
 """Whether a namespace is not to be seen."""
-A = TypeVar("A", Reason, MethodAnswer, Told, Refused, PoolAnswer)
+A = TypeVar("A", WhyReason, WhyMethod, Told, WhyRefused, PoolAnswer)
 
 ELSEWHERE: Final = "an object of another namespace, which you may not read, is the reason"
 _MOST_PODS: Final = 3
@@ -48,7 +48,7 @@ def namespaces_in(text: str) -> frozenset[str]:
     )
 
 
-def namespaces_of(answer: Answer) -> frozenset[str]:
+def namespaces_of(answer: WhyAnswer) -> frozenset[str]:
     """Likewise of a whole answer, less what kube-scheduler said: that is written on the pod itself."""
     told = msgspec.to_builtins(replace(answer, scheduler="") if isinstance(answer, PodAnswer) else answer)
     return frozenset().union(*map(namespaces_in, _texts(told)))
@@ -110,7 +110,7 @@ def _names_hidden(text: str, hidden: Hidden) -> bool:
     return any(map(hidden, namespaces_in(text)))
 
 
-def _check(answer: Answer, hidden: Hidden) -> None:
+def _check(answer: WhyAnswer, hidden: Hidden) -> None:
     if left := sorted(filter(hidden, namespaces_of(answer))):
         raise NotHiddenError(f"an answer would have named objects in {len(left)} namespaces that the user may not see")
 
@@ -124,7 +124,7 @@ def _sentences(those: tuple[str, ...], hidden: Hidden) -> tuple[str, ...]:
     return tuple(one for one in those if not _names_hidden(one, hidden))
 
 
-def _place(place: Place, hidden: Hidden) -> Place:
+def _place(place: WhyPlace, hidden: Hidden) -> WhyPlace:
     return replace(place, waits_for=tuple(_said(one, hidden) for one in place.waits_for))
 
 
@@ -144,7 +144,7 @@ def _drain(drain: Drain, hidden: Hidden) -> Drain:
     )
 
 
-def _blocker(one: Blocker, hidden: Hidden) -> Blocker:
+def _blocker(one: WhyBlocker, hidden: Hidden) -> WhyBlocker:
     """What holds the pods that may be seen; the others are counted, and their owner and budgets left out."""
     pods = tuple(pod for pod in one.pods if not _names_hidden(pod, hidden))
     gone = len(one.pods) - len(pods)
@@ -154,6 +154,6 @@ def _blocker(one: Blocker, hidden: Hidden) -> Blocker:
     others = f"{gone} pod{'' if gone == 1 else 's'} of other namespaces"
     if not pods:
         text = f"{others} cannot be evicted now ({one.cause})"
-        return Blocker(cause=one.cause, message=text, pods_elsewhere=one.pods_elsewhere + gone, until=one.until)
+        return WhyBlocker(cause=one.cause, message=text, pods_elsewhere=one.pods_elsewhere + gone, until=one.until)
     text = f"{listed(pods, _MOST_PODS)}{f' and {others}' if gone else ''} cannot be evicted now ({one.cause})"
     return replace(one, message=text, pods=pods, pods_elsewhere=one.pods_elsewhere + gone, budgets=budgets)

@@ -19,7 +19,7 @@ import pytest
 from provisioner.disruption.methods import consolidation, rebuilding
 from provisioner.disruption.rebuilding_planner import PATIENT
 from provisioner.disruption.simulation.foresight import saved_by
-from provisioner.disruption.view import Acceptance, Settings
+from provisioner.disruption.view import Acceptance, DisruptionSettings
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.lab.harness.machine import calibration, slowness
 from provisioner.lab.harness.results import Figure, at_least, at_most, write
@@ -181,7 +181,7 @@ def test_what_keeping_wishes_costs() -> None:
 
 def fork(economy: Economy, acceptance: Acceptance) -> Economy:
     fleet = copy(economy.fleet)
-    return Economy(replace(fleet, nodes=list(fleet.nodes), settings=Settings(acceptance=acceptance)))
+    return Economy(replace(fleet, nodes=list(fleet.nodes), settings=DisruptionSettings(acceptance=acceptance)))
 
 
 def kept(name: str, figures: list[Figure]) -> None:

@@ -22,11 +22,11 @@ from flask import Flask
 from extender.answering import Answerer
 from extender.app import create_app, prompt
 from extender.board import Board
-from extender.plan import ClaimFacts, Member, NodeFacts
+from extender.plan import ClaimFacts, ExtenderNode, FamilyMember
 from extender.refusals import MAX_KINDS
-from extender.server import SWITCH_SECONDS, Config, server
+from extender.server import SWITCH_SECONDS, ExtenderConfig, server
 from provisioner.apis.plan import Plan, PlanEntry
-from provisioner.apis.reports import Report
+from provisioner.apis.reports import PodReport
 from provisioner.lab.harness.machine import calibration, slowness
 from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
@@ -45,11 +45,11 @@ _figures: list[Figure] = []
 
 
 class _Nowhere:
-    def put(self, report: Report) -> None: ...
+    def put(self, report: PodReport) -> None: ...
 
 
-def member(number: int, node: str = "") -> Member:
-    return Member(
+def member(number: int, node: str = "") -> FamilyMember:
+    return FamilyMember(
         uid=f"uid-{number:06}", owner=f"rs-{number % 12}", klass=f"k{number % 12}", requests=REQUESTS, node=node
     )
 
@@ -82,7 +82,7 @@ def board(nodes: int, planned: int) -> Board:
             made.table.set_claim(
                 ClaimFacts(name=f"c{number}", planned_at=now, initialized_at=now, node=name, plan=plan), now
             )
-        made.table.set_node(NodeFacts(name=name, allocatable=NODE, schedulable=True), now)
+        made.table.set_node(ExtenderNode(name=name, allocatable=NODE, schedulable=True), now)
     return made
 
 
@@ -220,7 +220,7 @@ def test_preempt_in_the_process(title: str, nodes: int, victims: int) -> None:
     made = board(5000, 200)
     for node in range(nodes):
         for i in range(victims // nodes):
-            low = Member(uid=f"low-{node}-{i}", owner="low", klass="low", requests=REQUESTS, node=node_name(node))
+            low = FamilyMember(uid=f"low-{node}-{i}", owner="low", klass="low", requests=REQUESTS, node=node_name(node))
             made.table.set_pod(low)
     made.vetoes.begin(())
     answerer = Answerer(made, _Nowhere())
@@ -239,7 +239,7 @@ def test_two_thousand_refused_kinds_are_looked_at() -> None:
     now = made.clock.monotonic()
     held = [node_name(number) for number in range(64)]
     for number in range(MAX_KINDS):
-        pod = Member(uid=f"refused-{number}", owner=f"o{number}", klass=f"r{number}", requests=NODE)
+        pod = FamilyMember(uid=f"refused-{number}", owner=f"o{number}", klass=f"r{number}", requests=NODE)
         made.table.set_pod(pod)
         made.refusals.record(pod, "", held)
     kinds = made.refusals.kinds()
@@ -288,7 +288,7 @@ class _Bench:
 
 def _serve(port: int, nodes: int, planned: int, strangers: int) -> None:
     os.setsid()
-    server(Config(bind=("127.0.0.1", port)), lambda: _Bench(nodes, planned, strangers)).run()
+    server(ExtenderConfig(bind=("127.0.0.1", port)), lambda: _Bench(nodes, planned, strangers)).run()
 
 
 class _Client:

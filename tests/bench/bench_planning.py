@@ -26,7 +26,7 @@ from provisioner.packing.dual_prices import prices_of
 from provisioner.packing.interruption_cost import expected
 from provisioner.packing.model import models_of
 from provisioner.packing.planner import PATIENCE, SEARCH_SHARE
-from provisioner.packing.process import PlannerProcess, Reply
+from provisioner.packing.process import PlannerProcess, ProcessReply
 from provisioner.scheduling.becoming import labels_of, with_pods
 from provisioner.scheduling.improvement.acceptance import weighed
 from provisioner.scheduling.improvement.partitions import MOST_PODS, cheapest
@@ -115,7 +115,7 @@ def test_memory_of_the_planning_process(kind: str) -> None:
             rounds=WITHOUT_END,
             seed=0,
         )
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ProcessReply)
         assert process.pid is not None
         peak = peak_megabytes(process.pid)
     finally:

@@ -24,7 +24,7 @@ from provisioner.apis.conversion.definitions import BETA, CONVERT_PATH
 from provisioner.apis.openapi import defaulted
 from provisioner.apis.shares import Seat, Side
 from provisioner.apis.stamping import STAMPS as STAMPED
-from provisioner.apis.stamping import Facts, Images, decide
+from provisioner.apis.stamping import Images, StampFacts, decide
 from provisioner.kube.resources import NODEPOOLS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness.machine import calibration, slowness
@@ -309,7 +309,7 @@ def decision_microseconds(body: bytes, namespace: str, image: str) -> float:
     taint = Taint(key="example.com/gpu", value="yes", effect="NoSchedule")
     seat = Seat(Side.SPOT, 4, 1)
     images = Images({image: frozenset({("linux", "arm64")})})
-    facts = Facts(
+    facts = StampFacts(
         namespace, labels, scheduler_alive=True, taints_of=lambda _: [taint], seat=seat, images=images, review=UID
     )
     request = decode_review(body)

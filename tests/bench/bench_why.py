@@ -14,8 +14,8 @@ from statistics import median
 
 import pytest
 
-from provisioner.cli.why.gathering import Objects
-from provisioner.cli.why.world import At, Local, Types
+from provisioner.cli.why.gathering import WhyObjects
+from provisioner.cli.why.world import At, Local, LocalTypes
 from provisioner.kube import resources
 from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.options import Options
@@ -56,7 +56,7 @@ def test_what_one_answer_costs() -> None:
     waiting, huge = pod("waiting"), pod("huge", cpu="4000")
     for one in (waiting, huge):
         cluster.pod_changed(None, one)
-    objects, options = Objects(), Options()
+    objects, options = WhyObjects(), Options()
     objects.add(resources.PODS, [waiting, huge])
     objects.add(resources.NODES, [node(NODE)])
     gc.collect()
@@ -68,7 +68,7 @@ def test_what_one_answer_costs() -> None:
         figures.append(Figure(name, value * MILLISECONDS, unit, wanted))
         print(figures[-1].line())
 
-    local = Local(objects, cluster.snapshot(), Types(options, objects, At(NOON)), options)
+    local = Local(objects, cluster.snapshot(), LocalTypes(options, objects, At(NOON)), options)
     figure("snapshot, under the lock", median(seconds(cluster.snapshot) for _ in range(20)), 10.0)
     figure("the world anew", seconds(lambda: local.prepared))
     for name, act in {

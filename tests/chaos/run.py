@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from provisioner.disruption.proposal import DISRUPTING_NODE
 from provisioner.kube.resources import NAMESPACES
-from provisioner.lab.devcluster.progress import SILENT, Progress
+from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.harness.session import PROVISIONER
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director
@@ -62,7 +62,7 @@ def run(
     share: float = 1.0,
     tenant: float = 0.0,
     say: Callable[[str], None] = lambda _: None,
-    progress: Progress = SILENT,
+    progress: StepProgress = SILENT,
 ) -> ChaosResult:
     """Run it.
 

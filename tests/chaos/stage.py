@@ -14,7 +14,7 @@ from provisioner.kube.resources import NODEPOOLS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.devcluster.components import COMPONENTS
 from provisioner.lab.devcluster.errors import DevClusterError
-from provisioner.lab.devcluster.progress import SILENT, Progress
+from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.harness import applying, aws
 from provisioner.lab.harness.programs import ProgramSpec
 from provisioner.lab.harness.session import (
@@ -173,7 +173,7 @@ class Stage:
 def stage(
     cloud: str,
     chance: random.Random,
-    progress: Progress = SILENT,
+    progress: StepProgress = SILENT,
     programs: tuple[str, ...] = ALL_PROGRAMS,
     *,
     every_method: bool = False,

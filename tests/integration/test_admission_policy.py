@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from provisioner.apis.selections import MOST_ELEMENTS
-from provisioner.apis.stamping import MAX_VALUES, OWN_NAMESPACE, STAMPS, Facts, decide
+from provisioner.apis.stamping import MAX_VALUES, OWN_NAMESPACE, STAMPS, StampFacts, decide
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
@@ -135,7 +135,7 @@ def asked(client: Client, namespace: str, document: Document) -> Document:
 
 def patched(document: Document, namespace: str, defaults: dict[str, str]) -> Document:
     """The pod that the webhook would make of it, while our scheduler does not run and nothing is known of NodePools."""
-    facts = Facts(namespace=namespace, namespace_labels=NAMESPACES.get(namespace, {}), defaults=defaults)
+    facts = StampFacts(namespace=namespace, namespace_labels=NAMESPACES.get(namespace, {}), defaults=defaults)
     result: Document = jsonpatch.apply(document, decide(decode_pod(msgspec.json.encode(document)), facts).operations)
     return result
 

@@ -16,13 +16,13 @@ import gc, json, sys, time, tracemalloc
 from provisioner.ec2.access import client, wire
 from provisioner.ec2.market import catalogue, prices, unavailable_offerings
 from provisioner.ec2.market import instance_types as types
-from provisioner.ec2.market.offerings import Market
+from provisioner.ec2.market.offerings import OfferingMarket
 from provisioner.support.clock import SystemClock
 from tests.support import awshttp
 
 url, traced = sys.argv[1], sys.argv[2] == "memory"
 clock = SystemClock()
-aws = client.AwsClients(client.Policy("us-east-1"), clock, awshttp.session(url))
+aws = client.AwsClients(client.CallPolicy("us-east-1"), clock, awshttp.session(url))
 aws.client("ec2")  # botocore's own model is there before
 gc.collect()
 if traced:
@@ -30,10 +30,10 @@ if traced:
 began = time.process_time()
 infos = list(aws.rows("ec2", "DescribeInstanceTypes", wire.instance_types, MaxResults=100))
 offered = list(aws.rows("ec2", "DescribeInstanceTypeOfferings", wire.offered, LocationType="availability-zone", MaxResults=1000))
-made = catalogue.EC2Catalogue(types.Settings("us-east-1"))
+made = catalogue.EC2Catalogue(types.MarketSettings("us-east-1"))
 made.load(catalogue.Region.of(infos, offered))
 book, short, now = prices.PriceBook("us-east-1"), unavailable_offerings.Shortages(), clock.now()
-market = Market(book.current().price, lambda offer: short.standing(offer, now).available)
+market = OfferingMarket(book.current().price, lambda offer: short.standing(offer, now).available)
 shape = types.Shape("AL2023", (("us-east-1a", "use1-az1"), ("us-east-1b", "use1-az2"), ("us-east-1c", "use1-az4")))
 found = made.types(shape, market, 1)
 cost = time.process_time() - began

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from provisioner.apis import ec2
 from provisioner.cli.aws import command
-from provisioner.ec2.access.client import AwsClients, Policy
-from provisioner.ec2.access.permissions import POLICIES, SELF_CHECK, Feature, Names, document
+from provisioner.ec2.access.client import AwsClients, CallPolicy
+from provisioner.ec2.access.permissions import POLICIES, SELF_CHECK, Feature, PolicyNames, document
 from provisioner.ec2.launch.orders import launch_tags
 from provisioner.ec2.preflight.check import check as run_check
-from provisioner.ec2.preflight.findings import Report
-from provisioner.ec2.preflight.needs import Account, needs
+from provisioner.ec2.preflight.findings import CheckReport
+from provisioner.ec2.preflight.needs import AwsAccount, needs
 from provisioner.ec2.preflight.simulator import simulate
 from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.resources import EC2NODECLASSES
@@ -33,8 +33,8 @@ CLUSTER, REGION = "prod", "us-west-2"
 Documents = list[dict[str, Any]]
 
 
-def names_of(account: str) -> Names:
-    return Names.of("aws", REGION, account, CLUSTER)
+def names_of(account: str) -> PolicyNames:
+    return PolicyNames.of("aws", REGION, account, CLUSTER)
 
 
 def defaults(account: str = "123456789012") -> Documents:
@@ -105,7 +105,7 @@ class Checker:
 
     def __init__(self, where: Ec2) -> None:
         self.where = where
-        self._aws = AwsClients(Policy(REGION, attempts=2), SystemClock(), where.session())
+        self._aws = AwsClients(CallPolicy(REGION, attempts=2), SystemClock(), where.session())
         self._settings = AwsSettings(cluster_name=CLUSTER, region=REGION)
 
     def __call__(self, *classes: ec2.EC2NodeClass, role_arn: str = "", **settings: Any) -> Said:
@@ -117,7 +117,7 @@ class Checker:
             {one.what: f"{one.found} | {one.advice}" for one in report.findings},
         )
 
-    def report(self, *classes: ec2.EC2NodeClass, role_arn: str = "", **settings: Any) -> Report:
+    def report(self, *classes: ec2.EC2NodeClass, role_arn: str = "", **settings: Any) -> CheckReport:
         given = dataclasses.replace(self._settings, **settings)
         return run_check(self._aws, given, SystemClock(), classes=classes, role_arn=role_arn)
 
@@ -399,13 +399,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def of_wrong_classes(open_ec2: Checker) -> Report:
+def of_wrong_classes(open_ec2: Checker) -> CheckReport:
     """All classes that find something not, each called by its row, in one look."""
     return open_ec2.report(*(node_class(name, **spec) for name, (spec, _, _) in WRONG.items()))
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_a_class_does_not_find_is_missing(of_wrong_classes: Report, name: str) -> None:
+def test_what_a_class_does_not_find_is_missing(of_wrong_classes: CheckReport, name: str) -> None:
     _, what, words = WRONG[name]
     missing = [one for one in of_wrong_classes.findings if one.about == f"EC2NodeClass {name}" and one.verdict != "ok"]
     assert [(one.what, str(one.verdict)) for one in missing] == [(what, "missing")]
@@ -591,7 +591,7 @@ def test_answers_of_several_pages_are_all_read() -> None:
         )
         return 200, answer.encode()
 
-    asked = needs(frozenset({Feature.ALWAYS}), Account(names_of("123456789012")))
+    asked = needs(frozenset({Feature.ALWAYS}), AwsAccount(names_of("123456789012")))
     with serving(respond) as server:
         iam = session(server.url).create_client("iam", region_name=REGION)
         answers = simulate(iam, "arn:aws:iam::123456789012:role/r", asked)

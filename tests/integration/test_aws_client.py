@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 
 from provisioner.ec2.access import client, wire
-from provisioner.ec2.access.client import AwsClients, Policy, Rate
+from provisioner.ec2.access.client import AwsClients, CallPolicy, CallRate
 from provisioner.ec2.access.errors import classify_exception, may_repeat
 from provisioner.support import logs
 from provisioner.support.metrics import REGISTRY
@@ -18,7 +18,7 @@ from tests.support import awshttp, ec2pages
 from tests.support.clock import FakeClock
 
 EMPTY = (200, b'<?xml version="1.0"?><R xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId></R>')
-RATES = {client.MUTATING: Rate(5, 3), client.DESCRIBING: Rate(20, 10)}
+RATES = {client.MUTATING: CallRate(5, 3), client.DESCRIBING: CallRate(20, 10)}
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def quiet() -> Iterator[None]:
 
 
 def clients(url: str, clock: FakeClock, **policy: Any) -> AwsClients:
-    return AwsClients(Policy("us-east-1", **{"rates": RATES, **policy}), clock, awshttp.session(url))
+    return AwsClients(CallPolicy("us-east-1", **{"rates": RATES, **policy}), clock, awshttp.session(url))
 
 
 def metric(name: str, **labels: str) -> float:
@@ -57,7 +57,7 @@ def test_retries_take_tokens_too_and_throttles_are_counted() -> None:
     attempts = metric("aws_sdk_go_request_attempt_total", service="ec2", action="DescribeSubnets", status_code="503")
     answers = iter([awshttp.error(503, "RequestLimitExceeded"), EMPTY])
     with awshttp.serving(lambda action, form: next(answers)) as server:
-        aws = clients(server.url, clock, rates={client.DESCRIBING: Rate(1, 1)})
+        aws = clients(server.url, clock, rates={client.DESCRIBING: CallRate(1, 1)})
         answer = aws.client("ec2").describe_subnets()
         aws.close()
     assert answer["ResponseMetadata"]["RetryAttempts"] == 1
@@ -81,7 +81,7 @@ def test_a_mutating_call_asks_for_leave_before_every_attempt() -> None:
             raise NoLeaveError
 
     with awshttp.serving(lambda action, form: awshttp.error(503, "RequestLimitExceeded")) as server:
-        aws = AwsClients(Policy("us-east-1"), FakeClock(), awshttp.session(server.url), permit=permit)
+        aws = AwsClients(CallPolicy("us-east-1"), FakeClock(), awshttp.session(server.url), permit=permit)
         with pytest.raises(NoLeaveError):
             aws.client("ec2").create_fleet(
                 LaunchTemplateConfigs=[], TargetCapacitySpecification={"TotalTargetCapacity": 1}
@@ -98,8 +98,8 @@ def test_leave_is_asked_for_after_the_wait_for_a_token() -> None:
             raise NoLeaveError
 
     with awshttp.serving(lambda action, form: EMPTY) as server:
-        rates = {client.MUTATING: Rate(0.05, 1)}
-        aws = AwsClients(Policy("us-east-1", rates=rates), clock, awshttp.session(server.url), permit=permit)
+        rates = {client.MUTATING: CallRate(0.05, 1)}
+        aws = AwsClients(CallPolicy("us-east-1", rates=rates), clock, awshttp.session(server.url), permit=permit)
         aws.client("ec2").delete_launch_template(LaunchTemplateName="abc")
         with pytest.raises(NoLeaveError):
             aws.client("ec2").delete_launch_template(LaunchTemplateName="abc")
@@ -112,7 +112,7 @@ def test_reading_needs_no_leave() -> None:
         raise NoLeaveError
 
     with awshttp.serving(lambda action, form: EMPTY) as server:
-        aws = AwsClients(Policy("us-east-1"), FakeClock(), awshttp.session(server.url), permit=permit)
+        aws = AwsClients(CallPolicy("us-east-1"), FakeClock(), awshttp.session(server.url), permit=permit)
         aws.client("ec2").describe_subnets()
         aws.close()
     assert len(server.calls) == 1
@@ -220,7 +220,7 @@ def test_clients_are_made_once_with_the_policy() -> None:
 
 
 def test_sts_is_regional() -> None:
-    aws = AwsClients(Policy("ap-southeast-2"), FakeClock())
+    aws = AwsClients(CallPolicy("ap-southeast-2"), FakeClock())
     assert aws.client("sts").meta.endpoint_url == "https://sts.ap-southeast-2.amazonaws.com"
 
 

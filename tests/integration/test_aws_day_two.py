@@ -11,9 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from provisioner.apis import ec2 as api
 from provisioner.apis.interruption import interruption_of
-from provisioner.ec2.access.client import AwsClients, Policy
-from provisioner.ec2.access.errors import Kind as ErrorKind
-from provisioner.ec2.access.errors import classify_exception
+from provisioner.ec2.access.client import AwsClients, CallPolicy
+from provisioner.ec2.access.errors import FailureKind, classify_exception
 from provisioner.ec2.instances.instances import InstanceError, Instances, provider_id
 from provisioner.ec2.instances.inventory import Inventory
 from provisioner.ec2.instances.orphans import sort_out
@@ -22,7 +21,7 @@ from provisioner.ec2.interruption import health as statuses
 from provisioner.ec2.interruption.capacity_block_controller import expiring_blocks, read_reservations
 from provisioner.ec2.interruption.health import Category
 from provisioner.ec2.interruption.health_controller import DENIED_SECONDS, HealthPoller, read_statuses
-from provisioner.ec2.interruption.messages import Kind, MessageError, Notice, parse
+from provisioner.ec2.interruption.messages import MessageError, Notice, NoticeKind, parse
 from provisioner.ec2.interruption.queue import InterruptionQueue, Received
 from provisioner.ec2.interruption.queue_controller import QueueReader
 from provisioner.ec2.interruption.zonal_shift import ZonalShifts
@@ -46,7 +45,7 @@ class Cloud:
 
     def __init__(self, ec2: Ec2) -> None:
         self.ec2 = ec2
-        self.aws = AwsClients(Policy(ec2.region, attempts=1), SystemClock(), ec2.session())
+        self.aws = AwsClients(CallPolicy(ec2.region, attempts=1), SystemClock(), ec2.session())
         self.instances = Instances(self.aws, SystemClock(), ec2.vpc.cluster, idle=0.0)
         self.queue = InterruptionQueue(self.aws, ec2.vpc.queue, wait_seconds=1)
 
@@ -85,7 +84,7 @@ class Cloud:
         )
         return made
 
-    def notice(self, instance: str, kind: Kind) -> Notice:
+    def notice(self, instance: str, kind: NoticeKind) -> Notice:
         """What the queue says of this kind about an instance; other messages are read and deleted too."""
         for _ in range(20):
             received = self.queue.receive()
@@ -120,25 +119,25 @@ def cloud(emulator: Ec2) -> Iterator[Cloud]:
 @pytest.mark.parametrize(
     ("kind", "want"),
     [
-        ("spot", Kind.SPOT_INTERRUPTED),
-        ("rebalance", Kind.REBALANCE),
-        ("reservation-interruption", Kind.RESERVATION_INTERRUPTED),
-        ("scheduled-change", Kind.SCHEDULED_CHANGE),
+        ("spot", NoticeKind.SPOT_INTERRUPTED),
+        ("rebalance", NoticeKind.REBALANCE),
+        ("reservation-interruption", NoticeKind.RESERVATION_INTERRUPTED),
+        ("scheduled-change", NoticeKind.SCHEDULED_CHANGE),
     ],
 )
-def test_a_notice_comes_through_the_queue(cloud: Cloud, kind: str, want: Kind) -> None:
+def test_a_notice_comes_through_the_queue(cloud: Cloud, kind: str, want: NoticeKind) -> None:
     instance = cloud.launch()
     cloud.ec2.interrupt(instance, kind, seconds=86400)
     found = cloud.notice(instance, want)
     assert found.instances == (instance,)
     assert found.at is not None
-    if want is Kind.SCHEDULED_CHANGE:
+    if want is NoticeKind.SCHEDULED_CHANGE:
         assert found.starts is not None
         assert timedelta(hours=23) < found.starts - found.at < timedelta(hours=25)
 
 
-@pytest.mark.parametrize(("kind", "want"), [("terminate", Kind.TERMINATED), ("stop", Kind.STOPPED)])
-def test_an_instance_that_somebody_ends_is_told_by_its_states(cloud: Cloud, kind: str, want: Kind) -> None:
+@pytest.mark.parametrize(("kind", "want"), [("terminate", NoticeKind.TERMINATED), ("stop", NoticeKind.STOPPED)])
+def test_an_instance_that_somebody_ends_is_told_by_its_states(cloud: Cloud, kind: str, want: NoticeKind) -> None:
     instance = cloud.launch()
     cloud.ec2.interrupt(instance, kind)
     assert cloud.notice(instance, want).instances == (instance,)
@@ -168,7 +167,7 @@ def test_a_queue_that_is_missing_is_looked_up_again(cloud: Cloud) -> None:
     for _ in range(2):
         with pytest.raises(ClientError) as error:
             nobodys.receive()
-        assert classify_exception(error.value).kind is ErrorKind.NOT_FOUND
+        assert classify_exception(error.value).kind is FailureKind.NOT_FOUND
 
 
 QUEUE_FAULTS: dict[str, Fault] = {
@@ -218,13 +217,13 @@ def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> N
 # ------------------------------------------------------------------ health
 
 
-def judged(cloud: Cloud) -> statuses.Health:
+def judged(cloud: Cloud) -> statuses.InstanceHealth:
     return statuses.judge(read_statuses(cloud.aws), SystemClock().now())
 
 
 def test_healthy_instances_are_no_finding(cloud: Cloud) -> None:
     cloud.launch()
-    assert judged(cloud) == statuses.Health()
+    assert judged(cloud) == statuses.InstanceHealth()
 
 
 def test_findings_of_ec2(cloud: Cloud) -> None:
@@ -235,7 +234,7 @@ def test_findings_of_ec2(cloud: Cloud) -> None:
     cloud.ec2.interrupt(planned, "schedule", seconds=3600)
     cloud.ec2.interrupt(cancelled, "schedule", seconds=3600, done="Canceled")
 
-    def all_run() -> statuses.Health | None:
+    def all_run() -> statuses.InstanceHealth | None:
         found = judged(cloud)
         return found if len(found.findings) == 3 and found.cleared else None
 

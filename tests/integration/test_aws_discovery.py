@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.ec2.access.client import AwsClients, Policy
-from provisioner.ec2.access.errors import Kind
+from provisioner.ec2.access.client import AwsClients, CallPolicy
+from provisioner.ec2.access.errors import FailureKind
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.templates import TemplateUses
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.market.instance_types import PlacementGroup
 from provisioner.ec2.nodeclass import groups, subnets
 from provisioner.ec2.nodeclass.cluster import NotKnownYet
@@ -26,7 +26,7 @@ from tests.support.clock import FakeClock
 from tests.support.ec2 import Ec2, Fault
 
 MINOR: Final = 36
-CLUSTER: Final = Cluster("dovetail", "https://api", "Q0E=", MINOR, "10.96.0.0/16", "10.96.0.10")
+CLUSTER: Final = JoinedCluster("dovetail", "https://api", "Q0E=", MINOR, "10.96.0.0/16", "10.96.0.10")
 TAGS: Final = {"karpenter.sh/discovery": "dovetail"}
 _numbers = itertools.count(1)
 
@@ -44,7 +44,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(scope="module")
 def clients(ec2: Ec2) -> Iterator[AwsClients]:
-    made = AwsClients(Policy("us-west-2", attempts=1), FakeClock(), ec2.session())
+    made = AwsClients(CallPolicy("us-west-2", attempts=1), FakeClock(), ec2.session())
     yield made
     made.close()
 
@@ -274,10 +274,11 @@ CALLS: Final[dict[str, Callable[[Discovery, EC2NodeClass], Any]]] = {
 
 @pytest.mark.parametrize("action", CALLS)
 @pytest.mark.parametrize(
-    ("kind", "sort"), [("throttled", Kind.THROTTLED), ("500", Kind.SERVER), ("denied", Kind.DENIED)]
+    ("kind", "sort"),
+    [("throttled", FailureKind.THROTTLED), ("500", FailureKind.SERVER), ("denied", FailureKind.DENIED)],
 )
 def test_a_failed_call_says_which_and_why_and_is_not_remembered(
-    ec2: Ec2, discovery: Discovery, action: str, kind: str, sort: Kind
+    ec2: Ec2, discovery: Discovery, action: str, kind: str, sort: FailureKind
 ) -> None:
     terms = [{"tags": {"none": "such"}}]
     node_class = class_of(capacityReservationSelectorTerms=terms, placementGroupSelector={"name": "none"})

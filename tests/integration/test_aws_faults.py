@@ -15,14 +15,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG
 from provisioner.apis.meta import is_true
-from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.access.client import AwsClients, CallPolicy
 from provisioner.ec2.interruption.queue import InterruptionQueue
 from provisioner.ec2.interruption.zonal_shift import ZonalShifts
 from provisioner.ec2.market import reads
 from provisioner.ec2.market.discovered_capacity import MemoryTable
-from provisioner.ec2.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
+from provisioner.ec2.market.region_market import CATALOGUE, ON_DEMAND, SPOT, MarketContext, Reads, RegionMarket
 from provisioner.ec2.market.unavailable_offerings import Shortages
-from provisioner.ec2.nodeclass.cluster import ClusterFacts
+from provisioner.ec2.nodeclass.cluster import EksFacts
 from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
 from provisioner.lab.devcluster.cluster import DevCluster
@@ -210,7 +210,7 @@ READS: Final = {
 def clients(aws: AwsCluster, seen: Seen) -> Iterator[AwsClients]:
     """Of this process, after the provisioner's life; a call that fails is not tried again."""
     assert seen.instances
-    made = AwsClients(Policy(aws.ec2.region, attempts=1), SystemClock(), aws.ec2.session())
+    made = AwsClients(CallPolicy(aws.ec2.region, attempts=1), SystemClock(), aws.ec2.session())
     yield made
     made.close()
 
@@ -221,7 +221,7 @@ def test_a_reader_of_the_process_goes_on(aws: AwsCluster, clients: AwsClients, f
     later = FakeClock(clock.now())
     settings = AwsSettings(cluster_name=CLUSTER, region=region, eks_control_plane=True)
     aws.ec2.script()
-    facts = ClusterFacts(clients, aws.client, settings, clock)
+    facts = EksFacts(clients, aws.client, settings, clock)
     assert facts.refresh()
     known, eks = facts.cluster(), facts.eks
     assert eks is not None
@@ -230,7 +230,7 @@ def test_a_reader_of_the_process_goes_on(aws: AwsCluster, clients: AwsClients, f
         spot=lambda: reads.read_spot(clients, clock),
         on_demand=lambda: reads.read_on_demand(clients, region),
     )
-    market = RegionMarket(settings, sources, Around(), Shortages(), MemoryTable(), later)
+    market = RegionMarket(settings, sources, MarketContext(), Shortages(), MemoryTable(), later)
     shifts = ZonalShifts(clients, lambda: eks.arn, clock)
     queue = InterruptionQueue(clients, aws.ec2.vpc.queue, wait_seconds=0)
     asks: dict[str, Callable[[], object]] = {

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.ec2 import NODECLASS_TAG, EC2NodeClass
-from provisioner.apis.ec2 import Subnet as PlacedIn
+from provisioner.apis.ec2 import NODECLASS_TAG, EC2NodeClass, SubnetStatus
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.errors import (
@@ -26,7 +25,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2 import labels
 from provisioner.ec2.instances.instances import InstanceUnseenError
 from provisioner.ec2.launch.pace import FIRST_PAUSE
-from provisioner.ec2.market.unavailable_offerings import OfferingKey, Standing
+from provisioner.ec2.market.unavailable_offerings import OfferingKey, OfferingStanding
 from provisioner.ec2.nodeclass.discovery import DiscoveryError
 from provisioner.ec2.nodeclass.subnets import Subnet
 from provisioner.lifecycle.garbage_collection import ClaimCollector
@@ -267,7 +266,7 @@ def test_prefixes_go_to_the_subnet_that_has_contiguous_addresses(ec2: Ec2, fresh
     scattered, whole = (ec2.add_subnet("us-west-2a", cidr, {}) for cidr in ("10.0.210.0/24", "10.0.211.0/25"))
     ec2.scatter_addresses(scattered)
     node_class = node_class_of(fresh_ground, ipPrefixCount=1)
-    both = tuple(PlacedIn(id=one, zone="us-west-2a") for one in (scattered, whole))
+    both = tuple(SubnetStatus(id=one, zone="us-west-2a") for one in (scattered, whole))
     node_class = msgspec.structs.replace(node_class, status=msgspec.structs.replace(node_class.status, subnets=both))
     claims = Claims()
     claims.add(2, {TYPE: ["m5.large"], names.CAPACITY_TYPE_LABEL: ["on-demand"]})
@@ -606,7 +605,7 @@ def test_an_instance_that_ends_at_launch(ec2: Ec2, fresh_ground: Ground, code: s
 
         assert made.wait(10, has_ended)
         offer = OfferingKey("on-demand", "m5.large", "us-west-2a")
-        assert (made.shortages.standing(offer, CLOCK.now()) is Standing.CLOSED) is want.closes
+        assert (made.shortages.standing(offer, CLOCK.now()) is OfferingStanding.CLOSED) is want.closes
         claims.deleted.add(name)
         (second,) = claims.add(1, {TYPE: ["c5.large"]})
         made.reconcile_now(second)

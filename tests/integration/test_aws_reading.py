@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from provisioner.ec2.access.client import AwsClients, Policy
+from provisioner.ec2.access.client import AwsClients, CallPolicy
 from provisioner.ec2.market import prices, reads
 from tests.support import awshttp, ec2pages
 from tests.support.clock import NOON, FakeClock
 
 
 def clients(url: str, clock: FakeClock, region: str = "us-east-1") -> AwsClients:
-    return AwsClients(Policy(region), clock, awshttp.session(url))
+    return AwsClients(CallPolicy(region), clock, awshttp.session(url))
 
 
 def test_a_region() -> None:

@@ -22,7 +22,7 @@ from provisioner.ec2.market import instance_types
 from provisioner.ec2.market.catalogue import EC2Catalogue, Region
 from provisioner.ec2.market.offerings import market_of
 from provisioner.ec2.market.prices import PriceBook
-from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages, Standing
+from provisioner.ec2.market.unavailable_offerings import OfferingKey, OfferingStanding, Shortages
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
 from tests.support import ec2pages
@@ -51,7 +51,7 @@ class World:
             for info in wire.instance_types(page)[0]
         ]
         rng = random.Random(seed)
-        self.catalogue = EC2Catalogue(instance_types.Settings("us-east-1"))
+        self.catalogue = EC2Catalogue(instance_types.MarketSettings("us-east-1"))
         self.catalogue.load(Region.of(infos, offered))
         self.book = PriceBook("us-east-1")
         listed = self.book.current().on_demand
@@ -102,7 +102,7 @@ class World:
             for offering in found.offerings(one)
         }
         standings = {offer: self.table.standing(offer, self.now) for offer in prices}
-        trusted = [offer for offer, standing in standings.items() if standing is Standing.OPEN]
+        trusted = [offer for offer, standing in standings.items() if standing is OfferingStanding.OPEN]
         if trusted:
             return [Override("lt", offer, offer.zone, "ami", prices[offer]) for offer in trusted], wanted
         open_to_us = [offer for offer, standing in standings.items() if standing.available]

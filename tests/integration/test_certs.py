@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from certs.injection import certificates
-from certs.mutual import NEXT_CERT, NEXT_KEY, MutualRotation, Peer, Peers
+from certs.mutual import NEXT_CERT, NEXT_KEY, MutualPeers, MutualRotation, Peer
 from certs.replicas import FORGET_AFTER, PREFIX, RECORDS_LEASE, Records
-from certs.rotation import Rotation, Settings
+from certs.rotation import Rotation, RotationSettings
 from certs.serving import ServingContext
-from certs.store import CA_KEY, CERT_KEY, PRIVATE_KEY, Material, Names, SecretStore, mint
+from certs.store import CA_KEY, CERT_KEY, PRIVATE_KEY, Material, SecretNames, SecretStore, mint
 from provisioner.apis.core import Secret
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -37,7 +37,7 @@ from webhook.registration import url_client, webhook_configuration
 
 pytestmark = pytest.mark.plane
 
-NAMES = Names(("localhost",), ("127.0.0.1",))
+NAMES = SecretNames(("localhost",), ("127.0.0.1",))
 
 
 class ShiftedClock(SystemClock):
@@ -94,7 +94,7 @@ class Fleet:
         document["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"of": name}}
         self.client.create(MUTATINGWEBHOOKS, document)
         self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        self.settings = Settings(name, "tls", name, NAMES, settle=1.0, overlap=1.0, lease_seconds=8)
+        self.settings = RotationSettings(name, "tls", name, NAMES, settle=1.0, overlap=1.0, lease_seconds=8)
         self.replicas: dict[str, tuple[Rotation, TlsServer]] = {}
 
     def prepare(self, identity: str) -> Rotation:
@@ -424,7 +424,7 @@ def test_both_ends_of_a_connection_are_staged_moved_and_pruned(plane: DevCluster
     client = Client(connect(str(plane.kubeconfig), user_agent="test"), SystemClock())
     namespace, ends = (
         f"certs-{uuid.uuid4().hex[:8]}",
-        Peers(Peer("server", NAMES), Peer("client", Names(("c",))), "test-ca"),
+        MutualPeers(Peer("server", NAMES), Peer("client", SecretNames(("c",))), "test-ca"),
     )
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     for name in ("server", "client"):

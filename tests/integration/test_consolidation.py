@@ -11,7 +11,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.resources import NODEPOOLS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.packing.planner import PlanOutcome
-from provisioner.packing.process import Refusal
+from provisioner.packing.process import PackingRefusal
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot
@@ -189,7 +189,7 @@ def test_a_node_expires_and_its_pod_finds_another(plot: Plot) -> None:
 def searches() -> dict[str, float]:
     """What came of consolidation's questions to the planner, by outcome."""
     name = "dovetail_consolidation_plans_total"
-    outcomes = [*PlanOutcome, *Refusal]
+    outcomes = [*PlanOutcome, *PackingRefusal]
     return {one: REGISTRY.get_sample_value(name, {"outcome": one}) or 0.0 for one in outcomes}
 
 

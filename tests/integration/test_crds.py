@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from provisioner.cli.lint import Item, items_of, report_on
+from provisioner.cli.lint import LintItem, items_of, report_on
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.lab.devcluster.cluster import DevCluster
@@ -625,7 +625,7 @@ def test_lint_and_a_strict_api_server_agree(client: Client, changes: dict[str, A
         admitted = True
     except ApiError:
         admitted = False
-    assert (report_on([Item("f", body, {})]).count("error") == 0) is admitted
+    assert (report_on([LintItem("f", body, {})]).count("error") == 0) is admitted
 
 
 @pytest.mark.usefixtures("client")
@@ -641,4 +641,4 @@ def test_the_examples_pass_both(plane: DevCluster, tmp_path: Path) -> None:
     manifest.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": ours}))
     answer = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(manifest), "-o", "name")
     assert len(answer.split()) == len(ours)
-    assert report_on([Item("f", document, {}) for document in ours]).count("error") == 0
+    assert report_on([LintItem("f", document, {}) for document in ours]).count("error") == 0

@@ -18,7 +18,7 @@ from provisioner.lab.devcluster.processes import marked
 from provisioner.lab.devcluster.progress import SILENT
 from provisioner.lab.harness import applying
 from provisioner.lab.harness.running import scale_in, watch
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.session import EXTENDER, WEBHOOK, Setup, session
 from provisioner.lab.harness.workload import REPOSITORY, example, of_kind, pods_of, scaled
 from provisioner.support.clock import SystemClock
@@ -80,10 +80,10 @@ def test_every_pod_runs_with_webhook_and_extender(stopped: bool, asked: int, tmp
     assert pods == asked
     lines: list[str] = []
 
-    def show(seconds: float, counts: Counts) -> None:
+    def show(seconds: float, counts: RunCounts) -> None:
         lines.append(f"{seconds:.0f} s {counts}")
 
-    def all_running(counts: Counts) -> bool:
+    def all_running(counts: RunCounts) -> bool:
         return counts.running >= pods
 
     with session(Setup("disturbed", logs=tmp_path / "logs"), lines.append) as run:

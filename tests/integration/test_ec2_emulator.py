@@ -19,9 +19,9 @@ from botocore.exceptions import ClientError, HTTPClientError
 from provisioner.apis.core import Node
 from provisioner.apis.meta import is_true
 from provisioner.ec2.access import wire
-from provisioner.ec2.access.client import AwsClients, Policy
-from provisioner.ec2.instances.instances import Instance
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.access.client import AwsClients, CallPolicy
+from provisioner.ec2.instances.instances import Ec2Instance
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.launch.userdata.rendering import encoded, render
 from provisioner.ec2.market import reads
 from provisioner.ec2.market.prices import PriceBook
@@ -891,7 +891,7 @@ def test_a_reservation_is_used_up(ec2: Ec2) -> None:
 def test_instances_of_a_cancelled_reservation_run_on_outside_of_it(ec2: Ec2) -> None:
     reservation = ec2.add_reservation("m5.large", ec2.vpc.zones[0], 2)
     (instance,) = ids(fleet(ec2, name=reserved(ec2, reservation)))
-    assert Instance.of(seen(ec2, instance)).capacity_type == "reserved"
+    assert Ec2Instance.of(seen(ec2, instance)).capacity_type == "reserved"
     call(ec2, "cancel_capacity_reservation", CapacityReservationId=reservation)
     (described,) = call(ec2, "describe_capacity_reservations", CapacityReservationIds=[reservation])[
         "CapacityReservations"
@@ -899,7 +899,7 @@ def test_instances_of_a_cancelled_reservation_run_on_outside_of_it(ec2: Ec2) -> 
     assert (described["State"], described["AvailableInstanceCount"]) == ("cancelled", 0)
     one = seen(ec2, instance)
     assert one["State"]["Name"] in {"pending", "running"}
-    assert (one.get("CapacityReservationId"), Instance.of(one).capacity_type) == (None, "on-demand")
+    assert (one.get("CapacityReservationId"), Ec2Instance.of(one).capacity_type) == (None, "on-demand")
     refused = fleet(ec2, name=reserved(ec2, reservation))
     assert [one["ErrorCode"] for one in refused["Errors"]] == ["ReservationCapacityExceeded"]
 
@@ -1012,7 +1012,7 @@ def test_another_partition_has_a_price_list_of_its_own() -> None:
     region = "eusc-de-east-1"
     book = PriceBook(region)
     with Ec2.start(None, data="small", region=region, rate_limits=False) as own:
-        aws = AwsClients(Policy(region), SystemClock(), own.session())
+        aws = AwsClients(CallPolicy(region), SystemClock(), own.session())
         assert book.current().is_estimated("m5.large")
         assert book.take_on_demand(reads.read_on_demand(aws, region), NOON)
         aws.close()
@@ -1547,7 +1547,7 @@ def test_instances_become_nodes_from_their_user_data_alone(plane: DevCluster) ->
                 "cidr": "10.96.0.0/16",
                 "dns": "10.96.0.10",
             }
-            cluster = Cluster(**{"minor": 36, **facts, **case.wrong})  # type: ignore[arg-type]
+            cluster = JoinedCluster(**{"minor": 36, **facts, **case.wrong})  # type: ignore[arg-type]
             labels = {"karpenter.sh/nodepool": "p", **case.labels}
             text = render(
                 node_input(case.family, cluster=cluster, kubelet=case.kubelet, labels=labels, user_data=case.user_data)
@@ -1589,7 +1589,9 @@ def test_nodes_of_an_ipv6_cluster_are_ready_on_nitro_only(plane: DevCluster) -> 
     with Ec2.start(where, clock_factor=10, rate_limits=False, service_cidr=cidr) as ec2:
         described = ec2.client("eks").describe_cluster(name="emulated")["cluster"]["kubernetesNetworkConfig"]
         assert described == {"serviceIpv6Cidr": cidr, "ipFamily": "ipv6"}
-        cluster = Cluster(name="emulated", endpoint=plane.host, ca_bundle=ca, minor=36, cidr=cidr, dns="fd00:10::a")
+        cluster = JoinedCluster(
+            name="emulated", endpoint=plane.host, ca_bundle=ca, minor=36, cidr=cidr, dns="fd00:10::a"
+        )
         text = encoded(render(node_input("AL2023", cluster=cluster, labels={}, user_data="")))
         address = [{"DeviceIndex": 0, "Groups": list(ec2.vpc.groups), "PrimaryIpv6": True, "Ipv6AddressCount": 1}]
         name = template(ec2, UserData=text, NetworkInterfaces=address)

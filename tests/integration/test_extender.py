@@ -26,7 +26,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
 from provisioner.apis.pods import Pod
-from provisioner.apis.reports import LEASE_NAME, REPORTS_URL_ANNOTATION, Reason, Report, decode_reports
+from provisioner.apis.reports import LEASE_NAME, REPORTS_URL_ANNOTATION, PodReport, ReportReason, decode_reports
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, NotFound
@@ -456,7 +456,7 @@ class Intake:
     """A provisioner's end of the reports."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.reports: list[PodReport] = []
         intake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -499,7 +499,7 @@ def test_a_held_off_pod_is_reported_to_the_leader(extender: Extender, stage: Sta
     planned = [stage.pod("planned", scheduler="nobody")]
     node = held_node(extender, stage, "1", planned)
     stranger = stage.pod("stranger")
-    wanted = Report(uid=stranger.uid, node=node, reason=Reason.HELD)
+    wanted = PodReport(uid=stranger.uid, node=node, reason=ReportReason.HELD)
     eventually(lambda: wanted in intake.reports, extender.tail, 5.0)  # those of earlier tests may come first
 
 

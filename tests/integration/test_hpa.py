@@ -14,7 +14,7 @@ import pytest
 
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.devcluster.metrics import API_SERVICE
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.table import Show
 from provisioner.lab.hpa import run_hpa
 from provisioner.lab.progress import progress_for
@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @contextlib.contextmanager
 def unseen() -> Iterator[Show]:
-    def show(seconds: float, counts: Counts) -> None:
+    def show(seconds: float, counts: RunCounts) -> None:
         pass
 
     yield show

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.kube.client import Client
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.state import waiting
@@ -383,9 +383,9 @@ def test_the_first_pod_of_an_image_gets_a_node_that_runs_it_and_no_other_is_boug
 COMPONENT = Path(__file__).parents[2] / "manifests" / "components" / "image-architectures" / "rbac.yaml"
 
 
-def gated(namespace: str) -> Facts | None:
+def gated(namespace: str) -> StampFacts | None:
     """Every namespace holds its pods."""
-    return Facts(namespace, {"dovetail.dev/image-arch": "gate"})
+    return StampFacts(namespace, {"dovetail.dev/image-arch": "gate"})
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
-from provisioner.clouds import Base, Calls, Ends, Term, Writers
+from provisioner.clouds import Base, Calls, CloudControllers, Ends, Writers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.interruption.controller import Interruptions
 from provisioner.kube.client import Client
@@ -18,7 +18,7 @@ from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.operator.kwok import KwokCloud
 from provisioner.runtime.changes import Change
 from provisioner.support.clock import SystemClock
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot
 
@@ -29,7 +29,7 @@ class InterruptibleTerm:
     """What is under test, for as long as the controllers run."""
 
     def __init__(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> None:
-        self.workers = Pool(4, "interruption")
+        self.workers = WorkerPool(4, "interruption")
         self.interruptions = Interruptions(
             base.cluster,
             ending.taints,
@@ -57,7 +57,7 @@ class InterruptibleCloud(KwokCloud):
 
     term: InterruptibleTerm
 
-    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> Term:
+    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> CloudControllers:
         self.term = InterruptibleTerm(base, calls, writing, ending, ledger)
         return self.term
 

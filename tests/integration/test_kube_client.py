@@ -8,8 +8,8 @@ import pytest
 from provisioner.apis.core import ObjectReference
 from provisioner.cli.plan import live
 from provisioner.cli.plan.command import reported
-from provisioner.cli.plan.objects import Objects
-from provisioner.cli.plan.planning import Settings
+from provisioner.cli.plan.objects import PlanObjects
+from provisioner.cli.plan.planning import PlanSettings
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -209,14 +209,14 @@ def test_a_plan_reads_a_live_cluster_and_changes_nothing(kube: Client, plane: De
     }
     kube.create(resources.PODS, pod, NAMESPACE)
     before = kube.get(resources.PODS, "waits", NAMESPACE)
-    objects, clock = Objects(), SystemClock()
+    objects, clock = PlanObjects(), SystemClock()
     live.read(objects, str(plane.kubeconfig), "", clock)
     objects.pods = [one for one in objects.pods if one.namespace == NAMESPACE]  # other tests have pods of their own
     objects.nodes, objects.pools, objects.claims = [], [], []
-    found = reported(objects, "kwok", (), Settings(improve=False), clock)
+    found = reported(objects, "kwok", (), PlanSettings(improve=False), clock)
     (group,) = found.plans[0].fleet.groups
     assert (group.instance_type, group.pods) == ("c-4x-amd64-linux", 1)
     assert kube.get(resources.PODS, "waits", NAMESPACE).uid == before.uid
     with pytest.raises(UserError, match="no-such-context"):
-        live.read(Objects(), str(plane.kubeconfig), "no-such-context", clock)
+        live.read(PlanObjects(), str(plane.kubeconfig), "no-such-context", clock)
     kube.delete(resources.PODS, "waits", NAMESPACE)

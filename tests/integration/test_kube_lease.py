@@ -10,7 +10,7 @@ import pytest
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.lease import Ending, Fence, LeaderElector
+from provisioner.kube.lease import Fence, LeaderElector, TermEnding
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.kube_proxy import proxy_to
@@ -47,7 +47,7 @@ class Replica:
         self.leading.set()
 
     def _run(self) -> None:
-        if self.elector.run(self._started) is Ending.LOST:
+        if self.elector.run(self._started) is TermEnding.LOST:
             self.lost_while_valid = self.valid
             self.lost.set()
 

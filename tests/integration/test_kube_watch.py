@@ -15,7 +15,7 @@ import pytest
 from provisioner.apis.core import ConfigMap
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection, connect
+from provisioner.kube.config import ApiConnection, connect
 from provisioner.kube.errors import ApiError, Gone
 from provisioner.kube.watch import Reflector
 from provisioner.lab.devcluster.cluster import DevCluster
@@ -59,7 +59,7 @@ def proxy(own_plane: DevCluster) -> Iterator[TcpProxy]:
 
 
 @pytest.fixture
-def cut_off(own_plane: DevCluster, proxy: TcpProxy, tmp_path: Path) -> Iterator[Connection]:
+def cut_off(own_plane: DevCluster, proxy: TcpProxy, tmp_path: Path) -> Iterator[ApiConnection]:
     """A connection through the proxy."""
     connection = connect(proxy.kubeconfig(own_plane.kubeconfig, tmp_path / "kubeconfig"))
     yield connection
@@ -70,7 +70,7 @@ def client_of(cluster: DevCluster) -> Client:
     return Client(connect(str(cluster.kubeconfig), qps=0), SystemClock())
 
 
-def reflect(connection: Connection, read_timeout: float = 90.0) -> tuple[Reflector[ConfigMap], Mirror]:
+def reflect(connection: ApiConnection, read_timeout: float = 90.0) -> tuple[Reflector[ConfigMap], Mirror]:
     mirror = Mirror()
     reflector = Reflector(
         connection,
@@ -124,7 +124,7 @@ def test_an_event_arrives_within_milliseconds(own_plane: DevCluster, kube: Clien
 
 
 def test_a_cut_connection_loses_nothing_and_lists_nothing_again(
-    kube: Client, proxy: TcpProxy, cut_off: Connection
+    kube: Client, proxy: TcpProxy, cut_off: ApiConnection
 ) -> None:
     for name in ("kept", "changed", "deleted"):
         make(kube, name)
@@ -149,7 +149,7 @@ def test_a_cut_connection_loses_nothing_and_lists_nothing_again(
 
 
 def test_a_frozen_connection_is_given_up_after_the_read_timeout(
-    kube: Client, proxy: TcpProxy, cut_off: Connection
+    kube: Client, proxy: TcpProxy, cut_off: ApiConnection
 ) -> None:
     reflector, mirror = reflect(cut_off, read_timeout=3.0)
     proxy.freeze()
@@ -177,7 +177,7 @@ def test_a_kind_in_which_nothing_happens_is_not_stale(own_plane: DevCluster, kub
     connection.close()
 
 
-def test_while_the_server_is_away_it_is_asked_at_most_once_a_second(proxy: TcpProxy, cut_off: Connection) -> None:
+def test_while_the_server_is_away_it_is_asked_at_most_once_a_second(proxy: TcpProxy, cut_off: ApiConnection) -> None:
     reflectors = [reflect(cut_off)[0] for _ in range(2)]
     time.sleep(1.5)
     proxy.shut()
@@ -191,7 +191,7 @@ def test_while_the_server_is_away_it_is_asked_at_most_once_a_second(proxy: TcpPr
 
 
 def test_a_compacted_history_is_listed_again_with_the_exact_difference(
-    own_plane: DevCluster, kube: Client, proxy: TcpProxy, cut_off: Connection
+    own_plane: DevCluster, kube: Client, proxy: TcpProxy, cut_off: ApiConnection
 ) -> None:
     for name in ("same", "changed", "deleted", "renewed"):
         make(kube, name)

@@ -25,7 +25,7 @@ from provisioner.cloudprovider.errors import InstanceNotFoundError
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import LaunchedInstance
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection, connect
+from provisioner.kube.config import ApiConnection, connect
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import NODES
 from provisioner.kube.store import Store
@@ -57,7 +57,7 @@ class Process:
 class Plant:
     """Starts processes on one control plane, and knows which Nodes are to be removed at the end."""
 
-    connection: Connection
+    connection: ApiConnection
     classes: Store[KWOKNodeClass] = field(default_factory=Store)
     running: list[Process] = field(default_factory=list)
     made: list[str] = field(default_factory=list)

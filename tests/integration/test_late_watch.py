@@ -8,7 +8,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.pods import is_daemon
 from provisioner.kube.client import Client
-from provisioner.kube.config import Api, Connection, connect
+from provisioner.kube.config import Api, ApiConnection, connect
 from provisioner.kube.lag import BEHIND_SECONDS, PROBE_SECONDS
 from provisioner.kube.resources import NODECLAIMS, PODS
 from provisioner.lab.devcluster.cluster import DevCluster
@@ -26,7 +26,7 @@ LATE_SECONDS = 100.0
 class Detour:
     """A connection on which the watch of pods takes another way; everything else is fresh."""
 
-    def __init__(self, direct: Connection, detour: Connection) -> None:
+    def __init__(self, direct: ApiConnection, detour: ApiConnection) -> None:
         self._direct, self._detour = direct, detour
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +46,7 @@ def proxy(plane: DevCluster) -> Iterator[ApiProxy]:
 @pytest.fixture
 def provisioner(plane: DevCluster, client: Client, proxy: ApiProxy) -> Iterator[InProcess]:
     detour = connect(proxy.kubeconfig(), user_agent="dovetail-test-late")
-    process = InProcess(str(plane.kubeconfig), watching=lambda direct: cast(Connection, Detour(direct, detour)))
+    process = InProcess(str(plane.kubeconfig), watching=lambda direct: cast(ApiConnection, Detour(direct, detour)))
     process.start()
     yield process
     process.stop()

@@ -18,13 +18,13 @@ from provisioner.apis.ec2 import (
 from provisioner.apis.ec2_hash import FORMER_VERSION, HASH_VERSION, class_stamp, former_hash, nodeclass_hash
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
-from provisioner.ec2.access.client import AwsClients, Policy
-from provisioner.ec2.access.permissions import POLICIES, Names, document
+from provisioner.ec2.access.client import AwsClients, CallPolicy
+from provisioner.ec2.access.permissions import POLICIES, PolicyNames, document
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.templates import TemplateUses
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.nodeclass.cluster import NotKnownYet
-from provisioner.ec2.nodeclass.controller import Around, NodeClassController, ProfileCollector
+from provisioner.ec2.nodeclass.controller import NodeClassContext, NodeClassController, ProfileCollector
 from provisioner.ec2.nodeclass.discovery import Discovery
 from provisioner.ec2.nodeclass.dry_run import Rehearsal
 from provisioner.ec2.nodeclass.profiles import Naming, Profiles
@@ -63,7 +63,7 @@ def ec2() -> Iterator[Ec2]:
 
 @pytest.fixture(scope="module")
 def aws(ec2: Ec2) -> Iterator[AwsClients]:
-    made = AwsClients(Policy("us-west-2", attempts=1), FakeClock(), ec2.session())
+    made = AwsClients(CallPolicy("us-west-2", attempts=1), FakeClock(), ec2.session())
     yield made
     made.close()
 
@@ -107,7 +107,9 @@ class Bench:
         state = State(lambda _: {}, self.clock)
         self.controller = NodeClassController(
             self.client,
-            Around(self._get, lambda: self.client.list(NODECLAIMS), lambda: self.client.list(NODEPOOLS), self._cluster),
+            NodeClassContext(
+                self._get, lambda: self.client.list(NODECLAIMS), lambda: self.client.list(NODEPOOLS), self._cluster
+            ),
             discovery,
             self.profiles,
             templates,
@@ -224,10 +226,10 @@ class Bench:
         except NotFound:
             return None
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> JoinedCluster:
         if not self.known:
             raise NotKnownYet(("its version",))
-        return Cluster("dovetail", "https://api", CA, 36, "10.96.0.0/16", "10.96.0.10")
+        return JoinedCluster("dovetail", "https://api", CA, 36, "10.96.0.0/16", "10.96.0.10")
 
 
 # --- becoming ready
@@ -255,10 +257,12 @@ def test_a_class_becomes_ready_and_stays_untouched(bench: Bench) -> None:
 
 def test_the_permissions_of_karpenter_are_enough_from_the_beginning_to_the_end(client: Client) -> None:
     documents = [
-        document(one, Names.of("aws", "us-west-2", "123456789012", "dovetail")) for one in POLICIES if not one.optional
+        document(one, PolicyNames.of("aws", "us-west-2", "123456789012", "dovetail"))
+        for one in POLICIES
+        if not one.optional
     ]
     with Ec2.start(data="small", policies=documents) as strict:
-        aws = AwsClients(Policy("us-west-2"), SystemClock(), strict.session())
+        aws = AwsClients(CallPolicy("us-west-2"), SystemClock(), strict.session())
         bench = Bench(client, strict, aws)
         try:
             bench.create(

@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod, is_daemon
 from provisioner.kube.client import Client
-from provisioner.kube.config import Api, Connection, connect
+from provisioner.kube.config import Api, ApiConnection, connect
 from provisioner.kube.resources import NODECLAIMS, PODS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.runtime.freshness import stale
@@ -27,7 +27,7 @@ CUT_SECONDS = 120.0
 class Detour:
     """A connection on which whatever concerns pods takes another way."""
 
-    def __init__(self, direct: Connection, detour: Connection) -> None:
+    def __init__(self, direct: ApiConnection, detour: ApiConnection) -> None:
         self._direct, self._detour = direct, detour
 
     def __getattr__(self, name: str) -> Any:
@@ -56,8 +56,8 @@ def provisioner(
     target = tmp_path_factory.mktemp("cut") / "kubeconfig"
     detour = connect(proxy.kubeconfig(Path(str(plane.kubeconfig)), target), user_agent="dovetail-test-pods")
 
-    def watching(direct: Connection) -> Connection:
-        return cast(Connection, Detour(direct, detour))
+    def watching(direct: ApiConnection) -> ApiConnection:
+        return cast(ApiConnection, Detour(direct, detour))
 
     process = InProcess(str(plane.kubeconfig), watching=watching)
     process.start()

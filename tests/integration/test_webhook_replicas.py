@@ -16,7 +16,7 @@ import pytest
 
 from certs.injection import certificates, merge
 from certs.rotation import LEADER_LEASE
-from certs.store import LEAF_DAYS, Names, SecretStore, mint
+from certs.store import LEAF_DAYS, SecretNames, SecretStore, mint
 from provisioner.kube.resources import LEASES, MUTATINGWEBHOOKS, SECRETS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness.session import Session, Setup
@@ -204,7 +204,7 @@ def test_pods_are_stamped_again_when_what_is_served_had_ended(pair: Replicas) ->
     hook = pair.hooks[0]
     clock = SystemClock()
     with leaderless(pair) as give_back:
-        names = Names.of_service(DEFAULT_SERVICE, HOME, addresses=["::1"])
+        names = SecretNames.of_service(DEFAULT_SERVICE, HOME, addresses=["::1"])
         left = timedelta(seconds=4 * PATIENCE)
         ending = mint(names, clock.now() - timedelta(days=LEAF_DAYS) + left)
         store = SecretStore(hook.client, HOME, SECRET)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.command import Phase
+from provisioner.apis.command import CommandPhase
 from tests.interleaving.server import Wire
 
 Edge = tuple[str, str]
@@ -58,7 +58,7 @@ TERMINATING_EDGES: Final[dict[Edge, str]] = {
 }
 """Edges that are there besides where instances take a while to end, as those of EC2 do; an instance of kwok ends at once."""
 
-COMMITTED, DELETING = Phase.COMMITTED.lower(), Phase.DELETING.lower()
+COMMITTED, DELETING = CommandPhase.COMMITTED.lower(), CommandPhase.DELETING.lower()
 COMMAND_EDGES: Final[dict[Edge, str]] = {
     ("none", COMMITTED): "its record is written",
     ("none", f"{COMMITTED}, going"): "its record is written on a claim that a user deletes in that moment",

@@ -10,20 +10,20 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis.budget_index import PodBudgets
-from provisioner.apis.command import Phase
+from provisioner.apis.command import CommandPhase
 from provisioner.apis.pods import DoNotDisrupt, Guard
 from provisioner.disruption import candidates, replacement
-from provisioner.disruption.acceptance import Rule
+from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.commands import progress, validation
 from provisioner.disruption.commands import queue as commands
-from provisioner.disruption.commands.progress import ReplacementState, Verdict
+from provisioner.disruption.commands.progress import CommandVerdict, ReplacementState
 from provisioner.disruption.commands.queue import CommandQueue
-from provisioner.disruption.controller import Disruption
+from provisioner.disruption.controller import DisruptionController
 from provisioner.disruption.methods import emptiness
 from provisioner.kube import resources
-from provisioner.kube.lease import Fence, Term
+from provisioner.kube.lease import Fence, LeaseTerm
 from provisioner.lifecycle.registration import Registrar
 from provisioner.state import disruption_commands as known_commands
 from provisioner.support.workers import DONE
@@ -53,18 +53,18 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 def _ledger_lock() -> None:
     """And the lock under which disruption begins commands: either keeps two threads from the same allowance."""
-    ledger, asker = BudgetLedger.__init__, Disruption.__init__
+    ledger, asker = BudgetLedger.__init__, DisruptionController.__init__
 
     def unlocked_ledger(self: BudgetLedger, *args: Any, **kwargs: Any) -> None:
         ledger(self, *args, **kwargs)
         self._lock = NoLock()  # type: ignore[assignment]
 
-    def unlocked_asker(self: Disruption, *args: Any, **kwargs: Any) -> None:
+    def unlocked_asker(self: DisruptionController, *args: Any, **kwargs: Any) -> None:
         asker(self, *args, **kwargs)
         self._beginning = NoLock()  # type: ignore[assignment]
 
     _set(BudgetLedger, "__init__", unlocked_ledger)
-    _set(Disruption, "__init__", unlocked_asker)
+    _set(DisruptionController, "__init__", unlocked_asker)
 
 
 def _ledger_of_proposer() -> None:
@@ -85,7 +85,7 @@ def _budgets() -> None:
 
 def _fence() -> None:
     _set(Fence, "check", lambda _: None)
-    _set(Term, "check", lambda _: None)
+    _set(LeaseTerm, "check", lambda _: None)
 
 
 def _fresh_list() -> None:
@@ -93,7 +93,7 @@ def _fresh_list() -> None:
 
 
 def _validation() -> None:
-    _set(CommandQueue, "_validated", lambda *_: Verdict())
+    _set(CommandQueue, "_validated", lambda *_: CommandVerdict())
 
 
 def _pod_budgets_fresh() -> None:
@@ -202,8 +202,8 @@ def _seal() -> None:
 
     def unsealed(record: Any, facts: Any) -> Any:
         found = following(record, facts)
-        if found.step is progress.Step.SEAL:
-            return progress.Next(progress.Step.DELETE, tuple(one.name for one in facts.candidates))
+        if found.step is progress.CommandStep.SEAL:
+            return progress.Next(progress.CommandStep.DELETE, tuple(one.name for one in facts.candidates))
         return found
 
     _set(commands, "next_step", unsealed)
@@ -214,7 +214,7 @@ def _phase_ignored() -> None:
     following = progress.next_step
 
     def judged(record: Any, facts: Any) -> Any:
-        return following(msgspec.structs.replace(record, phase=Phase.COMMITTED), facts)
+        return following(msgspec.structs.replace(record, phase=CommandPhase.COMMITTED), facts)
 
     _set(commands, "next_step", judged)
 
@@ -269,8 +269,8 @@ def _emptiness() -> None:
 
 def _cost() -> None:
     """Any move pays: neither the rule, nor the bound of what may be launched says no."""
-    _set(Rule, "refusal", lambda *_: "")
-    _set(Rule, "gain", lambda *_: 1.0)
+    _set(AcceptanceRule, "refusal", lambda *_: "")
+    _set(AcceptanceRule, "gain", lambda *_: 1.0)
     _set(replacement, "settled", lambda _, claims, *__: claims)
 
 

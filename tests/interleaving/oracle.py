@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.command import CommandRecord, Phase, command_on
+from provisioner.apis.command import CommandPhase, CommandRecord, command_on
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import offering_price
 from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, TERMINATING, claim_state, command_state
@@ -272,7 +272,7 @@ class Oracle:
         self.seen["deleted for commands"] += 1
         self._ended.add(change.name)
         missing = [name for name in commanded.record.replacement_names if not self._initialized(name)]
-        if missing and not self._place.calm and commanded.record.phase is not Phase.DELETING:
+        if missing and not self._place.calm and commanded.record.phase is not CommandPhase.DELETING:
             self.broken(f"NodeClaim {change.name} was deleted before its replacement {missing[0]} was initialized")
         known = self._server.get("nodes", node)
         closed = self._since.get(("closed", node))

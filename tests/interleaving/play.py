@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from provisioner.apis import names
-from provisioner.apis.command import Phase
+from provisioner.apis.command import CommandPhase
 from tests.interleaving.edges import claim_state
 from tests.interleaving.oracle import Oracle
 from tests.interleaving.place import Place, Workload
@@ -68,7 +68,7 @@ def _is_rare(claim: Wire) -> bool:
     if claim_state(claim) == "registered":
         return True
     record = json.loads(claim["metadata"].get("annotations", {}).get(names.COMMAND_ANNOTATION, "{}"))
-    return len(record.get("candidates", ())) > 1 and record.get("phase") != Phase.DELETING
+    return len(record.get("candidates", ())) > 1 and record.get("phase") != CommandPhase.DELETING
 
 
 class Play:

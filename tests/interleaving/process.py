@@ -9,10 +9,10 @@ from typing import Any, Final
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.disruption.budget_ledger import BudgetLedger
-from provisioner.disruption.controller import Disruption
+from provisioner.disruption.controller import DisruptionController
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
-from provisioner.kube.lease import Fence, Term
+from provisioner.kube.lease import Fence, LeaseTerm
 from provisioner.operator.kwok import KwokCloud
 from provisioner.operator.program import Controllers
 from provisioner.options import Options, TimeLimits
@@ -20,7 +20,7 @@ from provisioner.runtime.caches import Caches
 from tests.interleaving.server import Link, Server, Stream
 from tests.interleaving.threads import STAGE, Clock, Dead, Event, Lock
 
-_fresh, _ask = BudgetLedger._fresh, Disruption._ask
+_fresh, _ask = BudgetLedger._fresh, DisruptionController._ask
 
 
 def _interrupted(self: BudgetLedger) -> Any:
@@ -30,7 +30,7 @@ def _interrupted(self: BudgetLedger) -> Any:
     return found
 
 
-def _slowly(self: Disruption, method: Any, view: Any) -> Any:
+def _slowly(self: DisruptionController, method: Any, view: Any) -> Any:
     """A method may take a while to answer: on a large cluster it does."""
     answer = _ask(self, method, view)
     if answer.proposals and STAGE.chance.random() < SLOW:
@@ -41,7 +41,7 @@ def _slowly(self: Disruption, method: Any, view: Any) -> Any:
 SLOW: Final = 0.3
 if vars(threading)["Lock"] is Lock:  # installed: a process that plays, not one whose tests look at the oracle
     BudgetLedger._fresh = _interrupted  # type: ignore[method-assign]
-    Disruption._ask = _slowly  # type: ignore[method-assign]
+    DisruptionController._ask = _slowly  # type: ignore[method-assign]
 
 SIZES: Final = ("c-2x-amd64-linux", "c-4x-amd64-linux", "c-8x-amd64-linux")
 CATALOGUE: Final = KwokCatalogue(tuple(one for one in generated().types if one.name in SIZES))
@@ -93,7 +93,7 @@ class Process:
         self.fence: Fence | None = None
         self.controllers: Controllers | None = None
         self.problem = ""
-        self._term = Term()
+        self._term = LeaseTerm()
         self._lead = Event()
         self._options = Few(
             packing="greedy",  # the planning process is another program, in which nobody orders the threads

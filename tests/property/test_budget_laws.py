@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis import names
-from provisioner.apis.command import Candidate, CommandRecord
+from provisioner.apis.command import CandidateRecord, CommandRecord
 from provisioner.disruption.budget_ledger import BudgetLedger
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
@@ -93,7 +93,7 @@ class Fleet:
                 self.world.cluster.command_dropped(self.commands.pop(key))
 
     def propose(self, those: tuple[str, ...], reason: str, number: int) -> bool:
-        candidates = tuple(Candidate(name, f"uid-{name}") for name in those)
+        candidates = tuple(CandidateRecord(name, f"uid-{name}") for name in those)
         record = CommandRecord(id=str(number), reason=reason, method="drift", candidates=candidates)
         begun = self.ledger.admit(
             [record], lambda one: one.candidate_names, lambda one: one.reason, self.world.cluster.command_begun

@@ -30,7 +30,7 @@ from extender.app import create_app as extender_app
 from extender.board import Board
 from extender.facts import Timeline, claim_facts, decode_member, node_facts
 from extender.plan import DISRUPTED_SECONDS
-from extender.protocol import MAX_BODY_BYTES, PreemptionQuestion, ProtocolError, Question
+from extender.protocol import MAX_BODY_BYTES, ExtenderProtocolError, ExtenderQuestion, PreemptionQuestion
 from extender.refusals import Refusals
 from extender.server import MEMBERS, known
 from provisioner.apis.conversion.beta import convert
@@ -38,9 +38,9 @@ from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.names import INTERRUPTION_ANNOTATION
 from provisioner.apis.plan import PlanError, decode_plan
-from provisioner.apis.reports import Reason, Report, ReportsError, decode_reports
-from provisioner.apis.shares import Owner, Seat, Share
-from provisioner.apis.stamping import STAMPS, Facts, Images, ImagesAsked
+from provisioner.apis.reports import PodReport, ReportReason, ReportsError, decode_reports
+from provisioner.apis.shares import Seat, Share, ShareOwner
+from provisioner.apis.stamping import STAMPS, Images, ImagesAsked, StampFacts
 from provisioner.ec2.interruption.messages import MessageError
 from provisioner.ec2.interruption.messages import parse as parse_message
 from provisioner.kube import resources
@@ -58,17 +58,17 @@ from tests.support.kube import FakeAnswer, FakeApi, bookmark, event, page, refus
 from tests.support.mutants import DOCUMENTS, document, mutant, odd
 from tests.support.verdict_cases import CASES, CLASS, pool
 from webhook import review
-from webhook.app import Admission
+from webhook.app import AdmissionHandler
 from webhook.app import create_app as webhook_app
 from webhook.conversion import Conversion
-from webhook.images.documents import MAX_BYTES, DocumentError, Login, Platform, login_in, platforms_in
+from webhook.images.documents import MAX_BYTES, ImageDocumentError, Login, Platform, login_in, platforms_in
 from webhook.images.references import Host, parse
-from webhook.images.registry import Found, LookupFailedError, Registry
-from webhook.images.transport import Reply, Transport, TransportError
+from webhook.images.registry import FoundImage, LookupFailedError, Registry
+from webhook.images.transport import RegistryReply, Transport, TransportError
 from webhook.images.trust import Trust, parse_registries
 from webhook.review import ReviewError
 from webhook.shares import ShareLedger, decode_shared
-from webhook.validation import Surroundings, Validation
+from webhook.validation import Validation, ValidationContext
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 MUTANTS = 100_000 if THOROUGH else 5_000
@@ -155,7 +155,7 @@ def webhook(**given: Any) -> Posted:
     """The application over these parts, and others that know nothing."""
     clock = FakeClock()
     parts = {
-        "admission": Admission(_Everywhere(clock), clock),
+        "admission": AdmissionHandler(_Everywhere(clock), clock),
         "validation": Validation(_Beside().surroundings, clock),
         "conversion": Conversion(clock),
         **given,
@@ -271,7 +271,7 @@ class _Everywhere:
     def __init__(self, clock: FakeClock) -> None:
         self._shares = ShareLedger(clock)
 
-    def of(self, namespace: str) -> Facts | None:
+    def of(self, namespace: str) -> StampFacts | None:
         wishes = {
             "dovetail.dev/image-arch": "gate",
             "dovetail.dev/os": "linux",
@@ -283,9 +283,9 @@ class _Everywhere:
             "dovetail.dev/legacy-labels": "rewrite",
         }
         taint = Taint(key="example.com/gpu", value="yes", effect="NoSchedule")
-        return Facts(namespace, wishes, scheduler_alive=True, taints_of=lambda _: (taint,))
+        return StampFacts(namespace, wishes, scheduler_alive=True, taints_of=lambda _: (taint,))
 
-    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
+    def seat(self, owner: ShareOwner, share: Share, review: str, *, keep: bool) -> Seat | None:
         return self._shares.seat(owner, share, review, keep=keep)
 
     def images(self, asked: ImagesAsked, *, keep: bool) -> Images | None:
@@ -318,7 +318,7 @@ def test_every_review_is_answered_unless_its_uid_cannot_be_read(
     bodies: Callable[[str], Iterator[random.Random]],
 ) -> None:
     clock = FakeClock()
-    admission = Admission(_Everywhere(clock), clock)
+    admission = AdmissionHandler(_Everywhere(clock), clock)
     posted = webhook(admission=admission)
     failed = counted("dovetail_webhook_reviews_total", outcome="error")
     outcomes = all_counted("dovetail_webhook_reviews_total", "outcome")
@@ -354,9 +354,9 @@ def test_every_review_is_answered_unless_its_uid_cannot_be_read(
 class _Beside:
     """What validated objects stand beside."""
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> ValidationContext:
         high = msgspec.convert(pool(name="high", weight=50), NodePool)
-        return Surroundings((high,), {("karpenter.k8s.aws", "EC2NodeClass"): {"default"}})
+        return ValidationContext((high,), {("karpenter.k8s.aws", "EC2NodeClass"): {"default"}})
 
 
 VALIDATED = {
@@ -453,7 +453,7 @@ class _Wires(Transport):
 
     def ask(
         self, method: str, host: Host, target: str, headers: Mapping[str, str], most: int, deadline: float
-    ) -> Reply:
+    ) -> RegistryReply:
         began = time.thread_time()
         wire = self._wire(target, is_known="Authorization" in headers)
         self.making += time.thread_time() - began
@@ -511,7 +511,7 @@ TLS = ssl.create_default_context()
 
 
 def _look(draw: random.Random) -> frozenset[Platform]:
-    known = Found(frozenset(), "sha256:1") if draw.random() < 0.2 else None
+    known = FoundImage(frozenset(), "sha256:1") if draw.random() < 0.2 else None
     wires = _Wires(draw)
     registry = Registry(wires, TRUST, lambda: 0.0)
     with bounded("an image", apart=lambda: wires.making):
@@ -549,7 +549,7 @@ def test_the_largest_document_costs_in_proportion_to_its_length(unit: bytes) -> 
         best = float("inf")
         for _ in range(3):
             begun = time.process_time()
-            _only(DocumentError, platforms_in, body)
+            _only(ImageDocumentError, platforms_in, body)
             best = min(best, time.process_time() - begun)
         return best
 
@@ -564,7 +564,7 @@ def test_every_pull_secret_is_read_or_refused(bodies: Callable[[str], Iterator[r
         given = mutant(draw, config if key == ".dockerconfigjson" else config["auths"])
         try:
             found += login_in({key: given}, parse("registry.test/a")) == Login("u", "p")
-        except DocumentError:
+        except ImageDocumentError:
             continue
     assert found > BODIES // 20
 
@@ -575,7 +575,7 @@ class _Reports:
     def __init__(self) -> None:
         self.told: Counter[str] = Counter()
 
-    def put(self, report: Report) -> None:
+    def put(self, report: PodReport) -> None:
         self.told[report.reason] += 1
 
 
@@ -650,7 +650,7 @@ def test_every_question_is_answered(bodies: Callable[[str], Iterator[random.Rand
     for answer in ("narrowed", "refused", "steered", "echoed", "scored", "kept", "failed"):
         assert answers[answer] > BODIES // 100, answer
     assert answers["vetoed"] > len(STRANGERS) // 10, "each of few"
-    for reason in (Reason.HELD, Reason.EMPTIED, Reason.PREEMPTED):
+    for reason in (ReportReason.HELD, ReportReason.EMPTIED, ReportReason.PREEMPTED):
         assert reports.told[reason] > BODIES // 500, reason
 
 
@@ -665,8 +665,8 @@ def _filtered(answerer: Answerer, body: bytes) -> bool:
 def _prioritized(answerer: Answerer, body: bytes) -> bool:
     scores = json.loads(answerer.prioritize(body))
     try:
-        asked = Question(body).names.as_set()
-    except ProtocolError:
+        asked = ExtenderQuestion(body).names.as_set()
+    except ExtenderProtocolError:
         assert scores == [], body
         return False
     assert all(one["Host"] in asked and 0 <= one["Score"] <= 10 for one in scores), body
@@ -677,7 +677,7 @@ def _preempted(answerer: Answerer, body: bytes) -> bool:
     """An empty answer forbids to evict anybody: that is said once."""
     try:
         kept = [json.loads(answerer.preempt(body))["NodeNameToMetaVictims"] for _ in range(2)]
-    except ProtocolError:
+    except ExtenderProtocolError:
         return False  # HTTP 400: kube-scheduler goes on without us
     assert any(kept) or not _has_victims(body), body
     return True
@@ -697,7 +697,7 @@ def _decodes(verb: str, body: bytes) -> bool:
         if verb == "preempt":
             pod = PreemptionQuestion(body).pod
         else:
-            question = Question(body)
+            question = ExtenderQuestion(body)
             question.names.all()
             pod = question.pod
         jsontext.decode_trimmed(decode_member, pod.raw)
@@ -710,7 +710,7 @@ def _has_victims(body: bytes) -> bool:
     """Whether anybody would have to be evicted, so that an empty answer forbids something."""
     try:
         return any(meta.pods for meta in PreemptionQuestion(body).candidates.values())
-    except ProtocolError:
+    except ExtenderProtocolError:
         return True
 
 

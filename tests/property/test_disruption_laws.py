@@ -13,7 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape, do_not_disrupt
 from provisioner.disruption.methods import consolidation, drift
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
+from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView, MethodAnswer
 from provisioner.scheduling.result import Result
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import checker
@@ -23,7 +23,7 @@ from tests.support.problems import apart, app, instance_type, near, of_app, spre
 from tests.support.question import Problem
 from tests.support.upkeep import is_late
 
-METHODS: dict[str, Callable[[View], MethodAnswer]] = {
+METHODS: dict[str, Callable[[DisruptionView], MethodAnswer]] = {
     "drift": drift.propose,
     "consolidation": consolidation.propose,
     "consolidation of tight fleets": consolidation.propose,
@@ -76,7 +76,7 @@ def fleets(draw: st.DrawFn, *, tight: bool = False) -> Fleet:
     policy = draw(st.sampled_from(("WhenEmptyOrUnderutilized", "WhenEmptyOrUnderutilized", "Balanced")))
     disruption = {"budgets": [{"nodes": nodes}], "consolidationPolicy": policy}
     fleet = Fleet([pool(disruption=disruption, limits=limits)], types=KINDS)
-    fleet.settings = Settings(acceptance=draw(st.sampled_from(Acceptance)))
+    fleet.settings = DisruptionSettings(acceptance=draw(st.sampled_from(Acceptance)))
     number = 0
     for node in range(draw(st.integers(2, 8))):
         kind = SMALL if tight else draw(st.sampled_from((SMALL, SMALL, *KINDS)))

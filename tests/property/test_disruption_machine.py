@@ -22,19 +22,19 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import DoNotDisrupt, Guard, Pod
 from provisioner.disruption import candidates, replacement
 from provisioner.disruption import controller as orchestrator
-from provisioner.disruption.acceptance import Rule
+from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.commands import validation
-from provisioner.disruption.commands.progress import ReplacementState, Verdict
+from provisioner.disruption.commands.progress import CommandVerdict, ReplacementState
 from provisioner.disruption.commands.queue import CommandQueue
-from provisioner.disruption.controller import Disruption
+from provisioner.disruption.controller import DisruptionController
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.methods import emptiness
 from provisioner.disruption.methods import moves as consolidation
 from provisioner.disruption.simulation import simulator as simulation
 from provisioner.disruption.simulation.simulator import Simulation
-from provisioner.disruption.view import Acceptance, Settings
+from provisioner.disruption.view import Acceptance, DisruptionSettings
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state import node_views as views
@@ -136,7 +136,7 @@ class DisruptionMachine(RuleBasedStateMachine):
         ALL = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}  # noqa: N806
         disruption = {name: {**ALL, "consolidationPolicy": one} for name, one in zip(POOLS, policies, strict=True)}
         shapes = {name: of_app(name, cpu, "512Mi", **terms(name, kind)) for name, (cpu, kind) in of.items()}
-        self.at = Upkeep(shapes, disruption, most=most, settings=Settings(acceptance=rule), static=static)
+        self.at = Upkeep(shapes, disruption, most=most, settings=DisruptionSettings(acceptance=rule), static=static)
         for number, kind, zone, grace in nodes:
             self.at.add_node(POOLS[number], kind, zone, old=True, grace=grace)
         for one in pods:
@@ -1028,13 +1028,13 @@ def _protected_nodes(patch: pytest.MonkeyPatch) -> None:
 
 def _saving(patch: pytest.MonkeyPatch) -> None:
     """What costs more is what pays."""
-    gain = Rule.gain
+    gain = AcceptanceRule.gain
 
-    def dearer(self: Rule, some: Any, saving: float, _new_usd: float, *hours: float) -> float:
+    def dearer(self: AcceptanceRule, some: Any, saving: float, _new_usd: float, *hours: float) -> float:
         return gain(self, some, abs(saving), 0.0, *hours) + 1.0
 
-    patch.setattr(Rule, "gain", dearer)
-    patch.setattr(Rule, "refusal", lambda *_: "")
+    patch.setattr(AcceptanceRule, "gain", dearer)
+    patch.setattr(AcceptanceRule, "refusal", lambda *_: "")
     patch.setattr(replacement, "settled", lambda _, claims, *__, **___: claims)
 
 
@@ -1052,7 +1052,7 @@ def _spread_of_leaving(patch: pytest.MonkeyPatch) -> None:
 
 def _pause(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        Disruption,
+        DisruptionController,
         "_spared",
         lambda self, snapshot, buys: dict.fromkeys(self._commands.spared(), candidates.CALLED_OFF),
     )
@@ -1068,7 +1068,7 @@ def _pause_of_commands(patch: pytest.MonkeyPatch) -> None:
 
 
 def _last_look(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CommandQueue, "_validated", lambda *_: Verdict())
+    patch.setattr(CommandQueue, "_validated", lambda *_: CommandVerdict())
 
 
 def _last_look_at_budgets(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names as api
-from provisioner.apis.command import Candidate, CommandRecord, Phase, encode_command
+from provisioner.apis.command import CandidateRecord, CommandPhase, CommandRecord, encode_command
 from tests.interleaving import jobs
 from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, SELDOM, TERMINATING
 from tests.interleaving.oracle import Oracle
@@ -66,14 +66,14 @@ WAY = {"created": (), "launched": (api.LAUNCHED,), "registered": (api.LAUNCHED, 
 WAY["initialized"] = (*WAY["registered"], api.INITIALIZED)
 
 
-def claim(*true: str, going: bool = False, phase: Phase | None = None) -> Wire:
+def claim(*true: str, going: bool = False, phase: CommandPhase | None = None) -> Wire:
     """A NodeClaim with these conditions; with the record of a command of that phase."""
     metadata: dict[str, Any] = {"name": "c", "uid": "u", "annotations": {}}
     if going:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     if phase is not None:
         record = CommandRecord(
-            id="id", reason="Drifted", method="drift", candidates=(Candidate("c", "u"),), phase=phase
+            id="id", reason="Drifted", method="drift", candidates=(CandidateRecord("c", "u"),), phase=phase
         )
         metadata["annotations"][api.COMMAND_ANNOTATION] = encode_command(record)
     spec = {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": []}
@@ -92,8 +92,8 @@ CLAIMS: dict[str, Wire | None] = {
 }
 COMMANDS: dict[str, Wire | None] = {
     "none": None,
-    **{phase.lower(): claim(phase=phase) for phase in Phase},
-    **{f"{phase.lower()}, going": claim(phase=phase, going=True) for phase in Phase},
+    **{phase.lower(): claim(phase=phase) for phase in CommandPhase},
+    **{f"{phase.lower()}, going": claim(phase=phase, going=True) for phase in CommandPhase},
 }
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.overlay import NodeOverlay
-from provisioner.apis.overlay_conflicts import Conflict, conflict
+from provisioner.apis.overlay_conflicts import OverlayConflict, conflict
 from provisioner.cloudprovider.types import InstanceType, Offering
 from tests.support.overlays import Stage, catalogue, overlay
 
@@ -111,8 +111,8 @@ def test_what_is_said_without_instance_types_is_what_is_found_with_them(pair: tu
     stage, said = Stage(*pair), conflict(*pair)
     refused = any(stage.overlays.problem(each.metadata.name) for each in pair)
     assert said is conflict(*reversed(pair))
-    assert not (refused and said is Conflict.NEVER)
-    if said is Conflict.CERTAIN:
+    assert not (refused and said is OverlayConflict.NEVER)
+    if said is OverlayConflict.CERTAIN:
         places = [(name, kind, each) for name in POOLS for kind in stage.types for each in kind.offerings]
         assert refused is all(any(is_about(one, *place) for place in places) for one in pair)
 

@@ -23,7 +23,7 @@ from provisioner.nodeclaims.plan_writer import readable
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import ABSORBED, PLANNED, REPLANNED, ClaimUnneeded, Effect, PlanOutdated, PodSettled
 from provisioner.state.keys import NodeKey
-from provisioner.state.promises import VACANT_SECONDS, Family
+from provisioner.state.promises import VACANT_SECONDS, PodFamily
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
 from tests.support.clock import NOON, FakeClock
@@ -450,14 +450,14 @@ class Twins:
 
     # --- what both promise
 
-    def promised(self) -> tuple[dict[str, Counter[Family]], dict[str, Counter[Family]]]:
+    def promised(self) -> tuple[dict[str, Counter[PodFamily]], dict[str, Counter[PodFamily]]]:
         """For how many pods of each family each Node keeps room: as the state says, and as the extender does."""
         plans = self.cluster._plans
         state = {
             name: Counter(one.family for one in plans.assignments.on(plans._joining.key_of_name(name)))
             for name in self.nodes
         }
-        extender = {name: Counter[Family]() for name in self.nodes}
+        extender = {name: Counter[PodFamily]() for name in self.nodes}
         self.table.planned  # noqa: B018 - counts are made when somebody asks
         for site in self.table._sites.values():
             extender.get(site.node, Counter()).update({one: room.held for one, room in site.rooms.items() if room.held})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME
 from provisioner.apis.pods import decode_pod as decode_whole
-from provisioner.apis.stamping import MAX_ANNOTATION_BYTES, Decision, Facts, StampOutcome, decide
+from provisioner.apis.stamping import MAX_ANNOTATION_BYTES, StampDecision, StampFacts, StampOutcome, decide
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.taints import Taint, first_untolerated
 from tests.support import jsonpatch
@@ -120,7 +120,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 
 facts = st.builds(
-    lambda namespace, defaults, alive: Facts(
+    lambda namespace, defaults, alive: StampFacts(
         namespace="shop",
         namespace_labels={f"dovetail.dev/{key}": value for key, value in namespace.items()},
         defaults=defaults,
@@ -133,11 +133,11 @@ facts = st.builds(
 )
 
 
-def decided(document: dict[str, Any], known: Facts) -> Decision:
+def decided(document: dict[str, Any], known: StampFacts) -> StampDecision:
     return decide(decode_pod(msgspec.json.encode(document)), known)
 
 
-def stamped(document: dict[str, Any], known: Facts) -> dict[str, Any]:
+def stamped(document: dict[str, Any], known: StampFacts) -> dict[str, Any]:
     result: dict[str, Any] = jsonpatch.apply(document, decided(document, known).operations)
     return result
 
@@ -184,13 +184,13 @@ def problems(document: dict[str, Any]) -> list[str]:
 
 
 @given(document=pods(), known=facts)
-def test_a_stamped_pod_is_still_valid(document: dict[str, Any], known: Facts) -> None:
+def test_a_stamped_pod_is_still_valid(document: dict[str, Any], known: StampFacts) -> None:
     assert problems(document) == []
     assert problems(stamped(document, known)) == []
 
 
 @given(document=pods(), known=facts)
-def test_a_second_pass_changes_nothing(document: dict[str, Any], known: Facts) -> None:
+def test_a_second_pass_changes_nothing(document: dict[str, Any], known: StampFacts) -> None:
     again = decided(stamped(document, known), known)
     assert (again.operations, again.stamped) == ((), ())
 
@@ -207,16 +207,16 @@ EXEMPT: Final = {
 @given(
     document=pods(), known=facts, how=st.sampled_from([*EXEMPT, "kube-system", "kube-node-lease", "dovetail-system"])
 )
-def test_the_exempt_are_untouched(document: dict[str, Any], known: Facts, how: str) -> None:
+def test_the_exempt_are_untouched(document: dict[str, Any], known: StampFacts, how: str) -> None:
     if how in EXEMPT:
         EXEMPT[how](document)
     else:
         known = replace(known, namespace=how)
-    assert decided(document, known) == Decision(StampOutcome.EXEMPT)
+    assert decided(document, known) == StampDecision(StampOutcome.EXEMPT)
 
 
 @given(document=pods(), known=facts)
-def test_a_patch_is_bounded(document: dict[str, Any], known: Facts) -> None:
+def test_a_patch_is_bounded(document: dict[str, Any], known: StampFacts) -> None:
     decision = decided(document, known)
     assert len(decision.operations) <= 60
     assert len(msgspec.json.encode(decision.operations)) <= 16 * 1024
@@ -263,7 +263,7 @@ nodes = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size
 
 @given(document=pods(), known=facts, labels=nodes)
 def test_provisioner_and_scheduler_understand_a_stamped_pod_alike(
-    document: dict[str, Any], known: Facts, labels: dict[str, str]
+    document: dict[str, Any], known: StampFacts, labels: dict[str, str]
 ) -> None:
     after = stamped(document, known)
     assert provisioner_admits(after, labels) is admits(after, labels)
@@ -271,7 +271,7 @@ def test_provisioner_and_scheduler_understand_a_stamped_pod_alike(
 
 @given(document=pods(), known=facts, labels=nodes)
 def test_stamping_never_opens_a_node_that_the_pod_did_not_want(
-    document: dict[str, Any], known: Facts, labels: dict[str, str]
+    document: dict[str, Any], known: StampFacts, labels: dict[str, str]
 ) -> None:
     kept = replace(known, namespace_labels={**known.namespace_labels, "dovetail.dev/legacy-labels": "keep"})
     if admits(stamped(document, kept), labels):
@@ -279,7 +279,7 @@ def test_stamping_never_opens_a_node_that_the_pod_did_not_want(
 
 
 @given(document=pods(), known=facts)
-def test_a_pod_that_is_stamped_for_pools_tolerates_their_taints(document: dict[str, Any], known: Facts) -> None:
+def test_a_pod_that_is_stamped_for_pools_tolerates_their_taints(document: dict[str, Any], known: StampFacts) -> None:
     decision = decided(document, known)
     if "nodepool" not in decision.stamped:
         return

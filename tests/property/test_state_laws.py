@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis import names
-from provisioner.apis.command import Candidate, CommandRecord, Replacement, encode_command
+from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement, encode_command
 from provisioner.apis.core import (
     CSINode,
     DaemonSet,
@@ -226,7 +226,7 @@ def record(candidates: list[str], replacement: str, number: int) -> CommandRecor
         id=f"command-{number}",
         reason="Drifted",
         method="drift",
-        candidates=tuple(Candidate(name, f"uid-{name}") for name in sorted(candidates)),
+        candidates=tuple(CandidateRecord(name, f"uid-{name}") for name in sorted(candidates)),
         replacements=(Replacement(replacement),) if replacement else (),
     )
 

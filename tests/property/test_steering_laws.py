@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.plan import Member
+from extender.plan import FamilyMember
 from tests.support.extender import World, entry, member
 
 WORLDS: Final = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 100
@@ -28,7 +28,7 @@ class Cluster:
         self.nodes = [f"n{number}" for number in range(order.randint(3, 9))]
         self.zone = {name: number % ZONES for number, name in enumerate(self.nodes)}
         self.planned: dict[str, Counter[str]] = {name: Counter() for name in self.nodes}
-        self.pods: dict[str, Member] = {}
+        self.pods: dict[str, FamilyMember] = {}
         self.bound: dict[str, str] = {}
         self.open: list[str] = []
         for number in range(order.randint(1, 4)):

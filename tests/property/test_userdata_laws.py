@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.ec2.launch.userdata import mime, toml
-from provisioner.ec2.launch.userdata.mime import Part
+from provisioner.ec2.launch.userdata.mime import MimePart
 from provisioner.ec2.launch.userdata.rendering import encoded, refused, render
 from tests.support.ec2 import reading
 from tests.support.userdata import node
@@ -62,7 +62,7 @@ CONFIGS = st.fixed_dictionaries(
 def test_a_class_is_refused_exactly_where_its_instances_would_not_join(document: Any, part: bool, behind: str) -> None:
     text = f"{json.dumps(document)}\n{behind}"
     if part:
-        text = mime.write([Part.of(mime.NODE_CONFIG, text)])
+        text = mime.write([MimePart.of(mime.NODE_CONFIG, text)])
     rendered = encoded(render(node("AL2023", user_data=text)))
     try:
         reading.read("al2023", rendered)
@@ -78,11 +78,11 @@ TYPES = st.sampled_from(["text/x-shellscript", "application/node.eks.aws", 'text
 
 @given(st.lists(st.tuples(TYPES, BODIES), min_size=1, max_size=4))
 def test_a_multipart_document_that_is_written_is_read(found: list[tuple[str, str]]) -> None:
-    parts = tuple(Part.of(kind, text) for kind, text in found)
+    parts = tuple(MimePart.of(kind, text) for kind, text in found)
     assert mime.read(mime.write(parts)) == parts
 
 
 @given(st.lists(st.tuples(TYPES, BODIES), min_size=1, max_size=4))
 def test_the_standard_library_reads_the_same(found: list[tuple[str, str]]) -> None:
-    message: Any = email.message_from_string(mime.write(Part.of(kind, text) for kind, text in found))
+    message: Any = email.message_from_string(mime.write(MimePart.of(kind, text) for kind, text in found))
     assert [(one["Content-Type"], one.get_payload()) for one in message.get_payload()] == found

@@ -22,7 +22,7 @@ from provisioner.disruption.forceful.repair import decide_repairs
 from provisioner.disruption.methods import consolidation, drift, emptiness, static_drift
 from provisioner.disruption.methods.emptiness import is_empty
 from provisioner.disruption.verdicts import EXPIRED, INTERRUPTED, UNHEALTHY, forced, of_method
-from provisioner.disruption.view import VALIDATION, MethodAnswer, Standing, View
+from provisioner.disruption.view import VALIDATION, DisruptionStanding, DisruptionView, MethodAnswer
 from provisioner.interruption.response import decide_interruptions
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.state.snapshot import NodeView
@@ -31,7 +31,7 @@ from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, TINY, Fleet, budget,
 from tests.support.problems import of_app
 
 WORLDS: Final = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 100
-METHODS: Final[dict[str, Callable[[View], MethodAnswer]]] = {
+METHODS: Final[dict[str, Callable[[DisruptionView], MethodAnswer]]] = {
     "Empty": emptiness.emptiness,
     "Drifted": drift.propose,
     "Static": static_drift.propose,
@@ -105,7 +105,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 @st.composite
-def views(draw: st.DrawFn) -> tuple[Fleet, View, bool]:
+def views(draw: st.DrawFn) -> tuple[Fleet, DisruptionView, bool]:
     """An instant of a fleet, and whether the time of the pass may be up."""
     fleet = draw(fleets())
     keys = [one.key.name for one in fleet.nodes]
@@ -145,7 +145,7 @@ def concerned(reason: str, node: NodeView, fleet: Fleet) -> bool:
 
 @settings(max_examples=WORLDS, deadline=None)
 @given(views())
-def test_a_method_answers_for_every_node_that_concerns_it_and_once(seen: tuple[Fleet, View, bool]) -> None:
+def test_a_method_answers_for_every_node_that_concerns_it_and_once(seen: tuple[Fleet, DisruptionView, bool]) -> None:
     fleet, view, late = seen
     for reason, ask in METHODS.items():
         answer = ask(view)
@@ -161,22 +161,22 @@ def test_a_method_answers_for_every_node_that_concerns_it_and_once(seen: tuple[F
             assert verdict is not None, f"{reason} says nothing of {node}"
             going = bool(node.deleting or node.command or key in view.under_way)
             assert times[key] == 1 or node.deleting, f"{reason} says of {node} {times[key]} things"
-            assert (verdict.standing is Standing.UNDER_WAY) is going, verdict
-            assert verdict.message or verdict.standing is Standing.PROPOSED, verdict
-            if verdict.standing is Standing.NOT_DUE:
+            assert (verdict.standing is DisruptionStanding.UNDER_WAY) is going, verdict
+            assert verdict.message or verdict.standing is DisruptionStanding.PROPOSED, verdict
+            if verdict.standing is DisruptionStanding.NOT_DUE:
                 assert verdict.until is not None
                 assert verdict.until > view.snapshot.at, verdict
-            if verdict.standing is Standing.NOT_REACHED:
+            if verdict.standing is DisruptionStanding.NOT_REACHED:
                 assert late, f"{reason} did not come to {node}, though there was time"
 
 
 @settings(max_examples=WORLDS, deadline=None)
 @given(views())
-def test_what_is_not_due_is_due_then(seen: tuple[Fleet, View, bool]) -> None:
+def test_what_is_not_due_is_due_then(seen: tuple[Fleet, DisruptionView, bool]) -> None:
     _, view, _ = seen
     for ask in METHODS.values():
         for key, verdict in ask(view).quiet.items():
-            if verdict.standing is not Standing.NOT_DUE or verdict.until is None:
+            if verdict.standing is not DisruptionStanding.NOT_DUE or verdict.until is None:
                 continue
             then = replace(
                 view,
@@ -185,7 +185,9 @@ def test_what_is_not_due_is_due_then(seen: tuple[Fleet, View, bool]) -> None:
                 empty_for=dict.fromkeys(view.empty_for, VALIDATION),
             )
             again = ask(then).quiet.get(key)
-            assert again is None or again.standing is not Standing.NOT_DUE or again.until != verdict.until, again
+            assert again is None or again.standing is not DisruptionStanding.NOT_DUE or again.until != verdict.until, (
+                again
+            )
 
 
 @settings(max_examples=WORLDS, deadline=None)
@@ -222,4 +224,4 @@ def test_what_needs_no_budget_has_one_verdict_for_each_reason_too(fleet: Fleet, 
         assert Counter(reason for reason, _ in told) == Counter(reason for reason, there in wanted.items() if there)
         for _, one in told:
             assert one.message
-            assert one.standing is not Standing.NOT_DUE or (one.until is not None and one.until > snapshot.at)
+            assert one.standing is not DisruptionStanding.NOT_DUE or (one.until is not None and one.until > snapshot.at)

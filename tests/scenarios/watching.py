@@ -16,7 +16,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.kube.config import Api
-from provisioner.kube.resources import EVENTS, NODECLAIMS, NODES, PODS, Identity
+from provisioner.kube.resources import EVENTS, NODECLAIMS, NODES, PODS, ObjectIdentity
 from provisioner.kube.store import Store
 from provisioner.kube.watch import Reflector
 from provisioner.lab.harness.observing import as_deletions
@@ -42,7 +42,7 @@ class Guard:
     fewest: int
 
 
-def _fail(identity: Identity, error: Exception) -> None:
+def _fail(identity: ObjectIdentity, error: Exception) -> None:
     raise AssertionError(f"{identity.name} cannot be read: {error}")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis.core import LimitRange, PodTemplateSpec, PriorityClass, RuntimeClass
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.apis.templates import Admission, Admitted, admitted_pods, owned
 from provisioner.state.admission import Admitting, admission_of
 from provisioner.values.taints import Taint
@@ -62,10 +62,10 @@ class Row:
         """Settings as labels or annotations."""
         return {f"dovetail.dev/{key}": value.format(**names) for key, value in settings.items()}
 
-    def facts(self, names: Mapping[str, str], namespace: str = NAMESPACE) -> Facts:
+    def facts(self, names: Mapping[str, str], namespace: str = NAMESPACE) -> StampFacts:
         """What the webhook goes by."""
         taints = {names["pool"]: (TAINT,)}
-        return Facts(namespace, self.marks(self.settings, names), taints_of=taints.get)
+        return StampFacts(namespace, self.marks(self.settings, names), taints_of=taints.get)
 
     def made(self, names: Mapping[str, str], namespace: str = NAMESPACE) -> Admitted:
         """What becomes of the first pod of the template."""

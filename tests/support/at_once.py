@@ -18,7 +18,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.kube.resources import PODS
 from provisioner.lab.harness import applying
 from provisioner.lab.harness.session import Session
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from tests.support.eventually import eventually
 from tests.support.judge import ROW_LABEL, Document, FakeProvisioner, Scenario, Setting, stem
 from tests.support.pod_waits import pod_waits
@@ -74,7 +74,7 @@ def _entry(one: InstanceType) -> Document:
     }
 
 
-def node_pool(scenario: str, one: Pool) -> Document:
+def node_pool(scenario: str, one: SchedulingPool) -> Document:
     """The NodePool of a scenario, under a name of its own."""
     own = [entry for entry in one.requirements.to_wire() if entry["key"] != names.NODEPOOL_LABEL]
     wanted = [

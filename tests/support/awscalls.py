@@ -19,10 +19,10 @@ from botocore.exceptions import ClientError
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.ec2 import labels
-from provisioner.ec2.access.client import RAW_OPERATIONS, AwsClients, Policy
+from provisioner.ec2.access.client import RAW_OPERATIONS, AwsClients, CallPolicy
 from provisioner.ec2.access.errors import classify_exception
-from provisioner.ec2.access.permissions import Feature, Names
-from provisioner.ec2.instances.instances import Instance, Instances
+from provisioner.ec2.access.permissions import Feature, PolicyNames
+from provisioner.ec2.instances.instances import Ec2Instance, Instances
 from provisioner.ec2.interruption import health
 from provisioner.ec2.interruption.capacity_block_controller import read_reservations
 from provisioner.ec2.interruption.health_controller import read_statuses
@@ -32,8 +32,8 @@ from provisioner.ec2.launch import fleet
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.orders import launch_tags
-from provisioner.ec2.launch.templates import InstanceSpec, Template, TemplateUses, template
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.templates import InstanceSpec, LaunchTemplate, TemplateUses, template
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.market import reads
 from provisioner.ec2.market.unavailable_offerings import OfferingKey
 from provisioner.ec2.nodeclass.cluster import EksCluster
@@ -42,10 +42,10 @@ from provisioner.ec2.nodeclass.dry_run import Rehearsal
 from provisioner.ec2.nodeclass.profiles import Naming, ProfileError, Profiles
 from provisioner.ec2.nodeclass.reservations import ReservationBook
 from provisioner.ec2.nodeclass.subnets import SubnetBook
-from provisioner.ec2.preflight.needs import Account, needs
+from provisioner.ec2.preflight.needs import AwsAccount, needs
 from provisioner.ec2.preflight.simulator import simulate
 from provisioner.ec2.preflight.survey import Surveyor
-from provisioner.ec2.preflight.trials import Sample, Trials
+from provisioner.ec2.preflight.trials import Trials, TrialSample
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support.clock import SystemClock
 from tests.support.ec2 import Ec2
@@ -57,7 +57,7 @@ REGION: Final = "us-west-2"
 MINOR: Final = 36
 ROLE: Final = f"KarpenterNodeRole-{CLUSTER}"
 NOBODY: Final = "nobody"
-JOINED: Final = Cluster(CLUSTER, "https://cluster.example", "Y2E=", MINOR, "10.100.0.0/16", "10.100.0.10")
+JOINED: Final = JoinedCluster(CLUSTER, "https://cluster.example", "Y2E=", MINOR, "10.100.0.0/16", "10.100.0.10")
 CLUSTER_ARN: Final = f"arn:aws:eks:{REGION}:123456789012:cluster/{CLUSTER}"
 DISCOVERY: Final = {"karpenter.sh/discovery": CLUSTER}
 TYPES: Final = (
@@ -125,7 +125,7 @@ Row = Callable[[Place], Any]
 
 def clients_of(session: Any) -> AwsClients:
     """The product's clients, without waits and repetitions."""
-    return AwsClients(Policy(REGION, rates={}, attempts=1), CLOCK, session)
+    return AwsClients(CallPolicy(REGION, rates={}, attempts=1), CLOCK, session)
 
 
 def of_emulator(ec2: Ec2) -> Place:
@@ -405,7 +405,7 @@ def dry_runs(place: Place) -> Any:
     node_class = ready_class(place)
     rehearsal = Rehearsal(place.aws, REGION, lambda _: (), lambda _: None, place.templates(), CLOCK.now)
     rehearsed = rehearsal.run(node_class, [], JOINED)
-    sample = Sample(
+    sample = TrialSample(
         place.image,
         "m5.large",
         next(iter(place.subnets.values())),
@@ -494,7 +494,7 @@ def simulated(place: Place) -> Any:
 
 def tried(place: Place) -> Any:
     """Trials of calls that only the emulator answers."""
-    trials = Trials(place.aws, place.settings, Sample(), CLUSTER_ARN)
+    trials = Trials(place.aws, place.settings, TrialSample(), CLUSTER_ARN)
     asked = [one for one in needs_of(place) if tuple(one.row.action.split(":")) in OUR_OPERATIONS]
     return {one.row.action: {str(answer.verdict) for answer in trials.answers(one)} for one in asked}
 
@@ -598,7 +598,7 @@ def tags_of() -> dict[str, str]:
     return launch_tags(class_of(), "default", CLUSTER)
 
 
-def override(place: Place, made: Template, instance_type: str) -> fleet.Override:
+def override(place: Place, made: LaunchTemplate, instance_type: str) -> fleet.Override:
     """One offering, in the first subnet."""
     zone, subnet = next(iter(place.subnets.items()))
     offer = OfferingKey(names.CAPACITY_ON_DEMAND, instance_type, zone)
@@ -611,7 +611,7 @@ SORTS: Final = (
 )
 
 
-def templates_of(place: Place, capacity_type: str = names.CAPACITY_ON_DEMAND) -> Iterator[Template]:
+def templates_of(place: Place, capacity_type: str = names.CAPACITY_ON_DEMAND) -> Iterator[LaunchTemplate]:
     """A template of each sort."""
     full: dict[str, Any] = {
         "blockDeviceMappings": [
@@ -663,7 +663,7 @@ def templates_of(place: Place, capacity_type: str = names.CAPACITY_ON_DEMAND) ->
         yield template(class_of(amiFamily="AL2023", **spec), instance, tags_of(), REGION)
 
 
-def described(batch: Iterable[Instance], place: Place) -> Any:
+def described(batch: Iterable[Ec2Instance], place: Place) -> Any:
     """What is the same of all of these, in every account; False where they differ."""
     said = [
         {
@@ -684,15 +684,15 @@ def described(batch: Iterable[Instance], place: Place) -> Any:
     return said[0] if all(one == said[0] for one in said) else False
 
 
-def _both(view: Instances, tag: str) -> tuple[Instance, ...]:
+def _both(view: Instances, tag: str) -> tuple[Ec2Instance, ...]:
     found = view.by_batch(tag)
     return found if len(found) == 2 else ()
 
 
 def needs_of(place: Place) -> list[Any]:
     """Every permission."""
-    where = Names.of("aws", REGION, "123456789012", CLUSTER, queue=place.queue)
-    return list(needs(frozenset(Feature), Account(where)))
+    where = PolicyNames.of("aws", REGION, "123456789012", CLUSTER, queue=place.queue)
+    return list(needs(frozenset(Feature), AwsAccount(where)))
 
 
 def within(sent: Any, kept: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.apis.templates import Admission
 from provisioner.buffers.controller import CapacityBuffers
 from provisioner.cloudprovider.kwok import catalogue
@@ -17,11 +17,11 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.nodeclaims.writer import ClaimWriter
-from provisioner.provisioning.provisioner import Batch, Provisioner
+from provisioner.provisioning.provisioner import Batch, ProvisioningController
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.support.clock import Clock
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from tests.support.cluster import World
 from tests.support.kube import FakeAnswer, FakeApi, Sent
 from tests.support.tinyserver import Told
@@ -89,8 +89,8 @@ class Batches:
         self._seed = seed
 
     def run(self, **options: Any) -> Batch | None:
-        """One batch, its creates included; `options` are `Provisioner`'s."""
-        workers, cluster = Pool(1), self.world.cluster
+        """One batch, its creates included; `options` are `ProvisioningController`'s."""
+        workers, cluster = WorkerPool(1), self.world.cluster
         plans = PlanWriter(cluster, ClaimWriter(self.client, cluster, self.effects.extend), workers)
         chance = random.Random(self._seed)
         creator = claim_creator(
@@ -101,7 +101,7 @@ class Batches:
             created=lambda made: self.created.append(made.name),
             chance=chance,
         )
-        batch = Provisioner(
+        batch = ProvisioningController(
             cluster,
             creator,
             cast(CloudProvider, self.provider),
@@ -121,5 +121,5 @@ class Batches:
 def no_buffers(client: Client, clock: Clock) -> CapacityBuffers:
     """As where the feature gate CapacityBuffer is off."""
     return CapacityBuffers(
-        client, clock, None, admission=Admission, facts=lambda name: Facts(name, {}), plan_again=lambda _: None
+        client, clock, None, admission=Admission, facts=lambda name: StampFacts(name, {}), plan_again=lambda _: None
     )

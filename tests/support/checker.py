@@ -21,7 +21,7 @@ from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, Pool
+from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, SchedulingPool
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import EMPTY
@@ -54,7 +54,7 @@ NEW = "\0new"
 class Option:
     """One node that could be had: a type, an offering and the labels that its node would get."""
 
-    pool: Pool
+    pool: SchedulingPool
     type: InstanceType
     offering: Offering
     labels: dict[str, str]
@@ -65,7 +65,7 @@ def holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def options_of_type(
-    problem: Problem, pool: Pool, instance_type: InstanceType, asked: Requirements, shapes: Iterable[PodShape]
+    problem: Problem, pool: SchedulingPool, instance_type: InstanceType, asked: Requirements, shapes: Iterable[PodShape]
 ) -> Iterator[Option]:
     """Every node of one type that `asked` allows; custom labels with a choice are tried in turn.
 
@@ -124,7 +124,7 @@ def mentioned_values(problem: Problem, shapes: Iterable[PodShape]) -> dict[str, 
     return found
 
 
-def daemons_on(problem: Problem, pool: Pool, labels: Labels) -> tuple[PodShape, ...]:
+def daemons_on(problem: Problem, pool: SchedulingPool, labels: Labels) -> tuple[PodShape, ...]:
     return tuple(one for one in problem.daemons if not one.error and admits(one, labels, pool.taints))
 
 
@@ -265,7 +265,7 @@ def claim_name(number: int, claim: PlannedClaim) -> str:
     return f"claim-{number}-of-{claim.pool}"
 
 
-def pool_of(problem: Problem, claim: PlannedClaim) -> Pool:
+def pool_of(problem: Problem, claim: PlannedClaim) -> SchedulingPool:
     return next(one for one in problem.pools if one.name == claim.pool)
 
 
@@ -335,7 +335,7 @@ def counted(capacity: Mapping[str, int]) -> dict[str, int]:
     return {**capacity, "nodes": 1}
 
 
-def left_of(pool: Pool, claims: Iterable[PlannedClaim]) -> dict[str, int]:
+def left_of(pool: SchedulingPool, claims: Iterable[PlannedClaim]) -> dict[str, int]:
     """What the pool's limits leave after these claims, by limited resource."""
     left = dict(pool.remaining or {})
     for claim in claims:
@@ -656,7 +656,7 @@ def _takes_as(takes: Callable[[str, Mapping[str, Option]], bool], name: str, opt
 
 def _good(
     problem: Problem,
-    pool: Pool,
+    pool: SchedulingPool,
     types: Iterable[InstanceType],
     asked: Requirements,
     shapes: list[PodShape],
@@ -740,7 +740,7 @@ def _short(wanted: Requirements, found: Iterable[Option]) -> bool:
     )
 
 
-def _unsettled(pool: Pool, claim: PlannedClaim) -> Requirements:
+def _unsettled(pool: SchedulingPool, claim: PlannedClaim) -> Requirements:
     """The claim's requirements; what it says of types and capacity types is looked up from its list instead."""
     return Requirements.of(
         pool.requirements.get(key, one) if key == "karpenter.sh/capacity-type" and not claim.reservations else one

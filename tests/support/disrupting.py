@@ -15,16 +15,16 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
-from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, Disruption, Method
+from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, DisruptionController, Method
 from provisioner.disruption.view import VALIDATION
 from provisioner.nodeclaims.creator import ClaimCreator
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
-from provisioner.provisioning.provisioner import Batch, Provisioner
+from provisioner.provisioning.provisioner import Batch, ProvisioningController
 from provisioner.provisioning.worlds import Worlds
 from provisioner.state.pause import NOTHING, Pause
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from tests.support.batches import claim_creator, no_buffers
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
@@ -43,12 +43,12 @@ def command_queue(
     stale: Any = lambda: "",
     pause: Callable[[], Pause] = lambda: NOTHING,
     growth: GrowthLimits | GrowthLedger = GrowthLimits(),  # noqa: B008  (frozen)
-    workers: Pool | None = None,
+    workers: WorkerPool | None = None,
     kind: type[CommandQueue] = CommandQueue,
 ) -> CommandQueue:
     """A queue on the server's state; its threads are not started. Plans are written by `workers`."""
     world = server.world
-    writer = PlanWriter(world.cluster, server.writer, workers or Pool(1, "plans"))
+    writer = PlanWriter(world.cluster, server.writer, workers or WorkerPool(1, "plans"))
     if isinstance(growth, GrowthLimits):
         growth = GrowthLedger(world.cluster, growth, lambda _: world.types, world.clock)
     creator = claim_creator(server.client, world.cluster, writer, growth=growth)
@@ -83,15 +83,17 @@ class FakeCloud(FakeInstances):
         return catalogue.generated().types if self.kinds is None else self.kinds
 
 
-def run_provisioner(server: TinyServer, creator: ClaimCreator, workers: Pool, **options: Any) -> Batch | None:
-    """One run of provisioning over kwok's instance types; `options` are as of `Provisioner`."""
+def run_provisioner(server: TinyServer, creator: ClaimCreator, workers: WorkerPool, **options: Any) -> Batch | None:
+    """One run of provisioning over kwok's instance types; `options` are as of `ProvisioningController`."""
     return provisioner_of(server, creator, workers, **options).run()
 
 
-def provisioner_of(server: TinyServer, creator: ClaimCreator, workers: Pool, **options: Any) -> Provisioner:
-    """Provisioning over kwok's instance types; `options` are as of `Provisioner`."""
+def provisioner_of(
+    server: TinyServer, creator: ClaimCreator, workers: WorkerPool, **options: Any
+) -> ProvisioningController:
+    """Provisioning over kwok's instance types; `options` are as of `ProvisioningController`."""
     cluster = server.world.cluster
-    return Provisioner(
+    return ProvisioningController(
         cluster,
         creator,
         cast(CloudProvider, FakeCloud()),
@@ -142,7 +144,7 @@ class Stage:
             self.server, self.cloud, stale=lambda: self.behind, pause=lambda: self.pause, growth=self.growth
         )
         self.ledger = BudgetLedger(self.world.cluster, most=self._most)
-        self.disruption = Disruption(
+        self.disruption = DisruptionController(
             self.world.cluster,
             self.server.writer,
             self.server.recorder,

@@ -88,7 +88,7 @@ def existing_node(name: str, **changes: Any) -> list[dict[str, Any]]:
 
 def dumped(*things: Any, at: datetime = NOON + timedelta(hours=1)) -> Local:
     """The cluster of these and a NodePool, an hour after noon."""
-    objects = gathering.Objects()
+    objects = gathering.WhyObjects()
     known = {(one.api_version, one.kind): one for one in (*gathering.NEEDED, *gathering.MORE)}
     for one in map(plain, (pool(), *things)):
         resource = known[one["apiVersion"], one["kind"]]

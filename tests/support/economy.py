@@ -20,7 +20,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.methods.moves import Consolidation, Move, by_price
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import Improved, View
+from provisioner.disruption.view import DisruptionView, Improved
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -43,7 +43,7 @@ class Economy:
     Attributes:
         evictions: pods that were moved.
         saved: USD per hour.
-        improved: as of `View`.
+        improved: as of `DisruptionView`.
     """
 
     fleet: Fleet
@@ -64,13 +64,13 @@ class Economy:
     def pods(self) -> int:
         return sum(len(node.pods) for node in self.fleet.nodes)
 
-    def view(self) -> View:
+    def view(self) -> DisruptionView:
         """What a method is asked; the world is made from the last one."""
         fleet = self.fleet
         snapshot = fleet.snapshot()
         world = world_of(snapshot, lambda _: fleet.types, WELL_KNOWN, lambda _: True, fleet.policies, self._bins).world
         self._prepared = prepare(world, self._prepared)
-        return View(
+        return DisruptionView(
             snapshot=snapshot,
             prepared=self._prepared,
             allowed=lambda *_: len(fleet.nodes),

@@ -5,8 +5,8 @@ from datetime import datetime
 
 import msgspec
 
-from extender.placement import Verdict, judge
-from extender.plan import ClaimFacts, Member, NodeFacts, PlanTable
+from extender.placement import PlacementVerdict, judge
+from extender.plan import ClaimFacts, ExtenderNode, FamilyMember, PlanTable
 from extender.protocol import NodeNames
 from provisioner.apis.plan import Plan, PlanEntry
 from provisioner.values.resources import EMPTY, Resources
@@ -34,9 +34,9 @@ def member(
     node: str = "",
     over: bool = False,
     daemon: bool = False,
-) -> Member:
+) -> FamilyMember:
     """A pod of the replica set `rs` that asks for one core, unless told otherwise."""
-    return Member(
+    return FamilyMember(
         uid=uid,
         name=f"ns/{uid}",
         owner=owner,
@@ -88,7 +88,7 @@ class World:
         provider_id: str = "",
     ) -> None:
         """A node is there; an unready one is one whose taints have not fallen. Where its claim names it, it is initialized once it is ready."""
-        facts = NodeFacts(
+        facts = ExtenderNode(
             name=name,
             allocatable=cpus(cores, pods=110),
             provider_id=provider_id,
@@ -143,12 +143,12 @@ class World:
         self.claim(f"c-{name}", *plan, node=name, requests=requests)
         self.node(name, cores, ready=ready)
 
-    def pods(self, *members: Member) -> None:
+    def pods(self, *members: FamilyMember) -> None:
         """Pods are there."""
         for one in members:
             self.table.set_pod(one)
 
-    def bind(self, pod: Member, node: str) -> None:
+    def bind(self, pod: FamilyMember, node: str) -> None:
         """A pod was bound."""
         self.table.set_pod(msgspec.structs.replace(pod, node=node))
 
@@ -157,13 +157,13 @@ class World:
         self.now += seconds
         self.table.expire(self.now)
 
-    def ask(self, pod: Member, *names: str, nominated: str = "") -> Verdict:
+    def ask(self, pod: FamilyMember, *names: str, nominated: str = "") -> PlacementVerdict:
         """What `filter` decides."""
         raw = NodeNames(msgspec.json.encode(list(names)))
         table = self.table
         standing, going = table.standing(pod, self.now), table.disrupted(self.now)
         return judge(pod, standing, table.holds, raw, nominated, going, table.supposed)
 
-    def passing(self, pod: Member, *names: str, nominated: str = "") -> list[str]:
+    def passing(self, pod: FamilyMember, *names: str, nominated: str = "") -> list[str]:
         """The nodes that `filter` lets pass."""
         return self.ask(pod, *names, nominated=nominated).passing(names)

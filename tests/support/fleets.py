@@ -17,7 +17,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import CALLED_OFF
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import MethodAnswer, Settings, View
+from provisioner.disruption.view import DisruptionSettings, DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.scheduling.world import Policies, world_of
@@ -89,7 +89,7 @@ class Fleet:
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
     pending: list[Pod] = field(default_factory=list)
     around: Surroundings = field(default_factory=Surroundings)
-    settings: Settings = field(default_factory=Settings)
+    settings: DisruptionSettings = field(default_factory=DisruptionSettings)
     policies: Policies = field(default_factory=lambda: Policies(hostname_domains=1))
     at: datetime = NOON
     daemons: tuple[PodShape, ...] = ()
@@ -228,12 +228,12 @@ class Fleet:
         allowed: Callable[[str, str], int] | None = None,
         most: int = 0,
         expired: Callable[[], bool] = lambda: False,
-    ) -> View:
+    ) -> DisruptionView:
         """What a method is asked; budgets are those of the pools unless `allowed` says otherwise. `most` as of `AllowanceLedger`."""
         snapshot = self.snapshot()
         going = frozenset(under_way)
         ledger = AllowanceLedger(snapshot, going, most=most)
-        return View(
+        return DisruptionView(
             snapshot=snapshot,
             prepared=self.prepared(snapshot),
             allowed=allowed or ledger.allowed,

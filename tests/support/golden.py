@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from provisioner.scheduling.result import Result
 from tests.support import checker
 from tests.support.question import Problem, solve
@@ -84,7 +84,7 @@ def mixed(asked: Problem) -> Problem:
     """The same question with everything without a meant order in another one."""
     chance = random.Random(len(asked.pods))
 
-    def types_mixed(one: Pool) -> Pool:
+    def types_mixed(one: SchedulingPool) -> SchedulingPool:
         return replace(one, instance_types=tuple(chance.sample(one.instance_types, len(one.instance_types))))
 
     return replace(

@@ -17,7 +17,7 @@ from pathlib import Path
 from flask import Flask, Response, request
 
 from certs.serving import ServingContext
-from provisioner.apis.stamping import Facts, decide
+from provisioner.apis.stamping import StampFacts, decide
 from provisioner.support import health, heartbeat, logs
 from provisioner.support.http.gunicorn_server import Server
 from provisioner.support.http.server import HttpServer
@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 from tests.support.rawhttp import Address, get
 from webhook.review import decode_pod, decode_review, encode_reply
 
-FACTS = Facts("n", {"dovetail.dev/arch": "amd64_arm64", "dovetail.dev/capacity-type": "spot"})
+FACTS = StampFacts("n", {"dovetail.dev/arch": "amd64_arm64", "dovetail.dev/capacity-type": "spot"})
 LIMITS = Limits(answer_seconds=2.0, body_bytes=3 * 1024 * 1024)
 THREADS = 8
 

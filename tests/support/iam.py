@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from provisioner.ec2.access.permissions import POLICIES, Names, document
+from provisioner.ec2.access.permissions import POLICIES, PolicyNames, document
 from tests.support.ec2.policies import decide
 
 Context = Mapping[str, str | Sequence[str]]
@@ -45,7 +45,7 @@ def _listed(context: Context) -> dict[str, Sequence[str]]:
 
 def default_policies(cluster: str, region: str = "us-west-2", account: str = "123456789012") -> list[dict[str, Any]]:
     """The documents of all policies that are not optional: what Karpenter asks for, and all that `Ec2.start(policies=...)` need allow."""
-    names = Names.of("aws", region, account, cluster)
+    names = PolicyNames.of("aws", region, account, cluster)
     return [document(policy, names) for policy in POLICIES if not policy.optional]
 
 

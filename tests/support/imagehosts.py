@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from certs.authority import Authority
 from webhook.images.references import Host, parse
 from webhook.images.registry import Registry
-from webhook.images.transport import Reply, Transport
+from webhook.images.transport import RegistryReply, Transport
 from webhook.images.trust import Trust, parse_networks, parse_registries
 
 ECR = "123456789012.dkr.ecr.eu-central-1.amazonaws.com"
@@ -75,7 +75,7 @@ class Forwarded(Transport):
 
     def ask(
         self, method: str, host: Host, target: str, headers: Mapping[str, str], most: int, deadline: float
-    ) -> Reply:
+    ) -> RegistryReply:
         return super().ask(method, Host(host.name, self._port), target, headers, most, deadline)
 
 

@@ -41,7 +41,7 @@ from provisioner.kube.resources import (
     SERVICEACCOUNTS,
     STORAGECLASSES,
 )
-from provisioner.scheduling.problem import Bin, Pool, Storage
+from provisioner.scheduling.problem import Bin, SchedulingPool, Storage
 from provisioner.state.daemons import daemon_shape
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
@@ -247,7 +247,7 @@ class Scenario:
     """
 
     pods: tuple[Document, ...]
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[SchedulingPool, ...] = ()
     nodes: tuple[Document, ...] = ()
     objects: tuple[Document, ...] = ()
     daemons: Mapping[str, str] = field(default_factory=dict)
@@ -593,7 +593,7 @@ class _Case(Setting):
     def _daemon_sets(self) -> list[DaemonSet]:
         return self._client.list(DAEMONSETS, self._name)
 
-    def _pool(self, one: Pool) -> Pool:
+    def _pool(self, one: SchedulingPool) -> SchedulingPool:
         own = Requirements.from_labels({ROW_LABEL: self._name})
         return replace(one, requirements=one.requirements.merged(own))
 

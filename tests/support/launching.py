@@ -23,25 +23,25 @@ from provisioner.ec2.access.client import AwsClients
 from provisioner.ec2.instances.instances import Instances
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
-from provisioner.ec2.launch.launcher import Launcher, World
+from provisioner.ec2.launch.launcher import Launcher, LaunchWorld
 from provisioner.ec2.launch.templates import TemplateUses
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.market import reads
 from provisioner.ec2.market.discovered_capacity import MemoryTable
-from provisioner.ec2.market.region_market import CATALOGUE, SPOT, Around, Reads, RegionMarket
+from provisioner.ec2.market.region_market import CATALOGUE, SPOT, MarketContext, Reads, RegionMarket
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.nodeclass.reservations import ReservationBook
 from provisioner.ec2.nodeclass.subnets import Subnet, SubnetBook
 from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from provisioner.support.clock import SystemClock
-from provisioner.support.workers import KeyedQueue, Result, pool, run_parallel
+from provisioner.support.workers import KeyedQueue, ReconcileResult, pool, run_parallel
 from tests.support.ec2 import Ec2
 
 T = TypeVar("T")
 
 CLOCK = SystemClock()
-CLUSTER = Cluster("dovetail", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
+CLUSTER = JoinedCluster("dovetail", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
 PARAMETER = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/{}/standard/recommended/image_id"
 ARCHITECTURES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "arm64"}
 """EC2's word for each of Kubernetes'."""
@@ -396,7 +396,7 @@ class Rig:
             self.mortal,
             self.instances,
             self.templates,
-            World(
+            LaunchWorld(
                 class_of=lambda claim: self.classes.get(claim.spec.node_class_ref.name),
                 types_of=self.market.types,
                 cluster=lambda: CLUSTER,
@@ -461,22 +461,22 @@ class Rig:
         self._queue.stop()
         self.launcher.stop()
 
-    def _reconcile(self, name: str) -> Result:
+    def _reconcile(self, name: str) -> ReconcileResult:
         if self.mortal.dead.is_set() or name in self.claims.deleted:
-            return Result()
+            return ReconcileResult()
         claim = self.claims.get(name)
         if claim.status.provider_id:
-            return Result()
+            return ReconcileResult()
         try:
             instance = self.launcher.create(claim)
         except CloudError as error:
             self.claims.errors[name] = error
             self.told.append(error)
-            return Result(requeue_after=5.0 if error.retry_after is None else error.retry_after)
+            return ReconcileResult(requeue_after=5.0 if error.retry_after is None else error.retry_after)
         with contextlib.suppress(KilledError):
             self.mortal.call("status", lambda: self.claims.launched(name, instance))
             self.launched_after[name] = CLOCK.monotonic() - self._began
-        return Result()
+        return ReconcileResult()
 
 
 def market_of(aws: AwsClients, settings: AwsSettings) -> RegionMarket:
@@ -484,7 +484,7 @@ def market_of(aws: AwsClients, settings: AwsSettings) -> RegionMarket:
     made = RegionMarket(
         settings,
         Reads(region=lambda: reads.read_region(aws), spot=lambda: reads.read_spot(aws, CLOCK)),
-        Around(),
+        MarketContext(),
         Shortages(),
         MemoryTable(),
         CLOCK,

@@ -20,7 +20,7 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.scheduling.problem import Bin, Pool
+from provisioner.scheduling.problem import Bin, SchedulingPool
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
 from tests.support.problems import near, of_app, pod, shape, spread
@@ -39,9 +39,11 @@ def ec2() -> tuple[InstanceType, ...]:
     return tuple(catalogue.load(str(CATALOGUE)).types)
 
 
-def ec2_pool(name: str = "default", *more: Requirement, types: tuple[InstanceType, ...] | None = None) -> Pool:
+def ec2_pool(
+    name: str = "default", *more: Requirement, types: tuple[InstanceType, ...] | None = None
+) -> SchedulingPool:
     own = Requirements.from_labels({names.NODEPOOL_LABEL: name}).merged(Requirements.of(more))
-    return Pool(name=name, requirements=own, instance_types=ec2() if types is None else types, template=name)
+    return SchedulingPool(name=name, requirements=own, instance_types=ec2() if types is None else types, template=name)
 
 
 @functools.cache

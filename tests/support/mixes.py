@@ -24,7 +24,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector, ObjectMeta
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
 
@@ -138,9 +138,9 @@ def _fake_type(cpus: int) -> InstanceType:
     )
 
 
-def fake_pool() -> Pool:
+def fake_pool() -> SchedulingPool:
     """The pool of the benchmark: no requirements, limits far away."""
-    return Pool(
+    return SchedulingPool(
         name="default",
         requirements=Requirements.from_labels({names.NODEPOOL_LABEL: "default"}),
         instance_types=fake_types(),

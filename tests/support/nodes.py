@@ -10,7 +10,7 @@ from provisioner.apis.core import Node
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import Resource
 from provisioner.kube.store import Store
-from provisioner.support.workers import Result
+from provisioner.support.workers import ReconcileResult
 from tests.support.clock import NOON
 
 
@@ -90,7 +90,7 @@ class ManualQueue:
         waiting: key to the delay in seconds that was asked for.
     """
 
-    def __init__(self, run: Callable[[str], Result | None]) -> None:
+    def __init__(self, run: Callable[[str], ReconcileResult | None]) -> None:
         self._run = run
         self.waiting: dict[str, float] = {}
         self.started = False
@@ -105,7 +105,7 @@ class ManualQueue:
         assert self.started, "a queue without threads runs nothing"
         self.waiting[key] = seconds
 
-    def run(self, key: str) -> Result | None:
+    def run(self, key: str) -> ReconcileResult | None:
         """The delay of `key` is over."""
         del self.waiting[key]
         result = self._run(key)

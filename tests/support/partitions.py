@@ -6,7 +6,7 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling.improvement.acceptance import weighed
 from provisioner.scheduling.judging import Design, DesignedNode
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from provisioner.values.resources import EMPTY
 
 
@@ -22,7 +22,9 @@ def partitions(pods: Sequence[Pod]) -> Iterator[list[list[Pod]]]:
             yield [*groups[:number], [first, *group], *groups[number + 1 :]]
 
 
-def usd_of_groups(prepared: Prepared, pods: Sequence[Pod], pools: Sequence[Pool], *, spot: bool = False) -> float:
+def usd_of_groups(
+    prepared: Prepared, pods: Sequence[Pod], pools: Sequence[SchedulingPool], *, spot: bool = False
+) -> float:
     """The least price of legal nodes for these pods with the NodePools' penalties, where pods ask for resources, instance types' labels and hosts alone.
 
     `spot`: a node is priced as scheduling prices it by itself, since what spot costs is expected of several instance types.
@@ -43,7 +45,9 @@ def usd_of_groups(prepared: Prepared, pods: Sequence[Pod], pools: Sequence[Pool]
     return best
 
 
-def _expected(prepared: Prepared, group: Sequence[Pod], pools: Sequence[Pool]) -> tuple[float, DesignedNode | None]:
+def _expected(
+    prepared: Prepared, group: Sequence[Pod], pools: Sequence[SchedulingPool]
+) -> tuple[float, DesignedNode | None]:
     best: tuple[float, DesignedNode | None] = float("inf"), None
     for pool in pools:
         _, node = _cheapest(group, (pool,))
@@ -53,7 +57,7 @@ def _expected(prepared: Prepared, group: Sequence[Pod], pools: Sequence[Pool]) -
     return best
 
 
-def _cheapest(group: Sequence[Pod], pools: Sequence[Pool]) -> tuple[float, DesignedNode | None]:
+def _cheapest(group: Sequence[Pod], pools: Sequence[SchedulingPool]) -> tuple[float, DesignedNode | None]:
     wanted = EMPTY
     for pod in group:
         wanted += pod.shape.requests

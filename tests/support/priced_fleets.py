@@ -23,7 +23,7 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.ec2.market.static_data import on_demand_prices, published_types
-from provisioner.scheduling.problem import Pool, World
+from provisioner.scheduling.problem import SchedulingPool, World
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
 from tests.support.problems import pods, shape
@@ -106,7 +106,7 @@ DAEMONS = (shape("100m", "100Mi"), shape("50m", "100Mi"), shape("50m", "100Mi"))
 
 def world_of(types: Iterable[InstanceType], **more: object) -> World:
     """One NodePool with these types, and the DaemonSets."""
-    pool = Pool(
+    pool = SchedulingPool(
         name="default",
         requirements=Requirements.from_labels({names.NODEPOOL_LABEL: "default"}),
         instance_types=tuple(types),

@@ -42,7 +42,7 @@ from provisioner.apis.meta import LabelSelector, OwnerReference
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.apis.shapes import shape_of
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.scheduling.problem import Bin, Pool, Storage
+from provisioner.scheduling.problem import Bin, SchedulingPool, Storage
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
@@ -188,13 +188,13 @@ def pool(
     taints: Iterable[Taint] = (),
     limits: Mapping[str, str] | None = None,
     min_values: Mapping[str, int] | None = None,
-) -> Pool:
+) -> SchedulingPool:
     """A NodePool as scheduling sees it; `limits` are what remains of them."""
     own = Requirements.from_labels({names.NODEPOOL_LABEL: name, **(labels or {})}).merged(requirements(*wanted))
     minimum = Requirements.of(
         Requirement.of(key, "Exists", (), min_values=count) for key, count in (min_values or {}).items()
     )
-    return Pool(
+    return SchedulingPool(
         name=name,
         requirements=own.merged(minimum),
         instance_types=types,
@@ -235,7 +235,7 @@ def node(
 
 def problem(
     of: Iterable[Pod],
-    *pools: Pool,
+    *pools: SchedulingPool,
     bins: Iterable[Bin] = (),
     daemons: Iterable[PodShape] = (),
     **more: Any,

@@ -17,7 +17,7 @@ from provisioner.apis.pods import Pod, is_daemon
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.clouds import Cloud
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection, connect
+from provisioner.kube.config import ApiConnection, connect
 from provisioner.kube.errors import NotFound
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import (
@@ -61,7 +61,7 @@ class InProcess:
         kubeconfig: str,
         *,
         cloud: Callable[[KwokProvider], Cloud] = KwokCloud,
-        watching: Callable[[Connection], Connection] = lambda connection: connection,
+        watching: Callable[[ApiConnection], ApiConnection] = lambda connection: connection,
         check_state: bool = True,
         **options: Any,
     ) -> None:

@@ -12,7 +12,7 @@ from certs.authority import Authority
 from certs.serving import ServingContext
 from provisioner.support.clock import SystemClock
 from provisioner.support.http.server import HttpServer, listen
-from provisioner.support.http.values import Handler, Limits, Prompt, Request, Response
+from provisioner.support.http.values import Handler, HttpRequest, Limits, Prompt, Response
 
 TIMEOUT = 20.0
 """For whatever has to come; never reached where all is well."""
@@ -164,12 +164,12 @@ class Desk:
     """A handler for tests: echoes what it gets, and has pages that are big, slow and broken."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         self.hung = threading.Semaphore(0)
         """One more for each request that hangs."""
         self.go_on = threading.Event()
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: HttpRequest) -> Response:
         self.requests.append(request)
         match request.path:
             case "/big":

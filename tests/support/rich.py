@@ -24,7 +24,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.problem import Bin, Pool
+from provisioner.scheduling.problem import Bin, SchedulingPool
 from provisioner.values.taints import Taint, Toleration
 from tests.support.problems import (
     DRIVER,
@@ -222,7 +222,7 @@ def _type(draw: Draw, name: str) -> InstanceType:
     )
 
 
-def _pool(draw: Draw, name: str) -> Pool:
+def _pool(draw: Draw, name: str) -> SchedulingPool:
     chance = draw.chance
     types = tuple(_type(draw, one) for one in chance.sample(("tiny", "small", "large"), chance.choice((1, 1, 2))))
     wanted: tuple[str, str, tuple[str, ...]] | None = chance.choice(
@@ -323,7 +323,10 @@ class Stock:
 
 
 def _problem(
-    pods: tuple[Pod, ...], pools: tuple[Pool | None, ...], bins: tuple[Bin | None, ...], daemons: list[PodShape]
+    pods: tuple[Pod, ...],
+    pools: tuple[SchedulingPool | None, ...],
+    bins: tuple[Bin | None, ...],
+    daemons: list[PodShape],
 ) -> Problem:
     return Problem(
         pods=pods,
@@ -341,7 +344,7 @@ def foreign_node(own: str = "no") -> Bin:
     return node("foreign", "64", labels={ZONE: "mars", KIND: "spot", "team": "green", OWN: own})
 
 
-def foreign_pool() -> Pool:
+def foreign_pool() -> SchedulingPool:
     """A pool that no pod of an `own` stock selects, in a zone of its own."""
     return pool(
         "zz-foreign",
@@ -351,7 +354,7 @@ def foreign_pool() -> Pool:
     )
 
 
-def without_offerings(one: Pool) -> Pool:
+def without_offerings(one: SchedulingPool) -> SchedulingPool:
     """The pool with one more type, large and cheap and in a zone of its own, that cannot be had."""
     gone = instance_type(
         "gone", "64", "256Gi", 0.01, zones=("mars",), unavailable=[("mars", "spot"), ("mars", "on-demand")]

@@ -17,7 +17,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.state.pause import NOTHING
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from provisioner.termination.disrupted_taint import DisruptedTaints
 from provisioner.termination.eviction_queue import Evictions
 from provisioner.termination.terminator import Terminator
@@ -118,7 +118,7 @@ class TinyServer:
         )
 
     def interruptions(
-        self, workers: Pool, plan: Callable[[str], None] = lambda _: None, **settings: Any
+        self, workers: WorkerPool, plan: Callable[[str], None] = lambda _: None, **settings: Any
     ) -> Interruptions:
         """What carries out interruptions, with what it has of this server; `settings` are as of `Interruptions`."""
         return Interruptions(

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
-from provisioner.apis.command import Phase
+from provisioner.apis.command import CommandPhase
 from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -27,19 +27,19 @@ from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
-from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, Disruption, Method
+from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, DisruptionController, Method
 from provisioner.disruption.methods import static_drift
 from provisioner.disruption.methods.moves import Consolidation
 from provisioner.disruption.pool_drift import pool_drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.disruption.simulation.turns import WAITS_FOR_TIED
-from provisioner.disruption.view import MethodAnswer, Settings, View
+from provisioner.disruption.view import DisruptionSettings, DisruptionView, MethodAnswer
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
-from provisioner.packing.planner import Planned, Planner, PlanOutcome
-from provisioner.provisioning.provisioner import Provisioner
+from provisioner.packing.planner import PackingOutcome, Planner, PlanOutcome
+from provisioner.provisioning.provisioner import ProvisioningController
 from provisioner.provisioning.worlds import Worlds
 from provisioner.scheduling.capacity.hourly_price import usd_per_hour
 from provisioner.scheduling.prepared import Prepared
@@ -50,7 +50,7 @@ from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
 from provisioner.state.pause import Pause, pause_of
 from provisioner.state.snapshot import Snapshot
-from provisioner.support.workers import Pool as Workers
+from provisioner.support.workers import WorkerPool
 from provisioner.values.resources import Resources
 from tests.support import checker, cluster
 from tests.support.batches import claim_creator, no_buffers
@@ -94,8 +94,8 @@ class Content:
     """A planner that has nothing to add to scheduling's answer, so that nodes are built anew as that has them; a real one takes too long here."""
 
     @staticmethod
-    def planned(_prepared: Prepared, result: Result, _seconds: float) -> Planned:
-        return Planned(result, None, PlanOutcome.UNCHANGED)
+    def planned(_prepared: Prepared, result: Result, _seconds: float) -> PackingOutcome:
+        return PackingOutcome(result, None, PlanOutcome.UNCHANGED)
 
     def expect(self, _pods: int) -> float:
         return 0.0
@@ -177,7 +177,7 @@ class Upkeep:
         pools: Mapping[str, Mapping[str, Any]],
         *,
         most: int = 0,
-        settings: Settings = Settings(),  # noqa: B008  (frozen)
+        settings: DisruptionSettings = DisruptionSettings(),  # noqa: B008  (frozen)
         static: int = 0,
     ) -> None:
         self.world = World()
@@ -215,7 +215,7 @@ class Upkeep:
             self.add_node(STATIC, FIXED.name, "a", old=True)
         self._money = Money(self.cluster, GrowthLimits(), lambda _: BY_NAME, self.clock)
         self.commands = command_queue(
-            self.server, self.cloud, pause=self.pause, growth=self._money, workers=cast(Workers, AtOnce()), kind=Told
+            self.server, self.cloud, pause=self.pause, growth=self._money, workers=cast(WorkerPool, AtOnce()), kind=Told
         )
         assert isinstance(self.commands, Told)
         self.commands.told = self._begins
@@ -224,13 +224,13 @@ class Upkeep:
         consolidations = tuple(self._interrupted(one) for one in CONSOLIDATIONS)
         methods = tuple(self._noted(one) for one in METHODS)
         self.disruption = self._disruption(methods, consolidations, settings)
-        writer = PlanWriter(self.cluster, self.server.writer, cast(Workers, AtOnce()))
-        self.provisioner = Provisioner(
+        writer = PlanWriter(self.cluster, self.server.writer, cast(WorkerPool, AtOnce()))
+        self.provisioner = ProvisioningController(
             self.cluster,
             claim_creator(self.server.client, self.cluster, writer, chance=random.Random(3), growth=self._money),
             cast(CloudProvider, self.cloud),
             self.server.recorder,
-            cast(Workers, AtOnce()),
+            cast(WorkerPool, AtOnce()),
             self.clock,
             retry=lambda _: None,
             chance=random.Random(1),
@@ -240,8 +240,10 @@ class Upkeep:
         )
         self.alone = {one.name: self._disruption((one,), (), settings) for one in methods}
 
-    def _disruption(self, methods: tuple[Method, ...], more: tuple[Method, ...], settings: Settings) -> Disruption:
-        return Disruption(
+    def _disruption(
+        self, methods: tuple[Method, ...], more: tuple[Method, ...], settings: DisruptionSettings
+    ) -> DisruptionController:
+        return DisruptionController(
             self.cluster,
             self.server.writer,
             self.server.recorder,
@@ -261,7 +263,7 @@ class Upkeep:
     def _noted(self, method: Method) -> Method:
         """The same, and it is noted which nodes stay."""
 
-        def ask(view: View) -> MethodAnswer:
+        def ask(view: DisruptionView) -> MethodAnswer:
             answer = method.ask(view)
             self._refused.update(one.key for one in answer.blocked)
             return answer
@@ -271,7 +273,7 @@ class Upkeep:
     def _interrupted(self, method: Method) -> Method:
         """The same, and something happens while its answer is on its way to the ledger, as other threads do it."""
 
-        def ask(view: View) -> MethodAnswer:
+        def ask(view: DisruptionView) -> MethodAnswer:
             answer = method.ask(view)
             self._answered = answer.proposals
             meanwhile, self.meanwhile = self.meanwhile, nothing
@@ -332,7 +334,7 @@ class Upkeep:
         """NodeClaims, those to come included, that do not go."""
         claims = {one.name: one for one in self.claims()}
         for command in self.cluster.commands():
-            if command.record.phase is Phase.COMMITTED:
+            if command.record.phase is CommandPhase.COMMITTED:
                 made = [one for one in command.record.replacements if one.name not in claims]
                 claims |= {one.name: msgspec.convert(one.body, NodeClaim, strict=False) for one in made}
         for name, claim in claims.items():
@@ -1124,7 +1126,7 @@ class Upkeep:
             if proposal is not None and proposal.reason == names.REASON_EMPTY and self._moving(name):
                 self.wrong.append(f"{what}: pods run there")
             command = self.cluster.command_of(name)
-            if command is not None and command.record.phase is not Phase.DELETING:
+            if command is not None and command.record.phase is not CommandPhase.DELETING:
                 missing = sorted({*command.record.replacement_names} - self.nodes().keys())
                 self.wrong += [f"{what}: its replacement {one} is not there" for one in missing]
             if self.server.node(name).metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":

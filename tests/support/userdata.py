@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from provisioner.ec2.launch.userdata.inputs import Cluster, NodeInput, node_labels, node_taints
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster, NodeInput, node_labels, node_taints
 from provisioner.values.taints import Taint
 
-CLUSTER: Final = Cluster(
+CLUSTER: Final = JoinedCluster(
     name="prod",
     endpoint="https://prod.eks.amazonaws.com",
     ca_bundle="Q0EtQlVORExF",

@@ -41,7 +41,7 @@ from provisioner.options import Options
 from tests.support.rooms import aws, controllers
 from webhook import server as webhook_server
 from webhook.images.references import Host
-from webhook.images.trust import Listed, Pattern, parse_registries
+from webhook.images.trust import ListedImage, Pattern, parse_registries
 from webhook.registration import MUTATE_PATH, VALIDATE_PATH, validating_configuration, webhook_configuration
 
 REPOSITORY = Path(__file__).parents[2]
@@ -963,7 +963,8 @@ def test_the_webhook_takes_the_registries_of_its_component() -> None:
     arguments = [*container_of("webhook")["args"][1:], *added_arguments(IMAGES)]
     values = webhook_server.command.make_context("webhook", arguments).params
     assert parse_registries(values["image_registries"]) == tuple(
-        Listed(Pattern(Host(name))) for name in ("docker.io", "public.ecr.aws", "ghcr.io", "quay.io", "registry.k8s.io")
+        ListedImage(Pattern(Host(name)))
+        for name in ("docker.io", "public.ecr.aws", "ghcr.io", "quay.io", "registry.k8s.io")
     )
 
 

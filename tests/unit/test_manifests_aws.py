@@ -14,7 +14,7 @@ from cfnlint import api as cfnlint
 
 from provisioner.ec2.access.permissions import (
     POLICIES,
-    Names,
+    PolicyNames,
     document,
     node_role,
     policy_name,
@@ -50,9 +50,9 @@ PLACES = {
 ANYWHERE = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 
 
-def names_of(place: Place, cluster: str = "prod") -> Names:
-    made = Names.of(place.partition, place.region, ACCOUNT, cluster)
-    return Names(
+def names_of(place: Place, cluster: str = "prod") -> PolicyNames:
+    made = PolicyNames.of(place.partition, place.region, ACCOUNT, cluster)
+    return PolicyNames(
         **{**{name: getattr(made, name) for name in made.__slots__}, "parameter_path": "own/ami", "key_arn": KEY}
     )
 

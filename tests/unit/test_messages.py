@@ -16,7 +16,7 @@ PUBLISHERS = frozenset(
 )
 """Events and conditions; what limits how often something is logged."""
 CONDITION_SETS = frozenset({"CLAIM_CONDITIONS", "POOL_CONDITIONS", "OVERLAY_CONDITIONS", "kinds"})
-VALUES = frozenset({"EventMessage", "ConditionMessage", "Finding", "Problem", "Rehearsed"})
+VALUES = frozenset({"EventMessage", "ConditionMessage", "ClassFinding", "OverlayProblem", "Rehearsed"})
 """What is published later."""
 NO_TEXT = frozenset({"dedupe", "ttl", "generation", "now", "kind", "created"})
 WORD = re.compile(r"[a-z]{2,}")
@@ -172,9 +172,9 @@ BAD = {
     "a text in a variable": "def f():\n    text = f'{a} of {b}'\n    self._recorder.publish(ref, *one, text)",
     "a text among two names": "def f():\n    reason, text = 'A', 'B c'\n    self._event(claim, text)",
     "a text in another call": "self._say(names, disrupting(f'Disrupting Node: {reason}'))",
-    "a text by a keyword": "return Finding(kind, names.FALSE, message='no subnet')",
-    "an error by a keyword": "raise RefusedError(name, problem=f'{name} does not exist')",
-    "a choice in a call": "raise RefusedError(shown('one thing' if a else OTHER))",
+    "a text by a keyword": "return ClassFinding(kind, names.FALSE, message='no subnet')",
+    "an error by a keyword": "raise RequestRefusedError(name, problem=f'{name} does not exist')",
+    "a choice in a call": "raise RequestRefusedError(shown('one thing' if a else OTHER))",
 }
 LISTED = {
     "a log": ("_log.info('Began', node=name, pods=', '.join(pods))", "Began"),
@@ -198,7 +198,7 @@ LISTED = {
         "draft.warnings.append(f'{found} is not supported')",
         "{found} is not supported",
     ),
-    "an error": ("raise RefusedError(f'the pod {name!r} has no UID') from None", "the pod {name} has no UID"),
+    "an error": ("raise RequestRefusedError(f'the pod {name!r} has no UID') from None", "the pod {name} has no UID"),
 }
 GOOD = {
     **{name: source for name, (source, _) in LISTED.items()},
@@ -207,7 +207,7 @@ GOOD = {
     "a mark in a variable": "def f():\n    text = Said(f'{a} of {b}')\n    self._recorder.publish(ref, *one, text)",
     "a field with a choice of texts": "_log.warning('Came late', why='a thread is busy' if a else '')",
     "another's method": "path.set('Node not found')",
-    "an error without prose": "raise RefusedError(f'{method} {path}')",
+    "an error without prose": "raise RequestRefusedError(f'{method} {path}')",
     "an error for a programmer": "raise TypeError('use Requirement.of')",
 }
 

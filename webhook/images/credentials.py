@@ -12,7 +12,7 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import SECRETS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from webhook.images.documents import LONGEST_TOKEN, DocumentError, Login, login_in
+from webhook.images.documents import LONGEST_TOKEN, ImageDocumentError, Login, login_in
 from webhook.images.lookups import Key
 from webhook.images.trust import Trust
 
@@ -62,7 +62,7 @@ class Credentials:
             try:
                 if (found := login_in(self._secret(name, key.namespace), key.reference)) is not None:
                     return found
-            except (ApiError, DocumentError, ValueError) as error:
+            except (ApiError, ImageDocumentError, ValueError) as error:
                 _log.info(
                     "Failed to read a pull secret; the registry is asked without it",
                     namespace=key.namespace,

@@ -1,4 +1,4 @@
-"""What registries answer, and what pull secrets hold, decoded. Pure; whatever a document looks like, it is read or a `DocumentError`."""
+"""What registries answer, and what pull secrets hold, decoded. Pure; whatever a document looks like, it is read or an `ImageDocumentError`."""
 
 import base64
 import re
@@ -43,7 +43,7 @@ _PARAMETER: Final = re.compile(r'[\s,]*([A-Za-z0-9_-]+)[ \t]*=[ \t]*(?:"((?:[^"\
 _INDEX_TOO_LONG: Final = "the index has too many entries"
 
 
-class DocumentError(ValueError):
+class ImageDocumentError(ValueError):
     """The document says nothing that could be used; the message says why."""
 
 
@@ -125,47 +125,47 @@ def platforms_in(body: bytes) -> frozenset[Platform] | str:
     Entries of an index that are no images (attestations, platform `unknown`) are left out.
 
     Raises:
-        DocumentError: neither of the two, both, or one that does not say.
+        ImageDocumentError: neither of the two, both, or one that does not say.
     """
     try:
         found = _manifest(body)
     except msgspec.DecodeError as error:
-        raise DocumentError(f"the manifest cannot be read: {error}") from error
+        raise ImageDocumentError(f"the manifest cannot be read: {error}") from error
     is_index, is_manifest = found.manifests != _NULL, found.config is not None or found.layers != _NULL
     if is_index and is_manifest:
-        raise DocumentError("the document is an index and a manifest at once")  # CVE-2021-41190
+        raise ImageDocumentError("the document is an index and a manifest at once")  # CVE-2021-41190
     if is_index and found.media_type in ("", *INDEX_TYPES):
         return _of_index(found.manifests)
     if found.config is None or found.media_type not in ("", *MANIFEST_TYPES):
-        raise DocumentError("the document is neither an index nor a manifest of an image")
+        raise ImageDocumentError("the document is neither an index nor a manifest of an image")
     if found.config.media_type not in _CONFIG_TYPES:
-        raise DocumentError("the manifest does not describe a container image")
+        raise ImageDocumentError("the manifest does not describe a container image")
     if not is_digest(found.config.digest):
-        raise DocumentError("the manifest names no configuration")
+        raise ImageDocumentError("the manifest names no configuration")
     return found.config.digest
 
 
 def _of_index(raw: msgspec.Raw) -> frozenset[Platform]:
     text = bytes(raw)
     if text.count(b"{") > _MAX_BRACES:
-        raise DocumentError(_INDEX_TOO_LONG)
+        raise ImageDocumentError(_INDEX_TOO_LONG)
     try:
         entries = _entries(text)
     except msgspec.DecodeError as error:
-        raise DocumentError(f"the index cannot be read: {error}") from error
+        raise ImageDocumentError(f"the index cannot be read: {error}") from error
     if len(entries) > MAX_ENTRIES:
-        raise DocumentError(_INDEX_TOO_LONG)
+        raise ImageDocumentError(_INDEX_TOO_LONG)
     found: set[Platform] = set()
     for entry in entries:
         annotated = entry.annotations is not None and entry.annotations.reference_type is not msgspec.UNSET
         if annotated or entry.artifact_type:
             continue
         if entry.platform is None or not entry.platform.architecture or not entry.platform.os:
-            raise DocumentError("an entry of the index names no platform")
+            raise ImageDocumentError("an entry of the index names no platform")
         if (platform := _named(entry.platform)) is not None:
             found.add(platform)
     if not found:
-        raise DocumentError("the index names no platform that a node can have")
+        raise ImageDocumentError("the index names no platform that a node can have")
     return frozenset(found)
 
 
@@ -173,14 +173,14 @@ def platform_in(body: bytes) -> Platform:
     """What the configuration of one image says that it was built for.
 
     Raises:
-        DocumentError: it does not say.
+        ImageDocumentError: it does not say.
     """
     try:
         found = _named(_platform(body))
     except msgspec.DecodeError as error:
-        raise DocumentError(f"the configuration cannot be read: {error}") from error
+        raise ImageDocumentError(f"the configuration cannot be read: {error}") from error
     if found is None:
-        raise DocumentError("the configuration names no platform that a node can have")
+        raise ImageDocumentError("the configuration names no platform that a node can have")
     return found
 
 
@@ -193,15 +193,15 @@ def token_in(body: bytes) -> str:
     """The token in the answer of a realm.
 
     Raises:
-        DocumentError: there is none that may stand in a header.
+        ImageDocumentError: there is none that may stand in a header.
     """
     try:
         found = _token(body)
     except msgspec.DecodeError as error:
-        raise DocumentError(f"the response with the token cannot be read: {error}") from error
+        raise ImageDocumentError(f"the response with the token cannot be read: {error}") from error
     text = found.token or found.access_token or ""
     if len(text) > LONGEST_TOKEN or not _TOKEN.fullmatch(text):
-        raise DocumentError("the response contains no usable token")
+        raise ImageDocumentError("the response contains no usable token")
     return text
 
 
@@ -261,7 +261,7 @@ def login_in(data: Mapping[str, bytes], reference: Reference) -> Login | None:
         reference: the image.
 
     Raises:
-        DocumentError: the Secret cannot be read.
+        ImageDocumentError: the Secret cannot be read.
 
     Source: kubelet's keyring (`pkg/credentialprovider`).
     Differs: an identity token (Azure's refresh token) is not used.
@@ -272,7 +272,7 @@ def login_in(data: Mapping[str, bytes], reference: Reference) -> Login | None:
         else:
             logins = _logins(data.get(".dockercfg", b"{}"))
     except msgspec.DecodeError as error:
-        raise DocumentError("the pull secret cannot be read") from error
+        raise ImageDocumentError("the pull secret cannot be read") from error
     best: tuple[int, Login] | None = None
     for name, login in logins.items():
         length = _fit(name, reference)

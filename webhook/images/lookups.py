@@ -20,7 +20,7 @@ from provisioner.values.bounded import forget_oldest
 from webhook.images.documents import Login
 from webhook.images.fair_cache import FairCache
 from webhook.images.references import LONGEST, Host, Reference, UnusableReferenceError, parse
-from webhook.images.registry import Found, LookupFailedError
+from webhook.images.registry import FoundImage, LookupFailedError
 
 THREADS: Final = 4
 AT_ONCE_OF_ONE: Final = 2
@@ -84,7 +84,7 @@ class _Entry:
         namespace: the only one that asked for it so far; "" where several did.
     """
 
-    found: Found | None
+    found: FoundImage | None
     fresh_until: float
     until: float
     namespace: str
@@ -172,7 +172,7 @@ class Lookups:
 
     def __init__(
         self,
-        look: Callable[[Reference, Callable[[], Login | None], Found | None], Found],
+        look: Callable[[Reference, Callable[[], Login | None], FoundImage | None], FoundImage],
         asks: Callable[[Host], bool],
         login: Callable[[Key], Login | None],
         proved: Callable[[str, str], frozenset[str]],
@@ -231,12 +231,12 @@ class Lookups:
                 pending.add(image)
         return Images(found, frozenset(pending))
 
-    def _widened(self, known: Found, namespace: str) -> frozenset[tuple[str, str]]:
+    def _widened(self, known: FoundImage, namespace: str) -> frozenset[tuple[str, str]]:
         """What the registry says, and where it was seen to run: configurations of images name wrong architectures."""
         proved = self._proved(namespace, known.digest)
         return known.platforms | {("linux", architecture) for architecture in proved} if proved else known.platforms
 
-    def _of(self, key: Key, namespace: str, *, keep: bool) -> tuple[Found | None, bool]:
+    def _of(self, key: Key, namespace: str, *, keep: bool) -> tuple[FoundImage | None, bool]:
         """What is known of a key, and whether more will be."""
         with self._lock:
             now = self._clock.monotonic()
@@ -333,7 +333,7 @@ class Lookups:
             self._lock.notify_all()
         self._told(key)
 
-    def _keep(self, key: Key, found: Found | None, outcome: str, wait: float, now: float) -> None:
+    def _keep(self, key: Key, found: FoundImage | None, outcome: str, wait: float, now: float) -> None:
         where = (key.reference.host, key.namespace)
         if outcome == "unavailable":
             line = self._lines.setdefault(where, _Line())

@@ -14,7 +14,7 @@ import msgspec
 
 from provisioner.apis import names, podpatch, stamping
 from provisioner.apis.core import ObjectReference
-from provisioner.apis.stamping import Decision, Facts, Images
+from provisioner.apis.stamping import Images, StampDecision, StampFacts
 from provisioner.kube.client import Client
 from provisioner.kube.config import Api
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
@@ -23,7 +23,7 @@ from provisioner.kube.resources import PODS, PartialIdentity, Resource, identity
 from provisioner.kube.watch import Reflector
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values import jsontext
 from provisioner.values.bounded import put_newest
 from webhook.facts import PODS_PAGE
@@ -67,7 +67,7 @@ _MARKED_PODS: Final[Resource[PartialIdentity]] = Resource(
 )
 
 
-FactsOf: TypeAlias = Callable[[str], Facts | None]
+FactsOf: TypeAlias = Callable[[str], StampFacts | None]
 
 
 class MarkedPods:
@@ -149,7 +149,7 @@ class MarkedPods:
 
     # ------------------------------------------------------------------ one pod
 
-    def reconcile(self, key: str) -> Result:
+    def reconcile(self, key: str) -> ReconcileResult:
         """Write what is known of one pod's images, if it is enough."""
         if key == _RIGHTS:
             return self._look_at_rights()
@@ -166,13 +166,13 @@ class MarkedPods:
             return DONE
         facts = self._facts_of(namespace)
         if facts is None:
-            return Result(requeue_after=1.0)
+            return ReconcileResult(requeue_after=1.0)
         late = self._clock.monotonic() - since >= GATE_SECONDS
         hopeless = late and refused >= QUICK_TRIES
         decision = self._decide(key, pod, facts, late=late, hopeless=hopeless)
         if decision is None:
             left = since + GATE_SECONDS - self._clock.monotonic()
-            return Result(requeue_after=left if left > 0 else LOOK_AGAIN_SECONDS)
+            return ReconcileResult(requeue_after=left if left > 0 else LOOK_AGAIN_SECONDS)
         if decision.warnings:
             reference = ObjectReference(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=marked.uid)
             self._recorder.publish(
@@ -193,32 +193,34 @@ class MarkedPods:
         except NotFound:
             return DONE
         except Conflict:
-            return Result(requeue_after=AGAIN_SECONDS)
+            return ReconcileResult(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
             return self._not_written(key, namespace, error)
         self._written(key)
-        return Result(requeue_after=LOOK_AGAIN_SECONDS) if late else DONE
+        return ReconcileResult(requeue_after=LOOK_AGAIN_SECONDS) if late else DONE
 
     def _written(self, key: str) -> None:
         with self._lock:
             self._refused.pop(key, None)
 
-    def _not_written(self, key: str, namespace: str, error: ApiError) -> Result:
+    def _not_written(self, key: str, namespace: str, error: ApiError) -> ReconcileResult:
         """When to try again; and no more pods are held where a rule of the cluster lets none go."""
         is_denied = 400 <= error.status <= 500 and not isinstance(error, TooManyRequests)
         with self._lock:
             if is_denied and key in self._since:
                 self._refused[key] += 1
             if isinstance(error, Invalid) and self._refused[key] <= QUICK_TRIES:
-                return Result(requeue_after=AGAIN_SECONDS)
+                return ReconcileResult(requeue_after=AGAIN_SECONDS)
             if is_denied:
                 put_newest(self._closed, namespace, self._clock.monotonic() + REFUSED_SECONDS, MAX_CLOSED)
         _log.warning(
             "Failed to write the architectures of a pod's images to the pod; retrying", pod=key, error=str(error)
         )
-        return Result(failed=True)
+        return ReconcileResult(failed=True)
 
-    def _decide(self, key: str, pod: stamping.Pod, facts: Facts, *, late: bool, hopeless: bool) -> Decision | None:
+    def _decide(
+        self, key: str, pod: stamping.Pod, facts: StampFacts, *, late: bool, hopeless: bool
+    ) -> StampDecision | None:
         """What to write; only mark and gate are taken away where everything else was refused for too long."""
         free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
         asked = None if hopeless else stamping.images_of(free, facts)
@@ -245,7 +247,7 @@ class MarkedPods:
 
     # ------------------------------------------------------------------ rights
 
-    def _look_at_rights(self) -> Result:
+    def _look_at_rights(self) -> ReconcileResult:
         """Whether pods may be patched: a gate that nobody may take away would hold a pod for ever."""
         attributes = {"verb": "patch", "resource": "pods"}
         body = {
@@ -264,4 +266,4 @@ class MarkedPods:
                 "pods is missing or the API server cannot be reached"
             )
         self._may_patch = allowed
-        return Result(requeue_after=RIGHTS_SECONDS)
+        return ReconcileResult(requeue_after=RIGHTS_SECONDS)

@@ -12,9 +12,9 @@ from typing import Final
 from urllib.parse import quote, urljoin, urlsplit
 
 from webhook.images import documents
-from webhook.images.documents import Challenge, DocumentError, Login, Platform
+from webhook.images.documents import Challenge, ImageDocumentError, Login, Platform
 from webhook.images.references import Host, Reference, UnusableReferenceError, parse_host
-from webhook.images.transport import Reply, TooLargeError, Transport, TransportError
+from webhook.images.transport import RegistryReply, TooLargeError, Transport, TransportError
 from webhook.images.trust import Trust, endpoint
 
 LOOKUP_SECONDS: Final = 15.0
@@ -42,7 +42,7 @@ class LookupFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundImage:
     """What a registry says of an image.
 
     Attributes:
@@ -79,7 +79,9 @@ class Registry:
     def __init__(self, transport: Transport, trust: Trust, monotonic: Callable[[], float]) -> None:
         self._transport, self._trust, self._monotonic = transport, trust, monotonic
 
-    def look(self, reference: Reference, login: Callable[[], Login | None], known: Found | None = None) -> Found:
+    def look(
+        self, reference: Reference, login: Callable[[], Login | None], known: FoundImage | None = None
+    ) -> FoundImage:
         """What an image was built for.
 
         Args:
@@ -95,12 +97,12 @@ class Registry:
         session = _Session(reference, login, self._monotonic() + LOOKUP_SECONDS)
         try:
             return self._look(session, known)
-        except (DocumentError, UnusableReferenceError, TooLargeError) as error:
+        except (ImageDocumentError, UnusableReferenceError, TooLargeError) as error:
             raise LookupFailedError(str(error), ours=True) from error
         except TransportError as error:
             raise LookupFailedError(str(error), ours=False) from error
 
-    def _look(self, session: _Session, known: Found | None) -> Found:
+    def _look(self, session: _Session, known: FoundImage | None) -> FoundImage:
         reference = session.reference
         name = quote(reference.repository)
         target, headers = f"/v2/{name}/manifests/{reference.wanted}", {"Accept": _ACCEPT}
@@ -116,7 +118,7 @@ class Registry:
         if isinstance(found, str):
             body = self._fetch(session, f"/v2/{name}/blobs/{found}", {"Accept": "*/*"}, found)
             found = frozenset({documents.platform_in(body)})
-        return Found(found, digest)
+        return FoundImage(found, digest)
 
     def _fetch(self, session: _Session, target: str, headers: Mapping[str, str], digest: str) -> bytes:
         """A document of the registry, wherever it is stored; its digest is checked where one is known."""
@@ -126,7 +128,7 @@ class Registry:
         _check(reply.body, digest)
         return reply.body
 
-    def _reply(self, session: _Session, method: str, target: str, headers: Mapping[str, str]) -> Reply:
+    def _reply(self, session: _Session, method: str, target: str, headers: Mapping[str, str]) -> RegistryReply:
         """What the registry answers once it knows us, or the host that it redirects to."""
         registry = session.reference.host
         own = endpoint(registry)
@@ -147,7 +149,9 @@ class Registry:
             reply = self._ask(session, method, host, path, headers)
         return reply
 
-    def _ask(self, session: _Session, method: str, host: Host, target: str, headers: Mapping[str, str]) -> Reply:
+    def _ask(
+        self, session: _Session, method: str, host: Host, target: str, headers: Mapping[str, str]
+    ) -> RegistryReply:
         """One request; credentials and tokens go to the registry that they are for and to nobody else."""
         if session.authorization and host == endpoint(session.reference.host):
             headers = {**headers, "Authorization": session.authorization}
@@ -155,7 +159,7 @@ class Registry:
 
     # ------------------------------------------------------------------ authentication
 
-    def _authorization(self, session: _Session, reply: Reply) -> str:
+    def _authorization(self, session: _Session, reply: RegistryReply) -> str:
         found = {one.scheme: one for one in documents.challenges_in(reply.headers.get("www-authenticate", ""))}
         if (bearer := found.get("bearer")) is not None:
             return f"Bearer {self._token(session, bearer)}"
@@ -216,7 +220,7 @@ def _is_of_registry(status: int) -> bool:
     return status in (408, 429) or status >= 500
 
 
-def _refusal(reply: Reply, registry: Host) -> LookupFailedError:
+def _refusal(reply: RegistryReply, registry: Host) -> LookupFailedError:
     if reply.status in (401, 403):
         return LookupFailedError(f"registry {registry} denies access ({reply.status})", ours=True)
     if reply.status == 404:

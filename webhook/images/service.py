@@ -27,7 +27,7 @@ USER_AGENT = "dovetail-webhook-images"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ImageSettings:
     """The flags, checked.
 
     Attributes:
@@ -43,7 +43,7 @@ def _in_flag(flag: str, error: object) -> str:
     return Said(f"{flag}: {error}")
 
 
-def settings_of(registries: str, networks: str, accounts: str, ca: str | None) -> Settings | None:
+def settings_of(registries: str, networks: str, accounts: str, ca: str | None) -> ImageSettings | None:
     """The flags; None where nothing may be asked, so that nothing is to be started.
 
     Raises:
@@ -58,7 +58,7 @@ def settings_of(registries: str, networks: str, accounts: str, ca: str | None) -
         client_context(ca)
     except OSError as error:  # ssl.SSLError is one
         raise TrustError(_in_flag("--image-registry-ca", error)) from error
-    return Settings(trust, ca) if trust.registries or trust.accounts else None
+    return ImageSettings(trust, ca) if trust.registries or trust.accounts else None
 
 
 def _read(flag: str, parse: Callable[[str], T], text: str) -> T:
@@ -76,7 +76,7 @@ class ImageService:
         facts_of: the settings of a namespace.
     """
 
-    def __init__(self, settings: Settings, kubeconfig: str | None, facts_of: FactsOf, clock: Clock) -> None:
+    def __init__(self, settings: ImageSettings, kubeconfig: str | None, facts_of: FactsOf, clock: Clock) -> None:
         connection = connect(kubeconfig, user_agent=USER_AGENT, pool_size=8, qps=QPS, burst=BURST, clock=clock)
         client = Client(connection, clock)
         trust = settings.trust

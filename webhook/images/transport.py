@@ -34,7 +34,7 @@ class TransportError(Exception):
     """No answer that could be used; the message says why."""
 
 
-class RefusedError(TransportError):
+class RegistryRefusedError(TransportError):
     """The host may not be talked to."""
 
 
@@ -43,7 +43,7 @@ class TooLargeError(TransportError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RegistryReply:
     """What a host answered.
 
     Attributes:
@@ -78,7 +78,7 @@ class Transport:
 
     def ask(
         self, method: str, host: Host, target: str, headers: Mapping[str, str], most: int, deadline: float
-    ) -> Reply:
+    ) -> RegistryReply:
         """One request.
 
         Args:
@@ -90,7 +90,7 @@ class Transport:
             deadline: on `monotonic`, for everything together.
 
         Raises:
-            RefusedError: every address of the host is one that is never connected to.
+            RegistryRefusedError: every address of the host is one that is never connected to.
             TooLargeError: the body has more bytes than `most`, or the answer too many pieces.
             TransportError: it does not answer in time, or not in HTTP/1.1 over TLS.
         """
@@ -131,12 +131,12 @@ class Transport:
         found = [ipaddress.ip_address(text.partition("%")[0]) for text in self._resolve(host.name, host.port)]
         allowed = [address for address in found if self._trust.reaches(address)]
         if found and not allowed:
-            raise RefusedError(
+            raise RegistryRefusedError(
                 f"{host} has the address {found[0]}, which is not public and not in --image-registry-networks"
             )
         return allowed
 
-    def _answer(self, connection: ssl.SSLSocket, request: h11.Request, most: int, deadline: float) -> Reply:
+    def _answer(self, connection: ssl.SSLSocket, request: h11.Request, most: int, deadline: float) -> RegistryReply:
         http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEADERS)
         sent = (http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b"")
         connection.settimeout(self._left(deadline))
@@ -162,7 +162,7 @@ class Transport:
                 listed = [(name.decode("ascii"), value.decode("latin-1")) for name, value in response.headers]
                 # a registry may offer Bearer and Basic in a header each, as Gitea does
                 challenges = ", ".join(value for name, value in listed if name == _CHALLENGES)
-                return Reply(response.status_code, {**dict(listed), _CHALLENGES: challenges}, b"".join(body))
+                return RegistryReply(response.status_code, {**dict(listed), _CHALLENGES: challenges}, b"".join(body))
             elif not isinstance(event, h11.InformationalResponse):
                 raise TransportError("the connection ended before the response was complete")
 

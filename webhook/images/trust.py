@@ -87,7 +87,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedImage:
     """A registry that may be asked, and hosts that it may send us to, for tokens too."""
 
     registry: Pattern
@@ -104,7 +104,7 @@ class Trust:
         accounts: AWS accounts whose ECR is asked with our own IAM role.
     """
 
-    registries: tuple[Listed, ...] = ()
+    registries: tuple[ListedImage, ...] = ()
     networks: tuple[Network, ...] = ()
     accounts: frozenset[str] = field(default_factory=frozenset)
 
@@ -185,13 +185,13 @@ def _pattern(text: str) -> Pattern:
     return Pattern(parse_host(text.removeprefix("*.")), below=text.startswith("*."))
 
 
-def parse_registries(text: str) -> tuple[Listed, ...]:
+def parse_registries(text: str) -> tuple[ListedImage, ...]:
     """`docker.io,*.example.com,registry.corp.example:5000=tokens.corp.example`: registries, each with the hosts that it may send us to.
 
     Raises:
         TrustError: an entry is not a host.
     """
-    found: list[Listed] = []
+    found: list[ListedImage] = []
     for entry in _entries(text):
         try:
             registry, *companions = (_pattern(part.strip()) for part in entry.split("="))
@@ -199,7 +199,7 @@ def parse_registries(text: str) -> tuple[Listed, ...]:
             raise TrustError(
                 f"{error}; use HOST, HOST:PORT or *.DOMAIN, with =HOST for each host that it may redirect to"
             ) from error
-        found.append(Listed(registry, tuple(companions)))
+        found.append(ListedImage(registry, tuple(companions)))
     return tuple(found)
 
 

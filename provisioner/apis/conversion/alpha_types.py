@@ -11,7 +11,7 @@ from provisioner.apis.core import Amounts
 from provisioner.apis.crds import Column
 from provisioner.apis.karpenter import TAINT
 from provisioner.apis.meta import Condition, Object, ObjectMeta
-from provisioner.apis.schema import Rule, Schema
+from provisioner.apis.schema import CelRule, Schema
 from provisioner.values.taints import Taint
 
 COLUMNS: Final = (
@@ -40,7 +40,7 @@ class OldRequirement(Object, frozen=True, kw_only=True):
     values: Annotated[tuple[str, ...], Schema("The values that the operator compares with.")] = ()
 
 
-class Consolidation(Object, frozen=True, kw_only=True):
+class ProvisionerConsolidation(Object, frozen=True, kw_only=True):
     """Whether nodes are consolidated."""
 
     enabled: Annotated[bool, Schema("Whether nodes are consolidated.")] = False
@@ -67,8 +67,10 @@ class ProvisionerSpec(Object, frozen=True, kw_only=True):
 
     schema: ClassVar[Schema] = Schema(
         rules=(
-            Rule("has(self.provider) != has(self.providerRef)", "expected exactly one of 'provider' and 'providerRef'"),
-            Rule(
+            CelRule(
+                "has(self.provider) != has(self.providerRef)", "expected exactly one of 'provider' and 'providerRef'"
+            ),
+            CelRule(
                 "!has(self.ttlSecondsAfterEmpty) || !has(self.consolidation) || !has(self.consolidation.enabled)"
                 " || !self.consolidation.enabled",
                 "ttlSecondsAfterEmpty cannot be combined with consolidation.enabled",
@@ -104,7 +106,7 @@ class ProvisionerSpec(Object, frozen=True, kw_only=True):
     weight: Annotated[
         int, Schema("Provisioners with a higher weight are preferred.", minimum=1, maximum=100, format="int32")
     ] = 0
-    consolidation: Annotated[Consolidation | UnsetType, Schema("Whether nodes are consolidated.")] = UNSET
+    consolidation: Annotated[ProvisionerConsolidation | UnsetType, Schema("Whether nodes are consolidated.")] = UNSET
 
 
 class TranslationStatus(Object, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """NodePool, NodeClaim and EC2NodeClass between v1beta1 and v1, without loss in either direction. Pure.
 
-A kind is a few `Part`s, each a place in either version with a function up and one down; everything else stays as it is. What a part cannot say
+A kind is a few `ConversionPart`s, each a place in either version with a function up and one down; everything else stays as it is. What a part cannot say
 in the other version is kept there in an annotation, and comes back as long as the part still reads what it was written as: so a field
 that was edited wins over what was kept, and nothing has to be remembered about who edited what.
 
@@ -50,7 +50,7 @@ class ConversionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ConversionPart:
     """A part of an object that the two versions say differently.
 
     Attributes:
@@ -119,7 +119,7 @@ def kept_kubelet(annotations: Mapping[str, str]) -> Mapping[str, Any] | None:
 # --- the frame ------------------------------------------------------------------------------------------------------
 
 
-def _kind_of(source: Mapping[str, Any], versions: Mapping[str, Any]) -> tuple[str, tuple[Part, ...]]:
+def _kind_of(source: Mapping[str, Any], versions: Mapping[str, Any]) -> tuple[str, tuple[ConversionPart, ...]]:
     kind = source.get("kind")
     if not isinstance(kind, str) or kind not in versions or source.get("apiVersion") != versions[kind].api_version:
         raise ConversionError(f"{_name(source)}: {source.get('apiVersion')} {kind} has no other version")
@@ -130,7 +130,9 @@ def _name(source: Mapping[str, Any]) -> str:
     return f'{source.get("kind", "object")} "{name_of(source)}"'
 
 
-def _converted(source: Mapping[str, Any], parts: Sequence[Part], read: str, write: str, *, up: bool) -> Document:
+def _converted(
+    source: Mapping[str, Any], parts: Sequence[ConversionPart], read: str, write: str, *, up: bool
+) -> Document:
     """The object with its parts in the other version's words.
 
     Args:
@@ -228,7 +230,7 @@ def _put(out: Document, place: Path, value: Any) -> None:
         out.pop(here)
 
 
-def _check(kind: str, converted: Document, source: Mapping[str, Any], parts: Sequence[Part]) -> None:
+def _check(kind: str, converted: Document, source: Mapping[str, Any], parts: Sequence[ConversionPart]) -> None:
     """Whether what was kept of v1 still goes with what was edited since, and is what v1 admits.
 
     Raises:
@@ -331,32 +333,36 @@ def _images_down(values: Values) -> Values:
     return {} if family is None else {"amiFamily": family}
 
 
-def _later(places: tuple[Path, ...], up: Callable[[Values], Values] = _nothing) -> Part:
-    return Part("later", (), places, up, _nothing)
+def _later(places: tuple[Path, ...], up: Callable[[Values], Values] = _nothing) -> ConversionPart:
+    return ConversionPart("later", (), places, up, _nothing)
 
 
-def _kubelet(*place: str) -> Part:
-    return Part("kubelet", ((*place, "kubelet"),), (_annotation(names.KUBELET_ANNOTATION),), _kubelet_up, _kubelet_down)
+def _kubelet(*place: str) -> ConversionPart:
+    return ConversionPart(
+        "kubelet", ((*place, "kubelet"),), (_annotation(names.KUBELET_ANNOTATION),), _kubelet_up, _kubelet_down
+    )
 
 
-def _reference(*place: str) -> Part:
+def _reference(*place: str) -> ConversionPart:
     where = ((*place, "nodeClassRef"),)
-    return Part("nodeClassRef", where, where, _reference_up, _reference_down)
+    return ConversionPart("nodeClassRef", where, where, _reference_up, _reference_down)
 
 
 _TEMPLATE: Final = ("spec", "template", "spec")
 _CONSOLIDATION: Final = (("spec", "disruption", "consolidationPolicy"), ("spec", "disruption", "consolidateAfter"))
 _IMAGES: Final = (("spec", "amiFamily"), ("spec", "amiSelectorTerms"))
 
-PARTS: Final[Mapping[str, tuple[Part, ...]]] = {
+PARTS: Final[Mapping[str, tuple[ConversionPart, ...]]] = {
     "NodePool": (
         _kubelet(*_TEMPLATE),
         _reference(*_TEMPLATE),
-        Part("expireAfter", (("spec", "disruption", "expireAfter"),), ((*_TEMPLATE, "expireAfter"),), _same, _same),
-        Part("consolidation", _CONSOLIDATION, _CONSOLIDATION, _consolidation_up, _consolidation_down),
-        Part("before", NODE_POOL_BEFORE, (), _nothing, _nothing),
+        ConversionPart(
+            "expireAfter", (("spec", "disruption", "expireAfter"),), ((*_TEMPLATE, "expireAfter"),), _same, _same
+        ),
+        ConversionPart("consolidation", _CONSOLIDATION, _CONSOLIDATION, _consolidation_up, _consolidation_down),
+        ConversionPart("before", NODE_POOL_BEFORE, (), _nothing, _nothing),
         _later(NODE_POOL_LATER),
     ),
     "NodeClaim": (_kubelet("spec"), _reference("spec"), _later(NODE_CLAIM_LATER, _never)),
-    "EC2NodeClass": (Part("images", _IMAGES, _IMAGES, _images_up, _images_down), _later(NODE_CLASS_LATER)),
+    "EC2NodeClass": (ConversionPart("images", _IMAGES, _IMAGES, _images_up, _images_down), _later(NODE_CLASS_LATER)),
 }

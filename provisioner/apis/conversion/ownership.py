@@ -22,7 +22,7 @@ _KEYS: Final[Mapping[str, str]] = {
 }
 
 
-class Owner(NamedTuple):
+class DefinitionsOwner(NamedTuple):
     """Who keeps an object as it is, and undoes what others write.
 
     Attributes:
@@ -34,11 +34,13 @@ class Owner(NamedTuple):
     key: str
 
 
-def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Owner | None:
+def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> DefinitionsOwner | None:
     """Who keeps an object as it is; None for nobody."""
     if labels.get(_HELM) == "Helm":
-        return Owner("Helm", _HELM)
-    return next((Owner(name, key) for key, name in _KEYS.items() if key in labels or key in annotations), None)
+        return DefinitionsOwner("Helm", _HELM)
+    return next(
+        (DefinitionsOwner(name, key) for key, name in _KEYS.items() if key in labels or key in annotations), None
+    )
 
 
 class KarpenterLeases:

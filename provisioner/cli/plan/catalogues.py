@@ -11,7 +11,7 @@ from provisioner.apis import ec2, kwok, names
 from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import API_VERSION, NodePool
-from provisioner.cli.plan.objects import Objects
+from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cloudprovider.kwok.catalogue import generated, load
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2 import labels
@@ -49,7 +49,7 @@ class PlanCatalogue:
     estimated: bool = False
 
 
-def chosen(name: str, objects: Objects) -> PlanCatalogue:
+def chosen(name: str, objects: PlanObjects) -> PlanCatalogue:
     """The catalogue of that name; "auto" is kwok where NodePools or nodes are, else EC2 in the region of the nodes, else in us-east-1.
 
     Raises:
@@ -104,7 +104,7 @@ def _kwok(path: str) -> PlanCatalogue:
     )
 
 
-def _ec2(region: str, objects: Objects) -> PlanCatalogue:
+def _ec2(region: str, objects: PlanObjects) -> PlanCatalogue:
     prices = static_prices(region)
     zones = {node.metadata.labels.get(names.ZONE_LABEL, "") for node in objects.nodes}
     zones = {one for one in zones if one.startswith(region)} or {f"{region}{letter}" for letter in _ZONES}

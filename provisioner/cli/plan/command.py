@@ -12,11 +12,11 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.cli.documents import content
 from provisioner.cli.plan import live
 from provisioner.cli.plan.catalogues import PlanCatalogue, chosen
-from provisioner.cli.plan.objects import Objects, Problem
+from provisioner.cli.plan.objects import InputProblem, PlanObjects
 from provisioner.cli.plan.picture import picture
-from provisioner.cli.plan.planning import Settings, plan
+from provisioner.cli.plan.planning import PlanSettings, plan
 from provisioner.cli.plan.questions import current_of, pods_in, question_of
-from provisioner.cli.plan.texts import Planned, Report, as_json, as_text
+from provisioner.cli.plan.texts import PlannedRow, PlanReport, as_json, as_text
 from provisioner.cli.plan.workloads import workload_of
 from provisioner.packing.protocol import ROUNDS, SEED
 from provisioner.support import logs
@@ -109,12 +109,12 @@ def command(
         )
     logs.configure("error")  # what keeps the planning process from answering is told with the plan
     clock = SystemClock()
-    objects = Objects()
+    objects = PlanObjects()
     for path in files:
         _read(objects, path)
     if kubeconfig or context:
         live.read(objects, kubeconfig, context, clock)
-    settings = Settings(seconds, rounds, seed, improve=not greedy, solve_seconds=solve_deadline)
+    settings = PlanSettings(seconds, rounds, seed, improve=not greedy, solve_seconds=solve_deadline)
     report = reported(objects, catalogue, compare or (), settings, clock, current=current)
     if output == "json":
         click.echo(json.dumps(as_json(report), indent=2))
@@ -136,14 +136,14 @@ def command(
 
 
 def reported(
-    objects: Objects,
+    objects: PlanObjects,
     catalogue: str,
     compare: Sequence[Path],
-    settings: Settings,
+    settings: PlanSettings,
     clock: Clock,
     *,
     current: bool = False,
-) -> Report:
+) -> PlanReport:
     """Plan what was read, once or for each file of NodePools.
 
     Raises:
@@ -152,44 +152,44 @@ def reported(
     if current and not objects.nodes:
         raise UserError("--current needs nodes, but the input has none. Add the output of `kubectl get nodes -o yaml`")
     pods = pods_in(objects)
-    variants: list[tuple[str, Objects, list[NodePool]]] = [("", objects, objects.pools)]
+    variants: list[tuple[str, PlanObjects, list[NodePool]]] = [("", objects, objects.pools)]
     if compare:
         variants = []
         for path in compare:
-            own = Objects()
+            own = PlanObjects()
             _read(own, path)
             if not own.pools:
                 own.complain(
-                    Problem(str(path), "", "", "has no usable NodePool to compare; give a file with at least one")
+                    InputProblem(str(path), "", "", "has no usable NodePool to compare; give a file with at least one")
                 )
             objects.problems += own.problems
             objects.notes += [f"{_short(path, compare)}: {note}" for note in own.notes]
             merged = replace(objects, pools=own.pools, classes={**objects.classes, **own.classes})
             variants.append((_short(path, compare), merged, own.pools))
         variants = [one for one in variants if one[2]]
-    plans: list[Planned] = []
+    plans: list[PlannedRow] = []
     table: PlanCatalogue | None = None
     for name, some, pools in variants:
         table = chosen(catalogue, some)
         question = question_of(some, pods, pools, table, clock, anew=current)
         answer = plan(question, settings)
         plans.append(
-            Planned.of(name, len(question.pods) + question.refusing, answer, question.notes, question.refusing)
+            PlannedRow.of(name, len(question.pods) + question.refusing, answer, question.notes, question.refusing)
         )
     table = table or chosen(catalogue, objects)
     now = current_of(objects, table, clock) if current else None
-    return Report(table, tuple(plans), now, tuple(objects.problems), objects.ignored, tuple(objects.notes))
+    return PlanReport(table, tuple(plans), now, tuple(objects.problems), objects.ignored, tuple(objects.notes))
 
 
-def _read(objects: Objects, path: Path) -> None:
+def _read(objects: PlanObjects, path: Path) -> None:
     try:
         data = content(path)
     except IsADirectoryError:
-        objects.complain(Problem(str(path), "", "", f"is a directory; specify its files, as in {path}/*.yaml"))
+        objects.complain(InputProblem(str(path), "", "", f"is a directory; specify its files, as in {path}/*.yaml"))
         return
     except OSError as error:
         objects.complain(
-            Problem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its permissions")
+            InputProblem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its permissions")
         )
         return
     objects.read(path, data)
@@ -199,7 +199,7 @@ def _short(path: Path, others: Sequence[Path]) -> str:
     return path.name if len({one.name for one in others}) == len(others) else str(path)
 
 
-def _draw(path: Path, report: Report) -> None:
+def _draw(path: Path, report: PlanReport) -> None:
     one = report.plans[0]
     currency = report.table.currency
     title = f"{one.fleet.nodes:,} nodes for {one.fleet.pods:,} pods: {one.fleet.usd_per_hour:.4f} {currency} per hour"

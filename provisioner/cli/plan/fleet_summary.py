@@ -53,7 +53,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetSummary:
     """What a result comes to.
 
     Attributes:
@@ -79,7 +79,7 @@ class Fleet:
         return sum(one.pods for one in self.groups)
 
 
-def fleet_of(result: Result) -> Fleet:
+def fleet_of(result: Result) -> FleetSummary:
     """Summarise a result. Cost: O(claims + unplaced pods)."""
     alike: defaultdict[tuple[str, str, str, str, float], list[PlannedClaim]] = defaultdict(list)
     for claim in result.claims:
@@ -93,7 +93,7 @@ def fleet_of(result: Result) -> Fleet:
         if id(reasons) not in texts:
             texts[id(reasons)] = tuple(map(str, reasons))
         left[texts[id(reasons)]].append(one.pod)
-    return Fleet(
+    return FleetSummary(
         tuple(sorted(groups, key=lambda one: (-one.count * one.usd_per_hour, one.pool, one.instance_type, one.zone))),
         tuple(sorted((name, len(pods)) for name, pods in result.existing.items() if pods)),
         tuple(

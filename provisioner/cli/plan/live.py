@@ -3,7 +3,7 @@
 from contextlib import closing
 from typing import Any, Final
 
-from provisioner.cli.plan.objects import MAX_OBJECTS, TAKEN, Objects, Problem, problem_of
+from provisioner.cli.plan.objects import MAX_OBJECTS, TAKEN, InputProblem, PlanObjects, problem_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -16,7 +16,7 @@ from provisioner.support.errors import UserError
 _NEEDED: Final = frozenset({resources.PODS, resources.NODES})
 
 
-def read(objects: Objects, kubeconfig: str, context: str, clock: Clock) -> None:
+def read(objects: PlanObjects, kubeconfig: str, context: str, clock: Clock) -> None:
     """Take everything that a plan depends on. A kind that may not be read, or that the cluster does not have, is left out.
 
     Raises:
@@ -26,7 +26,7 @@ def read(objects: Objects, kubeconfig: str, context: str, clock: Clock) -> None:
         take(objects, Client(connection, clock), f"cluster {connection.host}")
 
 
-def take(objects: Objects, client: Client, name: str) -> None:
+def take(objects: PlanObjects, client: Client, name: str) -> None:
     """Take everything from the server that `client` asks.
 
     Raises:
@@ -41,15 +41,17 @@ def take(objects: Objects, client: Client, name: str) -> None:
             if kind in _NEEDED:
                 text = f"{kind} may not be read in {name}. Give this user the verbs get and list on {kind}"
                 raise UserError(text) from None
-            objects.complain(Problem(name, kind.kind, "", f"may not be read; give this user the verb list on {kind}"))
+            objects.complain(
+                InputProblem(name, kind.kind, "", f"may not be read; give this user the verb list on {kind}")
+            )
         except ApiError as error:
             if kind in _NEEDED:
                 text = f"{kind} could not be read in {name}: {error}. Check the kubeconfig and the connection"
                 raise UserError(text) from None
-            objects.complain(Problem(name, kind.kind, "", f"could not be read: {error}; try again"))
+            objects.complain(InputProblem(name, kind.kind, "", f"could not be read: {error}; try again"))
 
 
-def _list(objects: Objects, client: Client, kind: Resource[Any], name: str) -> None:
+def _list(objects: PlanObjects, client: Client, kind: Resource[Any], name: str) -> None:
     """Every object of a kind, page by page; one that cannot be read stops no other."""
     for one in surveyed(client, kind, decode=kind.decode):
         objects.count += 1

@@ -33,7 +33,7 @@ from provisioner.kube import resources
 from provisioner.kube.resources import Resource
 from provisioner.state.admission import Admitting
 from provisioner.values.printable import one_line
-from provisioner.values.yamltext import DocumentError
+from provisioner.values.yamltext import YamlDocumentError
 
 MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000
@@ -54,7 +54,7 @@ _STEP: Final = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class InputProblem:
     """Something in the input that is left out.
 
     Attributes:
@@ -75,7 +75,7 @@ class Problem:
 
 
 @dataclass
-class Objects:
+class PlanObjects:
     """What was read; in order.
 
     Attributes:
@@ -103,7 +103,7 @@ class Objects:
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CSINode] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[InputProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     count: int = 0
 
@@ -114,13 +114,15 @@ class Objects:
             for document in documents(path, data):
                 found += 1
                 self._take(str(path), document)
-        except (DocumentError, _TooManyError) as error:
-            self.complain(Problem(str(path), "", "", str(error)))
+        except (YamlDocumentError, _TooManyError) as error:
+            self.complain(InputProblem(str(path), "", "", str(error)))
             return
         if not found:
-            self.complain(Problem(str(path), "", "", "contains no objects; specify a file with Kubernetes objects"))
+            self.complain(
+                InputProblem(str(path), "", "", "contains no objects; specify a file with Kubernetes objects")
+            )
 
-    def complain(self, problem: Problem) -> None:
+    def complain(self, problem: InputProblem) -> None:
         """Note a problem."""
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
@@ -132,7 +134,7 @@ class Objects:
     def _take(self, file: str, document: object) -> None:
         if not isinstance(document, dict):
             text = "is not a Kubernetes object; every document needs apiVersion, kind and metadata"
-            self.complain(Problem(file, "", "", text))
+            self.complain(InputProblem(file, "", "", text))
             return
         if (items := items_in(document)) is not None:
             for item in items:
@@ -150,7 +152,7 @@ class Objects:
             self.complain(_with_key(problem_of(file, named, error), document))
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             self.complain(
-                Problem(
+                InputProblem(
                     file,
                     named,
                     "",
@@ -162,11 +164,11 @@ class Objects:
         kind, version = document.get("kind"), document.get("apiVersion")
         if not isinstance(kind, str) or not kind or not isinstance(version, str) or not version:
             missing = "kind" if not isinstance(kind, str) or not kind else "apiVersion"
-            self.complain(Problem(file, named, missing, "is missing; every Kubernetes object has one"))
+            self.complain(InputProblem(file, named, missing, "is missing; every Kubernetes object has one"))
             return
         metadata = document.get("metadata")
         if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
-            self.complain(Problem(file, named, "metadata.name", "is missing; give the object a name"))
+            self.complain(InputProblem(file, named, "metadata.name", "is missing; give the object a name"))
             return
         group = version.rpartition("/")[0]
         if kind in KINDS.get(group, ()):
@@ -184,7 +186,7 @@ class Objects:
         elif group in {"karpenter.sh", ec2.GROUP, _KWOK} and (kind, group) not in _OTHERS:
             known = ", ".join(sorted(f"{v} {k}" for v, k in _KNOWN if "karpenter" in v))
             text = f"{version} {kind} is not supported; use one of {known}, or rewrite an older version with `dovetail convert`"
-            self.complain(Problem(file, named, "apiVersion", text))
+            self.complain(InputProblem(file, named, "apiVersion", text))
         else:
             self.ignored[kind] += 1
 
@@ -208,7 +210,7 @@ class Objects:
         problems = pool_problems(pool, names.WELL_KNOWN_LABELS | labels.WELL_KNOWN | _KWOK_LABELS)
         for text in problems:
             path, _, rest = text.partition(": ")
-            self.complain(Problem(file, f"NodePool {pool.name}", path if rest else "", rest or text))
+            self.complain(InputProblem(file, f"NodePool {pool.name}", path if rest else "", rest or text))
         if not problems:
             self.pools.append(pool)
 
@@ -217,8 +219,8 @@ class _TooManyError(Exception):
     """More objects than are read."""
 
 
-TAKEN: Final[Mapping[Resource[Any], Callable[[Objects, str, Any], None]]] = {
-    resources.PODS: Objects.take_pod,
+TAKEN: Final[Mapping[Resource[Any], Callable[[PlanObjects, str, Any], None]]] = {
+    resources.PODS: PlanObjects.take_pod,
     resources.NODES: lambda found, _, one: found.nodes.append(one),
     resources.DAEMONSETS: lambda found, _, one: found.daemon_sets.append(one),
     resources.NAMESPACE_LABELS: lambda found, _, one: found.namespaces.append(one),
@@ -229,7 +231,7 @@ TAKEN: Final[Mapping[Resource[Any], Callable[[Objects, str, Any], None]]] = {
     resources.PVS: lambda found, _, one: found.volumes.append(one),
     resources.STORAGECLASSES: lambda found, _, one: found.storage_classes.append(one),
     resources.CSINODES: lambda found, _, one: found.csi_nodes.append(one),
-    resources.NODEPOOLS: Objects.take_pool,
+    resources.NODEPOOLS: PlanObjects.take_pool,
     resources.NODECLAIMS: lambda found, _, one: found.claims.append(one),
     resources.NODEOVERLAYS: lambda found, _, one: found.overlays.append(one),
     resources.EC2NODECLASSES: lambda found, _, one: found.classes.__setitem__(one.name, one),
@@ -263,7 +265,7 @@ def _named(document: Mapping[str, Any]) -> str:
     return f"{_kind(document)} {f'{namespace}/' if namespace else ''}{name}"[:200]
 
 
-def _with_key(problem: Problem, document: object) -> Problem:
+def _with_key(problem: InputProblem, document: object) -> InputProblem:
     """The problem with the key in its path, instead of `[...]`, of the first value of a mapping that is of the type that was got."""
     parent, got = problem.field.removesuffix("[...]"), _GOT.search(problem.text)
     if parent == problem.field or got is None:
@@ -282,7 +284,7 @@ def _with_key(problem: Problem, document: object) -> Problem:
     return problem if key is None else replace(problem, field=f"{parent}[{str(key)[:100]}]")
 
 
-def problem_of(file: str, named: str, error: object) -> Problem:
+def problem_of(file: str, named: str, error: object) -> InputProblem:
     """The problem that a decoder's error is, with the field's path and a remedy."""
     found = _AT.match(str(error))
     what, path = (found["what"], found["path"] or "") if found is not None else (str(error), "")
@@ -293,4 +295,4 @@ def problem_of(file: str, named: str, error: object) -> Problem:
     else:
         where = re.sub(r"\[[^]]*\]", "", path)
         remedy = f"see `kubectl explain {kind}{f'.{where}' if where else ''}`"
-    return Problem(file, named, path, f"{what[:300]}; {remedy}")
+    return InputProblem(file, named, path, f"{what[:300]}; {remedy}")

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.pods import Pod
-from provisioner.cli.plan.questions import Question
-from provisioner.cli.plan.relaxation import CONSTRAINTS, Priced
+from provisioner.cli.plan.questions import PlanQuestion
+from provisioner.cli.plan.relaxation import CONSTRAINTS, PricedConstraint
 from provisioner.packing.planner import settled
-from provisioner.packing.process import PlannerProcess, Refusal, Reply
-from provisioner.packing.protocol import ROUNDS, SEED, ProtocolError
+from provisioner.packing.process import PackingRefusal, PlannerProcess, ProcessReply
+from provisioner.packing.protocol import ROUNDS, SEED, PackingProtocolError
 from provisioner.scheduling.improvement.acceptance import is_near
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.improvement.partitions import are_few
@@ -30,7 +30,7 @@ _EXTRA_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PlanSettings:
     """How the process looks: see `PlannerProcess.ask`. Without `improve` it is not asked. `solve_seconds`: as `--timeouts=solve` of the provisioner."""
 
     seconds: float = 3.0
@@ -41,7 +41,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanAnswer:
     """A plan.
 
     Attributes:
@@ -60,12 +60,12 @@ class Answer:
     stage: str
     fallback: str
     in_time: bool
-    priced: tuple[Priced, ...]
+    priced: tuple[PricedConstraint, ...]
     greedy_usd_per_hour: float
     faults: tuple[str, ...] = ()
 
 
-def plan(question: Question, settings: Settings, process: PlannerProcess | None = None) -> Answer:
+def plan(question: PlanQuestion, settings: PlanSettings, process: PlannerProcess | None = None) -> PlanAnswer:
     """The cheapest plan that is found in time, never dearer than the scheduler's own, and judged as a whole."""
     process = process or PlannerProcess(SystemClock())
     try:
@@ -75,12 +75,12 @@ def plan(question: Question, settings: Settings, process: PlannerProcess | None 
         process.tidy()
 
 
-def _planned(question: Question, settings: Settings, process: PlannerProcess) -> Answer:
+def _planned(question: PlanQuestion, settings: PlanSettings, process: PlannerProcess) -> PlanAnswer:
     prepared = prepare(question.world)
     greedy = prepared.solve(question.pods, expired=_expired_in(settings.solve_seconds))
     found, least, stage, fallback = greedy, greedy.usd_at_least, GREEDY, ""
     in_time = not greedy.is_late
-    priced: tuple[Priced, ...] = ()
+    priced: tuple[PricedConstraint, ...] = ()
     if settings.improve and greedy.claims and are_few(prepared, greedy):
         found, stage = mended(prepared, greedy), EXACT
         priced = _prices_of_constraints(prepared, question.pods, found, mended, _expired_in(settings.seconds))
@@ -92,7 +92,7 @@ def _planned(question: Question, settings: Settings, process: PlannerProcess) ->
             cheaper, faults, least = settled(prepared, greedy, reply)
         except _NoAnswerError as error:
             fallback, in_time = f"the planning process gave no answer: {error}", False
-        except ProtocolError as error:
+        except PackingProtocolError as error:
             fallback = f"the planner's answer was refused: {error}"
         else:
             if faults:
@@ -105,7 +105,7 @@ def _planned(question: Question, settings: Settings, process: PlannerProcess) ->
                 found, stage = better, MENDED
     verdict = prepared.judge(design_of(found))
     said = tuple(map(str, verdict.faults[:3]))
-    return Answer(found, least, stage, fallback, in_time, priced, greedy.usd_per_hour, said)
+    return PlanAnswer(found, least, stage, fallback, in_time, priced, greedy.usd_per_hour, said)
 
 
 def _expired_in(seconds: float) -> Callable[[], bool]:
@@ -121,7 +121,7 @@ class _NoAnswerError(Exception):
 class _Search:
     """The planning process, asked about a plan and about what its constraints cost, all within one time that begins when it can be asked."""
 
-    def __init__(self, process: PlannerProcess, settings: Settings) -> None:
+    def __init__(self, process: PlannerProcess, settings: PlanSettings) -> None:
         self._process, self._settings, self._clock = process, settings, SystemClock()
         process.await_start(self._clock.monotonic() + _START_SECONDS)
         self._began = self._clock.monotonic()
@@ -130,7 +130,7 @@ class _Search:
         """Whether this share of the time has passed."""
         return self._clock.monotonic() >= self._began + share * self._settings.seconds
 
-    def ask(self, prepared: Prepared, result: Result, share: float, rounds: int) -> Reply:
+    def ask(self, prepared: Prepared, result: Result, share: float, rounds: int) -> ProcessReply:
         """The answer of a search that ends when this share of the time has passed."""
         end = self._began + share * self._settings.seconds
         reply = self._process.ask(
@@ -141,7 +141,7 @@ class _Search:
             rounds=rounds,
             seed=self._settings.seed,
         )
-        if isinstance(reply, Refusal):
+        if isinstance(reply, PackingRefusal):
             raise _NoAnswerError(self._process.problem)
         return reply
 
@@ -150,7 +150,7 @@ class _Search:
         try:
             reply = self.ask(prepared, result, 1.0, min(_FEW_ROUNDS, self._settings.rounds))
             return settled(prepared, result, reply)[0]
-        except (_NoAnswerError, ProtocolError):
+        except (_NoAnswerError, PackingProtocolError):
             return result
 
 
@@ -160,7 +160,7 @@ def _prices_of_constraints(
     planned: Result,
     cheaper: Callable[[Prepared, Result], Result],
     expired: Callable[[], bool],
-) -> tuple[Priced, ...]:
+) -> tuple[PricedConstraint, ...]:
     """What each kind of constraint that is there costs, where there is time to look; `cheaper` improves scheduling's answer to a question."""
     found = []
     for constraint in CONSTRAINTS:
@@ -168,18 +168,18 @@ def _prices_of_constraints(
         if relaxed is None:
             continue
         if expired():
-            found.append(Priced(constraint.name, None))
+            found.append(PricedConstraint(constraint.name, None))
             continue
         world, own = relaxed
         other = prepare(world, prepared)
         result = other.solve(own, expired=expired, explain=False)
         more = len(planned.unplaced) - len(result.unplaced)
         if expired():
-            found.append(Priced(constraint.name, None))
+            found.append(PricedConstraint(constraint.name, None))
             continue
         better = cheaper(other, result)
         usd = (
             better.usd_per_hour if more > 0 else min(better.usd_per_hour, planned.usd_per_hour)
         )  # the plan is one without it, too
-        found.append(Priced(constraint.name, usd, more))
+        found.append(PricedConstraint(constraint.name, usd, more))
     return tuple(found)

@@ -12,10 +12,10 @@ from provisioner.apis.core import Node, StorageClass, StorageClassMeta
 from provisioner.apis.karpenter import NodeClassReference, NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal, opted_out
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.apis.templates import Admitted, admitted_pods, are_of_eks, owned
 from provisioner.cli.plan.catalogues import DEFAULT_POOL, PlanCatalogue, default_pool
-from provisioner.cli.plan.objects import Objects, Problem
+from provisioner.cli.plan.objects import InputProblem, PlanObjects
 from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, Workload, expanded, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
@@ -71,7 +71,7 @@ class Current:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanQuestion:
     """What is asked.
 
     Attributes:
@@ -86,7 +86,7 @@ class Question:
     refusing: int = 0
 
 
-def pods_in(objects: Objects) -> tuple[Pod, ...]:
+def pods_in(objects: PlanObjects) -> tuple[Pod, ...]:
     """Every pod: those that are there, and those that workloads will make. What cannot be read becomes a problem."""
     pods = list(objects.pods)
     count, claims = len(pods), 0
@@ -96,14 +96,14 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
     for one in _to_make(objects):
         if count + one.replicas > MAX_PODS:
             text = f"would make more than {MAX_PODS:,} pods with those before it; plan in parts"
-            objects.complain(Problem(one.file, one.named, "spec.replicas", text))
+            objects.complain(InputProblem(one.file, one.named, "spec.replicas", text))
             continue
         if claims + one.replicas * len(one.claims) > MAX_CLAIMS:
             text = (
                 f"{len(one.claims):,} templates times {one.replicas:,} replicas would make more than {MAX_CLAIMS:,} "
                 "PersistentVolumeClaims with those before it; plan in parts"
             )
-            objects.complain(Problem(one.file, one.named, "spec.volumeClaimTemplates", text))
+            objects.complain(InputProblem(one.file, one.named, "spec.volumeClaimTemplates", text))
             continue
         template = one.template if one.alone else owned(one.template, one.kind)
         made = admitted_pods(template, admission, _stamping(objects, one.namespace), one.replicas)
@@ -122,38 +122,38 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
     return tuple(pods)
 
 
-def _to_make(objects: Objects) -> list[Workload]:
+def _to_make(objects: PlanObjects) -> list[Workload]:
     """The workloads whose pods are still to be made."""
     there = unexpanded(objects.workloads, objects.pods)
     return [one for one in (*objects.loose, *objects.workloads) if id(one) not in there]
 
 
-def _stamping(objects: Objects, namespace: str) -> Facts:
+def _stamping(objects: PlanObjects, namespace: str) -> StampFacts:
     """What the webhook goes by."""
     taints = {pool.name: pool.taints for pool in objects.pools}
     labels = next((one.metadata.labels for one in objects.namespaces if one.metadata.name == namespace), {})
-    return Facts(namespace, labels, objects.stamping_defaults, taints_of=taints.get if taints else None)
+    return StampFacts(namespace, labels, objects.stamping_defaults, taints_of=taints.get if taints else None)
 
 
-def _problem(one: Workload, made: Admitted) -> Problem | None:
+def _problem(one: Workload, made: Admitted) -> InputProblem | None:
     """Why a workload has no pods that can be planned."""
     if made.refusal:
-        return Problem(one.file, one.named, "", f"the API server refuses its pods: {made.refusal}")
+        return InputProblem(one.file, one.named, "", f"the API server refuses its pods: {made.refusal}")
     error = made.shape(one.namespace).error
     path, _, rest = error.partition(": ")
     where = path if one.alone else f"spec.template.{path}"
-    return Problem(one.file, one.named, where if rest else "", rest or error) if error else None
+    return InputProblem(one.file, one.named, where if rest else "", rest or error) if error else None
 
 
 def question_of(
-    objects: Objects,
+    objects: PlanObjects,
     pods: Sequence[Pod],
     pools: Sequence[NodePool],
     table: PlanCatalogue,
     clock: Clock,
     *,
     anew: bool,
-) -> Question:
+) -> PlanQuestion:
     """What to ask. Where the input has no Nodes, every pod is planned anew.
 
     Args:
@@ -226,11 +226,11 @@ def question_of(
     world = _with_samples(_plain(gathered.world), objects, pods)
     refusing = tuple(pod for pod in snapshot.pending if opted_out(pod))
     notes += _about(pods, snapshot.waiting, refusing, anew=anew, objects=objects)
-    return Question(world, snapshot.waiting, tuple(notes), len(refusing))
+    return PlanQuestion(world, snapshot.waiting, tuple(notes), len(refusing))
 
 
 def _offered(
-    objects: Objects, pools: Sequence[NodePool], table: PlanCatalogue, clock: Clock
+    objects: PlanObjects, pools: Sequence[NodePool], table: PlanCatalogue, clock: Clock
 ) -> tuple[TypesByPool, list[str]]:
     """What each NodePool may launch, under the NodeOverlays; and what to know about these."""
     overlays = Overlays(lambda: pools, clock)
@@ -261,7 +261,7 @@ def _pool_of(node: Node) -> str:
     return node.metadata.labels.get(names.NODEPOOL_LABEL, "")
 
 
-def current_of(objects: Objects, table: PlanCatalogue, clock: Clock) -> Current:
+def current_of(objects: PlanObjects, table: PlanCatalogue, clock: Clock) -> Current:
     """What the worker nodes cost that run now, at the prices of the catalogue and of NodeOverlays; those of static NodePools left out."""
     found: Counter[tuple[str, str, str, float]] = Counter()
     unpriced: Counter[str] = Counter()
@@ -320,7 +320,7 @@ def _unbound(pod: Pod) -> Pod:
     )
 
 
-def _around(cluster: Cluster, objects: Objects) -> None:
+def _around(cluster: Cluster, objects: PlanObjects) -> None:
     def take(keeper: SurroundingsKeeper) -> None:
         for namespace in objects.namespaces:
             keeper.namespace_changed(None, namespace)
@@ -337,7 +337,7 @@ def _around(cluster: Cluster, objects: Objects) -> None:
     cluster.surrounding_changed(take)
 
 
-def _unknown_classes(objects: Objects) -> list[StorageClass]:
+def _unknown_classes(objects: PlanObjects) -> list[StorageClass]:
     """A class that makes volumes anywhere for each that claim templates name and the input lacks, by name; so for the cluster's default."""
     asked = {template.spec.storage_class_name for one in _to_make(objects) for template in one.claims}
     known = {one.metadata.name for one in objects.storage_classes}
@@ -368,7 +368,7 @@ def _plain(world: World) -> World:
     )
 
 
-def _with_samples(world: World, objects: Objects, pods: Sequence[Pod]) -> World:
+def _with_samples(world: World, objects: PlanObjects, pods: Sequence[Pod]) -> World:
     """With the pods of DaemonSets that are not in the input themselves: one pod of each says what the others are."""
     known = {(one.metadata.namespace or "default", one.metadata.name) for one in objects.daemon_sets}
     samples: dict[tuple[str, str], PodShape] = {}
@@ -382,7 +382,7 @@ def _with_samples(world: World, objects: Objects, pods: Sequence[Pod]) -> World:
     return replace(world, daemons=(*world.daemons, *(shape for _, shape in sorted(samples.items()))))
 
 
-def _by_images(objects: Objects) -> list[str]:
+def _by_images(objects: PlanObjects) -> list[str]:
     """Namespaces and workloads that ask for the architectures of the images of pods that are still to be made, for people."""
     made = _to_make(objects)
     spaces = {one.namespace for one in made}
@@ -401,7 +401,7 @@ def _by_images(objects: Objects) -> list[str]:
 
 
 def _about(
-    pods: Sequence[Pod], waiting: Sequence[Pod], refusing: Sequence[Pod], *, anew: bool, objects: Objects
+    pods: Sequence[Pod], waiting: Sequence[Pod], refusing: Sequence[Pod], *, anew: bool, objects: PlanObjects
 ) -> list[str]:
     notes = []
     if refusing:

@@ -28,7 +28,7 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedConstraint:
     """What a constraint is known to cost.
 
     Attributes:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from provisioner.cli.plan.catalogues import PlanCatalogue
-from provisioner.cli.plan.fleet_summary import HOURS_A_MONTH, Fleet, Left, fleet_of
-from provisioner.cli.plan.objects import Problem
-from provisioner.cli.plan.planning import GREEDY, Answer
+from provisioner.cli.plan.fleet_summary import HOURS_A_MONTH, FleetSummary, Left, fleet_of
+from provisioner.cli.plan.objects import InputProblem
+from provisioner.cli.plan.planning import GREEDY, PlanAnswer
 from provisioner.cli.plan.questions import Current
-from provisioner.cli.plan.relaxation import Priced
+from provisioner.cli.plan.relaxation import PricedConstraint
 from provisioner.values.printable import counted, listed, one_line
 from provisioner.values.resources import CPU, MEMORY
 
@@ -26,29 +26,29 @@ _LITTLE: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRow:
     """One plan with its name ("" where there is one only)."""
 
     name: str
     asked: int
-    answer: Answer
+    answer: PlanAnswer
     notes: tuple[str, ...]
-    fleet: Fleet
+    fleet: FleetSummary
     refusing: int = 0
 
     @classmethod
-    def of(cls, name: str, asked: int, answer: Answer, notes: Sequence[str], refusing: int = 0) -> "Planned":
+    def of(cls, name: str, asked: int, answer: PlanAnswer, notes: Sequence[str], refusing: int = 0) -> "PlannedRow":
         return cls(name, asked, answer, tuple(notes), fleet_of(answer.result), refusing)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PlanReport:
     """Everything that is told."""
 
     table: PlanCatalogue
-    plans: tuple[Planned, ...]
+    plans: tuple[PlannedRow, ...]
     current: Current | None
-    problems: tuple[Problem, ...]
+    problems: tuple[InputProblem, ...]
     ignored: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ class Report:
 # --- for programs ------------------------------------------------------------------------------------------------
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: PlanReport) -> dict[str, Any]:
     """The report for programs: amounts in `currency` an hour, or a month of 730 hours."""
     return {
         "version": VERSION,
@@ -73,7 +73,7 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _plan_json(one: Planned, current: Current | None) -> dict[str, Any]:
+def _plan_json(one: PlannedRow, current: Current | None) -> dict[str, Any]:
     answer, fleet = one.answer, one.fleet
     hour = fleet.usd_per_hour
     gap = answer.result.gap(answer.usd_at_least)
@@ -144,7 +144,7 @@ def _current_json(current: Current | None) -> dict[str, Any] | None:
     }
 
 
-def saving(current: Current, fleet: Fleet) -> float:
+def saving(current: Current, fleet: FleetSummary) -> float:
     """An hour; negative where the plan is dearer."""
     return current.usd_per_hour - fleet.usd_per_hour
 
@@ -156,7 +156,7 @@ def _money(amount: float) -> float:
 # --- for people --------------------------------------------------------------------------------------------------
 
 
-def as_text(report: Report) -> str:
+def as_text(report: PlanReport) -> str:
     """The report as a table."""
     currency = report.table.currency
     lines: list[str] = []
@@ -172,7 +172,7 @@ def as_text(report: Report) -> str:
     return "\n".join(map(one_line, lines)).rstrip()
 
 
-def _plan_lines(one: Planned, currency: str, *, estimated: bool) -> list[str]:
+def _plan_lines(one: PlannedRow, currency: str, *, estimated: bool) -> list[str]:
     fleet, answer = one.fleet, one.answer
     existing = sum(count for _, count in fleet.existing)
     lines = []
@@ -248,7 +248,7 @@ def _plan_lines(one: Planned, currency: str, *, estimated: bool) -> list[str]:
     return lines
 
 
-def _constraints(priced: Sequence[Priced], fleet: Fleet, currency: str) -> list[str]:
+def _constraints(priced: Sequence[PricedConstraint], fleet: FleetSummary, currency: str) -> list[str]:
     told = []
     for one in priced:
         if one.usd_per_hour is None:
@@ -286,7 +286,7 @@ def _left(left: Left) -> list[str]:
     return lines
 
 
-def _compared(plans: Sequence[Planned], currency: str) -> list[str]:
+def _compared(plans: Sequence[PlannedRow], currency: str) -> list[str]:
     rows = [("", *(one.name for one in plans), "DIFFERENCE")]
     first, second = plans[0].fleet, plans[-1].fleet
 
@@ -308,7 +308,7 @@ def _compared(plans: Sequence[Planned], currency: str) -> list[str]:
     return _columns(rows, right=set(range(1, len(rows[0]))))
 
 
-def _current_lines(current: Current, plans: Sequence[Planned], currency: str) -> list[str]:
+def _current_lines(current: Current, plans: Sequence[PlannedRow], currency: str) -> list[str]:
     lines = []
     if current.is_known:
         what = counted(current.nodes, "current node")
@@ -352,7 +352,7 @@ def _current_lines(current: Current, plans: Sequence[Planned], currency: str) ->
     return lines
 
 
-def _notes(report: Report) -> list[str]:
+def _notes(report: PlanReport) -> list[str]:
     notes = [*report.notes, *(note for one in report.plans for note in one.notes), *report.table.notes]
     if report.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.ignored.items())[:8])

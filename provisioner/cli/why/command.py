@@ -201,6 +201,6 @@ def gathered(files: Sequence[str], at: str, settings: Sequence[str]) -> Local:
     return local(gathering.from_files(files) if files else _from_cluster(options), options, when)
 
 
-def _from_cluster(options: Options) -> gathering.Objects:
+def _from_cluster(options: Options) -> gathering.WhyObjects:
     with closing(connect(options.kubeconfig or None, user_agent="dovetail-why")) as connection:
         return gathering.from_cluster(Client(connection, SystemClock()), options.system_namespace)

@@ -12,7 +12,7 @@ from provisioner.ec2.cloud import region_of
 from provisioner.ec2.launch.userdata.inputs import has_ipv6
 from provisioner.ec2.market import prices, reads
 from provisioner.ec2.market.discovered_capacity import MemoryTable
-from provisioner.ec2.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
+from provisioner.ec2.market.region_market import CATALOGUE, ON_DEMAND, SPOT, MarketContext, Reads, RegionMarket
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.settings import AwsSettings
 from provisioner.options import Options, OptionsError
@@ -47,7 +47,7 @@ def market_of(options: Options, clock: Clock, claims: Iterable[NodeClaim]) -> Re
                 spot=lambda: reads.read_spot(aws, clock),
                 on_demand=(lambda: reads.read_on_demand(aws, settings.region)) if priced else None,
             ),
-            Around(claims=lambda: known, ipv6=lambda node_class: has_ipv6(node_class.kubelet, None)),
+            MarketContext(claims=lambda: known, ipv6=lambda node_class: has_ipv6(node_class.kubelet, None)),
             Shortages(),
             MemoryTable(),
             clock,

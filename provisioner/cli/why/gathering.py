@@ -16,7 +16,7 @@ from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import Resource, identity_in
 from provisioner.kube.survey import survey
 from provisioner.support.errors import UserError
-from provisioner.values.yamltext import DocumentError
+from provisioner.values.yamltext import YamlDocumentError
 
 NEEDED: Final[tuple[Resource[Any], ...]] = (
     resources.PODS,
@@ -46,7 +46,7 @@ CLASSES: Final = frozenset({resources.KWOKNODECLASSES.plural, resources.EC2NODEC
 """Of which a cluster has the kind of its provider only."""
 
 
-class Objects:
+class WhyObjects:
     """Decoded objects by kind.
 
     Attributes:
@@ -70,13 +70,13 @@ class Objects:
         self.missing.append(f"{resource.kind} {name or '(unknown)'} cannot be read and is left out: {error}")
 
 
-def from_cluster(client: Client, namespace: str) -> Objects:
+def from_cluster(client: Client, namespace: str) -> WhyObjects:
     """Everything of all kinds, from the API server.
 
     Raises:
         UserError: a kind without which there is no answer could not be listed.
     """
-    objects = Objects()
+    objects = WhyObjects()
     for resource in (*NEEDED, *MORE):
         try:
             found = survey(client, resource, decode=resource.decode)
@@ -102,13 +102,13 @@ def from_cluster(client: Client, namespace: str) -> Objects:
     return objects
 
 
-def from_files(paths: Sequence[str]) -> Objects:
+def from_files(paths: Sequence[str]) -> WhyObjects:
     """Everything in files as `kubectl get … -o yaml` or `-o json` writes them; "-" is the standard input.
 
     Raises:
         UserError: a file is neither YAML nor JSON, is too large, or a kind without which there is no answer is in none of them.
     """
-    objects = Objects()
+    objects = WhyObjects()
     known = {(one.api_version, one.kind): one for one in (*NEEDED, *MORE, resources.CONFIGMAPS)}
     seen: set[str] = set()
     for path in paths:
@@ -137,7 +137,7 @@ def kinds() -> str:
     return ",".join(dict.fromkeys(str(one) for one in (*NEEDED, *MORE) if one.plural not in CLASSES))
 
 
-def _add(objects: Objects, resource: Resource[Any], one: Any) -> None:
+def _add(objects: WhyObjects, resource: Resource[Any], one: Any) -> None:
     data = msgspec.json.encode(one)
     try:
         objects.add(resource, (resource.decode(data),))
@@ -153,5 +153,5 @@ def _documents(path: str) -> Iterator[dict[str, Any]]:
                 yield one
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
-    except DocumentError as error:
+    except YamlDocumentError as error:
         raise UserError(f"{path} {error}") from None

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from provisioner.apis import names
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection
+from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.forwarding import BoundedSocket, open_port
 from provisioner.support.addresses import is_loopback
@@ -45,7 +45,7 @@ class NotAnsweredError(Exception):
     """The leader cannot be asked, or does not answer; the message is a clause that says why."""
 
 
-class Stream(Protocol):
+class PortStream(Protocol):
     """A connection to the leader; `kube.forwarding.Forwarded` is one."""
 
     def send(self, data: bytes) -> None: ...
@@ -70,7 +70,7 @@ class Leader:
     """
 
     source: str
-    opens: Callable[[], Stream]
+    opens: Callable[[], PortStream]
     authorization: str
 
 
@@ -91,7 +91,7 @@ class _Plain:
         self._socket.close()
 
 
-def at(url: str, connection: Connection, clock: Clock) -> Leader:
+def at(url: str, connection: ApiConnection, clock: Clock) -> Leader:
     """The leader behind a port of this machine, as `kubectl port-forward` opens one.
 
     Raises:
@@ -108,7 +108,7 @@ def at(url: str, connection: Connection, clock: Clock) -> Leader:
     return Leader(f"the leader at {url}", lambda: _Plain((host, port), clock), _token(connection))
 
 
-def through(connection: Connection, lease: str, namespace: str, clock: Clock) -> Leader:
+def through(connection: ApiConnection, lease: str, namespace: str, clock: Clock) -> Leader:
     """The leader by its Lease, through the API server.
 
     Raises:
@@ -132,7 +132,7 @@ def through(connection: Connection, lease: str, namespace: str, clock: Clock) ->
     if not (_NAME.fullmatch(pod) and _NAME.fullmatch(namespace)):
         raise NotAnsweredError(f"the leader ({holder}) does not run in a pod")
 
-    def opens() -> Stream:
+    def opens() -> PortStream:
         try:
             return open_port(connection.endpoint(), namespace, pod, int(port), clock, SECONDS, MOST_BYTES)
         except Forbidden:
@@ -142,7 +142,7 @@ def through(connection: Connection, lease: str, namespace: str, clock: Clock) ->
     return Leader(f"the leader (pod {namespace}/{pod})", opens, authorization)
 
 
-def _token(connection: Connection) -> str:
+def _token(connection: ApiConnection) -> str:
     try:
         headers: Mapping[str, str] = connection.authorization()
     except ApiError as error:

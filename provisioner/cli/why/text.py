@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from provisioner.values.printable import one_line
-from provisioner.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
+from provisioner.why.answers import NodeAnswer, PodAnswer, PoolAnswer, WhyMethod, WhyPlace, time_text
 
 _MOST: Final = 20
 """Lines of one list; -o json has all."""
@@ -76,12 +76,12 @@ def _about(answer: NodeAnswer) -> str:
     return ", ".join(part for part in (claim, pool, _place(answer.place), pods) if part)
 
 
-def _place(place: Place) -> str:
+def _place(place: WhyPlace) -> str:
     price = f"${place.usd_per_hour:.4f} per hour" if place.usd_per_hour is not None else ""
     return ", ".join(part for part in (place.instance_type, place.zone, place.capacity_type, price) if part)
 
 
-def _method(one: MethodAnswer) -> str:
+def _method(one: WhyMethod) -> str:
     if one.disrupts:
         return f"{one.reason}: would be disrupted: {one.message}"
     standing = _STANDINGS.get(one.standing, "")

@@ -12,7 +12,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
-from provisioner.cli.why.gathering import Objects
+from provisioner.cli.why.gathering import WhyObjects
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.overlays import Overlays
@@ -22,7 +22,7 @@ from provisioner.disruption.candidates import REPLACES, paused
 from provisioner.disruption.controller import settings_of
 from provisioner.disruption.forceful.repair import RepairDecision
 from provisioner.disruption.loops import LoopHolds, Loops
-from provisioner.disruption.view import VALIDATION, View
+from provisioner.disruption.view import VALIDATION, DisruptionView
 from provisioner.ec2 import labels
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
@@ -68,14 +68,14 @@ class At:
         self._real.sleep(seconds)
 
 
-class Types:
+class LocalTypes:
     """Instance types of NodePools, as far as this machine knows them: kwok's, and EC2's where there are credentials.
 
     Attributes:
         why_not: why those of EC2 are not known; "" where nobody needs them, or they are.
     """
 
-    def __init__(self, options: Options, objects: Objects, clock: Clock) -> None:
+    def __init__(self, options: Options, objects: WhyObjects, clock: Clock) -> None:
         self._catalogue: Final = kwok_catalogue(options) or catalogue.generated()
         self.well_known_labels: frozenset[str] = names.WELL_KNOWN_LABELS | self._catalogue.well_known_labels
         self.reservation_label = ""
@@ -115,7 +115,7 @@ def _class_kind(pool: NodePool) -> tuple[str, str]:
     return reference.group, reference.kind
 
 
-def _ec2_types(options: Options, objects: Objects, clock: Clock) -> Callable[[str], tuple[InstanceType, ...]]:
+def _ec2_types(options: Options, objects: WhyObjects, clock: Clock) -> Callable[[str], tuple[InstanceType, ...]]:
     """The instance types by name of an EC2NodeClass.
 
     Raises:
@@ -149,9 +149,9 @@ class Local:
         options: the provisioner's flags, as far as they were given.
     """
 
-    objects: Objects
+    objects: WhyObjects
     snapshot: Snapshot
-    types: Types
+    types: LocalTypes
     options: Options
 
     @functools.cached_property
@@ -198,14 +198,14 @@ class Local:
         """Longest time of one plan."""
         return SECONDS
 
-    def view(self, key: str) -> View:
+    def view(self, key: str) -> DisruptionView:
         """What the methods of disruption look at."""
         snapshot = self.snapshot
         ledger = self.budgets()
         commands = [one.record for one in snapshot.commands]
         replacing = dict.fromkeys((name for one in commands for name in one.replacement_names), REPLACES)
         still = ((one.key.name, still_at(one)) for one in snapshot.nodes)
-        return View(
+        return DisruptionView(
             snapshot=snapshot,
             prepared=self.prepared,
             allowed=ledger.allowed,
@@ -262,10 +262,10 @@ class Local:
         return (*dict.fromkeys(self.objects.missing), *(_unknown(one, why) for one in unknown))
 
 
-def local(objects: Objects, options: Options, at: datetime) -> Local:
+def local(objects: WhyObjects, options: Options, at: datetime) -> Local:
     """The cluster at one instant, from its objects. Cost: O(objects)."""
     clock = At(at)
-    types = Types(options, objects, clock)
+    types = LocalTypes(options, objects, clock)
     pools = {one.name: one for one in objects.of(resources.NODEPOOLS)}
     by_pool = TypesByPool(pools.get, types.types_of)
 

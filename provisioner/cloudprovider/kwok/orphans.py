@@ -9,7 +9,7 @@ from provisioner.cloudprovider.types import SortedOut
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class KwokInstance:
     """What the collector of orphans needs of a Node.
 
     Attributes:
@@ -27,7 +27,7 @@ class Instance:
     ending: bool
 
 
-def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> SortedOut[Instance]:
+def sort_out(instances: Iterable[KwokInstance], claims: Iterable[NodeClaim]) -> SortedOut[KwokInstance]:
     """Deal instances to claims; a claim that waits for its Node finds it by name. Cost: O(instances + claims)."""
     there = {claim.metadata.uid for claim in claims}
     orphans = (one for one in instances if not one.ending and one.owner not in there)

@@ -24,7 +24,7 @@ from provisioner.cloudprovider.errors import (
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
-from provisioner.cloudprovider.kwok.orphans import Instance, sort_out
+from provisioner.cloudprovider.kwok.orphans import KwokInstance, sort_out
 from provisioner.cloudprovider.types import (
     InstanceType,
     LaunchedInstance,
@@ -40,7 +40,7 @@ from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import NODES, Resource
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
@@ -139,7 +139,7 @@ class KwokProvider:
         clock: Clock,
         catalogue: KwokCatalogue | None = None,
         *,
-        queue_of: Callable[[Callable[[str], Result | None]], DelayQueue] | None = None,
+        queue_of: Callable[[Callable[[str], ReconcileResult | None]], DelayQueue] | None = None,
         overlaid: Callable[[str, tuple[InstanceType, ...]], tuple[InstanceType, ...]] = lambda _, types: types,
     ) -> None:
         self._client, self._nodes, self._node_classes, self._clock = client, nodes, node_classes, clock
@@ -246,10 +246,10 @@ class KwokProvider:
             with suppress(InstanceNotFoundError):  # it went meanwhile
                 self.end(orphan.provider_id)
 
-    def instances(self) -> tuple[Instance, ...]:
+    def instances(self) -> tuple[KwokInstance, ...]:
         """Every Node that was made for a claim, whether that is there or not. No request."""
         return tuple(
-            Instance(
+            KwokInstance(
                 node.metadata.name,
                 node.spec.provider_id,
                 node.metadata.creation_timestamp,
@@ -302,7 +302,7 @@ class KwokProvider:
 
     # ------------------------------------------------------------------ launching
 
-    def _threads(self, join: Callable[[str], Result | None]) -> DelayQueue:
+    def _threads(self, join: Callable[[str], ReconcileResult | None]) -> DelayQueue:
         return KeyedQueue("kwok-join", join, self._clock, workers=_JOINING_THREADS)
 
     def _known(self, node_name: str) -> Node | None:
@@ -386,7 +386,7 @@ class KwokProvider:
         self._queue.start()
         self._queue.add_after(node.metadata.name, max(0.0, delay.total_seconds()))
 
-    def _join(self, node_name: str) -> Result | None:
+    def _join(self, node_name: str) -> ReconcileResult | None:
         """Make one delayed Node, in a thread of the queue."""
         with self._lock:
             launch = self._launches.get(node_name)
@@ -399,7 +399,7 @@ class KwokProvider:
             created = None  # by an earlier try; if by somebody else, registration will say so
         except ApiError as error:
             _log.warning("Failed to create a Node; retrying", node=node_name, error=str(error))
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         with self._lock:
             cancelled = node_name not in self._launches
             if not cancelled:

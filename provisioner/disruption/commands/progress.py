@@ -11,11 +11,11 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from provisioner.apis.command import CommandRecord, Phase
+from provisioner.apis.command import CommandPhase, CommandRecord
 from provisioner.values.message import Said
 
 
-class Step(enum.Enum):
+class CommandStep(enum.Enum):
     """What to do."""
 
     MARK = "mark"
@@ -75,7 +75,7 @@ class CandidateFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CommandVerdict:
     """What a look at the API server showed.
 
     Attributes:
@@ -88,7 +88,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CommandFacts:
     """One instant of a command.
 
     Attributes:
@@ -103,7 +103,7 @@ class Facts:
     replacements: tuple[tuple[str, ReplacementState], ...] = ()
     creatable: frozenset[str] = frozenset()
     stalled: str = ""
-    verdict: Verdict | None = None
+    verdict: CommandVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,41 +115,41 @@ class Next:
         why: for events and logs; says why it is called off, or what it waits for.
     """
 
-    step: Step
+    step: CommandStep
     names: tuple[str, ...] = ()
     why: str = field(default="", compare=False)
 
 
-def next_step(record: CommandRecord, facts: Facts) -> Next:
+def next_step(record: CommandRecord, facts: CommandFacts) -> Next:
     """What the command does next. Cost: its candidates and replacements."""
     here = [one for one in facts.candidates if one.there]
     if not here:
-        return Next(Step.DONE)
+        return Next(CommandStep.DONE)
     staying = [one.name for one in here if not one.deleting]
-    if record.phase is Phase.DELETING:
-        return Next(Step.DELETE, _holder_last(record, staying)) if staying else Next(Step.AWAIT_END)
+    if record.phase is CommandPhase.DELETING:
+        return Next(CommandStep.DELETE, _holder_last(record, staying)) if staying else Next(CommandStep.AWAIT_END)
     if len(facts.candidates) == 1 and not staying and not _those(facts, ReplacementState.ABSENT):
-        return Next(Step.AWAIT_END)  # it went by other hands; its replacements keep their room for its pods
+        return Next(CommandStep.AWAIT_END)  # it went by other hands; its replacements keep their room for its pods
     if why := _lost(facts):
-        return Next(Step.ROLL_BACK, why=why)
+        return Next(CommandStep.ROLL_BACK, why=why)
     if failed := _those(facts, ReplacementState.FAILED):
-        return Next(Step.ROLL_BACK, failed, f"replacement NodeClaim {failed[0]} failed")
+        return Next(CommandStep.ROLL_BACK, failed, f"replacement NodeClaim {failed[0]} failed")
     if facts.stalled:
-        return Next(Step.ROLL_BACK, _those(facts, ReplacementState.COMING), facts.stalled)
+        return Next(CommandStep.ROLL_BACK, _those(facts, ReplacementState.COMING), facts.stalled)
     if unmarked := tuple(one.name for one in here if not one.marked):
-        return Next(Step.MARK, unmarked)
+        return Next(CommandStep.MARK, unmarked)
     if absent := _those(facts, ReplacementState.ABSENT):
         if not facts.creatable.issuperset(absent):
-            return Next(Step.ROLL_BACK, why=Said(f"replacement NodeClaim {absent[0]} was never created"))
-        return Next(Step.CREATE, absent)
+            return Next(CommandStep.ROLL_BACK, why=Said(f"replacement NodeClaim {absent[0]} was never created"))
+        return Next(CommandStep.CREATE, absent)
     if coming := _those(facts, ReplacementState.COMING):
-        return Next(Step.AWAIT_REPLACEMENTS, coming)
+        return Next(CommandStep.AWAIT_REPLACEMENTS, coming)
     if facts.verdict is None:
-        return Next(Step.VALIDATE)
+        return Next(CommandStep.VALIDATE)
     if facts.verdict.objection:
-        step = Step.AWAIT_BUDGET if facts.verdict.waits else Step.ROLL_BACK
+        step = CommandStep.AWAIT_BUDGET if facts.verdict.waits else CommandStep.ROLL_BACK
         return Next(step, why=facts.verdict.objection)
-    return Next(Step.SEAL) if len(staying) > 1 else Next(Step.DELETE, tuple(staying))
+    return Next(CommandStep.SEAL) if len(staying) > 1 else Next(CommandStep.DELETE, tuple(staying))
 
 
 def being_deleted(claim: str) -> str:
@@ -157,7 +157,7 @@ def being_deleted(claim: str) -> str:
     return Said(f"NodeClaim {claim} is being deleted")
 
 
-def _lost(facts: Facts) -> str:
+def _lost(facts: CommandFacts) -> str:
     """Which candidate keeps the command from coming to its end as it was decided, and why; "" where none does."""
     for one in facts.candidates:
         if not one.there:
@@ -171,7 +171,7 @@ def _lost(facts: Facts) -> str:
     return ""
 
 
-def _those(facts: Facts, state: ReplacementState) -> tuple[str, ...]:
+def _those(facts: CommandFacts, state: ReplacementState) -> tuple[str, ...]:
     return tuple(name for name, found in facts.replacements if found is state)
 
 

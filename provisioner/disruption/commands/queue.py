@@ -19,10 +19,10 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import (
-    Candidate,
+    CandidateRecord,
+    CommandPhase,
     CommandRecord,
     CommandTooLargeError,
-    Phase,
     Replacement,
     encode_command,
     is_marked,
@@ -37,10 +37,10 @@ from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_evictable
 from provisioner.disruption.commands.progress import (
     CandidateFacts,
-    Facts,
+    CommandFacts,
+    CommandStep,
+    CommandVerdict,
     ReplacementState,
-    Step,
-    Verdict,
     being_deleted,
     next_step,
 )
@@ -70,9 +70,9 @@ from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.termination.disrupted_taint import DisruptedTaints, is_disrupted
-from provisioner.termination.terminator import Sight, Terminator
+from provisioner.termination.terminator import InstanceSight, Terminator
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
 #: A command of which nothing has changed for so long is called off.
@@ -264,7 +264,9 @@ class CommandQueue:
             reason=proposal.reason,
             method=proposal.method,
             candidates=tuple(
-                sorted((Candidate(one.metadata.name, one.metadata.uid) for one in claims if one is not None), key=str)
+                sorted(
+                    (CandidateRecord(one.metadata.name, one.metadata.uid) for one in claims if one is not None), key=str
+                )
             ),
         )
         if None in claims or not claims or any(map(self._is_left_over, proposal.candidates)):
@@ -340,7 +342,7 @@ class CommandQueue:
 
     # ------------------------------------------------------------------ going on
 
-    def reconcile(self, holder: str) -> Result:
+    def reconcile(self, holder: str) -> ReconcileResult:
         """Take every step of one command that can be taken now."""
         known = self._known(holder)
         if known is None:
@@ -349,7 +351,7 @@ class CommandQueue:
         try:
             if stale := self._stale():
                 if command.written:
-                    return Result(requeue_after=STALE_SECONDS)
+                    return ReconcileResult(requeue_after=STALE_SECONDS)
                 return self._call_off(command, memory, stale)
             if paused := self._paused(command.record):
                 return self._wait(command, memory, paused)
@@ -364,7 +366,7 @@ class CommandQueue:
         pause = self._pause()
         return next(filter(None, map(pause.why, self._pools(record))), "") if pause != NOTHING else ""
 
-    def _wait(self, command: Command, memory: _Memory, paused: str) -> Result:
+    def _wait(self, command: Command, memory: _Memory, paused: str) -> ReconcileResult:
         """The command stays as it is, and the time does not count; one that cannot come to its end as it was decided is called off."""
         if not command.written:
             return self._call_off(command, memory, paused)
@@ -372,16 +374,16 @@ class CommandQueue:
         facts = self._facts(command.record, memory, None)
         following = next_step(command.record, facts)
         coming = any(state is ReplacementState.COMING for _, state in facts.replacements)
-        if following.step is Step.ROLL_BACK:
+        if following.step is CommandStep.ROLL_BACK:
             return self._call_off(command, memory, following.why, blamed=following.names)
-        if following.step is Step.AWAIT_END and coming and command.record.phase is Phase.COMMITTED:
+        if following.step is CommandStep.AWAIT_END and coming and command.record.phase is CommandPhase.COMMITTED:
             # a user deleted it, and no pause holds the drain of that
             return self._call_off(command, memory, being_deleted(command.record.holder))
         memory.looks = None
         self._say(command.record.candidate_names, EventMessage("Normal", "DisruptionBlocked", paused))
-        return Result(requeue_after=PAUSED_SECONDS)
+        return ReconcileResult(requeue_after=PAUSED_SECONDS)
 
-    def _failed(self, holder: str, memory: _Memory, error: ApiError) -> Result:
+    def _failed(self, holder: str, memory: _Memory, error: ApiError) -> ReconcileResult:
         command = self._cluster.command_held_by(holder)
         if command is None:
             return DONE
@@ -392,9 +394,9 @@ class CommandQueue:
             # its record is not there, nor would it be
             return self._call_off(command, memory, str(error), blamed=replacements)
         if isinstance(error, NotFound | Conflict):
-            return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
+            return ReconcileResult(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
         # what was bought waits until the timeout; what is not written has bought nothing
-        waits = command.written and command.record.replacements and command.record.phase is Phase.COMMITTED
+        waits = command.written and command.record.replacements and command.record.phase is CommandPhase.COMMITTED
         if not waits and self.queue.failures(holder) >= GIVE_UP_AFTER:
             return self._call_off(command, memory, str(error))
         _log.warning(
@@ -403,13 +405,13 @@ class CommandQueue:
             nodeclaim=holder,
             error=str(error),
         )
-        return Result(failed=True)
+        return ReconcileResult(failed=True)
 
-    def _go_on(self, holder: str, memory: _Memory) -> Result:
+    def _go_on(self, holder: str, memory: _Memory) -> ReconcileResult:
         for key in memory.placed:  # not before the record: who reads a plan must know that its pods are going
             self._plans.changed(key)
         memory.placed = ()
-        found: Verdict | None = None
+        found: CommandVerdict | None = None
         for _ in range(_MOST_STEPS):
             command = self._cluster.command_held_by(holder)
             if command is None:
@@ -417,40 +419,40 @@ class CommandQueue:
             record = command.record
             following = next_step(record, self._facts(record, memory, found))
             found = None
-            if following.step is not Step.MARK:
+            if following.step is not CommandStep.MARK:
                 with self._lock:
                     self._open.discard(record.id)
             match following.step:
-                case Step.MARK:
+                case CommandStep.MARK:
                     if why := self._why_postponed(following.names):
                         if memory.postponed_at is None:
                             memory.postponed_at = self._clock.monotonic()
                         if self._clock.monotonic() - memory.postponed_at >= OUTDATED_SECONDS:
                             return self._call_off(command, memory, why, record)
-                        return Result(requeue_after=AGAIN_SECONDS)
+                        return ReconcileResult(requeue_after=AGAIN_SECONDS)
                     memory.postponed_at = None
                     self._mark(record, following.names)
-                case Step.CREATE:
+                case CommandStep.CREATE:
                     self._create(record, memory, following.names)
-                case Step.VALIDATE:
+                case CommandStep.VALIDATE:
                     if self._awaits_others(record, memory):
-                        return Result(requeue_after=AGAIN_SECONDS)
+                        return ReconcileResult(requeue_after=AGAIN_SECONDS)
                     found = self._validated(record)
-                case Step.SEAL:
-                    self._write(msgspec.structs.replace(record, phase=Phase.DELETING))
-                case Step.DELETE:
+                case CommandStep.SEAL:
+                    self._write(msgspec.structs.replace(record, phase=CommandPhase.DELETING))
+                case CommandStep.DELETE:
                     self._delete(record, following.names)
-                case Step.ROLL_BACK:
+                case CommandStep.ROLL_BACK:
                     return self._call_off(command, memory, following.why, record, following.names)
-                case Step.AWAIT_REPLACEMENTS:
+                case CommandStep.AWAIT_REPLACEMENTS:
                     self._tell_replacements(record, following.names)
-                    return Result(requeue_after=WAIT_SECONDS)
-                case Step.AWAIT_BUDGET:
+                    return ReconcileResult(requeue_after=WAIT_SECONDS)
+                case CommandStep.AWAIT_BUDGET:
                     self._say(record.candidate_names, EventMessage("Normal", "DisruptionBlocked", following.why))
-                    return Result(requeue_after=BUDGET_SECONDS)
-                case Step.AWAIT_END | Step.DONE:
+                    return ReconcileResult(requeue_after=BUDGET_SECONDS)
+                case CommandStep.AWAIT_END | CommandStep.DONE:
                     return DONE
-        return Result(requeue_after=AGAIN_SECONDS)
+        return ReconcileResult(requeue_after=AGAIN_SECONDS)
 
     def _why_postponed(self, those: Iterable[str]) -> str:
         """Why the caches may not show one of these candidates as it is; "" where they do."""
@@ -495,11 +497,11 @@ class CommandQueue:
 
     # ------------------------------------------------------------------ facts
 
-    def _facts(self, record: CommandRecord, memory: _Memory, found: Verdict | None) -> Facts:
+    def _facts(self, record: CommandRecord, memory: _Memory, found: CommandVerdict | None) -> CommandFacts:
         candidates = tuple(self._candidate(record, one) for one in record.candidates)
         replacements = tuple((name, self._replacement(record, name, memory)) for name in record.replacement_names)
         bodies = {one.name for one in record.replacements if one.body is not None}
-        return Facts(
+        return CommandFacts(
             candidates=candidates,
             replacements=replacements,
             creatable=frozenset(bodies | memory.new.keys()),
@@ -507,7 +509,7 @@ class CommandQueue:
             verdict=found,
         )
 
-    def _candidate(self, record: CommandRecord, one: Candidate) -> CandidateFacts:
+    def _candidate(self, record: CommandRecord, one: CandidateRecord) -> CandidateFacts:
         claim = self._cluster.claim(one.name)
         if claim is None or claim.metadata.uid != one.uid:
             return CandidateFacts(one.name, there=False)
@@ -578,7 +580,7 @@ class CommandQueue:
             marks |= {names.COMMAND_MEMBER_ANNOTATION: None}  # type: ignore[dict-item]  # None removes a key
         self._writer.metadata(claim, annotations=marks)
 
-    def _own(self, one: Candidate) -> NodeClaim:
+    def _own(self, one: CandidateRecord) -> NodeClaim:
         claim = self._cluster.claim(one.name)
         if claim is None or claim.metadata.uid != one.uid or claim.metadata.deletion_timestamp is not None:
             raise NotFound(404, "NotFound", Said(f"NodeClaim {one.name} is being deleted or no longer exists"))
@@ -672,7 +674,7 @@ class CommandQueue:
 
     # ------------------------------------------------------------------ validation
 
-    def _validated(self, record: CommandRecord) -> Verdict | None:
+    def _validated(self, record: CommandRecord) -> CommandVerdict | None:
         """Whether the candidates may go, asked of the API server after they were closed; None where the command is another one now.
 
         Raises:
@@ -685,13 +687,13 @@ class CommandQueue:
             if early.waits:
                 return early
         if why := self._why_postponed(record.candidate_names):
-            return Verdict(why, waits=True)
+            return CommandVerdict(why, waits=True)
         if not self._is_current(record):
             return None
         sighted = [self._sighted(one) for one in record.candidates]
         budgets, bad = self._budgets(pod for one in sighted for pod in one.pods)
         found = verdict(record.reason, sighted, budgets, snapshot, replaced=bool(record.replacements))
-        return Verdict(bad) if bad and not found.objection else found
+        return CommandVerdict(bad) if bad and not found.objection else found
 
     def _is_current(self, record: CommandRecord) -> bool:
         """Read the NodeClaims of a command, for a watch may be behind; whether it still counts as it did."""
@@ -702,7 +704,7 @@ class CommandQueue:
         command = self._cluster.command_held_by(record.holder)
         return command is not None and command.record == record
 
-    def _sighted(self, one: Candidate) -> Sighted:
+    def _sighted(self, one: CandidateRecord) -> Sighted:
         claim = self._own(one)
         sight = self._terminator.look(claim)
         if not all(map(is_disrupted, sight.nodes)):  # somebody opened it: pods that came are listed once it is closed
@@ -747,7 +749,7 @@ class CommandQueue:
         why: str,
         record: CommandRecord | None = None,
         blamed: Iterable[str] = (),
-    ) -> Result:
+    ) -> ReconcileResult:
         """Take the record back first: then the command is none, and what it marked is healed; `blamed` are replacements that failed."""
         record = record or command.record
         current = self._cluster.command_held_by(record.holder)
@@ -840,10 +842,10 @@ class CommandQueue:
             condition(claim.status.conditions, names.DISRUPTION_REASON) is not None
         )
 
-    def heal(self, key: str) -> Result:
+    def heal(self, key: str) -> ReconcileResult:
         """Take back what is marked on a claim and its Node and belongs to no command."""
         if self._stale():
-            return Result(requeue_after=STALE_SECONDS)
+            return ReconcileResult(requeue_after=STALE_SECONDS)
         claim = self._cluster.claim(key)
         if claim is None or not self._is_left_over(key):
             return DONE
@@ -863,12 +865,12 @@ class CommandQueue:
         except NotFound:
             return DONE
         except Conflict:
-            return Result(requeue_after=AGAIN_SECONDS)
+            return ReconcileResult(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
             _log.warning(
                 "Failed to roll back a disruption that no command carries out; retrying", node=key, error=str(error)
             )
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         _log.info("Rolled back a disruption that no command carries out", nodeclaim=key)
         return DONE
 
@@ -907,7 +909,7 @@ def _shows_marks(node: NodeView) -> bool:
     return node.deleting or is_marked(node.claim) or told is not None
 
 
-def _unknown(sight: Sight) -> str:
+def _unknown(sight: InstanceSight) -> str:
     if len(sight.nodes) > 1:
         return Said(
             f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have the same provider ID"

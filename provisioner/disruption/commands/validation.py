@@ -12,7 +12,7 @@ from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.eviction import forbids_for_ever
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
 from provisioner.disruption.candidates import blocked_by_annotation, budget_prevents_evictions, pod_is_annotated
-from provisioner.disruption.commands.progress import Verdict
+from provisioner.disruption.commands.progress import CommandVerdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.scheduling.topology.ties import any_spread, any_ties, kinds
 from provisioner.state.keys import NodeKey
@@ -21,7 +21,7 @@ from provisioner.values.message import Said
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
 
-ALLOWED = Verdict()
+ALLOWED = CommandVerdict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def verdict(
     snapshot: Snapshot,
     *,
     replaced: bool,
-) -> Verdict:
+) -> CommandVerdict:
     """What stands against a command.
 
     Args:
@@ -69,31 +69,31 @@ def verdict(
     waiting = ALLOWED
     for one in sighted:
         if one.unknown:
-            return Verdict(Said(f"an object that cannot be read may be a running pod: {one.unknown}"))
+            return CommandVerdict(Said(f"an object that cannot be read may be a running pod: {one.unknown}"))
         if one.protected:
-            return Verdict(blocked_by_annotation(names.DO_NOT_DISRUPT))
+            return CommandVerdict(blocked_by_annotation(names.DO_NOT_DISRUPT))
         if one.awaited:
-            return Verdict(Said("pods are planned for the node"))
+            return CommandVerdict(Said("pods are planned for the node"))
         if reason == names.REASON_DRIFTED and not one.drifted:
-            return Verdict(Said(f"NodeClaim {one.name} no longer differs from its NodePool and NodeClass"))
+            return CommandVerdict(Said(f"NodeClaim {one.name} no longer differs from its NodePool and NodeClass"))
         moving = [pod for pod in one.pods if is_reschedulable(pod)]
         if reason == names.REASON_EMPTY and moving:
-            return Verdict(Said(f"pod {moving[0].key} runs on the node"))
+            return CommandVerdict(Said(f"pod {moving[0].key} runs on the node"))
         for pod in moving:
             if reason == names.REASON_DRIFTED and pod.uid not in places:
                 continue  # it came later than the command, and is planned like a pod of any node that goes
             if pod.deleted is None and (lacking := _lacks_place(pod, places.get(pod.uid))) is not None:
                 if not (replaced and lacking.waits):
-                    return Verdict(lacking.objection)
+                    return CommandVerdict(lacking.objection)
                 waiting = lacking
         if reason == names.REASON_DRIFTED and one.forceful:
             continue
         for pod in one.pods:
             if is_active(pod) and do_not_disrupt(pod, snapshot.at):
-                return Verdict(pod_is_annotated(names.DO_NOT_DISRUPT, pod.key))
+                return CommandVerdict(pod_is_annotated(names.DO_NOT_DISRUPT, pod.key))
             if is_evictable(pod, snapshot.at) and (blocked := _blocked_by(pod, budgets)):
                 if not (replaced and blocked.waits):
-                    return Verdict(blocked.objection)
+                    return CommandVerdict(blocked.objection)
                 waiting = blocked
     return waiting
 
@@ -255,20 +255,20 @@ def _fits(requests: Resources, room: Resources) -> bool:
     return all(amount <= room.amount(name) for name, amount in requests.items())
 
 
-def _lacks_place(pod: Pod, place: NodeView | None) -> Verdict | None:
+def _lacks_place(pod: Pod, place: NodeView | None) -> CommandVerdict | None:
     """Why the node that was chosen for a pod would not take it now; None where it would."""
     if place is not None and not place.ready:  # its taints say the same, and go with it
-        return Verdict(Said(f"node {place.name}, on which pod {pod.key} is to run, is not ready"), waits=True)
+        return CommandVerdict(Said(f"node {place.name}, on which pod {pod.key} is to run, is not ready"), waits=True)
     if place is None or first_untolerated(pod.shape.tolerations, place.taints) is not None:
-        return Verdict(Said(f"pod {pod.key} fits on no other node"))
+        return CommandVerdict(Said(f"pod {pod.key} fits on no other node"))
     return None
 
 
-def _blocked_by(pod: Pod, budgets: PodBudgets) -> Verdict | None:
+def _blocked_by(pod: Pod, budgets: PodBudgets) -> CommandVerdict | None:
     """What the PodDisruptionBudgets of a pod say against its eviction now; None for nothing."""
     held = budgets.holding(pod, soon=True)
     if len(held) > 1:
-        return Verdict(Said(f"Eviction does not support multiple PDBs (Pod={pod.key})"))
+        return CommandVerdict(Said(f"Eviction does not support multiple PDBs (Pod={pod.key})"))
     if not held:
         return None
-    return Verdict(budget_prevents_evictions(held[0].metadata.key), waits=not forbids_for_ever(held[0]))
+    return CommandVerdict(budget_prevents_evictions(held[0].metadata.key), waits=not forbids_for_ever(held[0]))

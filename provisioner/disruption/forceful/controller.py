@@ -27,13 +27,13 @@ from provisioner.options import Options
 from provisioner.runtime import metrics
 from provisioner.runtime.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS, Postponed, never
 from provisioner.runtime.object_reference import publish
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.state.cluster import Cluster
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.termination.eviction_queue import deadline_of
 from provisioner.values.message import EventMessage
 
@@ -83,7 +83,7 @@ class ForcefulDisruption:
         self._repairs: dict[str, Repair] = {}
         self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
-        self._poller = Poller("forceful-disruption", self.run_once, POLL_SECONDS, first=POLL_SECONDS)
+        self._poller = ApiPoller("forceful-disruption", self.run_once, POLL_SECONDS, first=POLL_SECONDS)
 
     def start(self) -> None:
         self.queue.start()
@@ -141,10 +141,10 @@ class ForcefulDisruption:
         self._conditions = seen  # at once: other threads may ask meanwhile
         return found
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """Delete one NodeClaim, where it still is to be deleted."""
         if self._stale():
-            return Result(requeue_after=STALE_SECONDS)
+            return ReconcileResult(requeue_after=STALE_SECONDS)
         claim, repair = self._cluster.claim(name), self._repairs.get(name)
         if claim is None or not claim.metadata.uid:
             return DONE
@@ -162,7 +162,7 @@ class ForcefulDisruption:
                 return DONE  # the next pass asks again
             patience = CHOSEN_SECONDS if repair is None else DECIDED_SECONDS
             if self._postponed(claim, self._cluster.node_of(claim), patience=patience):
-                return Result(requeue_after=STALE_SECONDS)
+                return ReconcileResult(requeue_after=STALE_SECONDS)
             # either is told to the state at once, where it counts from then on; pods of a broken node do not run
             if repair is not None:
                 self._writer.delete(self._ended_now(claim))
@@ -172,7 +172,7 @@ class ForcefulDisruption:
             return DONE
         except ApiError as error:
             _log.warning("A NodeClaim could not be deleted; retrying", nodeclaim=name, error=str(error))
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         finally:
             self._ledger.release(name)
         self._tell(claim, repair)

@@ -1,4 +1,4 @@
-"""What would each method of disruption do now? A `View` in, a `MethodAnswer` out.
+"""What would each method of disruption do now? A `DisruptionView` in, a `MethodAnswer` out.
 
 Pure without exception; the improver of fleets is lent like the clock.
 """

@@ -13,11 +13,11 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import cheapest_offering
-from provisioner.disruption.acceptance import Rule, brings
+from provisioner.disruption.acceptance import AcceptanceRule, brings
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.waste import Rates
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 
 MOST: Final = 10
 """Nodes of one set."""
@@ -36,7 +36,7 @@ _Grown = tuple[float, tuple[str, ...], tuple[int, int, int, float, float]]
 """(what it may bring, its nodes, (their load, price, and what it costs to move their pods))"""
 
 
-def margins(those: Sequence[Candidate], rates: Rates, rule: Rule) -> dict[str, float]:
+def margins(those: Sequence[Candidate], rates: Rates, rule: AcceptanceRule) -> dict[str, float]:
     """By NodeClaim, what each brings where its pods cost the least that they can on new nodes, in USD; less than nothing for most."""
     worth = rates.for_load(pod for one in those for pod in one.pods)
     least = {one.key: max(worth.of_size(_load(one)[:2]), rates.of_extended(one.pods)) for one in those}
@@ -49,7 +49,9 @@ def margins(those: Sequence[Candidate], rates: Rates, rule: Rule) -> dict[str, f
 class NewNode:
     """What one new node for some pods costs, as far as sizes tell."""
 
-    def __init__(self, pools: Iterable[Pool], overhead: _Load, prices: PriceHistory = NO_PRICE_HISTORY) -> None:
+    def __init__(
+        self, pools: Iterable[SchedulingPool], overhead: _Load, prices: PriceHistory = NO_PRICE_HISTORY
+    ) -> None:
         """Of what pools can make now; `overhead` is what DaemonSets take of a node."""
         listed = list(pools)
         priced = []
@@ -97,9 +99,9 @@ class Sets:
     def __init__(
         self,
         those: Sequence[Candidate],
-        pools: Iterable[Pool],
+        pools: Iterable[SchedulingPool],
         rates: Rates,
-        rule: Rule,
+        rule: AcceptanceRule,
         young: Mapping[str, datetime] = _NOBODY,
         prices: PriceHistory = NO_PRICE_HISTORY,
     ) -> None:

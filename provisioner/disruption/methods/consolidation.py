@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from provisioner.disruption.acceptance import Rule
-from provisioner.disruption.candidates import Candidate, Types, candidates
+from provisioner.disruption.acceptance import AcceptanceRule
+from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
 from provisioner.disruption.methods.candidate_sets import Sets
 from provisioner.disruption.methods.moves import Consolidation, Move, by_price, in_turns, would_save
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation.foresight import Play, ahead
 from provisioner.disruption.simulation.simulator import STEPS
 from provisioner.disruption.simulation.wishes import given_up
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Changes, PreferencePolicy
 from provisioner.values.message import Said
@@ -46,7 +46,7 @@ _Found: TypeAlias = tuple[Consolidation, list[Candidate]]
 """A pass, and whom it did not come to."""
 
 
-def propose(view: View) -> MethodAnswer:
+def propose(view: DisruptionView) -> MethodAnswer:
     """Every move that pays, each after those before it, within budgets.
 
     First every node by itself, most saved for each unit of disruption first: those that need no new node go. Every candidate is judged in
@@ -85,7 +85,7 @@ def propose(view: View) -> MethodAnswer:
     return work.answer(left)
 
 
-def _ahead(view: View, prepared: Prepared, found: Sequence[_Found]) -> _Found:
+def _ahead(view: DisruptionView, prepared: Prepared, found: Sequence[_Found]) -> _Found:
     """The pass that leads to most saved by as many evictions: what follows each is played."""
     plays = []
     for one in found:
@@ -96,7 +96,7 @@ def _ahead(view: View, prepared: Prepared, found: Sequence[_Found]) -> _Found:
     return ahead(plays)
 
 
-def _going_on(view: View, prepared: Prepared) -> Sequence[Proposal]:
+def _going_on(view: DisruptionView, prepared: Prepared) -> Sequence[Proposal]:
     """What is played after the first pass; what brings less than it costs decides nothing."""
     work = Consolidation(view, prepared)
     _searched_once(work)
@@ -235,7 +235,7 @@ def _together(
     return None, asked
 
 
-def held(view: View, key: str) -> str:
+def held(view: DisruptionView, key: str) -> str:
     """Which wish or weight alone holds a node, what giving it up would save, and how to allow that; "" where none does.
 
     Each NodePool is asked by itself, as if there were no wishes. For whoever asks about one node: no pass does this.
@@ -248,8 +248,8 @@ def held(view: View, key: str) -> str:
     one = next((one for one in found.eligible if one.key == key and one.pods), None)
     if one is None:
         return ""
-    prepared, types = view.prepared, Types(view)
-    rule = Rule(view, types)
+    prepared, types = view.prepared, CandidateTypes(view)
+    rule = AcceptanceRule(view, types)
     rule.relax()
     frank = prepare(replace(prepared.world, preferences=PreferencePolicy.IGNORE))
     best, text = 0.0, ""

@@ -11,8 +11,15 @@ from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, candidates
 from provisioner.disruption.pool_drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.simulation.simulator import Answer, Simulation
-from provisioner.disruption.view import NOT_JUDGED, TAKES_PODS, MethodAnswer, Standing, Verdict, View
+from provisioner.disruption.simulation.simulator import Simulation, SimulationAnswer
+from provisioner.disruption.view import (
+    NOT_JUDGED,
+    TAKES_PODS,
+    DisruptionStanding,
+    DisruptionVerdict,
+    DisruptionView,
+    MethodAnswer,
+)
 from provisioner.scheduling.attempts.solution import EFFORT
 from provisioner.scheduling.result import Result
 from provisioner.state.snapshot import Snapshot
@@ -31,7 +38,7 @@ def more_drift(pool: str) -> str:
     return Said(f'more nodes of NodePool "{pool}" are about to be found drifted, and they are replaced together')
 
 
-def propose(view: View) -> MethodAnswer:
+def propose(view: DisruptionView) -> MethodAnswer:
     """Every drifted node that its pool's budget allows, each with what takes its pods; the longest drifted first, empty ones before all.
 
     Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice. So nodes that drift
@@ -62,21 +69,23 @@ def propose(view: View) -> MethodAnswer:
     short: list[Candidate] = []
     for one in sorted(drifted, key=lambda one: (one.key in view.later, one.key not in view.first)):
         if one.node.pool in awaited:
-            quiet[one.key] = Verdict(Standing.NOT_DUE, more_drift(one.node.pool), awaited[one.node.pool])
+            quiet[one.key] = DisruptionVerdict(
+                DisruptionStanding.NOT_DUE, more_drift(one.node.pool), awaited[one.node.pool]
+            )
             continue
         if allowance.lacks(one.node.pool):
             short.append(one)
             continue
         if view.expired():
             unreached.add(one.key)
-            quiet[one.key] = Verdict(Standing.NOT_REACHED, NOT_JUDGED)
+            quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
             continue
         simulation = simulation or Simulation(view, view.prepared, closed)
         if str(one.node.key) in simulation.destinations:
             if why := simulation.expects(one.node):
                 blocked.append(Blocked(one.key, one.node.pool, why))
             else:
-                quiet[one.key] = Verdict(Standing.BLOCKED, TAKES_PODS)
+                quiet[one.key] = DisruptionVerdict(DisruptionStanding.BLOCKED, TAKES_PODS)
             continue
         answer = _ask(simulation, one)
         if answer.result is None and len(drifted) > 1:
@@ -124,7 +133,7 @@ def has_drifted(claim: NodeClaim) -> bool:
     return is_true(claim.status.conditions, names.DRIFTED)
 
 
-def unjudged(view: View) -> dict[str, datetime]:
+def unjudged(view: DisruptionView) -> dict[str, datetime]:
     """NodePools of which more nodes are about to be found drifted, with the time until when that is waited for.
 
     A change of a NodePool tells by itself whom it concerns. What else drifts (a class, an image, a type that is gone) is known when its
@@ -177,12 +186,12 @@ def in_order(some: Iterable[Candidate]) -> list[Candidate]:
     return sorted(some, key=place)
 
 
-def _ask(simulation: Simulation, one: Candidate) -> Answer:
+def _ask(simulation: Simulation, one: Candidate) -> SimulationAnswer:
     answer = simulation.ask((one,), late=True)
     return answer if answer.result is not None else simulation.ask((one,), effort=EFFORT, late=True, thorough=True)
 
 
-def _moving(view: View) -> set[str]:
+def _moving(view: DisruptionView) -> set[str]:
     """Pools with nodes that come or go."""
     return {
         node.pool

@@ -15,7 +15,7 @@ from provisioner.apis.pods import do_not_disrupt as is_protected
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import (
     Obstacle,
-    Refused,
+    RefusedNode,
     awaited_nodes,
     blocked_by_annotation,
     held_back,
@@ -25,7 +25,7 @@ from provisioner.disruption.candidates import (
 )
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
-from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
+from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 from provisioner.values.message import Said
@@ -63,7 +63,7 @@ def came_or_went(after: str) -> str:
     return Said(f"a pod came or went less than consolidateAfter ({after}) ago")
 
 
-def emptiness(view: View) -> MethodAnswer:
+def emptiness(view: DisruptionView) -> MethodAnswer:
     """Empty, consolidatable nodes within budget, each a command of its own: none of them waits for another.
 
     Cost: O(nodes + pods on them).
@@ -72,7 +72,7 @@ def emptiness(view: View) -> MethodAnswer:
     pools = {one.pool.metadata.name: one.pool for one in snapshot.pools}
     allowance = Allowance(view, names.REASON_EMPTY)
     short: list[NodeView] = []
-    quiet: dict[str, Verdict] = {}
+    quiet: dict[str, DisruptionVerdict] = {}
     proposals: list[Proposal] = []
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
@@ -83,7 +83,7 @@ def emptiness(view: View) -> MethodAnswer:
             continue
         found = of_node(node, view, pools, awaited)
         if found is not None and found[0] not in _TOLD_HERE:
-            quiet[key] = Refused(node, *found).verdict
+            quiet[key] = RefusedNode(node, *found).verdict
             continue
         pool = pools.get(node.pool)
         if pool is None:
@@ -101,7 +101,7 @@ def emptiness(view: View) -> MethodAnswer:
                 if due >= seen
                 else Said(f"it has not been seen empty for {view.validation.total_seconds():g} s yet")
             )
-            quiet[key] = Verdict(Standing.NOT_DUE, text, max(due, seen))
+            quiet[key] = DisruptionVerdict(DisruptionStanding.NOT_DUE, text, max(due, seen))
         elif reason := refusal(node.pods, snapshot.at, snapshot.pod_budgets, do_not_disrupt=node.do_not_disrupt):
             blocked.append(Blocked(key, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)

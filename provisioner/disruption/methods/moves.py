@@ -14,15 +14,22 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import costs, replacement
-from provisioner.disruption.acceptance import WHOLE, Rule, is_news, is_settled, offering_of
+from provisioner.disruption.acceptance import WHOLE, AcceptanceRule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
-from provisioner.disruption.candidates import Candidate, Candidates, Types, candidates, label_is_missing
+from provisioner.disruption.candidates import Candidate, Candidates, CandidateTypes, candidates, label_is_missing
 from provisioner.disruption.methods.candidate_sets import Sets, margins
 from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
 from provisioner.disruption.methods.rebuilding_choice import FEWEST, MOST_WAVES, choices
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation.simulator import Simulation
-from provisioner.disruption.view import NOT_JUDGED, TAKES_PODS, MethodAnswer, Standing, Verdict, View
+from provisioner.disruption.view import (
+    NOT_JUDGED,
+    TAKES_PODS,
+    DisruptionStanding,
+    DisruptionVerdict,
+    DisruptionView,
+    MethodAnswer,
+)
 from provisioner.disruption.waste import Openings, Rates
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import NODE_PENALTY
@@ -48,7 +55,7 @@ class Move:
 
     Attributes:
         saving: USD per hour.
-        gain: see `acceptance.Rule.gain`.
+        gain: see `acceptance.AcceptanceRule.gain`.
     """
 
     some: tuple[Candidate, ...]
@@ -72,16 +79,16 @@ class Consolidation:
     Attributes:
         order: who may be consolidated: those that the last pass did not come to, then in the order that is asked for.
         proposals: accepted so far.
-        gain: of these together within the whole horizon, see `acceptance.Rule.gain`.
+        gain: of these together within the whole horizon, see `acceptance.AcceptanceRule.gain`.
     """
 
-    def __init__(self, view: View, prepared: Prepared, ranked: Ranked | None = None) -> None:
+    def __init__(self, view: DisruptionView, prepared: Prepared, ranked: Ranked | None = None) -> None:
         """`ranked`: the order, `in_turns` unless told otherwise."""
         self._view: Final = view
         self.gain = 0.0
         self._found: Final = candidates(view, eventual=False)
-        self._types: Final = Types(view)
-        self._rule: Final = Rule(view, self._types)
+        self._types: Final = CandidateTypes(view)
+        self._rule: Final = AcceptanceRule(view, self._types)
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
         self._penalties: Final = {pool.name: pool.node_penalty for pool in prepared.world.pools}
         self._rechecks: Final[list[datetime]] = []
@@ -112,17 +119,19 @@ class Consolidation:
                 continue  # consolidateAfter cannot be read; its NodePool says so
             if due > at:
                 after = one.pool.spec.disruption.consolidate_after
-                self._quiet[one.key] = Verdict(Standing.NOT_DUE, came_or_went(after), due)
+                self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_DUE, came_or_went(after), due)
                 self._rechecks.append(due)
             elif (still := self._view.restless.get(one.key)) is not None:
-                self._quiet[one.key] = Verdict(
-                    Standing.NOT_DUE,
+                self._quiet[one.key] = DisruptionVerdict(
+                    DisruptionStanding.NOT_DUE,
                     Said("a pod came or went, or the node was initialized, a moment ago"),
                     max(still, at + SOON),
                 )
                 self._rechecks.append(at + RECHECK)
             elif one.key in self._view.later:
-                self._quiet[one.key] = Verdict(Standing.BLOCKED, Said("Node waits until other nodes are drained"))
+                self._quiet[one.key] = DisruptionVerdict(
+                    DisruptionStanding.BLOCKED, Said("Node waits until other nodes are drained")
+                )
                 self._rechecks.append(at + RECHECK)
             else:
                 yield one
@@ -139,7 +148,7 @@ class Consolidation:
         if self._simulation is not None:
             self._simulation.prefer(last)
 
-    def _closed(self, view: View) -> set[str]:
+    def _closed(self, view: DisruptionView) -> set[str]:
         """Nodes that take no pod of a candidate: those that saw a pod come or go of late, and empty ones that will go themselves."""
         pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools}
         empty = {one.key for one in self._found.eligible if not one.pods}
@@ -322,7 +331,7 @@ class Consolidation:
         return self._view.expired()
 
     def relax(self) -> bool:
-        """See `acceptance.Rule.relax`."""
+        """See `acceptance.AcceptanceRule.relax`."""
         return self._rule.relax()
 
     def refuse(self, one: Candidate, why: str) -> None:
@@ -361,18 +370,18 @@ class Consolidation:
                 continue
             if one.key in unreached:
                 self._refused.pop(one.key, None)
-                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, NOT_JUDGED)
+                self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
             elif one.key in self._refused:
                 continue
             elif not self.free(one):
                 if self._simulation is not None and (why := self._simulation.expects(one.node)):
                     self.refuse(one, why)
                 else:
-                    self._quiet[one.key] = Verdict(Standing.BLOCKED, TAKES_PODS)
+                    self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.BLOCKED, TAKES_PODS)
             elif self.allowance.lacks(one.node.pool):
                 self._quiet[one.key] = self.allowance.why(one.node.pool)
             else:
-                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, NOT_JUDGED)
+                self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
 
 
 def _comes_again(claim: PlannedClaim, some: Iterable[Candidate]) -> bool:

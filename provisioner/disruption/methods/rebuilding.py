@@ -8,13 +8,13 @@ from typing import Final
 
 from provisioner.disruption.methods.consolidation import SINGLE
 from provisioner.disruption.methods.moves import Consolidation, Move
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import DisruptionView, MethodAnswer
 
 METHOD: Final = "rebuild"
 """Of commands of several nodes; one of a single node counts as consolidation's."""
 
 
-def propose(view: View) -> MethodAnswer:
+def propose(view: DisruptionView) -> MethodAnswer:
     """The one move of many nodes that brings most, if any pays; nothing where the view has nobody who looks.
 
     A pass of its own, after that of `consolidation`: what that one found has begun, and waits for no search. What pays is what brings more than

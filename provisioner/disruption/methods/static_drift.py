@@ -8,10 +8,10 @@ from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType, by_price, price_of_ways
 from provisioner.disruption.allowance import Allowance, soonest
-from provisioner.disruption.candidates import Candidate, Types, candidates
+from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
 from provisioner.disruption.methods.drift import has_drifted, in_order, more_drift, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
+from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.scheduling.node_claims import template_labels
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.pool_usage import room_of
@@ -28,7 +28,7 @@ def _too_many_static(pool: str) -> str:
     return Said(f'NodePool "{pool}" has more nodes than replicas, so it scales down or replaces others first')
 
 
-def propose(view: View) -> MethodAnswer:
+def propose(view: DisruptionView) -> MethodAnswer:
     """As many drifted nodes of each static pool as its budget and its limit of nodes allow, the longest drifted first.
 
     A pool that has more nodes than replicas, those that leave counted, is left alone: it scales down, or rolls already. One that is not
@@ -43,7 +43,7 @@ def propose(view: View) -> MethodAnswer:
     if not pools:
         return MethodAnswer()
     found = candidates(view, eventual=True)
-    types = Types(view)
+    types = CandidateTypes(view)
     allowance = Allowance(view, names.REASON_DRIFTED)
     awaited = unjudged(view)
     proposals: list[Proposal] = []
@@ -63,11 +63,13 @@ def propose(view: View) -> MethodAnswer:
         if not those:
             continue
         if pool.metadata.deletion_timestamp is not None or _count(view, name) > (pool.spec.replicas or 0):
-            quiet.update((one.key, Verdict(Standing.BLOCKED, _too_many_static(name))) for one in those)
+            quiet.update(
+                (one.key, DisruptionVerdict(DisruptionStanding.BLOCKED, _too_many_static(name))) for one in those
+            )
             continue
         if name in awaited:
             rechecks.append(awaited[name])
-            wave = Verdict(Standing.NOT_DUE, more_drift(name), awaited[name])
+            wave = DisruptionVerdict(DisruptionStanding.NOT_DUE, more_drift(name), awaited[name])
             quiet.update((one.key, wave) for one in those)
             continue
         if not is_true(pool.status.conditions, names.READY):
@@ -106,7 +108,7 @@ def concerns(snapshot: Snapshot) -> bool:
     )
 
 
-def _count(view: View, pool: str) -> int:
+def _count(view: DisruptionView, pool: str) -> int:
     """Nodes of the pool that are not deleted yet, those that a command replaces among them."""
     mine = (one.claim for one in view.snapshot.nodes if one.pool == pool and one.claim is not None)
     return sum(1 for one in mine if one.metadata.deletion_timestamp is None)

@@ -16,7 +16,7 @@ from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod
 from provisioner.disruption import costs
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import View
+from provisioner.disruption.view import DisruptionView
 from provisioner.scheduling.becoming import labels_of, taints_of, with_pods
 from provisioner.scheduling.improvement.limits_after import limits_after
 from provisioner.scheduling.prepared import Prepared
@@ -39,7 +39,7 @@ class Play:
         curve: (cost of the evictions, USD per hour saved) at the start and after each proposal; see `costs.eviction_cost`.
     """
 
-    def __init__(self, view: View, prepared: Prepared) -> None:
+    def __init__(self, view: DisruptionView, prepared: Prepared) -> None:
         """`prepared`: the world of the view."""
         allowed, most = view.allowed, len(view.snapshot.nodes)
         self.view = replace(
@@ -84,7 +84,7 @@ class Play:
         snapshot = replace(self.view.snapshot, nodes=(*kept, *made))
         self.view = replace(self.view, snapshot=snapshot, prepared=self.prepared)
 
-    def go_on(self, ask: Callable[[View, Prepared], Sequence[Proposal]], passes: int) -> None:
+    def go_on(self, ask: Callable[[DisruptionView, Prepared], Sequence[Proposal]], passes: int) -> None:
         """Carry out what is proposed, pass by pass, until that is nothing; no more than so many passes."""
         for _ in range(passes):
             proposals = ask(self.view, self.prepared)

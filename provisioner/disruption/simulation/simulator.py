@@ -9,9 +9,9 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.buffers.virtual_pods import is_virtual
-from provisioner.disruption.candidates import Candidate, Types
+from provisioner.disruption.candidates import Candidate, CandidateTypes
 from provisioner.disruption.simulation.wishes import given_up, kept
-from provisioner.disruption.view import Improved, View
+from provisioner.disruption.view import DisruptionView, Improved
 from provisioner.scheduling.becoming import filled, with_pods, without
 from provisioner.scheduling.drainability import (
     StuckEviction,
@@ -24,7 +24,7 @@ from provisioner.scheduling.improvement.limits_after import limits_after, withou
 from provisioner.scheduling.improvement.partitions import cheapest
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Bin, Changes, Pool
+from provisioner.scheduling.problem import Bin, Changes, SchedulingPool
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.topology.ties import topology_keys
 from provisioner.state.snapshot import NodeView
@@ -47,7 +47,7 @@ _AFFINITY_TO_OTHERS: Final = Said(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SimulationAnswer:
     """What becomes of the pods of some nodes.
 
     Attributes:
@@ -91,7 +91,7 @@ class Simulation:
 
     def __init__(
         self,
-        view: View,
+        view: DisruptionView,
         prepared: Prepared,
         closed: Collection[str] = (),
         last: Sequence[str] = (),
@@ -111,7 +111,7 @@ class Simulation:
         self._efforts = _EFFORTS
         self._begin(view, set(closed))
 
-    def _begin(self, view: View, closed: set[str]) -> None:
+    def _begin(self, view: DisruptionView, closed: set[str]) -> None:
         planned = {pod.uid for node in view.snapshot.nodes for pod in node.assigned}
         waiting = list(view.snapshot.waiting)
         begun: list[NodeView] = []
@@ -165,7 +165,7 @@ class Simulation:
         thorough: bool = False,
         for_money: bool = False,
         max_new: int | None = None,
-    ) -> Answer:
+    ) -> SimulationAnswer:
         """What becomes of the pods of `some` if these nodes leave together: what provisioning would make of them, whatever it costs.
 
         Args:
@@ -183,9 +183,9 @@ class Simulation:
             effort = effort if self._efforts > 0 else 0
             self._efforts -= 1
         if not pods:
-            return Answer(Result((), {}, ()))
+            return SimulationAnswer(Result((), {}, ()))
         if follows(pods, self._moved):
-            return Answer(None, _AFFINITY_TO_OTHERS)
+            return SimulationAnswer(None, _AFFINITY_TO_OTHERS)
         leaving = self._leaving | names
         asked = kept(self._prepared, self._bins, some) if for_money else {}
         prepared = without_charges(self._prepared, [one.node for one in some])
@@ -206,10 +206,10 @@ class Simulation:
             result = _with(result, {pod.uid: pod for pod in pods}) if asked else result
             taken = self._taken(result)
             if taken:
-                return Answer(None, _reservation_held_by_other(taken))
+                return SimulationAnswer(None, _reservation_held_by_other(taken))
             found = stuck_eviction(self._prepared, result, leaving)
             if found is None and (not stay or prepared.judge(design_of(result), leaving=leaving).legal):
-                return Answer(result)
+                return SimulationAnswer(result)
             stuck = stuck or found
             if found is None or found.pod.shape.key in stay or len(stay) == _TURNS:
                 break
@@ -227,10 +227,10 @@ class Simulation:
                 budget=STEPS,
             )
             if not after.unplaced and not self._taken(after):
-                return Answer(after, late=True)
-        return Answer(None, str(stuck) if stuck is not None else told(result))
+                return SimulationAnswer(after, late=True)
+        return SimulationAnswer(None, str(stuck) if stuck is not None else told(result))
 
-    def rebuild(self, some: Sequence[Candidate], improved: Improved, pays: Callable[[Result], str]) -> Answer:
+    def rebuild(self, some: Sequence[Candidate], improved: Improved, pays: Callable[[Result], str]) -> SimulationAnswer:
         """What becomes of the pods of `some` if these nodes leave together, on the cheapest nodes that `improved` finds for those that need new ones.
 
         Any number of new nodes may come; what they cost is for whoever asks to judge. Pods that are tied to others over zones stay in theirs: until
@@ -238,7 +238,7 @@ class Simulation:
 
         Args:
             some: of which none was accepted.
-            improved: as of `View`; what it answers is judged like anybody's plan.
+            improved: as of `DisruptionView`; what it answers is judged like anybody's plan.
             pays: why an answer does not pay, "" where it does; asked first.
 
         Cost: two questions, whatever the search takes, and where it pays, a question for each pod that is tied to others.
@@ -248,7 +248,7 @@ class Simulation:
         leaving = self._leaving | names
         self.questions += 1
         if follows(pods, self._moved):
-            return Answer(None, _AFFINITY_TO_OTHERS)
+            return SimulationAnswer(None, _AFFINITY_TO_OTHERS)
         bins = {name: replace(self._bins[name], closed=True) for name in sorted(leaving) if name in self._bins}
         for one in some:
             name = str(one.node.key)
@@ -259,24 +259,24 @@ class Simulation:
         asked = [_kept(pod, one.node.labels) for one in some for pod in one.pods]
         greedy = emptied.solve(asked, effort=0, explain=False, budget=STEPS)
         if greedy.unplaced:
-            return Answer(None, told(greedy), spoilt=tuple(one.pod for one in greedy.unplaced))
+            return SimulationAnswer(None, told(greedy), spoilt=tuple(one.pod for one in greedy.unplaced))
         result = improved(emptied, greedy)
         if why := pays(result):
-            return Answer(None, why)
+            return SimulationAnswer(None, why)
         if sorted(pod.uid for pod in result.placed) != sorted(own):
-            return Answer(None, NOT_ALL_PODS_FIT)
+            return SimulationAnswer(None, NOT_ALL_PODS_FIT)
         result = _with(result, own)
         taken = self._taken(result)
         if taken:
-            return Answer(None, _reservation_held_by_other(taken))
+            return SimulationAnswer(None, _reservation_held_by_other(taken))
         verdict = counting.judge(design_of(result), leaving=leaving)
         if not verdict.legal:  # a node that is closed is not quite one that leaves
             text = NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD]))
-            return Answer(None, text, spoilt=tuple(one.pod for one in verdict.faults))
+            return SimulationAnswer(None, text, spoilt=tuple(one.pod for one in verdict.faults))
         stuck = stuck_eviction(self._prepared, result, leaving)
-        return Answer(result) if stuck is None else Answer(None, str(stuck), spoilt=(stuck.pod,))
+        return SimulationAnswer(result) if stuck is None else SimulationAnswer(None, str(stuck), spoilt=(stuck.pod,))
 
-    def given_up(self, some: Sequence[Candidate], result: Result, types: Types) -> str:
+    def given_up(self, some: Sequence[Candidate], result: Result, types: CandidateTypes) -> str:
         """What a move of these nodes would give up; see `wishes.given_up`."""
         return given_up(self._prepared, self._bins, some, result, types)
 
@@ -322,7 +322,7 @@ class Simulation:
             self._held.update(claim.reservations)
         self._update(changes, limits_after(self._prepared.world.pools, gone, result.claims))
 
-    def _update(self, changes: dict[str, Bin], pools: tuple[Pool, ...] | None = None) -> None:
+    def _update(self, changes: dict[str, Bin], pools: tuple[SchedulingPool, ...] | None = None) -> None:
         self._bins.update(changes)
         self._prepared = self._prepared.updated(Changes(bins=changes, pools=pools))
 

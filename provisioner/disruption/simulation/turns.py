@@ -15,7 +15,15 @@ from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.scheduling.becoming import labels_of
-from provisioner.scheduling.topology.ties import Kind, Mover, any_ties, kinds, spread_keys, tied_across, topology_keys
+from provisioner.scheduling.topology.ties import (
+    Mover,
+    TieKind,
+    any_ties,
+    kinds,
+    spread_keys,
+    tied_across,
+    topology_keys,
+)
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
@@ -68,7 +76,7 @@ def in_turn(
     amounts = iter(kinds(*(pods for group in groups for pods in group.values()), by_default=bool(keys)))
     found = [[(kind, crossed, guarded) for crossed, guarded in group for kind in next(amounts)] for group in groups]
     busy, *movers = [{Mover(kind, crossed) for kind, crossed, guarded in group if guarded} for group in found]
-    kept, blocked, waiting = list[Proposal](), list[Blocked](), set[Kind]()
+    kept, blocked, waiting = list[Proposal](), list[Blocked](), set[TieKind]()
     for one, mine, group in zip(proposals, movers, found[1:], strict=True):
         own = {kind for kind, *_ in group}
         if tied_across(mine, busy, now.around.namespaces) or any_ties(own, waiting, now.around.namespaces):
@@ -102,8 +110,8 @@ class InOrder:
         self._proposals, self._namespaces, self._by_default = list(proposals), namespaces, by_default
         self._nodes = nodes
         self._next = 0
-        self._kinds: list[frozenset[Kind]] = []  # of all, once one is left out
-        self._left: set[Kind] = set()
+        self._kinds: list[frozenset[TieKind]] = []  # of all, once one is left out
+        self._left: set[TieKind] = set()
         self._domains: dict[str, frozenset[str]] | None = None  # likewise
         self._staying: set[str] = set()
 
@@ -134,7 +142,7 @@ class InOrder:
             self._domains = _ending(self._proposals, self._nodes)
         self._staying.update(*(self._domains.get(name, ()) for name in self._proposals[number].candidates))
 
-    def _kinds_of(self, number: int) -> frozenset[Kind]:
+    def _kinds_of(self, number: int) -> frozenset[TieKind]:
         if not self._kinds:
             found = kinds(*(one.pods for one in self._proposals), by_default=self._by_default)
             self._kinds = [frozenset(one) for one in found]

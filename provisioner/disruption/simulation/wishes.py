@@ -28,11 +28,11 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption.candidates import Candidate, Types
+from provisioner.disruption.candidates import Candidate, CandidateTypes
 from provisioner.scheduling.attempts.setting import Setting
 from provisioner.scheduling.becoming import opened
 from provisioner.scheduling.constraints.demands import Count, Spread, Wishes, facts_of
-from provisioner.scheduling.constraints.filters import FilterError, Term, label_value
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value
 from provisioner.scheduling.drainability import name_of
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, PreferencePolicy
@@ -74,7 +74,7 @@ def _wish_given_up(pod: str, wish: str) -> str:
 
 
 def given_up(
-    prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate], result: Result, types: Types
+    prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate], result: Result, types: CandidateTypes
 ) -> str:
     """What a move would give up, as users read it: the wish of a pod or the weight of a NodePool, and whose; "" for nothing.
 
@@ -224,7 +224,7 @@ def _ways(bins: Mapping[str, Bin], homes: Mapping[str, Bin], result: Result) -> 
             yield _Way(pod, homes[pod.uid], new, claim)
 
 
-def _whole_devices_lost(way: _Way, types: Types) -> str:
+def _whole_devices_lost(way: _Way, types: CandidateTypes) -> str:
     """A resource of which the pod has whole devices, and may get parts of some; "" for none."""
     goal = way.claim.pool if way.claim is not None else way.goal.pool
     kinds = way.claim.instance_types if way.claim is not None else (_kind(way.goal),)
@@ -246,7 +246,7 @@ def _kind(node: Bin) -> str:
 # --- wishes about nodes ---
 
 
-def _of_nodes(way: _Way, types: Types) -> str:
+def _of_nodes(way: _Way, types: CandidateTypes) -> str:
     home, goal, tolerations = way.home, way.goal, way.pod.shape.tolerations
     if first_untolerated(tolerations, home.taints, _SOFT) is None:
         taint = first_untolerated(tolerations, goal.taints, _SOFT)
@@ -263,7 +263,7 @@ def _of_nodes(way: _Way, types: Types) -> str:
     return ""
 
 
-def _surely(term: Term, claim: PlannedClaim, types: Mapping[str, InstanceType]) -> bool:
+def _surely(term: FilterTerm, claim: PlannedClaim, types: Mapping[str, InstanceType]) -> bool:
     """Whether the node of a claim matches whatever it becomes."""
     kinds = [types[name] for name in claim.instance_types if name in types]
 

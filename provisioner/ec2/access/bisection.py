@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from provisioner.ec2.access.errors import Failure, Kind
+from provisioner.ec2.access.errors import Failure, FailureKind
 
 V = TypeVar("V")
 
 _PROBES: Final = 3
-FOR_ALL: Final = frozenset({Kind.THROTTLED, Kind.SERVER, Kind.CONNECTION, Kind.CREDENTIALS, Kind.QUOTA})
+FOR_ALL: Final = frozenset(
+    {FailureKind.THROTTLED, FailureKind.SERVER, FailureKind.CONNECTION, FailureKind.CREDENTIALS, FailureKind.QUOTA}
+)
 """Failures that say nothing of what the call is about."""
 
 
@@ -48,7 +50,7 @@ def each_its_own(
 
     failure = ask(ids)
     groups = [] if failure is None else [(ids, failure)]
-    if failure is not None and failure.kind is Kind.DENIED and len(ids) > _PROBES:
+    if failure is not None and failure.kind is FailureKind.DENIED and len(ids) > _PROBES:
         alone = [ids[(turn + number * len(ids) // _PROBES) % len(ids)] for number in range(_PROBES)]
         denied = [ask([one]) is not None for one in alone]
         rest = [one for one in ids if one not in alone]

@@ -66,7 +66,7 @@ WAITS = histogram(
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class CallRate:
     """So many calls a second over a longer time, and so many at once. A rate of 0 is no limit."""
 
     per_second: float
@@ -74,7 +74,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Policy:
+class CallPolicy:
     """How AWS is called.
 
     Attributes:
@@ -87,8 +87,8 @@ class Policy:
     """
 
     region: str
-    rates: Mapping[str, Rate] = field(
-        default_factory=lambda: {MUTATING: Rate(5, 50), DESCRIBING: Rate(20, 100), QUEUE: Rate(50, 100)}
+    rates: Mapping[str, CallRate] = field(
+        default_factory=lambda: {MUTATING: CallRate(5, 50), DESCRIBING: CallRate(20, 100), QUEUE: CallRate(50, 100)}
     )
     concurrency: int = 64
     connect_timeout: float = 5.0
@@ -127,7 +127,7 @@ class AwsClients:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: CallPolicy,
         clock: Clock,
         session: botocore.session.Session | None = None,
         *,
@@ -253,7 +253,7 @@ class AwsClients:
         with self._lock:
             bucket = self._buckets.get((service, kind))
             if bucket is None:
-                rate = self.policy.rates.get(kind, Rate(0, 1))
+                rate = self.policy.rates.get(kind, CallRate(0, 1))
                 bucket = self._buckets[service, kind] = TokenBucket(rate.per_second, rate.burst, self._clock)
             return bucket
 

@@ -25,7 +25,7 @@ from provisioner.cloudprovider.errors import CloudError, CreateError, Insufficie
 BOTOCORE_ERRORS: Final = (botocore_errors.BotoCoreError, botocore_errors.ClientError)
 
 
-class Kind(enum.Enum):
+class FailureKind(enum.Enum):
     """What sort of failure it is."""
 
     SHORTAGE = "shortage"
@@ -58,7 +58,7 @@ class Kind(enum.Enum):
     """None of these."""
 
 
-class Scope(enum.Enum):
+class FailureScope(enum.Enum):
     """What a failure says is not to be had now."""
 
     NOTHING = "nothing"
@@ -94,18 +94,18 @@ class Failure:
         maybe_done: whether the call may have had its effect all the same, by this attempt or by one before it.
     """
 
-    kind: Kind
+    kind: FailureKind
     reason: str
     code: str
     message: str
-    scope: Scope = Scope.NOTHING
+    scope: FailureScope = FailureScope.NOTHING
     advice: str = ""
     maybe_done: bool = False
 
     @property
     def unfulfillable(self) -> bool:
         """Whether another offering may do: the failures that make up an insufficient capacity."""
-        return self.scope is not Scope.NOTHING
+        return self.scope is not FailureScope.NOTHING
 
     def __str__(self) -> str:
         """For people: without what differs from call to call, so that the same failure reads the same."""
@@ -124,9 +124,9 @@ class _Rule:
     """One row of the table; the first that matches decides."""
 
     matches: Callable[[str, str], bool]
-    kind: Kind
+    kind: FailureKind
     reason: str
-    scope: Scope = Scope.NOTHING
+    scope: FailureScope = FailureScope.NOTHING
     advice: str = ""
     maybe_done: bool = False
 
@@ -178,14 +178,14 @@ THROTTLES: Final = frozenset(_THROTTLE_CODES)
 """Codes that mean: too many calls."""
 
 _RULES: Final[tuple[_Rule, ...]] = (
-    _Rule(_code("DryRunOperation"), Kind.DRY_RUN, "DryRunOperation"),
+    _Rule(_code("DryRunOperation"), FailureKind.DRY_RUN, "DryRunOperation"),
     _Rule(
         _any(
             _code("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), _says("ServiceLinkedRoleCreationNotPermitted")
         ),
-        Kind.DENIED,
+        FailureKind.DENIED,
         SPOT_ROLE_FAILED,
-        scope=Scope.CAPACITY_TYPE,
+        scope=FailureScope.CAPACITY_TYPE,
         advice="create the service-linked role, once per account: aws iam create-service-linked-role "
         "--aws-service-name spot.amazonaws.com",
     ),
@@ -196,49 +196,49 @@ _RULES: Final[tuple[_Rule, ...]] = (
             _code("IncompleteSignature", "MissingAuthenticationToken", "OptInRequired", "InvalidAccessKeyId"),
             _says("AuthFailure", "not able to validate the provided access credentials"),
         ),
-        Kind.CREDENTIALS,
+        FailureKind.CREDENTIALS,
         UNAUTHORIZED,
         advice="check the role, the credentials and the clock of the provisioner",
     ),
     _Rule(
         _says("Not authorized for images"),
-        Kind.DENIED,
+        FailureKind.DENIED,
         "AMIAuthorizationFailure",
         advice="share the image with this account and allow this account to use the key that encrypts its snapshots",
     ),
     _Rule(
         _all(_DENIED, _says("explicit deny", "permissions boundary")),
-        Kind.DENIED,
+        FailureKind.DENIED,
         UNAUTHORIZED,
         advice="the permissions boundary of the controller role denies the call; change the boundary, because a policy alone is not sufficient",
     ),
     _Rule(
         _all(_DENIED, _any(_says("explicit deny", "service control policy"), _says("service control policy"))),
-        Kind.DENIED,
+        FailureKind.DENIED,
         UNAUTHORIZED,
         advice="a service control policy of the organization denies the call; contact the administrator of the organization",
     ),
     _Rule(
         _all(_DENIED, _says("permissions boundary")),
-        Kind.DENIED,
+        FailureKind.DENIED,
         UNAUTHORIZED,
         advice="the permissions boundary of the controller role does not allow the call; add the action to the boundary",
     ),
     _Rule(
         _DENIED,
-        Kind.DENIED,
+        FailureKind.DENIED,
         UNAUTHORIZED,
         advice="add the permission to the controller role; `dovetail aws check` lists missing permissions",
     ),
     _Rule(
         _says("InvalidParameter", "belong to different networks"),
-        Kind.INVALID,
+        FailureKind.INVALID,
         "SecurityGroupSubnetVPCMismatch",
         advice="the security groups and subnets of the EC2NodeClass must belong to the same VPC",
     ),
     _Rule(
         _any(_says("iamInstanceProfile.name is invalid"), _says("Invalid IAM Instance Profile name")),
-        Kind.INVALID,
+        FailureKind.INVALID,
         "InstanceProfileNameInvalid",  # a profile that was just made takes some seconds to be known everywhere
         advice="check that the instance profile exists; a new instance profile becomes usable after some seconds",
     ),
@@ -248,34 +248,34 @@ _RULES: Final[tuple[_Rule, ...]] = (
             _says("InvalidLaunchTemplateName.NotFoundException"),
             _says("InvalidLaunchTemplateId.NotFound"),
         ),
-        Kind.NOT_FOUND,
+        FailureKind.NOT_FOUND,
         LAUNCH_TEMPLATE_NOT_FOUND,
     ),
     _Rule(
         _says("User data is limited to"),
-        Kind.INVALID,
+        FailureKind.INVALID,
         "UserDataSizeLimitExceeded",
         advice="shorten spec.userData; the merged user data must not exceed 16384 bytes",
     ),
     _Rule(
         _starts("InvalidUserData"),
-        Kind.INVALID,
+        FailureKind.INVALID,
         "InvalidUserData",
         advice="EC2 cannot read the user data; check spec.userData of the EC2NodeClass",
     ),
     _Rule(
         _says("InvalidAMIID.Malformed"),
-        Kind.INVALID,
+        FailureKind.INVALID,
         "InvalidAMIID",
         advice="check the image IDs in spec.amiSelectorTerms of the EC2NodeClass",
     ),
     _Rule(
         _any(_starts("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable"), _says("InvalidAMIID.NotFound")),
-        Kind.NOT_FOUND,
+        FailureKind.NOT_FOUND,
         "AMINotFound",  # the next discovery drops the image
         advice="the image does not exist; check spec.amiSelectorTerms of the EC2NodeClass",
     ),
-    _Rule(_any(_code(*_THROTTLE_CODES), _says("RequestLimitExceeded")), Kind.THROTTLED, "RequestLimitExceeded"),
+    _Rule(_any(_code(*_THROTTLE_CODES), _says("RequestLimitExceeded")), FailureKind.THROTTLED, "RequestLimitExceeded"),
     _Rule(
         _any(
             _code("InternalError", "InternalFailure", "InternalServerError", "ServerInternal", "Unavailable"),
@@ -283,127 +283,127 @@ _RULES: Final[tuple[_Rule, ...]] = (
             _code("RequestTimeout", "RequestTimeoutException", "Server.InternalError"),
             _says("InternalError"),
         ),
-        Kind.SERVER,
+        FailureKind.SERVER,
         "InternalError",
         maybe_done=True,
     ),
     _Rule(
         _says("not eligible for Free Tier"),
-        Kind.INVALID,
+        FailureKind.INVALID,
         "FreeTierIneligible",
-        scope=Scope.OFFERING,
+        scope=FailureScope.OFFERING,
         advice="accounts on the free plan can launch only a few instance types; upgrade the plan, or allow those types in the NodePool",
     ),
     _Rule(
         _says("MaxFleetCountExceeded"),
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         "FleetQuotaExceeded",
-        scope=Scope.FLEET_QUOTA,
+        scope=FailureScope.FLEET_QUOTA,
         advice="raise the EC2 Fleet quota in this Region",
     ),
     _Rule(
         # the code is not in AWS' list; source: https://github.com/aws/karpenter-provider-aws/issues/8686
         _code("MaxTemplateLimitExceeded", "LaunchTemplateLimitExceeded"),
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         LAUNCH_TEMPLATE_QUOTA,
         advice="raise the launch template quota in this Region, or delete unused launch templates",
     ),
     _Rule(
         _says("PendingVerification"),
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         "AccountPendingVerification",
         advice="AWS is still validating the account in this Region; this takes up to four hours",
     ),
     _Rule(
         _says("MaxSpotInstanceCountExceeded"),
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         "SpotQuotaExceeded",
-        scope=Scope.VCPU_QUOTA,
+        scope=FailureScope.VCPU_QUOTA,
         advice="raise the quota for Spot Instance requests in this Region",
     ),
     _Rule(
         _any(_starts("VcpuLimitExceeded", "InstanceLimitExceeded"), _says("VcpuLimitExceeded")),
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         "VCPULimitExceeded",
-        scope=Scope.VCPU_QUOTA,
+        scope=FailureScope.VCPU_QUOTA,
         advice="raise the quota for running On-Demand vCPUs of these instance types in this Region",
     ),
     _Rule(
         _says("InsufficientFreeAddressesInSubnet"),
-        Kind.ADDRESSES,
+        FailureKind.ADDRESSES,
         _NO_ADDRESSES,
-        scope=Scope.SUBNET,
+        scope=FailureScope.SUBNET,
         advice="add subnets with free IP addresses to the EC2NodeClass",
     ),
     _Rule(
         # the first where the free addresses are scattered, the second where there are too few of them
         _any(_code("InsufficientCidrBlocks"), _says("InvalidParameterValue", "sufficient free", "prefixes")),
-        Kind.ADDRESSES,
+        FailureKind.ADDRESSES,
         _NO_ADDRESSES,
-        scope=Scope.PREFIXES,
+        scope=FailureScope.PREFIXES,
         advice="spec.ipPrefixCount needs free blocks of 16 contiguous addresses; create a CIDR reservation for prefixes in the subnet, "
         "or add subnets to the EC2NodeClass",
     ),
     _Rule(
         _code("InsufficientAddressCapacity"),
-        Kind.SHORTAGE,
+        FailureKind.SHORTAGE,
         LAUNCH_FAILED,
-        scope=Scope.OFFERING,
+        scope=FailureScope.OFFERING,
         advice="AWS has no public IP addresses left there; set spec.associatePublicIPAddress of the EC2NodeClass to false if nodes need none",
     ),
     _Rule(
         _code("NetworkInterfaceLimitExceeded"),
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         LAUNCH_FAILED,
         advice="raise the quota for network interfaces in this Region",
     ),
     _Rule(
         _code("VolumeLimitExceeded", "MaxIOPSLimitExceeded"),
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         "VolumeLimitExceeded",
         advice="raise the Amazon EBS quotas for the storage and IOPS of this volume type in this Region, or delete unused volumes",
     ),
     _Rule(
         _code("InsufficientVolumeCapacity", "VolumeTypeNotAvailableInZone"),
-        Kind.SHORTAGE,
+        FailureKind.SHORTAGE,
         LAUNCH_FAILED,
-        scope=Scope.OFFERING,
+        scope=FailureScope.OFFERING,
         advice="the Availability Zone has no such volumes; allow other zones or another volumeType in spec.blockDeviceMappings",
     ),
     _Rule(
         _says("limit of instances in this spread placement group"),
-        Kind.SHORTAGE,
+        FailureKind.SHORTAGE,
         LAUNCH_FAILED,
-        scope=Scope.ZONE_OF_GROUP,
+        scope=FailureScope.ZONE_OF_GROUP,
         advice="a spread placement group allows seven instances per Availability Zone",
     ),
     _Rule(
         _code("InvalidCapacityReservationState.PendingActivation"),
-        Kind.SHORTAGE,
+        FailureKind.SHORTAGE,
         LAUNCH_FAILED,
-        scope=Scope.RESERVATION,
+        scope=FailureScope.RESERVATION,
         advice="the Capacity Block has not started yet",
     ),
-    _Rule(_code("ReservationCapacityExceeded"), Kind.SHORTAGE, LAUNCH_FAILED, scope=Scope.RESERVATION),
+    _Rule(_code("ReservationCapacityExceeded"), FailureKind.SHORTAGE, LAUNCH_FAILED, scope=FailureScope.RESERVATION),
     _Rule(
         _any(
             _code("InsufficientInstanceCapacity", "UnfulfillableCapacity", "Unsupported", "InsufficientCapacity"),
             _code("InsufficientHostCapacity", "InsufficientReservedInstanceCapacity", "SpotMaxPriceTooLow"),
         ),
-        Kind.SHORTAGE,
+        FailureKind.SHORTAGE,
         LAUNCH_FAILED,
-        scope=Scope.OFFERING,
+        scope=FailureScope.OFFERING,
     ),
     _Rule(
         # a fleet's word for Unsupported; source: https://github.com/aws/karpenter-provider-aws/issues/1219, /2243 and /6483
         _all(_code("InvalidFleetConfiguration"), _says("not supported in your requested Availability Zone")),
-        Kind.SHORTAGE,
+        FailureKind.SHORTAGE,
         LAUNCH_FAILED,
-        scope=Scope.OFFERING,
+        scope=FailureScope.OFFERING,
     ),
     _Rule(
         _code("IdempotentParameterMismatch", "IdempotentInstanceTerminated", "ClientTokenConflict"),
-        Kind.MISMATCH,
+        FailureKind.MISMATCH,
         "IdempotentParameterMismatch",
     ),
     _Rule(
@@ -420,7 +420,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
             ),
             lambda code, _: code.endswith((".NotFound", ".NotFoundException")),
         ),
-        Kind.NOT_FOUND,
+        FailureKind.NOT_FOUND,
         LAUNCH_FAILED,
     ),
     _Rule(
@@ -428,7 +428,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
             _code("EntityAlreadyExists", "ResourceInUseException", "InvalidPlacementGroup.Duplicate"),
             lambda code, _: code.endswith((".AlreadyExistsException", ".AlreadyExists", ".Duplicate")),
         ),
-        Kind.EXISTS,
+        FailureKind.EXISTS,
         LAUNCH_FAILED,
     ),
     _Rule(
@@ -437,7 +437,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
             _starts("UnknownParameter", "InvalidInput", "UnsupportedOperation", "InvalidBlockDeviceMapping"),
             _starts("InvalidSnapshot", "InvalidSubnet", "InvalidGroup", "InvalidKeyPair", "InvalidFleetConfig"),
         ),
-        Kind.INVALID,
+        FailureKind.INVALID,
         LAUNCH_FAILED,
         advice="EC2 rejects the request; check the EC2NodeClass",
     ),
@@ -476,10 +476,10 @@ def classify(code: str, message: str = "", status: int = 0) -> Failure:
         if rule.matches(bare, message):
             return Failure(rule.kind, rule.reason, code, message, rule.scope, rule.advice, maybe_done=rule.maybe_done)
     if status == _THROTTLE_STATUS:
-        return Failure(Kind.THROTTLED, "RequestLimitExceeded", code, message)
+        return Failure(FailureKind.THROTTLED, "RequestLimitExceeded", code, message)
     if status >= _SERVER_STATUS or status == _TIMEOUT_STATUS:
-        return Failure(Kind.SERVER, "InternalError", code, message, maybe_done=True)
-    return Failure(Kind.UNKNOWN, LAUNCH_FAILED, code, message)
+        return Failure(FailureKind.SERVER, "InternalError", code, message, maybe_done=True)
+    return Failure(FailureKind.UNKNOWN, LAUNCH_FAILED, code, message)
 
 
 def note_maybe_done(answer: MutableMapping[str, Any] | BaseException) -> None:
@@ -522,20 +522,20 @@ def _classify_last(error: BaseException) -> Failure:
             | botocore_errors.NoAuthTokenError()
         ):
             return Failure(
-                Kind.CREDENTIALS,
+                FailureKind.CREDENTIALS,
                 UNAUTHORIZED,
                 "",
                 str(error),
                 advice="assign a role to the provisioner with EKS Pod Identity, IRSA or an instance profile",
             )
         case botocore_errors.ParamValidationError():
-            return Failure(Kind.INVALID, LAUNCH_FAILED, "", str(error))
+            return Failure(FailureKind.INVALID, LAUNCH_FAILED, "", str(error))
         case botocore_errors.HTTPClientError():  # cut off while it was answered
-            return Failure(Kind.CONNECTION, LAUNCH_FAILED, "", str(error), maybe_done=True)
+            return Failure(FailureKind.CONNECTION, LAUNCH_FAILED, "", str(error), maybe_done=True)
         case botocore_errors.ConnectionError():  # never reached, unless TLS broke in the middle
             tls = isinstance(error, botocore_errors.SSLError) and "CERTIFICATE_VERIFY_FAILED" not in str(error)
             return Failure(
-                Kind.CONNECTION,
+                FailureKind.CONNECTION,
                 LAUNCH_FAILED,
                 "",
                 str(error),
@@ -543,7 +543,7 @@ def _classify_last(error: BaseException) -> Failure:
                 maybe_done=tls,
             )
         case _:
-            return Failure(Kind.UNKNOWN, LAUNCH_FAILED, "", f"{type(error).__name__}: {error}", maybe_done=True)
+            return Failure(FailureKind.UNKNOWN, LAUNCH_FAILED, "", f"{type(error).__name__}: {error}", maybe_done=True)
 
 
 def launch_error(claim_name: str, failures: Sequence[Failure]) -> CloudError:

@@ -40,7 +40,7 @@ class Feature(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class PolicyCondition:
     """One test of a statement: the operator, the key that it looks at, and the values that pass."""
 
     operator: str
@@ -49,7 +49,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class IamPolicy:
     """One managed policy.
 
     Attributes:
@@ -64,13 +64,13 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """One statement without its actions: where they are allowed. Strings have fields of `Names` in braces."""
+class IamScope:
+    """One statement without its actions: where they are allowed. Strings have fields of `PolicyNames` in braces."""
 
-    policy: Policy
+    policy: IamPolicy
     sid: str
     resources: tuple[str, ...]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[PolicyCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Permission:
     """
 
     action: str
-    scope: Scope
+    scope: IamScope
     feature: Feature
     why: str
     without: str
@@ -93,7 +93,7 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class PolicyNames:
     """What a policy is written for.
 
     Attributes:
@@ -116,7 +116,7 @@ class Names:
     key_arn: str
 
     @classmethod
-    def of(cls, partition: str, region: str, account: str, cluster: str, *, queue: str = "") -> "Names":
+    def of(cls, partition: str, region: str, account: str, cluster: str, *, queue: str = "") -> "PolicyNames":
         """Those of a cluster whose resources have the names of manifests/aws."""
         return cls(
             partition=partition,
@@ -145,22 +145,24 @@ def controller_role(cluster: str) -> str:
     return f"{cluster}-karpenter"
 
 
-def policy_name(policy: Policy, cluster: str) -> str:
+def policy_name(policy: IamPolicy, cluster: str) -> str:
     """Name of a managed policy; Karpenter's for those that are Karpenter's."""
     return f"KarpenterController{policy.name}Policy-{cluster}"
 
 
-NODE_LIFECYCLE: Final = Policy(
+NODE_LIFECYCLE: Final = IamPolicy(
     "NodeLifecycle", "launches, tags and terminates instances, creates and deletes launch templates"
 )
-IAM_INTEGRATION: Final = Policy("IAMIntegration", "creates instance profiles and passes the role of the nodes")
-EKS_INTEGRATION: Final = Policy("EKSIntegration", "reads the cluster's endpoint, version and network")
-INTERRUPTION: Final = Policy("Interruption", "reads the interruption queue")
-ZONAL_SHIFT: Final = Policy("ZonalShift", "reads active zonal shifts")
-RESOURCE_DISCOVERY: Final = Policy("ResourceDiscovery", "reads images, subnets, types, prices and the like")
-CUSTOM_PARAMETERS: Final = Policy("CustomParameters", "reads SSM parameters of your own that hold AMIs", optional=True)
-VOLUME_ENCRYPTION: Final = Policy("VolumeEncryption", "uses a KMS key of your own for volumes", optional=True)
-SELF_CHECK: Final = Policy("SelfCheck", "lets `dovetail aws check` ask IAM about its own role", optional=True)
+IAM_INTEGRATION: Final = IamPolicy("IAMIntegration", "creates instance profiles and passes the role of the nodes")
+EKS_INTEGRATION: Final = IamPolicy("EKSIntegration", "reads the cluster's endpoint, version and network")
+INTERRUPTION: Final = IamPolicy("Interruption", "reads the interruption queue")
+ZONAL_SHIFT: Final = IamPolicy("ZonalShift", "reads active zonal shifts")
+RESOURCE_DISCOVERY: Final = IamPolicy("ResourceDiscovery", "reads images, subnets, types, prices and the like")
+CUSTOM_PARAMETERS: Final = IamPolicy(
+    "CustomParameters", "reads SSM parameters of your own that hold AMIs", optional=True
+)
+VOLUME_ENCRYPTION: Final = IamPolicy("VolumeEncryption", "uses a KMS key of your own for volumes", optional=True)
+SELF_CHECK: Final = IamPolicy("SelfCheck", "lets `dovetail aws check` ask IAM about its own role", optional=True)
 
 POLICIES: Final = (
     *(NODE_LIFECYCLE, IAM_INTEGRATION, EKS_INTEGRATION, INTERRUPTION, ZONAL_SHIFT, RESOURCE_DISCOVERY),
@@ -168,12 +170,12 @@ POLICIES: Final = (
 )
 
 
-def _tag(which: str, key: str, value: str) -> Condition:
+def _tag(which: str, key: str, value: str) -> PolicyCondition:
     """A tag of the request ("Request") or of what is acted on ("Resource"); ANY asks only that it is there."""
-    return Condition("StringLike" if value == ANY else "StringEquals", f"aws:{which}Tag/{key}", (value,))
+    return PolicyCondition("StringLike" if value == ANY else "StringEquals", f"aws:{which}Tag/{key}", (value,))
 
 
-def _owned(which: str) -> Condition:
+def _owned(which: str) -> PolicyCondition:
     return _tag(which, ec2.CLUSTER_TAG_PREFIX + "{cluster}", "owned")
 
 
@@ -202,93 +204,95 @@ _PROFILE_REQUESTED: Final = (
     _tag("Request", ec2.NODECLASS_TAG, ANY),
 )
 _CLUSTER_ARN: Final = "arn:{partition}:eks:{region}:{account}:cluster/{cluster}"
-_THROUGH_EC2: Final = Condition(
+_THROUGH_EC2: Final = PolicyCondition(
     "StringEquals", "kms:ViaService", ("ec2.{region}.amazonaws.com", "ec2.{region}.amazonaws.com.cn")
 )
 
-USED: Final = Scope(
+USED: Final = IamScope(
     NODE_LIFECYCLE,
     "AllowScopedEC2InstanceAccessActions",
     _ec2("image", "snapshot", "security-group", "subnet", "capacity-reservation", "placement-group"),
 )
-TEMPLATE_USED: Final = Scope(
+TEMPLATE_USED: Final = IamScope(
     NODE_LIFECYCLE, "AllowScopedEC2LaunchTemplateAccessActions", _ec2("launch-template"), _OURS
 )
-CREATED: Final = Scope(
+CREATED: Final = IamScope(
     NODE_LIFECYCLE,
     "AllowScopedEC2InstanceActionsWithTags",
     _ec2(*_MADE),
     (_owned("Request"), _CLUSTER_REQUESTED, _POOL_OF_REQUEST),
 )
-TAGGED_WHEN_CREATED: Final = Scope(
+TAGGED_WHEN_CREATED: Final = IamScope(
     NODE_LIFECYCLE,
     "AllowScopedResourceCreationTagging",
     _ec2(*_MADE),
     (
         _owned("Request"),
         _CLUSTER_REQUESTED,
-        Condition("StringEquals", _CREATE_ACTION, ("RunInstances", "CreateFleet", "CreateLaunchTemplate")),
+        PolicyCondition("StringEquals", _CREATE_ACTION, ("RunInstances", "CreateFleet", "CreateLaunchTemplate")),
         _POOL_OF_REQUEST,
     ),
 )
-TAGGED_LATER: Final = Scope(
+TAGGED_LATER: Final = IamScope(
     NODE_LIFECYCLE,
     "AllowScopedResourceTagging",
     _ec2("instance"),
     (
         *_OURS,
-        Condition("StringEqualsIfExists", f"aws:RequestTag/{ec2.CLUSTER_NAME_TAG}", ("{cluster}",)),
-        Condition("ForAllValues:StringEquals", "aws:TagKeys", (ec2.CLUSTER_NAME_TAG, ec2.NODECLAIM_TAG, ec2.NAME_TAG)),
+        PolicyCondition("StringEqualsIfExists", f"aws:RequestTag/{ec2.CLUSTER_NAME_TAG}", ("{cluster}",)),
+        PolicyCondition(
+            "ForAllValues:StringEquals", "aws:TagKeys", (ec2.CLUSTER_NAME_TAG, ec2.NODECLAIM_TAG, ec2.NAME_TAG)
+        ),
     ),
 )
-ENDED: Final = Scope(NODE_LIFECYCLE, "AllowScopedDeletion", _ec2("instance", "launch-template"), _OURS)
-_PASSED: Final = Scope(
+ENDED: Final = IamScope(NODE_LIFECYCLE, "AllowScopedDeletion", _ec2("instance", "launch-template"), _OURS)
+_PASSED: Final = IamScope(
     IAM_INTEGRATION,
     "AllowPassingInstanceRole",
     ("{node_role_arn}",),
-    (Condition("StringEquals", "iam:PassedToService", ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")),),
+    (PolicyCondition("StringEquals", "iam:PassedToService", ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")),),
 )
-_PROFILE_CREATED: Final = Scope(
+_PROFILE_CREATED: Final = IamScope(
     IAM_INTEGRATION, "AllowScopedInstanceProfileCreationActions", _PROFILES, _PROFILE_REQUESTED
 )
-_PROFILE_TAGGED: Final = Scope(
+_PROFILE_TAGGED: Final = IamScope(
     IAM_INTEGRATION, "AllowScopedInstanceProfileTagActions", _PROFILES, (*_PROFILE_OURS, *_PROFILE_REQUESTED)
 )
-_PROFILE_CHANGED: Final = Scope(IAM_INTEGRATION, "AllowScopedInstanceProfileActions", _PROFILES, _PROFILE_OURS)
-_CLUSTER_READ: Final = Scope(EKS_INTEGRATION, "AllowAPIServerEndpointDiscovery", (_CLUSTER_ARN,))
-_QUEUE: Final = Scope(INTERRUPTION, "AllowInterruptionQueueActions", ("{queue_arn}",))
-_SHIFTS_READ: Final = Scope(
+_PROFILE_CHANGED: Final = IamScope(IAM_INTEGRATION, "AllowScopedInstanceProfileActions", _PROFILES, _PROFILE_OURS)
+_CLUSTER_READ: Final = IamScope(EKS_INTEGRATION, "AllowAPIServerEndpointDiscovery", (_CLUSTER_ARN,))
+_QUEUE: Final = IamScope(INTERRUPTION, "AllowInterruptionQueueActions", ("{queue_arn}",))
+_SHIFTS_READ: Final = IamScope(
     ZONAL_SHIFT,
     "AllowZonalShiftStatusReadOnly",
     (ANY,),
-    (Condition("StringEquals", "arc-zonal-shift:ResourceIdentifier", (_CLUSTER_ARN,)),),
+    (PolicyCondition("StringEquals", "arc-zonal-shift:ResourceIdentifier", (_CLUSTER_ARN,)),),
 )
-_REGION_READ: Final = Scope(
+_REGION_READ: Final = IamScope(
     RESOURCE_DISCOVERY,
     "AllowRegionalReadActions",
     (ANY,),
-    (Condition("StringEquals", "aws:RequestedRegion", ("{region}",)),),
+    (PolicyCondition("StringEquals", "aws:RequestedRegion", ("{region}",)),),
 )
-_PARAMETERS_READ: Final = Scope(
+_PARAMETERS_READ: Final = IamScope(
     RESOURCE_DISCOVERY, "AllowSSMReadActions", ("arn:{partition}:ssm:{region}::parameter/aws/service/*",)
 )
-_PRICES_READ: Final = Scope(RESOURCE_DISCOVERY, "AllowPricingReadActions", (ANY,))
-_PROFILES_LISTED: Final = Scope(RESOURCE_DISCOVERY, "AllowUnscopedInstanceProfileListAction", (ANY,))
-_PROFILE_READ: Final = Scope(RESOURCE_DISCOVERY, "AllowInstanceProfileReadActions", _PROFILES)
-OWN_PARAMETERS: Final = Scope(
+_PRICES_READ: Final = IamScope(RESOURCE_DISCOVERY, "AllowPricingReadActions", (ANY,))
+_PROFILES_LISTED: Final = IamScope(RESOURCE_DISCOVERY, "AllowUnscopedInstanceProfileListAction", (ANY,))
+_PROFILE_READ: Final = IamScope(RESOURCE_DISCOVERY, "AllowInstanceProfileReadActions", _PROFILES)
+OWN_PARAMETERS: Final = IamScope(
     CUSTOM_PARAMETERS,
     "AllowReadingOwnParameters",
     ("arn:{partition}:ssm:{region}:{account}:parameter/{parameter_path}/*",),
 )
-_KEY_USED: Final = Scope(VOLUME_ENCRYPTION, "AllowVolumeKeyThroughEC2", ("{key_arn}",), (_THROUGH_EC2,))
-_KEY_GRANTED: Final = Scope(
+_KEY_USED: Final = IamScope(VOLUME_ENCRYPTION, "AllowVolumeKeyThroughEC2", ("{key_arn}",), (_THROUGH_EC2,))
+_KEY_GRANTED: Final = IamScope(
     VOLUME_ENCRYPTION,
     "AllowVolumeKeyGrants",
     ("{key_arn}",),
-    (_THROUGH_EC2, Condition("Bool", "kms:GrantIsForAWSResource", ("true",))),
+    (_THROUGH_EC2, PolicyCondition("Bool", "kms:GrantIsForAWSResource", ("true",))),
 )
-_SELF_SIMULATED: Final = Scope(SELF_CHECK, "AllowAskingAboutOwnRole", ("{controller_role_arn}",))
-_NODE_ROLE_READ: Final = Scope(SELF_CHECK, "AllowReadingInstanceRole", ("{node_role_arn}",))
+_SELF_SIMULATED: Final = IamScope(SELF_CHECK, "AllowAskingAboutOwnRole", ("{controller_role_arn}",))
+_NODE_ROLE_READ: Final = IamScope(SELF_CHECK, "AllowReadingInstanceRole", ("{node_role_arn}",))
 
 _LAUNCHES: Final = ("ec2:CreateFleet",)
 _NO_LAUNCH: Final = "no instances are launched; NodeClaims get Launched=False with reason Unauthorized"
@@ -574,20 +578,20 @@ PERMISSIONS: Final = (
 )
 
 
-def permissions_of(policy: Policy) -> tuple[Permission, ...]:
+def permissions_of(policy: IamPolicy) -> tuple[Permission, ...]:
     """The rows of one policy, in the order of the table."""
     return tuple(row for row in PERMISSIONS if row.scope.policy == policy)
 
 
-def scopes(rows: Iterable[Permission]) -> Mapping[Scope, tuple[Permission, ...]]:
+def scopes(rows: Iterable[Permission]) -> Mapping[IamScope, tuple[Permission, ...]]:
     """The rows by scope, in the order of the first row of each."""
-    grouped: dict[Scope, list[Permission]] = {}
+    grouped: dict[IamScope, list[Permission]] = {}
     for row in rows:
         grouped.setdefault(row.scope, []).append(row)
     return {scope: tuple(inside) for scope, inside in grouped.items()}
 
 
-def document(policy: Policy, names: Names) -> dict[str, Any]:
+def document(policy: IamPolicy, names: PolicyNames) -> dict[str, Any]:
     """The policy document for `names`; lists even where there is one, and in the order of the table."""
     return {
         "Version": "2012-10-17",
@@ -595,7 +599,7 @@ def document(policy: Policy, names: Names) -> dict[str, Any]:
     }
 
 
-def _statement(scope: Scope, rows: Iterable[Permission], names: Names) -> dict[str, Any]:
+def _statement(scope: IamScope, rows: Iterable[Permission], names: PolicyNames) -> dict[str, Any]:
     made: dict[str, Any] = {
         "Sid": scope.sid,
         "Effect": "Allow",

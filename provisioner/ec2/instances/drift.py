@@ -9,7 +9,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2 import labels
-from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.instances.inventory import Inventory
 from provisioner.ec2.market.instance_types import image_for
 
@@ -36,7 +36,7 @@ def static_drift(claim: NodeClaim, node_class: EC2NodeClass) -> str:
 def drifted(
     claim: NodeClaim,
     node_class: EC2NodeClass,
-    instance: Instance,
+    instance: Ec2Instance,
     instance_type: InstanceType | None,
     group_id: str = "",
 ) -> str:
@@ -119,13 +119,13 @@ def _image_drift(claim: NodeClaim, node_class: EC2NodeClass, instance_type: Inst
     return _if(AMI, claim.status.image_id not in usable)
 
 
-def _group_drift(claim: NodeClaim, node_class: EC2NodeClass, instance: Instance) -> str:
+def _group_drift(claim: NodeClaim, node_class: EC2NodeClass, instance: Ec2Instance) -> str:
     wanted, there = {one.id for one in node_class.status.security_groups}, set(instance.security_group_ids)
     _must_know(claim, {"the security groups of its class": wanted, "its security groups": there})
     return _if(SECURITY_GROUP, wanted != there)
 
 
-def _subnet_drift(claim: NodeClaim, node_class: EC2NodeClass, instance: Instance) -> str:
+def _subnet_drift(claim: NodeClaim, node_class: EC2NodeClass, instance: Ec2Instance) -> str:
     wanted = {one.id for one in node_class.status.subnets}
     _must_know(claim, {"the subnets of its class": wanted, "its subnet": instance.subnet_id})
     return _if(SUBNET, instance.subnet_id not in wanted)
@@ -138,7 +138,7 @@ def _must_know(claim: NodeClaim, facts: Mapping[str, Sized]) -> None:
         raise NotJudgedError(f"{claim.name}: {missing} {'are' if missing.endswith(('s', 'class')) else 'is'} not known")
 
 
-def _outside(instance: Instance, reservations: Collection[str]) -> bool:
+def _outside(instance: Ec2Instance, reservations: Collection[str]) -> bool:
     """Whether it was bought in a reservation that the class has not; EC2 counts on-demand instances to open reservations by itself."""
     return (
         instance.capacity_type == names.CAPACITY_RESERVED

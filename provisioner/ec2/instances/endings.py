@@ -10,7 +10,7 @@ Differs: Karpenter does not read it: the NodeClaim is collected after minutes, a
 from typing import Final
 
 from provisioner.cloudprovider.errors import InstanceNotFoundError
-from provisioner.ec2.access.errors import LAUNCH_FAILED, Failure, Kind, Scope, classify
+from provisioner.ec2.access.errors import LAUNCH_FAILED, Failure, FailureKind, FailureScope, classify
 from provisioner.values.message import Said
 
 _ASKED_FOR: Final = frozenset(
@@ -39,10 +39,10 @@ _SHUT_DOWN: Final = Said(
 )
 
 _RULES: Final = {
-    "Client.InternalError": (Kind.DENIED, LAUNCH_FAILED, Scope.NOTHING, _ALLOW_THE_KEY),
-    "Client.InvalidSnapshot.NotFound": (Kind.NOT_FOUND, LAUNCH_FAILED, Scope.NOTHING, _SNAPSHOT),
-    "Client.InstanceInitiatedShutdown": (Kind.UNKNOWN, LAUNCH_FAILED, Scope.NOTHING, _SHUT_DOWN),
-    "Server.InternalError": (Kind.SERVER, "InternalError", Scope.OFFERING, ""),
+    "Client.InternalError": (FailureKind.DENIED, LAUNCH_FAILED, FailureScope.NOTHING, _ALLOW_THE_KEY),
+    "Client.InvalidSnapshot.NotFound": (FailureKind.NOT_FOUND, LAUNCH_FAILED, FailureScope.NOTHING, _SNAPSHOT),
+    "Client.InstanceInitiatedShutdown": (FailureKind.UNKNOWN, LAUNCH_FAILED, FailureScope.NOTHING, _SHUT_DOWN),
+    "Server.InternalError": (FailureKind.SERVER, "InternalError", FailureScope.OFFERING, ""),
 }
 
 
@@ -70,7 +70,7 @@ def holds_back(failure: Failure) -> bool:
 
     A host that failed is left, too; but that it was the host is only EC2's word, and the next one may end in the same way.
     """
-    return failure.kind is not Kind.SHORTAGE
+    return failure.kind is not FailureKind.SHORTAGE
 
 
 def launch_failure(code: str, message: str) -> Failure | None:

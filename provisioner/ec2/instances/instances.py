@@ -1,4 +1,4 @@
-"""EC2 instances of the cluster: what one is (`Instance`, pure), and how they are asked for, ended and tagged (`Instances`).
+"""EC2 instances of the cluster: what one is (`Ec2Instance`, pure), and how they are asked for, ended and tagged (`Instances`).
 
 Describe, terminate and tag calls of many threads are gathered into few. Source: spec/karpenter-aws.md 5.7 and 6.1.
 Differs: instances are described by a filter, so that one that is gone does not fail the call for the others. One that EC2 does not describe is gone
@@ -17,7 +17,7 @@ from provisioner.ec2 import labels
 from provisioner.ec2.access.batcher import Gatherer, parts
 from provisioner.ec2.access.bisection import FOR_ALL, each_its_own
 from provisioner.ec2.access.client import Clients, pages
-from provisioner.ec2.access.errors import Failure, Kind, classify_exception
+from provisioner.ec2.access.errors import Failure, FailureKind, classify_exception
 from provisioner.ec2.instances.absence import ABSENT_SECONDS, Absences
 from provisioner.ec2.instances.endings import EndedAtLaunchError, launch_failure
 from provisioner.ec2.launch.launch_marks import BATCH_TAG
@@ -44,7 +44,7 @@ MOST_CALLS: Final = 40
 _TROUBLED_AT_ONCE: Final = 8
 _MAX_TROUBLED: Final = 1024
 _WAITS: Final = Failure(
-    Kind.UNKNOWN, "", "", Said("EC2 refused this request before; other refused requests are retried first")
+    FailureKind.UNKNOWN, "", "", Said("EC2 refused this request before; other refused requests are retried first")
 )
 
 _Tags = tuple[tuple[str, str], ...]
@@ -80,7 +80,7 @@ class InstanceUnseenError(InstanceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class Ec2Instance:
     """One instance as EC2 describes it; fields are "" where EC2 says nothing.
 
     Attributes:
@@ -125,7 +125,7 @@ class Instance:
         return self.state in ENDING
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "Instance":
+    def of(cls, row: Mapping[str, Any]) -> "Ec2Instance":
         """From a row of DescribeInstances."""
         placement: Mapping[str, Any] = row.get("Placement") or {}
         spot, reservation = row.get("SpotInstanceRequestId", ""), row.get("CapacityReservationId", "")
@@ -199,7 +199,7 @@ class Instances:
         self._troubled: dict[str, None] = {}  # whose termination was refused
         self._unseen: dict[str, None] = {}  # whose termination is asked for although EC2 does not describe them
         self._turn = 0
-        self._descriptions: Gatherer[str, Instance] = Gatherer(
+        self._descriptions: Gatherer[str, Ec2Instance] = Gatherer(
             clock, self._describe, idle=idle, batcher="describe_instances"
         )
         self._terminations: Gatherer[str, str] = Gatherer(
@@ -207,7 +207,7 @@ class Instances:
         )
         self._tags: Gatherer[_Tagging, None] = Gatherer(clock, self._create_tags, idle=idle, batcher="create_tags")
 
-    def get(self, provider_id: str) -> Instance:
+    def get(self, provider_id: str) -> Ec2Instance:
         """The instance of that provider ID; asked for now.
 
         Raises:
@@ -220,7 +220,7 @@ class Instances:
             raise InstanceNotFoundError(provider_id)
         return self._descriptions.ask(instance_id)
 
-    def get_all(self, provider_ids: Iterable[str]) -> dict[str, Instance]:
+    def get_all(self, provider_ids: Iterable[str]) -> dict[str, Ec2Instance]:
         """Those of these instances that are there, by the provider ID that was asked for; one call for every 200.
 
         Raises:
@@ -228,9 +228,9 @@ class Instances:
         """
         asked = {instance_id: one for one in provider_ids if (instance_id := instance_id_of(one))}
         answers = self._describe(sorted(asked))
-        return {asked[key]: found for key, found in answers.items() if isinstance(found, Instance)}
+        return {asked[key]: found for key, found in answers.items() if isinstance(found, Ec2Instance)}
 
-    def list(self) -> tuple[Instance, ...]:
+    def list(self) -> tuple[Ec2Instance, ...]:
         """Every instance of this cluster that is there, in order of id.
 
         Raises:
@@ -243,7 +243,7 @@ class Instances:
             {"Name": "instance-state-name", "Values": list(LIVING)},
         )
 
-    def by_batch(self, tag: str) -> tuple[Instance, ...]:
+    def by_batch(self, tag: str) -> tuple[Ec2Instance, ...]:
         """Every instance that a launch made (see `launch_marks`), those that are gone too as long as EC2 remembers them, in order of id.
 
         Raises:
@@ -301,8 +301,8 @@ class Instances:
 
     # ------------------------------------------------------------------ calls
 
-    def _describe(self, ids: Sequence[str]) -> dict[str, Instance | Exception]:
-        found: dict[str, Instance | Exception] = {}
+    def _describe(self, ids: Sequence[str]) -> dict[str, Ec2Instance | Exception]:
+        found: dict[str, Ec2Instance | Exception] = {}
         for some in parts(tuple(ids), _FILTER_VALUES):
             asked = self._clock.monotonic()
             described = {one.id: one for one in self._find({"Name": "instance-id", "Values": list(some)})}
@@ -338,7 +338,7 @@ class Instances:
             answer = self._aws.client("ec2").terminate_instances(InstanceIds=list(ids))
         except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
-            if len(ids) == 1 and failure.kind not in FOR_ALL and failure.kind is not Kind.NOT_FOUND:
+            if len(ids) == 1 and failure.kind not in FOR_ALL and failure.kind is not FailureKind.NOT_FOUND:
                 put_newest(self._troubled, ids[0], None, _MAX_TROUBLED)
             return failure
         ended = {one["InstanceId"] for one in answer.get("TerminatingInstances", ())}
@@ -370,17 +370,17 @@ class Instances:
 
     def _told(self, instance: str, failure: Failure) -> CloudError:
         """What a failure means for one instance; that a change does not find it is no proof that it is gone."""
-        if failure.kind is Kind.NOT_FOUND:
+        if failure.kind is FailureKind.NOT_FOUND:
             return InstanceUnseenError(instance, self._absences.patience)
         return InstanceError(str(failure))
 
-    def _find(self, *filters: Mapping[str, Any]) -> tuple[Instance, ...]:
-        found: dict[str, Instance] = {}
+    def _find(self, *filters: Mapping[str, Any]) -> tuple[Ec2Instance, ...]:
+        found: dict[str, Ec2Instance] = {}
         try:
             for page in pages(self._aws.client("ec2").describe_instances, Filters=list(filters), MaxResults=_PAGE):
                 for reservation in page.get("Reservations", ()):
                     for row in reservation.get("Instances", ()):
-                        found[row["InstanceId"]] = Instance.of(row)
+                        found[row["InstanceId"]] = Ec2Instance.of(row)
         except Exception as error:
             failure = classify_exception(error)
             raise InstanceError(str(failure)) from error
@@ -388,7 +388,7 @@ class Instances:
         return tuple(found[name] for name in sorted(found))
 
 
-def _gone(instance: Instance) -> InstanceNotFoundError:
+def _gone(instance: Ec2Instance) -> InstanceNotFoundError:
     if instance.failure is None:
         return InstanceNotFoundError(instance.id)
     return EndedAtLaunchError(instance.id, instance.failure)

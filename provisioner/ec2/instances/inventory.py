@@ -5,18 +5,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from provisioner.ec2.instances.instances import Instance, instance_id_of
+from provisioner.ec2.instances.instances import Ec2Instance, instance_id_of
 from provisioner.support.clock import Clock
 
 
-class Source(Protocol):
+class InventorySource(Protocol):
     """Who asks EC2: `Instances`."""
 
-    def get(self, provider_id: str) -> Instance:
+    def get(self, provider_id: str) -> Ec2Instance:
         """One instance, as it is now."""
         ...
 
-    def list(self) -> Sequence[Instance]:
+    def list(self) -> Sequence[Ec2Instance]:
         """Every instance of the cluster."""
         ...
 
@@ -24,13 +24,13 @@ class Source(Protocol):
 class Inventory:
     """The last list; thread-safe."""
 
-    def __init__(self, source: Source, clock: Clock) -> None:
+    def __init__(self, source: InventorySource, clock: Clock) -> None:
         self._source, self._clock = source, clock
         self._lock, self._first = threading.Lock(), threading.Lock()
-        self._found: Mapping[str, Instance] = {}
+        self._found: Mapping[str, Ec2Instance] = {}
         self.listed_at: datetime | None = None
 
-    def refresh(self) -> tuple[Instance, ...]:
+    def refresh(self) -> tuple[Ec2Instance, ...]:
         """List them all, and remember that.
 
         Raises:
@@ -43,12 +43,12 @@ class Inventory:
             self.listed_at = asked
         return listed
 
-    def listed(self) -> tuple[Instance, ...]:
+    def listed(self) -> tuple[Ec2Instance, ...]:
         """The last list, in order of id."""
         with self._lock:
             return tuple(self._found.values())
 
-    def find(self, provider_id: str) -> Instance:
+    def find(self, provider_id: str) -> Ec2Instance:
         """An instance as it was listed, or as EC2 says now where it was not; the first to ask has them all listed.
 
         Raises:
@@ -63,7 +63,7 @@ class Inventory:
             found = self._found.get(instance_id_of(provider_id))
         return found if found is not None else self._source.get(provider_id)
 
-    def get(self, provider_id: str) -> Instance:
+    def get(self, provider_id: str) -> Ec2Instance:
         """An instance as EC2 says now.
 
         Raises:

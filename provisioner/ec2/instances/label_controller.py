@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.ec2 import labels
-from provisioner.ec2.instances.instances import RUNNING, Instance, instance_id_of
+from provisioner.ec2.instances.instances import RUNNING, Ec2Instance, instance_id_of
 from provisioner.ec2.instances.partitions import PartitionHook, lacks_partition
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.nodeclaims.writer import ClaimWriter
@@ -28,7 +28,7 @@ ON_DEMAND: Mapping[str, str | None] = {
 _log = logs.get_logger(__name__)
 
 
-def left_reservations(claims: Iterable[NodeClaim], instances: Iterable[Instance]) -> tuple[NodeClaim, ...]:
+def left_reservations(claims: Iterable[NodeClaim], instances: Iterable[Ec2Instance]) -> tuple[NodeClaim, ...]:
     """Claims labelled reserved whose instance runs on demand now, by name. Pure."""
     by_id = {one.id: one for one in instances}
     return tuple(
@@ -69,7 +69,7 @@ class Relabeller:
         return True
 
 
-def sync_capacity_types(relabeller: Relabeller, instances: Callable[[], Iterable[Instance]]) -> float:
+def sync_capacity_types(relabeller: Relabeller, instances: Callable[[], Iterable[Ec2Instance]]) -> float:
     """Relabel what has left its reservation, among the instances as they were listed last; seconds until the next look."""
     for claim in left_reservations(relabeller.cluster.claims(), instances()):
         if relabeller.relabel(claim, ON_DEMAND):
@@ -88,7 +88,7 @@ class PartitionSync:
     def __init__(
         self,
         claims: Callable[[], Iterable[NodeClaim]],
-        get_all: Callable[[Collection[str]], Mapping[str, Instance]],
+        get_all: Callable[[Collection[str]], Mapping[str, Ec2Instance]],
         relabeller: Relabeller,
         hook: PartitionHook,
     ) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from provisioner.apis import ec2
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import SortedOut
-from provisioner.ec2.instances.instances import Instance, instance_id_of
+from provisioner.ec2.instances.instances import Ec2Instance, instance_id_of
 from provisioner.ec2.launch.launch_marks import BATCH_TAG, mark_of
 
 
-def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> SortedOut[Instance]:
+def sort_out(instances: Iterable[Ec2Instance], claims: Iterable[NodeClaim]) -> SortedOut[Ec2Instance]:
     """Deal instances to claims. Cost: O(instances + claims)."""
     owned: set[str] = set()
     waiting: set[str] = set()
@@ -28,7 +28,7 @@ def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> Sort
         if (mark := mark_of(claim)) is not None:
             launches[mark.tag].append(claim.name)
     awaited: set[str] = set()
-    orphans: list[Instance] = []
+    orphans: list[Ec2Instance] = []
     for one in instances:
         if one.ending or one.id in owned:
             continue

@@ -10,7 +10,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.ec2.instances.instances import Instance, instance_id_of
+from provisioner.ec2.instances.instances import Ec2Instance, instance_id_of
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.limits import TokenBucket
 from provisioner.nodeclaims.writer import ClaimWriter, age_seconds
@@ -18,7 +18,7 @@ from provisioner.runtime.changes import Change, NodeClaimChanged
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 
 PER_SECOND, BURST = 2.0, 5
 DELAY_SECONDS = 5.0
@@ -64,7 +64,7 @@ class TaggingController:
 
     def __init__(
         self,
-        find: Callable[[str], Instance],
+        find: Callable[[str], Ec2Instance],
         tag: Callable[[str, Mapping[str, str]], None],
         cluster: Cluster,
         writer: ClaimWriter,
@@ -96,17 +96,17 @@ class TaggingController:
             case _:
                 return
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """Tag one instance, and note it on its claim."""
         claim = self._cluster.claim(name)
         if claim is None or not is_due(claim):
             return DONE
         if self._gives_way(claim):
-            return Result(requeue_after=DELAY_SECONDS)
+            return ReconcileResult(requeue_after=DELAY_SECONDS)
         try:
             instance = self._find(claim.status.provider_id)
             if instance.zone_id in self._shifted():
-                return Result(requeue_after=SHIFTED_SECONDS)
+                return ReconcileResult(requeue_after=SHIFTED_SECONDS)
             if lacking := missing_tags(instance.tags, claim, self._cluster_name):
                 self._allowance.take()
                 self._tag(instance.id, lacking)
@@ -114,10 +114,10 @@ class TaggingController:
         except NotFound:
             return DONE
         except Conflict:
-            return Result(requeue_after=1.0)
+            return ReconcileResult(requeue_after=1.0)
         except CloudError as error:  # "not found" too: EC2 may not know it everywhere, and if it is gone its claim goes
             _log.info("Failed to tag an instance; retrying", nodeclaim=name, error=str(error))
-            return Result(failed=True)
+            return ReconcileResult(failed=True)
         return DONE
 
     def _gives_way(self, claim: NodeClaim) -> bool:

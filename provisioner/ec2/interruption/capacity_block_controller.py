@@ -6,7 +6,7 @@ from typing import Any
 
 from provisioner.ec2 import labels
 from provisioner.ec2.access.client import Clients
-from provisioner.ec2.access.errors import Kind, classify_exception
+from provisioner.ec2.access.errors import FailureKind, classify_exception
 from provisioner.ec2.interruption import notices
 from provisioner.ec2.interruption.health_controller import FAILED_TO_ANNOTATE_NODECLAIM
 from provisioner.ec2.nodeclass import reservations
@@ -38,7 +38,7 @@ def read_reservations(aws: Clients, ids: Sequence[str]) -> list[Mapping[str, Any
     try:
         answer = aws.client("ec2").describe_capacity_reservations(CapacityReservationIds=list(ids))
     except Exception as error:
-        if classify_exception(error).kind is not Kind.NOT_FOUND:
+        if classify_exception(error).kind is not FailureKind.NOT_FOUND:
             raise
         return [row for one in ids for row in read_reservations(aws, [one])] if len(ids) > 1 else []
     return list(answer.get("CapacityReservations", ()))

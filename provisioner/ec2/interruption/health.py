@@ -32,7 +32,7 @@ class Category(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class HealthFinding:
     """One thing that is wrong with one instance; `starts` is when an event is planned for, None where unknown."""
 
     instance: str
@@ -41,7 +41,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class InstanceHealth:
     """What some answers mean together.
 
     Attributes:
@@ -49,13 +49,13 @@ class Health:
         cleared: instances all of whose events are completed or cancelled, sorted.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HealthFinding, ...] = ()
     cleared: tuple[str, ...] = ()
 
 
-def judge(rows: Iterable[Mapping[str, Any]], now: datetime) -> Health:
+def judge(rows: Iterable[Mapping[str, Any]], now: datetime) -> InstanceHealth:
     """Read rows of DescribeInstanceStatus; what they say is checked, whatever was filtered for."""
-    findings: dict[tuple[str, Category], Finding] = {}
+    findings: dict[tuple[str, Category], HealthFinding] = {}
     quiet: set[str] = set()
     for row in rows:
         instance_id = row.get("InstanceId", "")
@@ -66,18 +66,18 @@ def judge(rows: Iterable[Mapping[str, Any]], now: datetime) -> Health:
         if row.get("Events") and not any(_is_live(event) for event in row["Events"]):
             quiet.add(instance_id)
     events = {instance_id for instance_id, category in findings if category is Category.EVENT}
-    return Health(tuple(findings[key] for key in sorted(findings)), tuple(sorted(quiet - events)))
+    return InstanceHealth(tuple(findings[key] for key in sorted(findings)), tuple(sorted(quiet - events)))
 
 
-def _findings(instance_id: str, row: Mapping[str, Any], now: datetime) -> Iterator[Finding]:
+def _findings(instance_id: str, row: Mapping[str, Any], now: datetime) -> Iterator[HealthFinding]:
     if not instance_id:
         return
     for field, category in (("InstanceStatus", Category.INSTANCE), ("SystemStatus", Category.SYSTEM)):
         if any(_has_failed(detail, now) for detail in (row.get(field) or {}).get("Details", ())):
-            yield Finding(instance_id, category)
+            yield HealthFinding(instance_id, category)
     for event in row.get("Events", ()):
         if _is_live(event):
-            yield Finding(instance_id, Category.EVENT, event.get("NotBefore"))
+            yield HealthFinding(instance_id, Category.EVENT, event.get("NotBefore"))
 
 
 def _has_failed(detail: Mapping[str, Any], now: datetime) -> bool:
@@ -89,5 +89,5 @@ def _is_live(event: Mapping[str, Any]) -> bool:
     return event.get("Code") in EVENT_CODES and not is_over(event.get("Description", ""))
 
 
-def _start(finding: Finding) -> float:
+def _start(finding: HealthFinding) -> float:
     return finding.starts.timestamp() if finding.starts is not None else float("inf")

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.ec2.access.client import Clients, pages
-from provisioner.ec2.access.errors import Kind, classify_exception
+from provisioner.ec2.access.errors import FailureKind, classify_exception
 from provisioner.ec2.interruption import health, notices
-from provisioner.ec2.interruption.health import Category, Finding
+from provisioner.ec2.interruption.health import Category, HealthFinding
 from provisioner.ec2.interruption.notices import MAINTENANCE
 from provisioner.ec2.interruption.queue_controller import claims_by_instance
 from provisioner.ec2.settings import AwsSettings
@@ -74,7 +74,7 @@ class HealthPoller:
             found = health.judge(self._read(), now)
         except Exception as error:
             failure = classify_exception(error)
-            if failure.kind is not Kind.DENIED:
+            if failure.kind is not FailureKind.DENIED:
                 raise
             _log.error("Instance health is not monitored because the permission is missing", error=str(failure))
             return DENIED_SECONDS
@@ -88,7 +88,7 @@ class HealthPoller:
                 self._call_off(claim)
         return POLL_SECONDS
 
-    def _act(self, finding: Finding, claim: NodeClaim) -> None:
+    def _act(self, finding: HealthFinding, claim: NodeClaim) -> None:
         if (finding.instance, finding.category) not in self._known:
             _UNHEALTHY.labels(str(finding.category)).inc()
         if claim.metadata.deletion_timestamp is not None and finding.category is Category.EVENT:

@@ -22,7 +22,7 @@ class MessageError(ValueError):
     """A message that is not of EventBridge's form, or lacks what its kind must say."""
 
 
-class Kind(enum.StrEnum):
+class NoticeKind(enum.StrEnum):
     """What a message is about; the values are those of Karpenter's metric label."""
 
     SPOT_INTERRUPTED = "spot_interrupted"
@@ -46,7 +46,7 @@ class Notice:
         why: of a NO_OP, for the log.
     """
 
-    kind: Kind
+    kind: NoticeKind
     instances: tuple[str, ...] = ()
     at: datetime | None = None
     starts: datetime | None = None
@@ -132,7 +132,7 @@ _decode_of_instance = jsontext.decoder(_OfInstance)
 _decode_health = jsontext.decoder(_Health)
 
 
-def _of_instance(kind: Kind) -> "_Reader":
+def _of_instance(kind: NoticeKind) -> "_Reader":
     def read(envelope: _Envelope, at: datetime | None) -> Notice:
         detail = _decode_of_instance(envelope.detail)
         return Notice(kind, _instances([detail.instance], strict=True), at)
@@ -158,7 +158,7 @@ def _health(envelope: _Envelope, at: datetime | None) -> Notice:
     instances = _instances(concerned, strict=False)
     if not instances:
         return _nothing(f"{detail.event_type_code} names no instance")
-    return Notice(Kind.SCHEDULED_CHANGE, instances, at, iso_time(detail.start_time))
+    return Notice(NoticeKind.SCHEDULED_CHANGE, instances, at, iso_time(detail.start_time))
 
 
 def _instances(given: list[str], *, strict: bool) -> tuple[str, ...]:
@@ -169,24 +169,24 @@ def _instances(given: list[str], *, strict: bool) -> tuple[str, ...]:
 
 
 def _nothing(why: str) -> Notice:
-    return Notice(Kind.NO_OP, why=why)
+    return Notice(NoticeKind.NO_OP, why=why)
 
 
 _Reader = Callable[[_Envelope, datetime | None], Notice]
 _READERS: Final[Mapping[tuple[str, str, str], _Reader]] = {
-    ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning"): _of_instance(Kind.SPOT_INTERRUPTED),
-    ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation"): _of_instance(Kind.REBALANCE),
+    ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning"): _of_instance(NoticeKind.SPOT_INTERRUPTED),
+    ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation"): _of_instance(NoticeKind.REBALANCE),
     ("0", "aws.ec2", "EC2 Instance State-change Notification"): _state_change,
     ("0", "aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"): _of_instance(
-        Kind.RESERVATION_INTERRUPTED
+        NoticeKind.RESERVATION_INTERRUPTED
     ),
     ("0", "aws.health", "AWS Health Event"): _health,
 }
-_STATES: Final[Mapping[str, Kind]] = {
-    "stopping": Kind.STOPPED,
-    "stopped": Kind.STOPPED,
-    "shutting-down": Kind.TERMINATED,
-    "terminated": Kind.TERMINATED,
+_STATES: Final[Mapping[str, NoticeKind]] = {
+    "stopping": NoticeKind.STOPPED,
+    "stopped": NoticeKind.STOPPED,
+    "shutting-down": NoticeKind.TERMINATED,
+    "terminated": NoticeKind.TERMINATED,
 }
 _RESOLVED: Final = frozenset({"RESOLVED", "UNIMPAIRED"})
 _OVER: Final = ("[completed]", "[canceled]", "[cancelled]")

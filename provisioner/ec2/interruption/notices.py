@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis.interruption import Interruption
-from provisioner.ec2.interruption.messages import Kind, Notice
+from provisioner.ec2.interruption.messages import Notice, NoticeKind
 from provisioner.ec2.settings import AwsSettings
 from provisioner.values.message import EventMessage
 
@@ -29,14 +29,16 @@ MAINTENANCE: Final = EventMessage(
 
 
 EVENTS: Final = {
-    Kind.SPOT_INTERRUPTED: EventMessage("Warning", "SpotInterrupted", "EC2 is about to reclaim this Spot Instance"),
-    Kind.REBALANCE: EventMessage(
+    NoticeKind.SPOT_INTERRUPTED: EventMessage(
+        "Warning", "SpotInterrupted", "EC2 is about to reclaim this Spot Instance"
+    ),
+    NoticeKind.REBALANCE: EventMessage(
         "Normal", "SpotRebalanceRecommendation", "EC2 reports an elevated risk that it will reclaim this Spot Instance"
     ),
-    Kind.STOPPED: EventMessage("Warning", "InstanceStopping", "The instance is stopping"),
-    Kind.TERMINATED: EventMessage("Warning", "InstanceTerminating", "The instance is terminating"),
-    Kind.SCHEDULED_CHANGE: MAINTENANCE,
-    Kind.RESERVATION_INTERRUPTED: EventMessage(
+    NoticeKind.STOPPED: EventMessage("Warning", "InstanceStopping", "The instance is stopping"),
+    NoticeKind.TERMINATED: EventMessage("Warning", "InstanceTerminating", "The instance is terminating"),
+    NoticeKind.SCHEDULED_CHANGE: MAINTENANCE,
+    NoticeKind.RESERVATION_INTERRUPTED: EventMessage(
         "Warning",
         "CapacityReservationInstanceInterrupted",
         "The owner of the capacity reservation is about to reclaim this instance",
@@ -48,16 +50,16 @@ EVENTS: Final = {
 def interruption(notice: Notice, settings: AwsSettings, now: datetime) -> Interruption | None:
     """What becomes of the instances of `notice`; None for nothing."""
     match notice.kind:
-        case Kind.SPOT_INTERRUPTED | Kind.RESERVATION_INTERRUPTED:
+        case NoticeKind.SPOT_INTERRUPTED | NoticeKind.RESERVATION_INTERRUPTED:
             ends = (notice.at or now) + NOTICE
             return Interruption(str(notice.kind), replaced=True, evicts=ends - settings.spot_lead, ends=ends)
-        case Kind.REBALANCE:
+        case NoticeKind.REBALANCE:
             if settings.rebalance == "ignore":
                 return None
             return Interruption(str(notice.kind), replaced=settings.rebalance == "replace")
-        case Kind.STOPPED | Kind.TERMINATED:
+        case NoticeKind.STOPPED | NoticeKind.TERMINATED:
             return Interruption(str(notice.kind))
-        case Kind.SCHEDULED_CHANGE:
+        case NoticeKind.SCHEDULED_CHANGE:
             return scheduled(str(notice.kind), notice.starts, settings, now)
         case _:
             return None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from provisioner.ec2.access.client import Clients
-from provisioner.ec2.access.errors import Kind, classify_exception
+from provisioner.ec2.access.errors import FailureKind, classify_exception
 from provisioner.support import logs
 
 MAX_MESSAGES: Final = 10
@@ -69,7 +69,7 @@ class InterruptionQueue:
                 MessageAttributeNames=["All"],
             )
         except Exception as error:
-            if classify_exception(error).kind is Kind.NOT_FOUND:
+            if classify_exception(error).kind is FailureKind.NOT_FOUND:
                 self._url = ""
             raise
         return [_received(message) for message in answer.get("Messages", ())]

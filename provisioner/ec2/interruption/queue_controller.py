@@ -14,7 +14,7 @@ from provisioner.ec2 import labels
 from provisioner.ec2.access.errors import BOTOCORE_ERRORS
 from provisioner.ec2.instances.instances import instance_id_of
 from provisioner.ec2.interruption import notices
-from provisioner.ec2.interruption.messages import Kind, MessageError, Notice, parse
+from provisioner.ec2.interruption.messages import MessageError, Notice, NoticeKind, parse
 from provisioner.ec2.interruption.queue import InterruptionQueue, Received
 from provisioner.ec2.launch.orders import offer_of
 from provisioner.ec2.market.unavailable_offerings import Shortages
@@ -23,13 +23,12 @@ from provisioner.ec2.settings import AwsSettings
 from provisioner.interruption.controller import Interruptions
 from provisioner.kube.events import Recorder
 from provisioner.runtime.object_reference import publish
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter, histogram
-from provisioner.support.workers import Pool as Workers
-from provisioner.support.workers import run_parallel
+from provisioner.support.workers import WorkerPool, run_parallel
 
 MALFORMED = "malformed"
 RETRY_SECONDS = 5.0
@@ -38,7 +37,7 @@ UNKNOWN_PATIENCE = timedelta(seconds=90)
 SPOT_CODE = "SpotInterruption"
 #: One message whose handling hangs holds up the queue no longer than this; it is not deleted, so it comes again.
 PATIENCE_SECONDS = 10.0
-_PRESSING = frozenset({Kind.SPOT_INTERRUPTED, Kind.RESERVATION_INTERRUPTED})
+_PRESSING = frozenset({NoticeKind.SPOT_INTERRUPTED, NoticeKind.RESERVATION_INTERRUPTED})
 _RECEIVED = counter(
     "karpenter_interruption_received_messages_total",
     "Messages received from the interruption queue, by type.",
@@ -68,13 +67,13 @@ class QueueReader:
         shortages: Shortages,
         reservations: ReservationBook,
         settings: AwsSettings,
-        workers: Workers,
+        workers: WorkerPool,
         clock: Clock,
     ) -> None:
         self._queue, self._interruptions, self._cluster, self._recorder = queue, interruptions, cluster, recorder
         self._shortages, self._reservations, self._settings = shortages, reservations, settings
         self._workers, self._clock = workers, clock
-        self._poller = Poller("interruption-queue", self._receive, RETRY_SECONDS, expected=BOTOCORE_ERRORS)
+        self._poller = ApiPoller("interruption-queue", self._receive, RETRY_SECONDS, expected=BOTOCORE_ERRORS)
 
     def start(self) -> None:
         self._poller.start()
@@ -116,7 +115,7 @@ class QueueReader:
             _log.warning("Ignored a malformed message of the interruption queue", error=str(error))
             return True
         _RECEIVED.labels(str(notice.kind)).inc()
-        if notice.kind is Kind.NO_OP:
+        if notice.kind is NoticeKind.NO_OP:
             _log.debug("Ignored a queue message", why=notice.why)
             return True
         known = [claim for name in notice.instances if (claim := claims.get(name)) is not None]
@@ -131,9 +130,9 @@ class QueueReader:
         publish(self._recorder, self._cluster, (claim.name,), notices.EVENTS[notice.kind])
         wanted = notices.interruption(notice, self._settings, now)
         new = wanted is not None and self._interruptions.mark(claim, wanted)
-        if notice.kind is Kind.SPOT_INTERRUPTED and new:  # once: telling it twice would double the back-off
+        if notice.kind is NoticeKind.SPOT_INTERRUPTED and new:  # once: telling it twice would double the back-off
             self._shortages.taken_back(offer_of(claim), now, SPOT_CODE)
-        elif notice.kind is Kind.RESERVATION_INTERRUPTED:
+        elif notice.kind is NoticeKind.RESERVATION_INTERRUPTED:
             self._reservations.exhausted(claim.metadata.labels.get(labels.RESERVATION_ID, ""), now)
 
     def _may_be_launching(self, notice: Notice, message: Received) -> bool:

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.ec2 import labels
-from provisioner.ec2.access.errors import Failure, Kind, Scope, classify
+from provisioner.ec2.access.errors import Failure, FailureKind, FailureScope, classify
 from provisioner.ec2.launch.launch_marks import BATCH_TAG, Mark
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 
 MAX_CONFIGURATIONS: Final = 50
 INTERRUPTIBLE: Final = "interruptible"
-_OF_ONE_OFFERING: Final = frozenset({Kind.INVALID, Kind.UNKNOWN})
+_OF_ONE_OFFERING: Final = frozenset({FailureKind.INVALID, FailureKind.UNKNOWN})
 _TAGGED: Final = ("instance", "volume", "fleet")
 
 
@@ -52,7 +52,7 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FleetRefused:
     """One error of an answer, with what it is about; fields are "" where EC2 does not say."""
 
     failure: Failure
@@ -66,7 +66,7 @@ class FleetAnswer:
     """What an answer says: the instances by id, and every refusal once."""
 
     launched: tuple[Launched, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[FleetRefused, ...]
 
 
 def request(
@@ -174,7 +174,7 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
             )
             for instance in entry.get("InstanceIds", ())
         )
-    refused: dict[Refused, None] = {}
+    refused: dict[FleetRefused, None] = {}
     for entry in answer.get("Errors", ()):
         echo = _echo(entry)
         one = asked(echo)
@@ -185,7 +185,7 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
         )
         failure = classify(entry.get("ErrorCode", ""), entry.get("ErrorMessage", ""))
         subnet = echo.get("SubnetId") or (one.subnet if one else "")
-        refused[Refused(failure, offer, subnet, one.reservation if one else "")] = None
+        refused[FleetRefused(failure, offer, subnet, one.reservation if one else "")] = None
     return FleetAnswer(tuple(sorted(launched, key=lambda one: one.instance)), tuple(refused))
 
 
@@ -210,19 +210,19 @@ def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, no
     differ = bool(found.launched) or len({one.failure.code for one in found.refused}) > 1
     for one in found.refused:
         code, scope = one.failure.code, one.failure.scope
-        if one.reservation and scope in {Scope.OFFERING, Scope.RESERVATION}:
+        if one.reservation and scope in {FailureScope.OFFERING, FailureScope.RESERVATION}:
             empty.add(one.reservation)
-        elif scope in {Scope.SUBNET, Scope.PREFIXES}:
-            table.subnet_failed(one.subnet, now, code, prefixes=scope is Scope.PREFIXES)
+        elif scope in {FailureScope.SUBNET, FailureScope.PREFIXES}:
+            table.subnet_failed(one.subnet, now, code, prefixes=scope is FailureScope.PREFIXES)
         elif (
             differ
             and one.failure.kind in _OF_ONE_OFFERING
-            and scope is Scope.NOTHING
+            and scope is FailureScope.NOTHING
             and one.offer.instance_type
             and not one.reservation
         ):
             table.failed(one.offer, now, code)
-        elif one.offer.instance_type or scope in {Scope.CAPACITY_TYPE, Scope.FLEET_QUOTA}:
+        elif one.offer.instance_type or scope in {FailureScope.CAPACITY_TYPE, FailureScope.FLEET_QUOTA}:
             table.failed(one.offer, now, code, scope)  # after the successes: a pool that gave some is empty now
     return tuple(sorted(empty))
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from provisioner.apis import ec2
 from provisioner.ec2.access.client import Clients, pages
-from provisioner.ec2.access.errors import LAUNCH_TEMPLATE_QUOTA, Failure, Kind, classify_exception
+from provisioner.ec2.access.errors import LAUNCH_TEMPLATE_QUOTA, Failure, FailureKind, classify_exception
 from provisioner.ec2.launch.templates import (
     EVICT_TO,
     QUOTA,
     WARN_AT,
-    Template,
+    LaunchTemplate,
     TemplateUses,
     ours,
     surplus,
@@ -62,7 +62,7 @@ class LaunchTemplates:
         self._known: dict[str, str] = {}  # name to its class
         self._making: dict[str, _Making] = {}
 
-    def ensure(self, wanted: Iterable[Template]) -> None:
+    def ensure(self, wanted: Iterable[LaunchTemplate]) -> None:
         """See to it that all of these exist; those that are missing are made at the same time, each by one thread only.
 
         Raises:
@@ -145,7 +145,7 @@ class LaunchTemplates:
 
     # ------------------------------------------------------------------ one template
 
-    def _make(self, wanted: Template) -> None:
+    def _make(self, wanted: LaunchTemplate) -> None:
         with self._lock:
             making = self._making.get(wanted.name)
             mine = making is None
@@ -168,12 +168,12 @@ class LaunchTemplates:
                     put_newest(self._known, wanted.name, wanted.tags.get(ec2.NODECLASS_TAG, ""), _MAX_KNOWN)
             making.done.set()
 
-    def _create(self, wanted: Template, *, again: bool = True) -> None:
+    def _create(self, wanted: LaunchTemplate, *, again: bool = True) -> None:
         try:
             self._aws.client("ec2").create_launch_template(**wanted.request())
         except Exception as error:
             failure = classify_exception(error)
-            if failure.kind is Kind.EXISTS:  # equal by name is equal
+            if failure.kind is FailureKind.EXISTS:  # equal by name is equal
                 return
             if failure.reason != LAUNCH_TEMPLATE_QUOTA or not again or not self._make_room():
                 raise
@@ -208,7 +208,7 @@ class LaunchTemplates:
             self._aws.client("ec2").delete_launch_template(LaunchTemplateName=name)
         except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
-            if failure.kind is Kind.NOT_FOUND:
+            if failure.kind is FailureKind.NOT_FOUND:
                 return None
             _log.warning("Failed to delete a launch template; retrying", name=name, error=str(failure))
             return failure

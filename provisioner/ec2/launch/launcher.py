@@ -45,8 +45,8 @@ from provisioner.ec2.access.client import Clients
 from provisioner.ec2.access.errors import (
     LAUNCH_TEMPLATE_NOT_FOUND,
     Failure,
-    Kind,
-    Scope,
+    FailureKind,
+    FailureScope,
     classify_exception,
     launch_error,
     may_repeat,
@@ -57,16 +57,16 @@ from provisioner.ec2.instances.endings import (
     holds_back,
     told_failure,
 )
-from provisioner.ec2.instances.instances import Instance, InstanceError, Instances, instance_id_of
+from provisioner.ec2.instances.instances import Ec2Instance, InstanceError, Instances, instance_id_of
 from provisioner.ec2.launch import fleet, launch_marks, orders, recovery
 from provisioner.ec2.launch.fleet import FleetAnswer
 from provisioner.ec2.launch.launch_marks import Mark, batch_of
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.mark_writer import Marked, Marker
-from provisioner.ec2.launch.orders import Around, Made, Order
+from provisioner.ec2.launch.orders import Made, Order, OrderContext
 from provisioner.ec2.launch.pace import Pacing
-from provisioner.ec2.launch.recovery import Evidence, Step
-from provisioner.ec2.launch.userdata.inputs import Cluster, has_ipv6
+from provisioner.ec2.launch.recovery import Evidence, RecoveryStep
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster, has_ipv6
 from provisioner.ec2.market.instance_types import EfaLaunch, PlacementGroup
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.ec2.nodeclass.kept_kubelet import with_kept_kubelet
@@ -77,7 +77,7 @@ from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from provisioner.values.bounded import forget_oldest, put_newest
 from provisioner.values.message import Said
 
@@ -110,7 +110,7 @@ INSTANCE_TYPES_NOT_READ: Final = Said("the list of EC2 instance types has not be
 
 
 @dataclass(frozen=True)
-class World:
+class LaunchWorld:
     """What launches are made from; each is asked at every launch and must not wait for anything.
 
     Attributes:
@@ -131,7 +131,7 @@ class World:
 
     class_of: Callable[[NodeClaim], EC2NodeClass | None]
     types_of: Callable[[EC2NodeClass], Sequence[InstanceType]]
-    cluster: Callable[[], Cluster]
+    cluster: Callable[[], JoinedCluster]
     max_pods: Callable[[EC2NodeClass, str], int]
     claims: Callable[[], Sequence[NodeClaim]]
     claims_now: Callable[[], Sequence[NodeClaim]]
@@ -200,7 +200,7 @@ class Launcher:
         aws: Clients,
         instances: Instances,
         templates: LaunchTemplates,
-        world: World,
+        world: LaunchWorld,
         *,
         subnets: SubnetBook,
         reservations: ReservationBook,
@@ -232,7 +232,7 @@ class Launcher:
         self._pacing = Pacing()
         self._zone_ids: dict[str, str] = {}
         self._gathered = 0.0
-        self._lanes: dict[str, Pool] = {}
+        self._lanes: dict[str, WorkerPool] = {}
         self._marker = Marker(world.write, world.read, self._is_spent)
         self._claims_now: Gatherer[None, Sequence[NodeClaim]] = Gatherer(
             clock, lambda _: {None: world.claims_now()}, idle=_LIST_IDLE, batcher="list_nodeclaims"
@@ -410,7 +410,7 @@ class Launcher:
                 asks.setdefault(orders.ask_key(claim), []).append(claim)
         for tag, some in interrupted.items():
             self._submit(some, lambda tag=tag, some=some: self._resume(tag, some))  # type: ignore[misc]
-        arounds: dict[tuple[str, str], Around | CloudError] = {}
+        arounds: dict[tuple[str, str], OrderContext | CloudError] = {}
         groups: dict[str, tuple[Order, list[NodeClaim]]] = {}
         for alike in asks.values():
             lane = _lane_of(alike[0])
@@ -439,7 +439,9 @@ class Launcher:
         self._answer(claim, answer)
         return True
 
-    def _order(self, alike: Sequence[NodeClaim], arounds: dict[tuple[str, str], Around | CloudError]) -> Order | None:
+    def _order(
+        self, alike: Sequence[NodeClaim], arounds: dict[tuple[str, str], OrderContext | CloudError]
+    ) -> Order | None:
         """The order of equal claims; None when they got their answer instead."""
         found = self._order_or_error(alike[0], arounds)
         if isinstance(found, Order):
@@ -449,7 +451,7 @@ class Launcher:
         return None
 
     def _order_or_error(
-        self, claim: NodeClaim, arounds: dict[tuple[str, str], Around | CloudError]
+        self, claim: NodeClaim, arounds: dict[tuple[str, str], OrderContext | CloudError]
     ) -> Order | CloudError:
         key = claim.spec.node_class_ref.name, claim.pool
         if key not in arounds:
@@ -481,7 +483,7 @@ class Launcher:
                 instance_types=len(order.types),
             )
 
-    def _around(self, claim: NodeClaim) -> Around | CloudError:
+    def _around(self, claim: NodeClaim) -> OrderContext | CloudError:
         """What orders of the claim's class are made from, or why there can be none now."""
         try:
             return self._gather(claim)
@@ -496,7 +498,7 @@ class Launcher:
                 )
             return _later(CreateError(names.LAUNCH_FAILED, str(error)), _NOT_KNOWN_WAIT)
 
-    def _gather(self, claim: NodeClaim) -> Around:
+    def _gather(self, claim: NodeClaim) -> OrderContext:
         world, now = self._world, self._clock.now()
         node_class = with_kept_kubelet(orders.ready(claim, world.class_of(claim)), claim.metadata.annotations)
         types = world.types_for(claim, node_class)
@@ -505,7 +507,7 @@ class Launcher:
         cluster = world.cluster()
         self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
         addresses = addresses_of(node_class, ipv6=has_ipv6(node_class.kubelet, cluster))
-        return Around(
+        return OrderContext(
             node_class=node_class,
             types=types,
             cluster=cluster,
@@ -522,7 +524,7 @@ class Launcher:
         )
 
     def _when_short(
-        self, claim: NodeClaim, around: Around, short: InsufficientCapacityError
+        self, claim: NodeClaim, around: OrderContext, short: InsufficientCapacityError
     ) -> InsufficientCapacityError:
         """The same, saying when it is worth another try: never, when no shortage stands in the way."""
         now = self._clock.now()
@@ -668,7 +670,7 @@ class Launcher:
             taken.update(one.subnet for one in found.launched)
         except (ClientError, BotoCoreError) as error:
             failure = classify_exception(error)
-            known = not failure.maybe_done and failure.kind is not Kind.MISMATCH
+            known = not failure.maybe_done and failure.kind is not FailureKind.MISMATCH
             if known:
                 self._spend(mark.tag)
                 self._marker.take_off(marked.values())
@@ -788,7 +790,7 @@ class Launcher:
         for one in found.refused:
             zone = one.offer.zone
             _FAILURES.labels(zone, self._zone_ids.get(zone, ""), order.capacity_type, one.failure.reason).inc()
-            if one.failure.scope is Scope.SUBNET and one.subnet:
+            if one.failure.scope is FailureScope.SUBNET and one.subnet:
                 self._subnets.exhausted(one.subnet, now)
         if not found.launched and not found.refused:  # EC2 does not say why: other offerings first
             for offer in orders.shortlist(order):
@@ -925,10 +927,10 @@ class Launcher:
         mine = {mark: claim for mark, claim in everybody.items() if not claim.status.provider_id}
         seen = self._instances.by_batch(tag)
         step, sent, look = self._next_step(tag, everybody, seen)
-        if step is Step.DEAL:
+        if step is RecoveryStep.DEAL:
             self._deal_seen(tag, everybody, seen, every)
             return look
-        if step is not Step.REPEAT or all(claim.metadata.deletion_timestamp for claim in mine.values()):
+        if step is not RecoveryStep.REPEAT or all(claim.metadata.deletion_timestamp for claim in mine.values()):
             return look  # who has no answer yet is told to wait; for those that go nothing is launched
         order = sent.order if sent is not None else self._order_or_error(next(iter(mine.values())), {})
         if not isinstance(order, Order):
@@ -939,7 +941,7 @@ class Launcher:
             found = self._create_fleet(order, next(iter(mine)), count, first=False)
         except (ClientError, BotoCoreError) as error:
             failure = classify_exception(error)  # of this call: it says nothing of the one before
-            if failure.kind is Kind.MISMATCH:
+            if failure.kind is FailureKind.MISMATCH:
                 self._has_told(tag)
             if failure.reason == LAUNCH_TEMPLATE_NOT_FOUND:
                 self._templates.forget(one.name for one in order.needed)
@@ -960,8 +962,8 @@ class Launcher:
         return look
 
     def _next_step(
-        self, tag: str, everybody: Mapping[Mark, NodeClaim], seen: Sequence[Instance]
-    ) -> tuple[Step, _Sent | None, float]:
+        self, tag: str, everybody: Mapping[Mark, NodeClaim], seen: Sequence[Ec2Instance]
+    ) -> tuple[RecoveryStep, _Sent | None, float]:
         """What to do about an attempt, the call of this process that it is about, and how soon to look again."""
         ids, now = tuple(one.id for one in seen), self._clock.monotonic()
         launched = [one.launched for one in seen if one.launched is not None]
@@ -999,7 +1001,7 @@ class Launcher:
                 self._waiting.pop(claim.metadata.uid, None)
                 self._under_way[claim.metadata.uid] = True
 
-    def _held(self, claims: Iterable[NodeClaim], instances: Iterable[Instance] = ()) -> dict[str, str]:
+    def _held(self, claims: Iterable[NodeClaim], instances: Iterable[Ec2Instance] = ()) -> dict[str, str]:
         """Which claim has which instance: by its status, by what this process gave it, by the instance's tag."""
         written = [(claim.metadata.name, instance_id_of(claim.status.provider_id)) for claim in claims]
         with self._changed:
@@ -1014,7 +1016,7 @@ class Launcher:
         self,
         tag: str,
         everybody: Mapping[Mark, NodeClaim],
-        seen: Sequence[Instance],
+        seen: Sequence[Ec2Instance],
         every: Sequence[NodeClaim],
     ) -> None:
         """Deal what EC2 describes; claims without an instance, or whose instance is gone again, are launched anew."""
@@ -1039,7 +1041,7 @@ class Launcher:
         self._put_back(again)
 
     def _shares(
-        self, everybody: Mapping[Mark, NodeClaim], seen: Sequence[Instance], every: Sequence[NodeClaim]
+        self, everybody: Mapping[Mark, NodeClaim], seen: Sequence[Ec2Instance], every: Sequence[NodeClaim]
     ) -> dict[Mark, str]:
         """Whose instance is which, of those that EC2 describes for an attempt; what claims outside of it have counts too."""
         named = {mark: claim.metadata.name for mark, claim in everybody.items()}
@@ -1062,7 +1064,7 @@ class Launcher:
                 every = self._claims_now.ask(None)
                 everybody = launch_marks.members(every, mark.tag)
                 seen = self._instances.by_batch(mark.tag)
-                if self._next_step(mark.tag, everybody, seen)[0] is not Step.DEAL:
+                if self._next_step(mark.tag, everybody, seen)[0] is not RecoveryStep.DEAL:
                     return ""
                 found = self._shares(everybody, seen, every).get(mark)
             finally:
@@ -1085,7 +1087,7 @@ class Launcher:
         with self._changed:
             lane = self._lanes.get(node_class)
             if lane is None:
-                lane = self._lanes[node_class] = Pool(_AT_ONCE, f"launch-{node_class}")
+                lane = self._lanes[node_class] = WorkerPool(_AT_ONCE, f"launch-{node_class}")
             self._under_way |= dict.fromkeys((claim.metadata.uid for claim in claims), True)
         lane.submit(call)
 
@@ -1184,7 +1186,7 @@ def _fresh(error: CloudError, claim: NodeClaim) -> CloudError:
     return made
 
 
-def _instance(instance: Instance) -> LaunchedInstance:
+def _instance(instance: Ec2Instance) -> LaunchedInstance:
     """An instance as everybody knows instances; what its claim says of it is not repeated."""
     return LaunchedInstance(
         provider_id=instance.provider_id,

@@ -13,7 +13,7 @@ from provisioner.ec2.launch import launch_marks
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import logs
-from provisioner.support.workers import Pool, run_parallel
+from provisioner.support.workers import WorkerPool, run_parallel
 
 TRIES: Final = 3
 _AT_ONCE: Final = 16
@@ -59,7 +59,7 @@ class Marker:
         spent: Callable[[str], bool],
     ) -> None:
         self._write, self._read, self._spent = write, read, spent
-        self._pool = Pool(_AT_ONCE, "marks")
+        self._pool = WorkerPool(_AT_ONCE, "marks")
 
     def close(self) -> None:
         """Write no more."""

@@ -21,21 +21,21 @@ from provisioner.apis.meta import condition
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering, wishes_of
 from provisioner.ec2 import labels
-from provisioner.ec2.instances.instances import Instance, provider_id
+from provisioner.ec2.instances.instances import Ec2Instance, provider_id
 from provisioner.ec2.launch import fleet, selection, templates
 from provisioner.ec2.launch.fleet import Override
 from provisioner.ec2.launch.selection import Selection
-from provisioner.ec2.launch.templates import Template
+from provisioner.ec2.launch.templates import LaunchTemplate
 from provisioner.ec2.launch.userdata import bottlerocket, rendering
 from provisioner.ec2.launch.userdata.inputs import (
-    Cluster,
+    JoinedCluster,
     NodeInput,
     UserDataError,
     node_labels,
     node_taints,
 )
 from provisioner.ec2.market.instance_types import EfaLaunch, PlacementGroup, image_for
-from provisioner.ec2.market.unavailable_offerings import OfferingKey, Standing
+from provisioner.ec2.market.unavailable_offerings import OfferingKey, OfferingStanding
 from provisioner.values.message import Said
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS, Resources
@@ -47,7 +47,7 @@ _TRUE: Final = "true"
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class OrderContext:
     """What orders of a class are made from, at one instant.
 
     Attributes:
@@ -65,11 +65,11 @@ class Around:
 
     node_class: EC2NodeClass
     types: Sequence[InstanceType]
-    cluster: Cluster
+    cluster: JoinedCluster
     region: str
     subnets: Mapping[str, str]
     max_pods: Callable[[str], int]
-    standing: Callable[[OfferingKey], Standing] = field(default=lambda _: Standing.OPEN)
+    standing: Callable[[OfferingKey], OfferingStanding] = field(default=lambda _: OfferingStanding.OPEN)
     efa: Callable[[str], EfaLaunch] = field(default=lambda _: EfaLaunch())
     addresses: int = 1
     group: PlacementGroup | None = None
@@ -95,7 +95,7 @@ class Order:
     capacity_type: str
     overrides: tuple[Override, ...]
     tags: Mapping[str, str]
-    needed: tuple[Template, ...]
+    needed: tuple[LaunchTemplate, ...]
     types: Mapping[str, InstanceType]
     doubted: bool = False
     reservation_type: str = ""
@@ -161,7 +161,7 @@ def _no_image_runs_on(instance_types: str) -> str:
     return Said(f"no image of the EC2NodeClass runs on {instance_types}")
 
 
-def order_of(claim: NodeClaim, around: Around) -> Order:
+def order_of(claim: NodeClaim, around: OrderContext) -> Order:
     """What to order for a claim.
 
     Raises:
@@ -196,7 +196,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
     judged = {
         _offer(one, offering, around.group, partition): (one, offering) for one, offering in reversed(offered)
     }  # reversed: of a type's equal offers the first, so the cheapest, stays
-    trusted = {offer: pair for offer, pair in judged.items() if around.standing(offer) is Standing.OPEN}
+    trusted = {offer: pair for offer, pair in judged.items() if around.standing(offer) is OfferingStanding.OPEN}
     make = _TemplateMaker(claim, around, requirements, requests, found.capacity_type, partition)
     chosen = sorted((trusted or judged).items(), key=lambda item: (item[1][1].price, item[0]))
     overrides = fleet.overrides_of(
@@ -225,7 +225,9 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
     )
 
 
-def reopening(claim: NodeClaim, around: Around, available: Callable[[OfferingKey], bool]) -> tuple[OfferingKey, ...]:
+def reopening(
+    claim: NodeClaim, around: OrderContext, available: Callable[[OfferingKey], bool]
+) -> tuple[OfferingKey, ...]:
     """The offers that the claim could take were they not short just now; none: it can never be launched as it is."""
     requirements, requests = wishes_of(claim)
     known = labels.WELL_KNOWN | names.WELL_KNOWN_LABELS
@@ -308,7 +310,7 @@ class Made:
         )
 
     @classmethod
-    def described(cls, instance: Instance) -> "Made":
+    def described(cls, instance: Ec2Instance) -> "Made":
         """From what EC2 describes."""
         return cls(
             instance.id,
@@ -414,7 +416,9 @@ def launch_spec(
     )
 
 
-def node_input(node_class: EC2NodeClass, cluster: Cluster, labels_: Mapping[str, str], capacity_type: str) -> NodeInput:
+def node_input(
+    node_class: EC2NodeClass, cluster: JoinedCluster, labels_: Mapping[str, str], capacity_type: str
+) -> NodeInput:
     """What user data of a class's nodes is rendered from, but for taints and pods."""
     return NodeInput(
         family=node_class.family,
@@ -445,14 +449,14 @@ class _TemplateMaker:
     def __init__(
         self,
         claim: NodeClaim,
-        around: Around,
+        around: OrderContext,
         requirements: Requirements,
         requests: Resources,
         capacity_type: str,
         partition: str,
     ) -> None:
         node_class, cluster = around.node_class, around.cluster
-        self.made: dict[str, Template] = {}
+        self.made: dict[str, LaunchTemplate] = {}
         self.tags = launch_tags(node_class, claim.pool, cluster.name)
         self._around, self._efa = around, bool(requests.amount(labels.EFA)) and not node_class.network_interfaces
         self._node = replace(

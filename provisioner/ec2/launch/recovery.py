@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import ec2
-from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.launch.fleet import FleetAnswer
 from provisioner.ec2.launch.launch_marks import Mark, dealt
 
@@ -33,7 +33,7 @@ COMMIT: Final = 0
 """The ordinal whose mark is written last: a launch without it was never sent, or that claim is gone."""
 
 
-class Step(enum.Enum):
+class RecoveryStep(enum.Enum):
     """What comes next for a launch whose answer is not known."""
 
     DEAL = "deal"
@@ -72,7 +72,7 @@ class Evidence:
         return self.ordered or 1 + max(self.ordinals, default=-1)
 
 
-def next_step(known: Evidence, patience: float = PATIENCE_SECONDS) -> Step:
+def next_step(known: Evidence, patience: float = PATIENCE_SECONDS) -> RecoveryStep:
     """What to do now.
 
     Args:
@@ -81,12 +81,12 @@ def next_step(known: Evidence, patience: float = PATIENCE_SECONDS) -> Step:
     """
     committed = bool(known.ordered) or COMMIT in known.ordinals
     if known.seen >= known.total:
-        return Step.DEAL
+        return RecoveryStep.DEAL
     if known.quiet_seconds >= (patience if committed or known.seen else min(patience, UNSENT_SECONDS)):
-        return Step.DEAL
+        return RecoveryStep.DEAL
     whole = bool(known.ordered) or len(known.ordinals) == known.total
     fresh = known.searched_seconds < REPEAT_SECONDS and known.youngest_seconds < TOKEN_SECONDS
-    return Step.REPEAT if committed and whole and fresh and not known.told else Step.WAIT
+    return RecoveryStep.REPEAT if committed and whole and fresh and not known.told else RecoveryStep.WAIT
 
 
 def tells(found: FleetAnswer, wanted: int, *, repeated: bool) -> bool:
@@ -97,7 +97,7 @@ def tells(found: FleetAnswer, wanted: int, *, repeated: bool) -> bool:
     return not repeated or len(found.launched) >= wanted or bool(found.refused)
 
 
-def held_by(claims: Iterable[tuple[str, str]], instances: Iterable[Instance] = ()) -> dict[str, str]:
+def held_by(claims: Iterable[tuple[str, str]], instances: Iterable[Ec2Instance] = ()) -> dict[str, str]:
     """Which claim has which instance: names by instance id.
 
     Args:

@@ -84,7 +84,7 @@ class InstanceSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class LaunchTemplate:
     """A template as CreateLaunchTemplate takes it.
 
     Attributes:
@@ -114,7 +114,7 @@ class Template:
 
 def template(
     node_class: EC2NodeClass, instance: InstanceSpec, tags: Mapping[str, str], region: str, *, reservations: bool = True
-) -> Template:
+) -> LaunchTemplate:
     """The template for instances of a class.
 
     Args:
@@ -159,7 +159,7 @@ def template(
         kind = "capacity-block" if instance.block else "interruptible-capacity-reservation"
         data["InstanceMarketOptions"] = {"MarketType": kind}
     content = msgspec.json.encode([data, dict(tags)], order="deterministic")
-    return Template(NAME_PREFIX + hashlib.blake2b(content, digest_size=20).hexdigest(), data, dict(tags))
+    return LaunchTemplate(NAME_PREFIX + hashlib.blake2b(content, digest_size=20).hexdigest(), data, dict(tags))
 
 
 def ours(name: str, tags: Mapping[str, str], cluster: str) -> bool:

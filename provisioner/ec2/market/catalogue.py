@@ -13,8 +13,8 @@ from typing import Final
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2.access.wire import TypeInfo
 from provisioner.ec2.market import instance_types
-from provisioner.ec2.market.instance_types import LearnedMemory, Settings, Shape
-from provisioner.ec2.market.offerings import Market, offerings_of
+from provisioner.ec2.market.instance_types import LearnedMemory, MarketSettings, Shape
+from provisioner.ec2.market.offerings import OfferingMarket, offerings_of
 from provisioner.values.bounded import forget_oldest
 
 FEW_SHAPES: Final = 64
@@ -75,7 +75,7 @@ class _Built:
 class EC2Catalogue:
     """Instance types by class. Thread-safe; two classes of equal shape share everything."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: MarketSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._building = threading.Lock()
@@ -86,7 +86,7 @@ class EC2Catalogue:
         self._asked: dict[Shape, float] = {}
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> MarketSettings:
         """The settings that types are made with."""
         return self._settings
 
@@ -105,7 +105,7 @@ class EC2Catalogue:
             self._built.clear()
             return True
 
-    def configure(self, settings: Settings) -> bool:
+    def configure(self, settings: MarketSettings) -> bool:
         """Take over other settings (aws-node's prefix delegation was switched); whether anything differs."""
         with self._lock:
             if settings == self._settings:
@@ -122,7 +122,7 @@ class EC2Catalogue:
     def types(
         self,
         shape: Shape,
-        market: Market,
+        market: OfferingMarket,
         market_version: object,
         learned: LearnedMemory | None = None,
         learned_version: int = 0,
@@ -152,7 +152,7 @@ class EC2Catalogue:
     def _build(
         self,
         shape: Shape,
-        market: Market,
+        market: OfferingMarket,
         market_version: object,
         learned: LearnedMemory | None,
         learned_version: int,
@@ -203,7 +203,7 @@ class EC2Catalogue:
             self._asked = {shape: self._asked[shape] for shape in self._built if shape in self._asked}
 
 
-def _first(region: Region, shape: Shape, settings: Settings) -> _Built:
+def _first(region: Region, shape: Shape, settings: MarketSettings) -> _Built:
     """Everything of a shape that neither the market nor what is learned changes."""
     guessed = tuple(
         instance_types.type_of(info, region.zones.get(info.name, ()), shape, settings) for info in region.infos
@@ -233,7 +233,13 @@ def _with_memory(built: _Built, learned: LearnedMemory | None, version: int) -> 
 
 
 def _sold(
-    body: InstanceType, before: InstanceType | None, zones: tuple[str, ...], shape: Shape, market: Market, *, fit: bool
+    body: InstanceType,
+    before: InstanceType | None,
+    zones: tuple[str, ...],
+    shape: Shape,
+    market: OfferingMarket,
+    *,
+    fit: bool,
 ) -> InstanceType:
     """`body` with its offerings; the former object where it is equal."""
     sold = replace(body, offerings=offerings_of(body, zones, shape, market, fit=fit))

@@ -172,7 +172,7 @@ def parse(text: str) -> tuple[DiscountTable, tuple[str, ...]]:
     """
     try:
         document = yamltext.only(text.encode())
-    except yamltext.DocumentError as error:
+    except yamltext.YamlDocumentError as error:
         return DiscountTable(), (Said(f"discount ledger: {error}"),)
     if document is None:
         return DiscountTable(), ()

@@ -58,7 +58,7 @@ LearnedMemory = Callable[[str, str], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MarketSettings:
     """Settings of the program that shape every instance type.
 
     Attributes:
@@ -198,7 +198,7 @@ def usable(info: TypeInfo) -> bool:
     return any(one in _ARCHITECTURES for one in info.architectures)
 
 
-def type_of(info: TypeInfo, zones: Iterable[str], shape: Shape, settings: Settings) -> InstanceType:
+def type_of(info: TypeInfo, zones: Iterable[str], shape: Shape, settings: MarketSettings) -> InstanceType:
     """The instance type as `shape` makes it, still without offerings.
 
     Cost: about 0.15 ms.
@@ -251,7 +251,7 @@ class EfaLaunch:
     max_pods: int = 0
 
 
-def efa_launch(info: TypeInfo, shape: Shape, settings: Settings) -> EfaLaunch:
+def efa_launch(info: TypeInfo, shape: Shape, settings: MarketSettings) -> EfaLaunch:
     """How instances of the type are launched for pods that ask for EFA."""
     interfaces = efa_interfaces(info, shape)
     return EfaLaunch(interfaces, max_pods(info, dataclasses.replace(shape, interfaces=interfaces), settings))
@@ -285,7 +285,7 @@ def efa_interfaces(info: TypeInfo, shape: Shape) -> tuple[NetworkInterface, ...]
     return tuple(made) if _efas(made) and not (shape.public and len(made) > 1) else ()
 
 
-def max_pods(info: TypeInfo, shape: Shape, settings: Settings) -> int:
+def max_pods(info: TypeInfo, shape: Shape, settings: MarketSettings) -> int:
     """How many pods a node of the type may have; what its kubelet is told."""
     kubelet = shape.kubelet
     if kubelet.max_pods is not None:
@@ -302,7 +302,7 @@ def max_pods(info: TypeInfo, shape: Shape, settings: Settings) -> int:
     return pods
 
 
-def guessed_memory(info: TypeInfo, settings: Settings) -> int:
+def guessed_memory(info: TypeInfo, settings: MarketSettings) -> int:
     """Bytes that a node of the type is guessed to report."""
     mib = info.memory_mib - (_ARM_FIRMWARE_MIB if info.architectures[:1] == ("arm64",) else 0)
     return (mib - math.ceil(mib * _MIB * settings.vm_memory_overhead / _MIB)) * _MIB
@@ -331,7 +331,7 @@ def aws_node_environment(daemon_set: bytes) -> dict[str, str]:
     }
 
 
-def kube_reserved(info: TypeInfo, shape: Shape, settings: Settings) -> dict[str, str]:
+def kube_reserved(info: TypeInfo, shape: Shape, settings: MarketSettings) -> dict[str, str]:
     """What the kubelet keeps for itself, as the node's user data has to say it; the user's own values win."""
     pods = (
         _eni_pods(info, shape, 0) if shape.family in _ENI_MEMORY_FAMILIES else max_pods(info, shape, settings)
@@ -371,7 +371,7 @@ class _AwsNode(msgspec.Struct):
     spec: _DaemonSetSpec
 
 
-def _capacity(info: TypeInfo, shape: Shape, settings: Settings) -> Resources:
+def _capacity(info: TypeInfo, shape: Shape, settings: MarketSettings) -> Resources:
     amounts = {
         CPU: info.vcpus * 1000,
         MEMORY: guessed_memory(info, settings),
@@ -394,7 +394,7 @@ def _capacity(info: TypeInfo, shape: Shape, settings: Settings) -> Resources:
     return Resources.of({name: amount for name, amount in amounts.items() if amount > 0 or name in kept})
 
 
-def _overhead(info: TypeInfo, shape: Shape, settings: Settings) -> Resources:
+def _overhead(info: TypeInfo, shape: Shape, settings: MarketSettings) -> Resources:
     kept = _quantities(kube_reserved(info, shape, settings).items()) + _quantities(shape.kubelet.system_reserved)
     storage = _storage(info, shape)
     whole = {MEMORY: guessed_memory(info, settings), EPHEMERAL_STORAGE: storage}
@@ -500,7 +500,7 @@ def _unfit_interfaces(info: TypeInfo, shape: Shape) -> str:
     return ""
 
 
-def _requirements(info: TypeInfo, zones: tuple[str, ...], shape: Shape, settings: Settings) -> Requirements:
+def _requirements(info: TypeInfo, zones: tuple[str, ...], shape: Shape, settings: MarketSettings) -> Requirements:
     arch = next((_ARCHITECTURES[one] for one in info.architectures if one in _ARCHITECTURES), "")
     systems = ("linux",) if not shape.windows else ("windows",) if arch == "amd64" else ()
     reservations = shape.reservations_of(info.name)

@@ -29,7 +29,7 @@ that of Karpenter's rule for moving spot to spot. Until the spot market was read
 
 
 @dataclass(frozen=True)
-class Market:
+class OfferingMarket:
     """What decides about offerings, at one instant.
 
     Attributes:
@@ -50,7 +50,7 @@ class Market:
 
 
 def offerings_of(
-    body: InstanceType, zones: Iterable[str], shape: Shape, market: Market, *, fit: bool
+    body: InstanceType, zones: Iterable[str], shape: Shape, market: OfferingMarket, *, fit: bool
 ) -> tuple[Offering, ...]:
     """Every offering of the type, available or not, in order of zone, capacity type, partition, reservation.
 
@@ -107,7 +107,7 @@ def market_of(
     now: datetime,
     reserved: Mapping[str, int],
     shifted: frozenset[str] = frozenset(),
-) -> tuple[Market, Hashable]:
+) -> tuple[OfferingMarket, Hashable]:
     """The market at `now`, and a version that is equal for as long as nothing in it changes: for `Catalogue.types`.
 
     Args:
@@ -123,7 +123,7 @@ def market_of(
         price = prices.price(name, zone, kind)
         return price if price is None or ledger is None else ledger.adjusted(name, zone, kind, price)
 
-    market = Market(
+    market = OfferingMarket(
         price=paid,
         adjusted=lambda name, zone, kind: (
             ledger is not None and paid(name, zone, kind) != prices.price(name, zone, kind)

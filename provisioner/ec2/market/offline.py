@@ -17,8 +17,8 @@ from provisioner.ec2.access.wire import Accelerator, Gpu, NetworkCard, NeuronDev
 from provisioner.ec2.launch.userdata.inputs import has_ipv6
 from provisioner.ec2.market import static_data
 from provisioner.ec2.market.catalogue import EC2Catalogue, Region
-from provisioner.ec2.market.instance_types import Settings, Shape
-from provisioner.ec2.market.offerings import Market
+from provisioner.ec2.market.instance_types import MarketSettings, Shape
+from provisioner.ec2.market.offerings import OfferingMarket
 from provisioner.ec2.market.prices import PriceList
 
 _MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "habana": "Habana"}
@@ -37,7 +37,7 @@ class OfflineCatalogue:
     def __init__(self, region: str, prices: PriceList, zones: Iterable[str]) -> None:
         """Of types that `prices` know, in these zones; a class whose status names subnets has the zones of those."""
         self._zones, self._prices = tuple(sorted(zones)), prices
-        self._catalogue = EC2Catalogue(Settings(region))
+        self._catalogue = EC2Catalogue(MarketSettings(region))
         listed = prices.on_demand or prices.estimates
         self._infos = tuple(one for one in published_infos() if one.name in listed)
         self._loaded: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class OfflineCatalogue:
         if known != self._loaded:
             self._loaded = known
             self._catalogue.load(Region.of(self._infos, ((one.name, zone) for one in self._infos for zone in known)))
-        return self._catalogue.types(shape, Market(price=self._prices.price), self._prices.version)
+        return self._catalogue.types(shape, OfferingMarket(price=self._prices.price), self._prices.version)
 
 
 def _info(row: Mapping[str, str]) -> TypeInfo:

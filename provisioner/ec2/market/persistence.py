@@ -50,7 +50,7 @@ class MapClient(Protocol):
 
 
 @dataclass(frozen=True)
-class Table:
+class KeptTable:
     """One table, and how it is kept.
 
     Attributes:
@@ -73,7 +73,7 @@ class Table:
 class Keeper:
     """Keeps tables; thread-safe."""
 
-    def __init__(self, client: MapClient, namespace: str, tables: Sequence[Table], clock: Clock) -> None:
+    def __init__(self, client: MapClient, namespace: str, tables: Sequence[KeptTable], clock: Clock) -> None:
         self._client, self._namespace, self._tables, self._clock = client, namespace, tables, clock
         self._lock = threading.Lock()
         self._restored: set[str] = set()
@@ -110,7 +110,7 @@ class Keeper:
         self.save()
         return _SAVE_SECONDS
 
-    def _restore(self, table: Table) -> bool:
+    def _restore(self, table: KeptTable) -> bool:
         found: list[Mapping[str, str]] = []
         try:
             for index in range(MAX_PARTS if table.several else 1):
@@ -129,7 +129,7 @@ class Keeper:
         self._restored.add(table.name)
         return True
 
-    def _save(self, table: Table) -> None:
+    def _save(self, table: KeptTable) -> None:
         parts = list(table.write(self._clock.now()))[:MAX_PARTS]
         known = sum(table.map_name(index) in self._written for index in range(MAX_PARTS)) if table.several else 0
         parts += [{}] * (known - len(parts))  # of a table that shrank

@@ -24,8 +24,8 @@ from provisioner.ec2.market import discounts, instance_types
 from provisioner.ec2.market.catalogue import EC2Catalogue, Region
 from provisioner.ec2.market.discounts import Bought, DiscountTable, LedgerPrices
 from provisioner.ec2.market.discovered_capacity import MemoryTable, Seen
-from provisioner.ec2.market.instance_types import PlacementGroup, Settings, Shape
-from provisioner.ec2.market.offerings import Market, market_of
+from provisioner.ec2.market.instance_types import MarketSettings, PlacementGroup, Shape
+from provisioner.ec2.market.offerings import OfferingMarket, market_of
 from provisioner.ec2.market.prices import PriceBook, PriceList
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.settings import AwsSettings
@@ -33,7 +33,7 @@ from provisioner.kube.errors import ApiError
 from provisioner.support import logs
 from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
-from provisioner.support.workers import KeyedQueue, Result
+from provisioner.support.workers import KeyedQueue, ReconcileResult
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import MEMORY, Resources
 
@@ -82,7 +82,7 @@ class Reads:
 
 
 @dataclass(frozen=True)
-class Around:
+class MarketContext:
     """What others know that decides about offerings; asked for every market, so it must not wait for anything.
 
     Attributes:
@@ -103,7 +103,7 @@ class Around:
 @dataclass(frozen=True, slots=True)
 class _Taken:
     at: float
-    market: Market
+    market: OfferingMarket
     version: Hashable
 
 
@@ -119,7 +119,7 @@ class RegionMarket:
         self,
         settings: AwsSettings,
         reads: Reads,
-        around: Around,
+        around: MarketContext,
         shortages: Shortages,
         memory: MemoryTable,
         clock: Clock,
@@ -131,7 +131,7 @@ class RegionMarket:
         self.shortages, self.memory, self._clock = shortages, memory, clock
         self._reserved, self._changed = reserved, changed
         self._catalogue = EC2Catalogue(
-            Settings(
+            MarketSettings(
                 settings.region,
                 settings.vm_memory_overhead,
                 settings.reserved_enis,
@@ -275,7 +275,7 @@ class RegionMarket:
             taken = self._taken = _Taken(now, market, version)
         return taken
 
-    def _market_at(self, now: datetime) -> tuple[Market, Hashable]:
+    def _market_at(self, now: datetime) -> tuple[OfferingMarket, Hashable]:
         around, region = self._around, self._settings.region
         ledger, paid = self._ledger, None
         if ledger.rows:
@@ -306,8 +306,8 @@ class RegionMarket:
 
     # ------------------------------------------------------------------ reading
 
-    def _refresh(self, question: str) -> Result:
-        return Result(requeue_after=self.refresh(question))
+    def _refresh(self, question: str) -> ReconcileResult:
+        return ReconcileResult(requeue_after=self.refresh(question))
 
     def _read_region(self) -> float:
         region = self._reads.region()

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from provisioner.ec2.access.errors import Scope, quota_class
+from provisioner.ec2.access.errors import FailureScope, quota_class
 from provisioner.ec2.market import persistence
 from provisioner.support.backoff import doubled
 from provisioner.values.bounded import forget_oldest, put_newest
@@ -61,7 +61,7 @@ class OfferingKey:
         return self.instance_type.partition(".")[0]
 
 
-class Standing(enum.IntEnum):
+class OfferingStanding(enum.IntEnum):
     """How much may be expected of an offering; the smaller the better."""
 
     OPEN = 0
@@ -76,7 +76,7 @@ class Standing(enum.IntEnum):
     @property
     def available(self) -> bool:
         """Whether a launch may be planned on it."""
-        return self <= Standing.DOUBTED
+        return self <= OfferingStanding.DOUBTED
 
 
 @dataclass(slots=True)
@@ -153,26 +153,28 @@ class Shortages:
                 entry.until = max(entry.until, entry.firm)
             self._doubt_family(offer, now)
 
-    def failed(self, offer: OfferingKey, now: datetime, code: str = "", scope: Scope = Scope.OFFERING) -> None:
+    def failed(
+        self, offer: OfferingKey, now: datetime, code: str = "", scope: FailureScope = FailureScope.OFFERING
+    ) -> None:
         """EC2 could not give `offer`, and `scope` says how much that closes.
 
-        Failures that come in while it is closed count once: they are answers to calls that were under way. `Scope.SUBNET`,
-        `Scope.PREFIXES` and `Scope.RESERVATION` are kept elsewhere (`subnet_failed`, the discovery's counts) and change nothing here.
+        Failures that come in while it is closed count once: they are answers to calls that were under way. `FailureScope.SUBNET`,
+        `FailureScope.PREFIXES` and `FailureScope.RESERVATION` are kept elsewhere (`subnet_failed`, the discovery's counts) and change nothing here.
         """
         with self._lock:
             match scope:
-                case Scope.OFFERING:
+                case FailureScope.OFFERING:
                     self._close(_offer_key(offer), now, code)
                     self._doubt_family(offer, now)
-                case Scope.ZONE_OF_GROUP:
+                case FailureScope.ZONE_OF_GROUP:
                     self._close(("group", offer.group, offer.zone), now, code)
-                case Scope.CAPACITY_TYPE:
+                case FailureScope.CAPACITY_TYPE:
                     self._close(("type", offer.capacity_type), now, code)
-                case Scope.VCPU_QUOTA:
+                case FailureScope.VCPU_QUOTA:
                     self._close(_quota_key(offer), now, code)
-                case Scope.FLEET_QUOTA:
+                case FailureScope.FLEET_QUOTA:
                     self._close(_FLEET, now, code)
-                case Scope.SUBNET | Scope.PREFIXES | Scope.RESERVATION | Scope.NOTHING:
+                case FailureScope.SUBNET | FailureScope.PREFIXES | FailureScope.RESERVATION | FailureScope.NOTHING:
                     pass
 
     def succeeded(self, offer: OfferingKey, now: datetime, instances: int = 1) -> None:
@@ -213,7 +215,7 @@ class Shortages:
             entry = self._live(_FLEET, now)
             return now if entry is None else max(now, entry.until)
 
-    def standing(self, offer: OfferingKey, now: datetime) -> Standing:
+    def standing(self, offer: OfferingKey, now: datetime) -> OfferingStanding:
         """How much may be expected of `offer`. Costs a few look-ups."""
         with self._lock:
             return self._standing(offer, now)
@@ -325,19 +327,19 @@ class Shortages:
         self._families.setdefault(_family_key(offer), {})[offer] = now
         self._doubt_probes.pop(offer, None)
 
-    def _standing(self, offer: OfferingKey, now: datetime) -> Standing:
-        worst = Standing.OPEN
+    def _standing(self, offer: OfferingKey, now: datetime) -> OfferingStanding:
+        worst = OfferingStanding.OPEN
         if self._entries:
             for key in _keys(offer):
                 entry = self._live(key, now)
                 if entry is None:
                     continue
                 if now < entry.until:
-                    return Standing.CLOSED
-                worst = max(worst, Standing.DOUBTED if entry.free(now) else Standing.PROBED)
-        if worst is Standing.OPEN and self._doubted(offer, now):
+                    return OfferingStanding.CLOSED
+                worst = max(worst, OfferingStanding.DOUBTED if entry.free(now) else OfferingStanding.PROBED)
+        if worst is OfferingStanding.OPEN and self._doubted(offer, now):
             probe = self._doubt_probes.get(offer)
-            return Standing.PROBED if probe is not None and not probe.free(now) else Standing.DOUBTED
+            return OfferingStanding.PROBED if probe is not None and not probe.free(now) else OfferingStanding.DOUBTED
         return worst
 
     def _turn(self, offer: OfferingKey, now: datetime) -> datetime | None:

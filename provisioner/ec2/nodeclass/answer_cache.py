@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[V]):
+class CachedAnswer(Generic[V]):
     """What was answered, and when the question was asked."""
 
     asked: datetime
@@ -29,10 +29,10 @@ class Remembered(Generic[V]):
     def __init__(self, now: Callable[[], datetime], size: int = 1024) -> None:
         self._now, self._size = now, size
         self._lock = threading.Lock()
-        self._answers: dict[Hashable, Answer[V]] = {}
+        self._answers: dict[Hashable, CachedAnswer[V]] = {}
         self._asking: dict[Hashable, threading.Lock] = {}
 
-    def get(self, question: Hashable, keep: timedelta, ask: Callable[[], V]) -> Answer[V]:
+    def get(self, question: Hashable, keep: timedelta, ask: Callable[[], V]) -> CachedAnswer[V]:
         """The answer, at most `keep` old; whatever `ask` raises."""
         with self._lock:
             turn = self._asking.setdefault(question, threading.Lock())
@@ -43,7 +43,7 @@ class Remembered(Generic[V]):
                 now = self._now()
                 if known is not None and now - known.asked < keep:
                     return known
-                answer = Answer(now, ask())
+                answer = CachedAnswer(now, ask())
                 with self._lock:
                     put_newest(self._answers, question, answer, self._size)
                 return answer
@@ -61,7 +61,7 @@ class Remembered(Generic[V]):
     def put(self, question: Hashable, value: V) -> None:
         """Know an answer without having asked."""
         with self._lock:
-            put_newest(self._answers, question, Answer(self._now(), value), self._size)
+            put_newest(self._answers, question, CachedAnswer(self._now(), value), self._size)
 
     def forget(self, question: Hashable) -> None:
         """Ask again the next time."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.ec2.access.client import Clients
 from provisioner.ec2.access.errors import classify_exception
-from provisioner.ec2.launch.userdata.inputs import Cluster, has_ipv6
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster, has_ipv6
 from provisioner.ec2.settings import AwsSettings
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -97,7 +97,7 @@ class Sources:
     authority: bytes = b""
 
 
-def decide(settings: AwsSettings, sources: Sources) -> Cluster:
+def decide(settings: AwsSettings, sources: Sources) -> JoinedCluster:
     """The cluster, as far as it is known; settings win over what was discovered.
 
     Raises:
@@ -119,7 +119,7 @@ def decide(settings: AwsSettings, sources: Sources) -> Cluster:
     missing = tuple(what for what, value in known.items() if not value)
     if missing:
         raise NotKnownYet(missing)
-    return Cluster(settings.cluster_name, endpoint, bundle, minor, cidr, dns)
+    return JoinedCluster(settings.cluster_name, endpoint, bundle, minor, cidr, dns)
 
 
 def _cidrs(network: Mapping[str, Any]) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def _newer(now: str | None, before: str | None) -> str | None:
     return now or before or (now if now is not None else before)
 
 
-class ClusterFacts:
+class EksFacts:
     """What is known of the cluster, kept fresh by a thread of its own. Thread-safe.
 
     Args:
@@ -157,7 +157,7 @@ class ClusterFacts:
     def __repr__(self) -> str:
         return f"<ClusterFacts {self._settings.cluster_name} from {self._sources!r}>"
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> JoinedCluster:
         """The cluster as last seen. Raises `NotKnownYet`."""
         return decide(self._settings, self._sources)
 

@@ -19,7 +19,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
-from provisioner.ec2.launch.userdata.inputs import Cluster, UserDataError
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster, UserDataError
 from provisioner.ec2.nodeclass import verdicts
 from provisioner.ec2.nodeclass.cluster import NotKnownYet
 from provisioner.ec2.nodeclass.discovery import Discovery, DiscoveryError
@@ -32,7 +32,7 @@ from provisioner.ec2.nodeclass.validation import (
     unsupported_alias,
     validate,
 )
-from provisioner.ec2.nodeclass.verdicts import Finding, using_previous_result
+from provisioner.ec2.nodeclass.verdicts import ClassFinding, using_previous_result
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound
@@ -43,7 +43,7 @@ from provisioner.runtime.object_reference import reference_of
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.printable import listed
 
@@ -64,7 +64,7 @@ _userdata_bytes = GaugeSeries(
 
 
 @dataclass(frozen=True)
-class Around:
+class NodeClassContext:
     """What the controller reads of the cluster, from caches.
 
     Attributes:
@@ -75,7 +75,7 @@ class Around:
     node_class: Callable[[str], EC2NodeClass | None]
     claims: Callable[[], Iterable[NodeClaim]]
     pools: Callable[[], Iterable[NodePool]]
-    cluster: Callable[[], Cluster]
+    cluster: Callable[[], JoinedCluster]
 
 
 class NodeClassController:
@@ -93,7 +93,7 @@ class NodeClassController:
     def __init__(
         self,
         client: Client,
-        around: Around,
+        around: NodeClassContext,
         discovery: Discovery,
         profiles: Profiles,
         templates: LaunchTemplates,
@@ -113,7 +113,7 @@ class NodeClassController:
         self._reserved = reserved
         self._set = ec2.NODECLASS_CONDITIONS if reserved else ec2.NODECLASS_CONDITIONS_WITHOUT_RESERVATIONS
 
-    def reconcile(self, name: str) -> Result:
+    def reconcile(self, name: str) -> ReconcileResult:
         """Make one class's metadata and status true, or clean up after it."""
         node_class = self._around.node_class(name)
         if node_class is None:
@@ -126,7 +126,7 @@ class NodeClassController:
         except NotFound:
             return DONE
         except Conflict:
-            return Result(requeue_after=0.2)
+            return ReconcileResult(requeue_after=0.2)
 
     # ------------------------------------------------------------------ metadata
 
@@ -184,7 +184,7 @@ class NodeClassController:
 
     # ------------------------------------------------------------------ status
 
-    def _status(self, node_class: EC2NodeClass) -> Result:
+    def _status(self, node_class: EC2NodeClass) -> ReconcileResult:
         findings = self._findings(node_class)
         now = self._clock.now()
         before = node_class.status.conditions
@@ -211,14 +211,14 @@ class NodeClassController:
                 ready=_ready(conditions),
                 changed=", ".join(sorted(status)),
             )
-        return Result(
+        return ReconcileResult(
             requeue_after=min((one.look_again for one in findings if one.look_again is not None), default=None)
         )
 
-    def _findings(self, node_class: EC2NodeClass) -> list[Finding]:
+    def _findings(self, node_class: EC2NodeClass) -> list[ClassFinding]:
         """Everything that is to be known, each for itself: a part that fails leaves the others alone."""
         places: list[Subnet] = []
-        parts: list[tuple[str, Callable[[], Finding]]] = [
+        parts: list[tuple[str, Callable[[], ClassFinding]]] = [
             (ec2.AMIS_READY, lambda: self._images(node_class)),
             (ec2.PLACEMENT_GROUP_READY, lambda: self._group(node_class)),
             (ec2.SUBNETS_READY, lambda: self._subnets(node_class, places)),
@@ -233,7 +233,7 @@ class NodeClassController:
         findings.append(self._found(node_class, ec2.VALIDATION_SUCCEEDED, lambda: self._validation(resolved, findings)))
         return findings
 
-    def _found(self, node_class: EC2NodeClass, kind: str, part: Callable[[], Finding]) -> Finding:
+    def _found(self, node_class: EC2NodeClass, kind: str, part: Callable[[], ClassFinding]) -> ClassFinding:
         try:
             return part()
         except DiscoveryError as error:
@@ -242,44 +242,44 @@ class NodeClassController:
             return verdicts.after_failure(node_class, kind, error, reason)
         except NotKnownYet as error:
             if verdicts.holds(node_class, kind):
-                return Finding(*using_previous_result(kind, str(error)), look_again=_RETRY_SECONDS)
-            return Finding(kind, names.UNKNOWN, "ClusterNotKnown", str(error), look_again=_RETRY_SECONDS)
+                return ClassFinding(*using_previous_result(kind, str(error)), look_again=_RETRY_SECONDS)
+            return ClassFinding(kind, names.UNKNOWN, "ClusterNotKnown", str(error), look_again=_RETRY_SECONDS)
 
-    def _images(self, node_class: EC2NodeClass) -> Finding:
+    def _images(self, node_class: EC2NodeClass) -> ClassFinding:
         minor = self._around.cluster().minor
         problem = unsupported_alias(node_class, minor)
         if problem:
             return verdicts.of_unsupported_alias(problem)
         return verdicts.of_images(self._discovery.images(node_class, minor), minor)
 
-    def _reservations(self, node_class: EC2NodeClass) -> Finding:
+    def _reservations(self, node_class: EC2NodeClass) -> ClassFinding:
         found = self._discovery.capacity_reservations(node_class)
         now = self._clock.now()
         change = found.next_change(now)
         seconds = None if change is None else (change - now).total_seconds()
         return verdicts.of_reservations(node_class, found, seconds)
 
-    def _group(self, node_class: EC2NodeClass) -> Finding:
+    def _group(self, node_class: EC2NodeClass) -> ClassFinding:
         wanted = not isinstance(node_class.spec.placement_group_selector, UnsetType)
         return verdicts.of_group(self._discovery.find_placement_group(node_class), wanted=wanted)
 
-    def _subnets(self, node_class: EC2NodeClass, places: list[Subnet]) -> Finding:
+    def _subnets(self, node_class: EC2NodeClass, places: list[Subnet]) -> ClassFinding:
         found = self._discovery.subnets(node_class)
         places.extend(found)
         return verdicts.of_subnets(found, self._subnet_refresh)
 
-    def _groups(self, node_class: EC2NodeClass, places: Sequence[Subnet]) -> Finding:
+    def _groups(self, node_class: EC2NodeClass, places: Sequence[Subnet]) -> ClassFinding:
         return verdicts.of_groups(self._discovery.security_groups(node_class), places)
 
-    def _profile(self, node_class: EC2NodeClass) -> Finding:
+    def _profile(self, node_class: EC2NodeClass) -> ClassFinding:
         try:
             return verdicts.of_profile(self._profiles.ensure(node_class))
         except ProfileError as error:
-            return Finding(
+            return ClassFinding(
                 ec2.INSTANCE_PROFILE_READY, names.FALSE, error.reason, error.message, look_again=verdicts.MINUTE
             )
 
-    def _validation(self, node_class: EC2NodeClass, findings: Sequence[Finding]) -> Finding:
+    def _validation(self, node_class: EC2NodeClass, findings: Sequence[ClassFinding]) -> ClassFinding:
         cluster = self._around.cluster()
         verdict = validate(node_class, cluster)
         if verdict.reason:
@@ -304,12 +304,12 @@ class NodeClassController:
             return replace(_invalid(rehearsed.reason, rehearsed.message, warnings), look_again=verdicts.MINUTE)
         if verdict.kept:
             kept = ConditionMessage(ec2.VALIDATION_SUCCEEDED, names.TRUE, INVALID_USER_DATA, verdict.kept)
-            return Finding(*kept, look_again=_VALIDATE_SECONDS, warnings=warnings)
-        return Finding(ec2.VALIDATION_SUCCEEDED, names.TRUE, look_again=_VALIDATE_SECONDS, warnings=warnings)
+            return ClassFinding(*kept, look_again=_VALIDATE_SECONDS, warnings=warnings)
+        return ClassFinding(ec2.VALIDATION_SUCCEEDED, names.TRUE, look_again=_VALIDATE_SECONDS, warnings=warnings)
 
     # ------------------------------------------------------------------ the end
 
-    def _finish(self, node_class: EC2NodeClass) -> Result:
+    def _finish(self, node_class: EC2NodeClass) -> ReconcileResult:
         """Wait for the claims, then delete profiles, then launch templates, then let the class go."""
         if ec2.TERMINATION_FINALIZER not in node_class.metadata.finalizers:
             return DONE
@@ -325,7 +325,7 @@ class NodeClassController:
                 "WaitingOnNodeClaimTermination",
                 f"Waiting on NodeClaim termination for {listed(waiting, _NAMED)}",
             )
-            return Result(requeue_after=_WAIT_SECONDS)
+            return ReconcileResult(requeue_after=_WAIT_SECONDS)
         try:
             if not self._isolated:
                 self._profiles.delete_all(node_class)
@@ -337,7 +337,7 @@ class NodeClassController:
                 "CleanUpFailed",
                 f"Failed to clean up AWS resources; retrying in {_RETRY_SECONDS:g} s: {error}",
             )
-            return Result(requeue_after=_RETRY_SECONDS)
+            return ReconcileResult(requeue_after=_RETRY_SECONDS)
         left = [one for one in node_class.metadata.finalizers if one != ec2.TERMINATION_FINALIZER]
         guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
         self._client.patch(resources.EC2NODECLASSES, node_class.name, {"metadata": {**guard, "finalizers": left}})
@@ -375,7 +375,7 @@ def _is_reference(reference: Any, name: str) -> bool:
 
 
 def conditions_of(
-    kinds: ConditionSet, node_class: EC2NodeClass, findings: Iterable[Finding], now: datetime
+    kinds: ConditionSet, node_class: EC2NodeClass, findings: Iterable[ClassFinding], now: datetime
 ) -> tuple[Condition, ...]:
     """The class's conditions after these findings."""
     generation = node_class.metadata.generation
@@ -388,7 +388,7 @@ def conditions_of(
     return conditions
 
 
-def with_fields(node_class: EC2NodeClass, findings: Iterable[Finding]) -> EC2NodeClassStatus:
+def with_fields(node_class: EC2NodeClass, findings: Iterable[ClassFinding]) -> EC2NodeClassStatus:
     """The class's status with what was found."""
     wire: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node_class.status))
     for one in findings:
@@ -397,7 +397,7 @@ def with_fields(node_class: EC2NodeClass, findings: Iterable[Finding]) -> EC2Nod
 
 
 def changes(
-    before: EC2NodeClassStatus, findings: Iterable[Finding], conditions: tuple[Condition, ...]
+    before: EC2NodeClassStatus, findings: Iterable[ClassFinding], conditions: tuple[Condition, ...]
 ) -> dict[str, Any]:
     """The part of a merge patch that brings the status up to date; empty when it is."""
     known: Mapping[str, Any] = msgspec.json.decode(msgspec.json.encode(before))  # lists, as they are in `fields`
@@ -412,8 +412,8 @@ def changes(
     return changed
 
 
-def _invalid(reason: str, message: str, warnings: tuple[str, ...]) -> Finding:
-    return Finding(
+def _invalid(reason: str, message: str, warnings: tuple[str, ...]) -> ClassFinding:
+    return ClassFinding(
         ec2.VALIDATION_SUCCEEDED, names.FALSE, reason, message, look_again=_VALIDATE_SECONDS, warnings=warnings
     )
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 from provisioner.apis.ec2 import AMI, AMISelectorTerm, EC2NodeClass
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.ec2.access.client import Clients
-from provisioner.ec2.access.errors import Failure, Kind, classify_exception
+from provisioner.ec2.access.errors import Failure, FailureKind, classify_exception
 from provisioner.ec2.market.instance_types import PlacementGroup
 from provisioner.ec2.nodeclass import groups, images, parameters, placement_groups, reservations, subnets
-from provisioner.ec2.nodeclass.answer_cache import Answer, Remembered
+from provisioner.ec2.nodeclass.answer_cache import CachedAnswer, Remembered
 from provisioner.ec2.nodeclass.cluster import NotKnownYet
 from provisioner.ec2.nodeclass.parameters import Parameters, Reading
 from provisioner.ec2.nodeclass.queries import Query
@@ -110,7 +110,7 @@ class Discovery:
             found |= {one.id: one for one in part}
         return tuple(sorted(found.values(), key=lambda one: (-one.free_ips, one.id)))
 
-    def security_groups(self, node_class: EC2NodeClass) -> tuple[groups.Group, ...]:
+    def security_groups(self, node_class: EC2NodeClass) -> tuple[groups.FoundSecurityGroup, ...]:
         """The security groups of a class, by id. Raises `DiscoveryError`."""
         asked = groups.queries(node_class.spec.security_group_selector_terms)
         return groups.found(row for query in asked for row in self._ask(query, self._intervals.others).value)
@@ -122,7 +122,7 @@ class Discovery:
             return self._published(node_class, term, minor)
         return self._selected(node_class.spec.ami_selector_terms)
 
-    def capacity_reservations(self, node_class: EC2NodeClass) -> reservations.Found:
+    def capacity_reservations(self, node_class: EC2NodeClass) -> reservations.FoundReservation:
         """The capacity reservations of a class, by id. Raises `DiscoveryError`."""
         rows: dict[str, Row] = {}
         asked = self._clock.now()
@@ -130,7 +130,7 @@ class Discovery:
             try:
                 answer = self._ask(query, self._intervals.others)
             except DiscoveryError as error:
-                if error.failure.kind is Kind.NOT_FOUND:
+                if error.failure.kind is FailureKind.NOT_FOUND:
                     continue
                 raise
             asked = min(asked, answer.asked)
@@ -147,7 +147,7 @@ class Discovery:
         try:
             group = placement_groups.found(self._ask(query, self._intervals.others).value)
         except DiscoveryError as error:
-            if error.failure.kind is not Kind.NOT_FOUND and not error.failure.code.endswith(_UNKNOWN_GROUP):
+            if error.failure.kind is not FailureKind.NOT_FOUND and not error.failure.code.endswith(_UNKNOWN_GROUP):
                 raise
             group = None
         with self._lock:
@@ -227,7 +227,7 @@ class Discovery:
 
     # ------------------------------------------------------------------ EC2
 
-    def _ask(self, query: Query, keep: timedelta) -> Answer[tuple[Row, ...]]:
+    def _ask(self, query: Query, keep: timedelta) -> CachedAnswer[tuple[Row, ...]]:
         return self._rows.get(query, keep, lambda: self._rows_of(query))
 
     def _rows_of(self, query: Query) -> tuple[Row, ...]:

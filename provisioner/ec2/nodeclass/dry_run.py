@@ -19,12 +19,12 @@ from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.cloudprovider.types import InstanceType, cheapest_first
 from provisioner.ec2 import labels
 from provisioner.ec2.access.client import Clients
-from provisioner.ec2.access.errors import LAUNCH_TEMPLATE_NOT_FOUND, Failure, Kind, classify_exception
+from provisioner.ec2.access.errors import LAUNCH_TEMPLATE_NOT_FOUND, Failure, FailureKind, classify_exception
 from provisioner.ec2.launch import fleet, orders
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
-from provisioner.ec2.launch.templates import Template, template
-from provisioner.ec2.launch.userdata.inputs import Cluster, has_ipv6, node_taints
+from provisioner.ec2.launch.templates import LaunchTemplate, template
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster, has_ipv6, node_taints
 from provisioner.ec2.launch.userdata.rendering import encoded, render, size_of
 from provisioner.ec2.market.instance_types import PlacementGroup, image_for
 from provisioner.ec2.market.unavailable_offerings import OfferingKey
@@ -41,7 +41,9 @@ STAND_IN_POOL: Final = "dovetail-validation"
 
 _USUAL: Final = {"amd64": "m5.large", "arm64": "m6g.large"}
 _MOST_PODS: Final = 110
-_PASSING: Final = frozenset({Kind.THROTTLED, Kind.SERVER, Kind.CONNECTION, Kind.CREDENTIALS})
+_PASSING: Final = frozenset(
+    {FailureKind.THROTTLED, FailureKind.SERVER, FailureKind.CONNECTION, FailureKind.CREDENTIALS}
+)
 _PROFILE_REASON: Final = "InstanceProfileNameInvalid"
 
 
@@ -101,7 +103,7 @@ def usual_type(image: AMI) -> str:
     return _USUAL.get(next(wanted, ""), "")
 
 
-def user_data(node_class: EC2NodeClass, cluster: Cluster, pool: NodePool | None) -> str:
+def user_data(node_class: EC2NodeClass, cluster: JoinedCluster, pool: NodePool | None) -> str:
     """What instances of a pool would read, near enough for its size.
 
     Raises:
@@ -118,12 +120,12 @@ def rehearsed(
     node_class: EC2NodeClass,
     choice: Choice,
     pool: NodePool | None,
-    cluster: Cluster,
+    cluster: JoinedCluster,
     group: PlacementGroup | None,
     region: str,
     *,
     reserved: bool = True,
-) -> Template:
+) -> LaunchTemplate:
     """The launch template of the dry run: that of an instance which a pod of the pool would get.
 
     Raises:
@@ -137,7 +139,7 @@ def rehearsed(
     return template(node_class, instance, tags, region, reservations=reserved)
 
 
-def sized(node_class: EC2NodeClass, cluster: Cluster, pools: Sequence[NodePool]) -> tuple[int, Rehearsed]:
+def sized(node_class: EC2NodeClass, cluster: JoinedCluster, pools: Sequence[NodePool]) -> tuple[int, Rehearsed]:
     """Bytes of the longest user data of the class's pools, and what EC2 will say to them.
 
     Raises:
@@ -180,7 +182,7 @@ class Rehearsal:
         self._templates, self._reserved = templates, reserved
         self._results: Remembered[Rehearsed] = Remembered(now)
 
-    def run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: Cluster) -> Rehearsed:
+    def run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: JoinedCluster) -> Rehearsed:
         """The result for the class as it is; an earlier one where nothing changed.
 
         Raises:
@@ -197,7 +199,7 @@ class Rehearsal:
             self._results.put(question, result)
         return result
 
-    def _run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: Cluster) -> Rehearsed:
+    def _run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: JoinedCluster) -> Rehearsed:
         choice = choose(node_class, self._types(node_class), pools)
         if choice is None:
             return Rehearsed(
@@ -239,7 +241,7 @@ class Rehearsal:
                 call(**request)
             except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
                 failure = classify_exception(error)
-                if failure.kind is Kind.DRY_RUN:
+                if failure.kind is FailureKind.DRY_RUN:
                     return None
                 first = first or failure
                 if failure.kind in _PASSING:
@@ -251,7 +253,7 @@ class Rehearsal:
     def _verdict(self, reason: str, action: str, failure: Failure) -> Rehearsed:
         if failure.kind in _PASSING:
             raise DiscoveryError(action, failure)
-        if failure.kind is Kind.DENIED:
+        if failure.kind is FailureKind.DENIED:
             return Rehearsed(reason, _action_failed(action, str(failure)))
         if failure.reason == _PROFILE_REASON:
             return Rehearsed(ec2.INSTANCE_PROFILE_NOT_FOUND, _action_failed(action, str(failure)))
@@ -260,16 +262,16 @@ class Rehearsal:
         return Rehearsed(warnings=(Said(f"a dry run of {action} failed: {failure}"),))
 
 
-def _places(node_class: EC2NodeClass) -> tuple[ec2.Subnet, ...]:
+def _places(node_class: EC2NodeClass) -> tuple[ec2.SubnetStatus, ...]:
     """One subnet of each zone."""
-    by_zone: dict[str, ec2.Subnet] = {}
+    by_zone: dict[str, ec2.SubnetStatus] = {}
     for one in node_class.status.subnets:
         by_zone.setdefault(one.zone, one)
     return tuple(by_zone.values())
 
 
 def fleet_request(
-    template_name: str, instance_type: str, place: ec2.Subnet, image: str, tags: Mapping[str, str]
+    template_name: str, instance_type: str, place: ec2.SubnetStatus, image: str, tags: Mapping[str, str]
 ) -> dict[str, Any]:
     """CreateFleet as a dry run, in one subnet."""
     offer = OfferingKey(names.CAPACITY_ON_DEMAND, instance_type, place.zone)
@@ -285,11 +287,15 @@ def fleet_request(
     return request
 
 
-def _fleet_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping[str, str]) -> dict[str, Any]:
+def _fleet_request(
+    choice: Choice, made: LaunchTemplate, place: ec2.SubnetStatus, tags: Mapping[str, str]
+) -> dict[str, Any]:
     return fleet_request(made.name, choice.instance_type, place, choice.image.id, tags)
 
 
-def run_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping[str, str]) -> dict[str, Any]:
+def run_request(
+    choice: Choice, made: LaunchTemplate, place: ec2.SubnetStatus, tags: Mapping[str, str]
+) -> dict[str, Any]:
     """RunInstances as a dry run, in one subnet: every interface of the template is named, because each needs it."""
     listed = [{"Key": key, "Value": tags[key]} for key in sorted(tags)]
     kinds = ("instance", "volume", "network-interface")
@@ -306,7 +312,7 @@ def run_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping
     }
 
 
-def _question(node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: Cluster) -> str:
+def _question(node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: JoinedCluster) -> str:
     """Everything that the result depends on. Any other annotation counts as well: setting one makes the calls anew."""
     status = _without_conditions(node_class)
     stamps = {ec2.HASH_ANNOTATION, ec2.HASH_VERSION_ANNOTATION}

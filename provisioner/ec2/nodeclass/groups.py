@@ -12,7 +12,7 @@ MEMBER: Final = "SecurityGroups"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FoundSecurityGroup:
     """One security group."""
 
     id: str
@@ -38,12 +38,15 @@ def queries(terms: Iterable[ec2.SecurityGroupSelectorTerm]) -> tuple[Query, ...]
     return tuple(dict.fromkeys(asked))
 
 
-def found(rows: Iterable[Mapping[str, Any]]) -> tuple[Group, ...]:
+def found(rows: Iterable[Mapping[str, Any]]) -> tuple[FoundSecurityGroup, ...]:
     """The groups of these answers, once each, by id."""
-    by_id = {row["GroupId"]: Group(row["GroupId"], row.get("GroupName", ""), row.get("VpcId", "")) for row in rows}
+    by_id = {
+        row["GroupId"]: FoundSecurityGroup(row["GroupId"], row.get("GroupName", ""), row.get("VpcId", ""))
+        for row in rows
+    }
     return tuple(by_id[name] for name in sorted(by_id))
 
 
-def to_status(groups: Iterable[Group]) -> tuple[ec2.SecurityGroup, ...]:
+def to_status(groups: Iterable[FoundSecurityGroup]) -> tuple[ec2.SecurityGroup, ...]:
     """As the class's status tells them."""
     return tuple(ec2.SecurityGroup(id=one.id, name=one.name) for one in groups)

@@ -81,7 +81,7 @@ _FOREIGN: Final[Mapping[str, Mapping[str, str] | str]] = {
 """Types of other modules that fields have."""
 
 
-class Table(msgspec.Struct, frozen=True):
+class KubeletTable(msgspec.Struct, frozen=True):
     """The fields of KubeletConfiguration (v1beta1) in one minor: name to Go type, and the types within."""
 
     fields: dict[str, str]
@@ -89,10 +89,10 @@ class Table(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def tables() -> Mapping[int, Table]:
+def tables() -> Mapping[int, KubeletTable]:
     """Minor version to its table, oldest first."""
     read = resources.files("provisioner.ec2.nodeclass").joinpath("data", "kubelet_fields.json").read_bytes()
-    found = msgspec.json.decode(read, type=dict[str, Table])
+    found = msgspec.json.decode(read, type=dict[str, KubeletTable])
     return {minor: found[f"1.{minor}"] for minor in sorted(int(version.partition(".")[2]) for version in found)}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from provisioner.ec2.access.errors import Failure, Kind
+from provisioner.ec2.access.errors import Failure, FailureKind
 from provisioner.values.bounded import put_newest
 
 KEEP: Final = timedelta(hours=24)
@@ -56,7 +56,7 @@ def after_value(value: str, keep: timedelta, now: datetime) -> Reading:
 def after_failure(before: Reading | None, failure: Failure, now: datetime) -> Reading:
     """The reading when SSM did not."""
     known = before or Reading("", now)
-    if failure.kind is not Kind.NOT_FOUND:
+    if failure.kind is not FailureKind.NOT_FOUND:
         return replace(known, due=now + RETRY, failure=failure)
     misses = known.misses + 1
     if known.value and misses < GONE_AFTER:

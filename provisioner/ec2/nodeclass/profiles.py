@@ -20,7 +20,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.structural import fnv
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.ec2.access.client import Clients
-from provisioner.ec2.access.errors import Kind, classify_exception
+from provisioner.ec2.access.errors import FailureKind, classify_exception
 from provisioner.ec2.nodeclass.answer_cache import Remembered
 from provisioner.ec2.nodeclass.discovery import DiscoveryError
 from provisioner.support import logs
@@ -245,7 +245,7 @@ class Profiles:
             )
         except Exception as error:
             failure = classify_exception(error)
-            found = self._get(name) if failure.kind is Kind.EXISTS or failure.maybe_done else None
+            found = self._get(name) if failure.kind is FailureKind.EXISTS or failure.maybe_done else None
             if found is None:
                 raise DiscoveryError("iam:CreateInstanceProfile", failure) from error
             return found, False
@@ -257,7 +257,7 @@ class Profiles:
             if other != role:
                 self._call(
                     "RemoveRoleFromInstanceProfile",
-                    {Kind.NOT_FOUND},
+                    {FailureKind.NOT_FOUND},
                     InstanceProfileName=profile.name,
                     RoleName=other,
                 )
@@ -267,7 +267,7 @@ class Profiles:
             self._iam().add_role_to_instance_profile(InstanceProfileName=profile.name, RoleName=role)
         except Exception as error:
             failure = classify_exception(error)
-            if failure.kind is Kind.NOT_FOUND and "instance profile" not in failure.message.lower():
+            if failure.kind is FailureKind.NOT_FOUND and "instance profile" not in failure.message.lower():
                 if made:
                     self._delete_quietly(profile.name)
                 else:
@@ -293,7 +293,7 @@ class Profiles:
             return Profile.of(self._iam().get_instance_profile(InstanceProfileName=name)["InstanceProfile"])
         except Exception as error:
             failure = classify_exception(error)
-            if failure.kind is Kind.NOT_FOUND:
+            if failure.kind is FailureKind.NOT_FOUND:
                 return None
             raise DiscoveryError("iam:GetInstanceProfile", failure) from error
 
@@ -308,9 +308,11 @@ class Profiles:
     def _delete(self, name: str) -> None:
         found = self._get(name)
         for role in () if found is None else found.roles:
-            self._call("RemoveRoleFromInstanceProfile", {Kind.NOT_FOUND}, InstanceProfileName=name, RoleName=role)
+            self._call(
+                "RemoveRoleFromInstanceProfile", {FailureKind.NOT_FOUND}, InstanceProfileName=name, RoleName=role
+            )
         if found is not None:
-            self._call("DeleteInstanceProfile", {Kind.NOT_FOUND}, InstanceProfileName=name)
+            self._call("DeleteInstanceProfile", {FailureKind.NOT_FOUND}, InstanceProfileName=name)
 
     def _delete_quietly(self, name: str) -> None:
         try:
@@ -318,7 +320,7 @@ class Profiles:
         except DiscoveryError:
             return  # it has no role, and goes with the class or as garbage
 
-    def _call(self, action: str, fine: Collection[Kind], **parameters: str) -> None:
+    def _call(self, action: str, fine: Collection[FailureKind], **parameters: str) -> None:
         method = re.sub(r"(?<!^)(?=[A-Z])", "_", action).lower()
         try:
             getattr(self._iam(), method)(**parameters)

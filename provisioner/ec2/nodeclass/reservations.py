@@ -28,7 +28,7 @@ _TYPES: Final = frozenset({labels.DEFAULT_RESERVATION, labels.CAPACITY_BLOCK})
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundReservation:
     """What the answers mean.
 
     Attributes:
@@ -72,7 +72,7 @@ def _query(term: ec2.CapacityReservationSelectorTerm) -> Query:
     return Query(OPERATION, MEMBER, (*wanted, _ACTIVE), page=_PAGE)
 
 
-def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> Found:
+def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> FoundReservation:
     """Read the rows of all answers."""
     by_id: dict[str, CapacityReservation] = {}
     left: dict[str, int] = {}
@@ -97,7 +97,7 @@ def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> Found:
             )
             left[name] = int(row.get("AvailableInstanceCount", 0))
     ordered = sorted(by_id)
-    return Found(
+    return FoundReservation(
         tuple(by_id[name] for name in ordered),
         {name: left[name] for name in ordered},
         tuple(strange[name] for name in sorted(strange)),

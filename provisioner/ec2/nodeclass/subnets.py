@@ -68,9 +68,9 @@ def found(rows: Iterable[Mapping[str, Any]]) -> tuple[Subnet, ...]:
     return tuple(sorted(by_id.values(), key=lambda one: (-one.free_ips, one.id)))
 
 
-def to_status(subnets: Iterable[Subnet]) -> tuple[ec2.Subnet, ...]:
+def to_status(subnets: Iterable[Subnet]) -> tuple[ec2.SubnetStatus, ...]:
     """As the class's status tells them, in the same order."""
-    return tuple(ec2.Subnet(id=one.id, zone=one.zone, zone_id=one.zone_id) for one in subnets)
+    return tuple(ec2.SubnetStatus(id=one.id, zone=one.zone, zone_id=one.zone_id) for one in subnets)
 
 
 def addresses_of(node_class: EC2NodeClass, *, ipv6: bool) -> int:

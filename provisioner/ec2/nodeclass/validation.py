@@ -15,7 +15,7 @@ from msgspec import UnsetType
 from provisioner.apis import ec2, names, verdicts
 from provisioner.apis.openapi import Violation
 from provisioner.ec2.launch.userdata.contradictions import contradictions
-from provisioner.ec2.launch.userdata.inputs import Cluster, UserDataError, has_ipv6
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster, UserDataError, has_ipv6
 from provisioner.ec2.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, check, refused, size_of
 from provisioner.ec2.launch.userdata.unread import unread
 from provisioner.ec2.nodeclass.kubelet import check_kubelet
@@ -44,7 +44,7 @@ _WINDOWS_WITHOUT_IPV6: Final = Said(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClassVerdict:
     """Whether a class can be used, as far as it alone can tell.
 
     Attributes:
@@ -65,7 +65,7 @@ def user_data_too_long(problem: str) -> str:
     return Said(f"spec.userData: {problem}; shorten it")
 
 
-def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
+def validate(node_class: ec2.EC2NodeClass, cluster: JoinedCluster) -> ClassVerdict:
     """Judge one class by itself; what it selects and what AWS permits is for others.
 
     Returns:
@@ -91,7 +91,7 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
             kept = problem
         else:
             reason, message = INVALID_USER_DATA, problem
-    return Verdict(
+    return ClassVerdict(
         reason,
         message,
         kept,
@@ -120,14 +120,14 @@ def acceptance(node_class: ec2.EC2NodeClass) -> dict[str, str]:
     return {names.ACCEPTED_USER_DATA: hashlib.sha256(f"{node_class.family}\n{user_data}".encode()).hexdigest()[:16]}
 
 
-def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
+def offline(node_class: ec2.EC2NodeClass) -> verdicts.ObjectVerdict:
     """What is to be said of a class whatever the cluster is: for its errors `validate` finds no cluster that could use it."""
     kubelet = check_kubelet(node_class.kubelet, node_class.family)
     user_data = _user_data(node_class)
     too_long = size_problem(user_data)  # rendered, it may be shorter; but it is not worth being read here
     problem = "" if too_long else _unreadable(node_class.family, user_data) or refused(node_class.family, user_data)
     odd = () if too_long or problem else unread(node_class.family, user_data)
-    return verdicts.Verdict(
+    return verdicts.ObjectVerdict(
         (
             *(_of_kubelet(one) for one in kubelet.problems),
             *map(_violation, _restricted_tags(node_class.tags)),
@@ -144,7 +144,7 @@ def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
     )
 
 
-def _is_windows_with_ipv6(node_class: ec2.EC2NodeClass, cluster: Cluster) -> bool:
+def _is_windows_with_ipv6(node_class: ec2.EC2NodeClass, cluster: JoinedCluster) -> bool:
     return node_class.family in ec2.WINDOWS_FAMILIES and has_ipv6(node_class.kubelet, cluster)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.meta import Condition, condition
-from provisioner.ec2.access.errors import Kind
+from provisioner.ec2.access.errors import FailureKind
 from provisioner.ec2.market.instance_types import PlacementGroup
 from provisioner.ec2.nodeclass import groups, reservations, subnets
 from provisioner.ec2.nodeclass.discovery import DiscoveryError, FoundImages
@@ -30,7 +30,7 @@ _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Finding:
+class ClassFinding:
     """One condition, and what belongs to it.
 
     Attributes:
@@ -56,12 +56,12 @@ class Finding:
         return self.status == names.TRUE
 
 
-def of_images(found: FoundImages, minor: int) -> Finding:
+def of_images(found: FoundImages, minor: int) -> ClassFinding:
     """AMIsReady."""
     listed = {"amis": _wire(found.amis)}
     if not found.amis:
         sought = Said(f"; looked for {printable.listed(found.absent, _NAMED)}") if found.absent else ""
-        return Finding(
+        return ClassFinding(
             ec2.AMIS_READY,
             names.FALSE,
             ec2.AMI_NOT_FOUND,
@@ -77,7 +77,7 @@ def of_images(found: FoundImages, minor: int) -> Finding:
             "removed; select a newer image"
         ),
     )
-    return Finding(
+    return ClassFinding(
         ec2.AMIS_READY,
         names.TRUE,
         "",
@@ -88,9 +88,9 @@ def of_images(found: FoundImages, minor: int) -> Finding:
     )
 
 
-def of_unsupported_alias(problem: str) -> Finding:
+def of_unsupported_alias(problem: str) -> ClassFinding:
     """AMIsReady, for an alias without images for this minor; `problem` as `validation.unsupported_alias` says it."""
-    return Finding(
+    return ClassFinding(
         ec2.AMIS_READY,
         names.FALSE,
         ec2.UNSUPPORTED_ALIAS,
@@ -100,12 +100,12 @@ def of_unsupported_alias(problem: str) -> Finding:
     )
 
 
-def of_subnets(found: Iterable[subnets.Subnet], refresh: float) -> Finding:
+def of_subnets(found: Iterable[subnets.Subnet], refresh: float) -> ClassFinding:
     """SubnetsReady; `refresh` in seconds."""
     found = tuple(found)
     listed = {"subnets": _wire(subnets.to_status(found))}
     if not found:
-        return Finding(
+        return ClassFinding(
             ec2.SUBNETS_READY,
             names.FALSE,
             ec2.SUBNETS_NOT_FOUND,
@@ -113,15 +113,15 @@ def of_subnets(found: Iterable[subnets.Subnet], refresh: float) -> Finding:
             listed,
             MINUTE,
         )
-    return Finding(ec2.SUBNETS_READY, names.TRUE, fields=listed, look_again=refresh)
+    return ClassFinding(ec2.SUBNETS_READY, names.TRUE, fields=listed, look_again=refresh)
 
 
-def of_groups(found: Iterable[groups.Group], places: Iterable[subnets.Subnet]) -> Finding:
+def of_groups(found: Iterable[groups.FoundSecurityGroup], places: Iterable[subnets.Subnet]) -> ClassFinding:
     """SecurityGroupsReady; `places` are the subnets that the groups are used in."""
     found = tuple(found)
     listed = {"securityGroups": _wire(groups.to_status(found))}
     if not found:
-        return Finding(
+        return ClassFinding(
             ec2.SECURITY_GROUPS_READY,
             names.FALSE,
             ec2.SECURITY_GROUPS_NOT_FOUND,
@@ -136,7 +136,7 @@ def of_groups(found: Iterable[groups.Group], places: Iterable[subnets.Subnet]) -
         f"spec.securityGroupSelectorTerms select groups of {printable.listed(sorted(networks), _NAMED)}, but "
         f"{printable.listed(outside, _NAMED)} belongs to another VPC; no instances can be launched there"
     )
-    return Finding(
+    return ClassFinding(
         ec2.SECURITY_GROUPS_READY,
         names.TRUE,
         fields=listed,
@@ -153,7 +153,9 @@ def _reservation_missing(place: int, reservation: str) -> str:
     )
 
 
-def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_change: float | None) -> Finding:
+def of_reservations(
+    node_class: EC2NodeClass, found: reservations.FoundReservation, next_change: float | None
+) -> ClassFinding:
     """CapacityReservationsReady; `next_change` in seconds from now, None for never."""
     known = {one.id for one in found.reservations}
     missing = [
@@ -162,7 +164,7 @@ def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_ch
         if term.id and term.id not in known
     ]
     again = min(MINUTE, MINUTE if next_change is None else max(1.0, next_change))
-    return Finding(
+    return ClassFinding(
         ec2.CAPACITY_RESERVATIONS_READY,
         names.TRUE,
         fields={"capacityReservations": _wire(found.reservations)},
@@ -174,10 +176,10 @@ def of_reservations(node_class: EC2NodeClass, found: reservations.Found, next_ch
     )
 
 
-def of_group(found: PlacementGroup | None, *, wanted: bool) -> Finding:
+def of_group(found: PlacementGroup | None, *, wanted: bool) -> ClassFinding:
     """PlacementGroupReady; `wanted` is whether the class selects one."""
     if wanted and found is None:
-        return Finding(
+        return ClassFinding(
             ec2.PLACEMENT_GROUP_READY,
             names.FALSE,
             ec2.PLACEMENT_GROUP_NOT_FOUND,
@@ -185,15 +187,17 @@ def of_group(found: PlacementGroup | None, *, wanted: bool) -> Finding:
             "the selector",
             look_again=MINUTE,
         )
-    return Finding(ec2.PLACEMENT_GROUP_READY, names.TRUE, look_again=5 * MINUTE if wanted else None)
+    return ClassFinding(ec2.PLACEMENT_GROUP_READY, names.TRUE, look_again=5 * MINUTE if wanted else None)
 
 
-def of_profile(name: str) -> Finding:
+def of_profile(name: str) -> ClassFinding:
     """InstanceProfileReady, for a profile that is there."""
-    return Finding(ec2.INSTANCE_PROFILE_READY, names.TRUE, fields={"instanceProfile": name}, look_again=15 * MINUTE)
+    return ClassFinding(
+        ec2.INSTANCE_PROFILE_READY, names.TRUE, fields={"instanceProfile": name}, look_again=15 * MINUTE
+    )
 
 
-def dependencies(findings: Iterable[Finding]) -> Finding | None:
+def dependencies(findings: Iterable[ClassFinding]) -> ClassFinding | None:
     """ValidationSucceeded while something that dry runs need is missing; None when nothing is."""
     needed = {
         ec2.AMIS_READY,
@@ -206,7 +210,7 @@ def dependencies(findings: Iterable[Finding]) -> Finding | None:
     if not bad:
         return None
     status = names.FALSE if any(one.status == names.FALSE for one in bad) else names.UNKNOWN
-    return Finding(
+    return ClassFinding(
         ec2.VALIDATION_SUCCEEDED,
         status,
         ec2.DEPENDENCIES_NOT_READY,
@@ -221,7 +225,7 @@ def using_previous_result(condition: str, error: str) -> ConditionMessage:
 
 def after_failure(
     node_class: EC2NodeClass, kind: str, error: DiscoveryError, reason: str = DISCOVERY_FAILED
-) -> Finding:
+) -> ClassFinding:
     """A condition whose call failed.
 
     Args:
@@ -230,15 +234,15 @@ def after_failure(
         error: what happened.
         reason: where the condition is not True from before.
     """
-    refused = error.failure.kind in (Kind.DENIED, Kind.INVALID)
+    refused = error.failure.kind in (FailureKind.DENIED, FailureKind.INVALID)
     again = MINUTE if refused else RETRY
     said = str(error)
     if holds(node_class, kind):
-        return Finding(*using_previous_result(kind, said), look_again=again, warnings=(said,))
+        return ClassFinding(*using_previous_result(kind, said), look_again=again, warnings=(said,))
     own = error.failure.reason if refused and _REASON.fullmatch(error.failure.reason) else reason
     status = names.FALSE if refused else names.UNKNOWN
-    reason = own if reason == DISCOVERY_FAILED and error.failure.kind is Kind.DENIED else reason
-    return Finding(kind, status, reason, said, look_again=again)
+    reason = own if reason == DISCOVERY_FAILED and error.failure.kind is FailureKind.DENIED else reason
+    return ClassFinding(kind, status, reason, said, look_again=again)
 
 
 def holds(node_class: EC2NodeClass, kind: str) -> bool:

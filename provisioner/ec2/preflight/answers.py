@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.ec2.access.errors import Failure, Kind
+from provisioner.ec2.access.errors import Failure, FailureKind
 from provisioner.ec2.access.permissions import Permission, policy_name
-from provisioner.ec2.preflight.findings import Finding, Verdict
+from provisioner.ec2.preflight.findings import CheckFinding, CheckVerdict
 from provisioner.ec2.preflight.needs import EXAMPLE, Need
 
 ABOUT: Final = "permissions"
@@ -15,7 +15,7 @@ _EXPLICIT: Final = "explicitDeny"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PermissionAnswer:
     """Whether one resource may be touched.
 
     Attributes:
@@ -24,13 +24,13 @@ class Answer:
         advice: what to do; "" means: give the permission.
     """
 
-    verdict: Verdict
+    verdict: CheckVerdict
     resource: str = ""
     why: str = ""
     advice: str = ""
 
 
-def simulated(result: Mapping[str, Any], resource: str, told: Collection[str] = ()) -> Answer:
+def simulated(result: Mapping[str, Any], resource: str, told: Collection[str] = ()) -> PermissionAnswer:
     """What one row of SimulatePrincipalPolicy's answer means for one resource; `told` are the condition keys that we know all about.
 
     The simulator sees the role's policies, its permissions boundary and the organization's, but no policy of a resource: a key that its own policy
@@ -38,17 +38,17 @@ def simulated(result: Mapping[str, Any], resource: str, told: Collection[str] = 
     """
     decision = result.get("EvalDecision", "")
     if decision == _ALLOWED:
-        return Answer(Verdict.OK, resource)
+        return PermissionAnswer(CheckVerdict.OK, resource)
     if result.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations") is False:
-        return Answer(
-            Verdict.MISSING,
+        return PermissionAnswer(
+            CheckVerdict.MISSING,
             resource,
             "a service control policy of the organization denies the action",
             "contact the administrator of the organization; a policy of the role is not sufficient",
         )
     if result.get("PermissionsBoundaryDecisionDetail", {}).get("AllowedByPermissionsBoundary") is False:
-        return Answer(
-            Verdict.MISSING,
+        return PermissionAnswer(
+            CheckVerdict.MISSING,
             resource,
             "the permissions boundary of the role does not allow the action",
             "add the action to the boundary; a policy of the role is not sufficient",
@@ -56,67 +56,68 @@ def simulated(result: Mapping[str, Any], resource: str, told: Collection[str] = 
     if decision == _EXPLICIT:
         sources = [one.get("SourcePolicyId", "") for one in result.get("MatchedStatements", ())]
         named = ", ".join(sorted({source for source in sources if source}))
-        return Answer(
-            Verdict.MISSING,
+        return PermissionAnswer(
+            CheckVerdict.MISSING,
             resource,
             "a policy statement denies the action" + (f" in {named}" if named else ""),
             "remove the denial; a policy that allows the action does not override it",
         )
     unset = sorted(set(result.get("MissingContextValues", ())) - set(told))
     if unset:
-        return Answer(
-            Verdict.UNKNOWN,
+        return PermissionAnswer(
+            CheckVerdict.UNKNOWN,
             resource,
             f"the policies of the role use the condition keys {', '.join(unset)}, which the simulation cannot evaluate",
         )
     if ":kms:" in resource:
-        return Answer(
-            Verdict.UNKNOWN,
+        return PermissionAnswer(
+            CheckVerdict.UNKNOWN,
             resource,
             "no policy of the role allows the action; the key policy may allow it",
             "make sure that the key policy lets the role use the key through EC2, or attach the policy VolumeEncryption",
         )
-    return Answer(Verdict.MISSING, resource, "no policy of the role allows the action")
+    return PermissionAnswer(CheckVerdict.MISSING, resource, "no policy of the role allows the action")
 
 
-def tried(failure: Failure | None, resource: str = "") -> Answer:
+def tried(failure: Failure | None, resource: str = "") -> PermissionAnswer:
     """What a trial means: a dry run, or a call that changes nothing; None is a call that went through."""
     if failure is None:
-        return Answer(Verdict.OK, resource)
+        return PermissionAnswer(CheckVerdict.OK, resource)
     match failure.kind:
-        case Kind.DRY_RUN | Kind.NOT_FOUND | Kind.EXISTS:
-            return Answer(Verdict.OK, resource)  # whoever may not look is not told what is there
-        case Kind.INVALID:  # AWS may look at the request before it looks at permissions
-            return Answer(
-                Verdict.UNKNOWN,
+        case FailureKind.DRY_RUN | FailureKind.NOT_FOUND | FailureKind.EXISTS:
+            return PermissionAnswer(CheckVerdict.OK, resource)  # whoever may not look is not told what is there
+        case FailureKind.INVALID:  # AWS may look at the request before it looks at permissions
+            return PermissionAnswer(
+                CheckVerdict.UNKNOWN,
                 resource,
                 f"AWS rejected the test call itself, so the permission could not be determined: {failure}",
             )
-        case Kind.DENIED:
-            return Answer(Verdict.MISSING, resource, failure.message or failure.code, failure.advice)
+        case FailureKind.DENIED:
+            return PermissionAnswer(CheckVerdict.MISSING, resource, failure.message or failure.code, failure.advice)
         case _:
-            return Answer(Verdict.UNKNOWN, resource, str(failure))
+            return PermissionAnswer(CheckVerdict.UNKNOWN, resource, str(failure))
 
 
-def finding(need: Need, answers: Iterable[Answer], cluster: str) -> Finding:
+def finding(need: Need, answers: Iterable[PermissionAnswer], cluster: str) -> CheckFinding:
     """The finding for one permission: the worst of its answers, in words that say what to do."""
     given, row = (
-        tuple(answers) or (Answer(Verdict.UNKNOWN, why="nothing of the kind is there to check it with"),),
+        tuple(answers)
+        or (PermissionAnswer(CheckVerdict.UNKNOWN, why="nothing of the kind is there to check it with"),),
         need.row,
     )
-    for verdict in (Verdict.MISSING, Verdict.UNKNOWN):
+    for verdict in (CheckVerdict.MISSING, CheckVerdict.UNKNOWN):
         bad = [answer for answer in given if answer.verdict is verdict]
         if bad:
             whys = "; ".join(dict.fromkeys(answer.why for answer in bad if answer.why))
-            said = f"{whys}; without it: {row.without}" if verdict is Verdict.MISSING else whys
+            said = f"{whys}; without it: {row.without}" if verdict is CheckVerdict.MISSING else whys
             advices = "; ".join(dict.fromkeys(answer.advice for answer in bad if answer.advice))
             what = _what(row, [answer.resource for answer in bad if answer.resource] or need.resources)
-            return Finding(ABOUT, what, verdict, said, advices or _give(row, verdict, cluster))
-    return Finding(ABOUT, _what(row, need.resources), Verdict.OK, row.why)
+            return CheckFinding(ABOUT, what, verdict, said, advices or _give(row, verdict, cluster))
+    return CheckFinding(ABOUT, _what(row, need.resources), CheckVerdict.OK, row.why)
 
 
-def _give(row: Permission, verdict: Verdict, cluster: str) -> str:
-    if verdict is Verdict.UNKNOWN:
+def _give(row: Permission, verdict: CheckVerdict, cluster: str) -> str:
+    if verdict is CheckVerdict.UNKNOWN:
         return (
             "run `dovetail aws check --role-arn` with the role of the controllers, with credentials that may call IAM"
         )

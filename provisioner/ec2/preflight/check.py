@@ -10,17 +10,17 @@ from typing import Final
 
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.ec2.access.client import Clients
-from provisioner.ec2.access.errors import Kind
-from provisioner.ec2.access.permissions import Names
+from provisioner.ec2.access.errors import FailureKind
+from provisioner.ec2.access.permissions import PolicyNames
 from provisioner.ec2.launch.orders import launch_tags
 from provisioner.ec2.launch.templates import metadata_options
 from provisioner.ec2.nodeclass.dry_run import STAND_IN_POOL, usual_type
-from provisioner.ec2.preflight.answers import ABOUT, Answer, finding
-from provisioner.ec2.preflight.findings import Finding, Report, Verdict
-from provisioner.ec2.preflight.needs import Account, Need, features, keys, needs, parameters, told_keys
+from provisioner.ec2.preflight.answers import ABOUT, PermissionAnswer, finding
+from provisioner.ec2.preflight.findings import CheckFinding, CheckReport, CheckVerdict
+from provisioner.ec2.preflight.needs import AwsAccount, Need, features, keys, needs, parameters, told_keys
 from provisioner.ec2.preflight.simulator import CannotSimulate, simulate
 from provisioner.ec2.preflight.survey import CLUSTER, Everything, Surveyor, names_of
-from provisioner.ec2.preflight.trials import Sample, Trials
+from provisioner.ec2.preflight.trials import Trials, TrialSample
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support.clock import Clock
 
@@ -36,7 +36,7 @@ def check(
     why_no_classes: str = "",
     server_minor: int = 0,
     role_arn: str = "",
-) -> Report:
+) -> CheckReport:
     """Everything that can be told.
 
     Args:
@@ -58,16 +58,18 @@ def check(
     told = [*found.findings(), *_about_classes(classes, why_no_classes)]
     if not account:
         said = "the account is not known, so permissions cannot be checked"
-        told.append(Finding(ABOUT, "all", Verdict.UNKNOWN, said, "check the credentials that this command uses"))
-        return Report.of(told)
+        told.append(
+            CheckFinding(ABOUT, "all", CheckVerdict.UNKNOWN, said, "check the credentials that this command uses")
+        )
+        return CheckReport.of(told)
     asked = needs(
         features(settings, classes),
-        Account(where, found.roles(), found.ids(), parameters(classes or ()), keys(classes or (), where)),
+        AwsAccount(where, found.roles(), found.ids(), parameters(classes or ()), keys(classes or (), where)),
     )
     trials = (
         None if role_arn else Trials(aws, settings, sample(classes or (), found, settings), where.fill(_CLUSTER_ARN))
     )
-    return Report.of([*told, *_permissions(aws, asked, where, role_arn or role_of(cluster.caller), trials)])
+    return CheckReport.of([*told, *_permissions(aws, asked, where, role_arn or role_of(cluster.caller), trials)])
 
 
 _CLUSTER_ARN: Final = "arn:{partition}:eks:{region}:{account}:cluster/{cluster}"
@@ -84,22 +86,22 @@ def role_of(caller: str) -> str:
     return f"arn:{assumed['partition']}:iam::{assumed['account']}:role/{assumed['role']}" if assumed else caller
 
 
-def _about_classes(classes: Sequence[EC2NodeClass] | None, why: str) -> Iterable[Finding]:
+def _about_classes(classes: Sequence[EC2NodeClass] | None, why: str) -> Iterable[CheckFinding]:
     if classes is None:
         advice = "set --kubeconfig to a kubeconfig of the cluster, or pass EC2NodeClasses with --file"
-        yield Finding(CLUSTER, "EC2NodeClasses", Verdict.UNKNOWN, why or "failed to read them", advice)
+        yield CheckFinding(CLUSTER, "EC2NodeClasses", CheckVerdict.UNKNOWN, why or "failed to read them", advice)
     elif not classes:
-        yield Finding(CLUSTER, "EC2NodeClasses", Verdict.OK, "none exist yet")
+        yield CheckFinding(CLUSTER, "EC2NodeClasses", CheckVerdict.OK, "none exist yet")
 
 
-def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSettings) -> Sample:
+def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSettings) -> TrialSample:
     """What dry runs name: of the first class that has an image, a subnet and groups."""
     for one in classes:
         survey = found.classes[one.name]
         for image in survey.images:
             usual = usual_type(image)
             if usual and survey.subnets and survey.groups:
-                return Sample(
+                return TrialSample(
                     image.id,
                     usual,
                     survey.subnets[0].id,
@@ -109,14 +111,14 @@ def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSett
                     metadata_options(one, settings.region),
                 )
     bare = launch_tags(EC2NodeClass(), STAND_IN_POOL, settings.cluster_name)
-    return Sample(tags=tuple(bare.items()))
+    return TrialSample(tags=tuple(bare.items()))
 
 
 def _permissions(
-    aws: Clients, asked: Sequence[Need], where: Names, role: str, trials: Trials | None
-) -> Iterable[Finding]:
+    aws: Clients, asked: Sequence[Need], where: PolicyNames, role: str, trials: Trials | None
+) -> Iterable[CheckFinding]:
     """What is permitted: `trials` None asks the simulator alone."""
-    simulated: Mapping[Need, tuple[Answer, ...]] = {}
+    simulated: Mapping[Need, tuple[PermissionAnswer, ...]] = {}
     try:
         simulated = simulate(aws.client("iam"), role, asked, told_keys(where))
     except CannotSimulate as reason:
@@ -124,18 +126,20 @@ def _permissions(
             yield _not_simulated(role, reason)
             return
     means = "with policy simulation" if simulated else "with dry runs and read-only calls"
-    yield Finding(ABOUT, "role", Verdict.OK, f"{role}, checked {means}")
+    yield CheckFinding(ABOUT, "role", CheckVerdict.OK, f"{role}, checked {means}")
     for need in asked:
         answers = simulated.get(need, ())
-        if trials is not None and (not answers or any(one.verdict is Verdict.UNKNOWN for one in answers)):
+        if trials is not None and (not answers or any(one.verdict is CheckVerdict.UNKNOWN for one in answers)):
             answers = trials.answers(need)
         yield finding(need, answers, where.cluster)
 
 
-def _not_simulated(role: str, reason: CannotSimulate) -> Finding:
+def _not_simulated(role: str, reason: CannotSimulate) -> CheckFinding:
     failure = reason.failure
-    if failure.kind is Kind.NOT_FOUND:
+    if failure.kind is FailureKind.NOT_FOUND:
         advice = "create it with manifests/aws, or correct --role-arn (including its path)"
-        return Finding(ABOUT, "role", Verdict.MISSING, f"role {role} does not exist", advice)
+        return CheckFinding(ABOUT, "role", CheckVerdict.MISSING, f"role {role} does not exist", advice)
     advice = "use credentials that may call iam:SimulatePrincipalPolicy on the role"
-    return Finding(ABOUT, "role", Verdict.UNKNOWN, f"failed to simulate the policies of {role}: {reason}", advice)
+    return CheckFinding(
+        ABOUT, "role", CheckVerdict.UNKNOWN, f"failed to simulate the policies of {role}: {reason}", advice
+    )

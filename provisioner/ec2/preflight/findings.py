@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 
-class Verdict(enum.StrEnum):
+class CheckVerdict(enum.StrEnum):
     """How it stands. What could not be found out is never called missing."""
 
     OK = "ok"
@@ -20,7 +20,7 @@ EXIT_UNKNOWN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """One thing that was looked at.
 
     Attributes:
@@ -32,38 +32,38 @@ class Finding:
 
     about: str
     what: str
-    verdict: Verdict
+    verdict: CheckVerdict
     found: str
     advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """All findings, in the order in which they are told."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
 
     @classmethod
-    def of(cls, findings: Iterable[Finding]) -> "Report":
+    def of(cls, findings: Iterable[CheckFinding]) -> "CheckReport":
         """Grouped by what they are about, in the order of the first of each."""
         kept = tuple(findings)
         order = {about: number for number, about in enumerate(dict.fromkeys(one.about for one in kept))}
         return cls(tuple(sorted(kept, key=lambda one: order[one.about])))
 
-    def having(self, verdict: Verdict) -> tuple[Finding, ...]:
+    def having(self, verdict: CheckVerdict) -> tuple[CheckFinding, ...]:
         """Those of one verdict."""
         return tuple(one for one in self.findings if one.verdict is verdict)
 
     @property
     def exit_code(self) -> int:
         """1 when something is missing, else 2 when something could not be told, else 0."""
-        if self.having(Verdict.MISSING):
+        if self.having(CheckVerdict.MISSING):
             return EXIT_MISSING
-        return EXIT_UNKNOWN if self.having(Verdict.UNKNOWN) else EXIT_OK
+        return EXIT_UNKNOWN if self.having(CheckVerdict.UNKNOWN) else EXIT_OK
 
     def summary(self) -> str:
         """One sentence."""
-        missing, unknown = len(self.having(Verdict.MISSING)), len(self.having(Verdict.UNKNOWN))
+        missing, unknown = len(self.having(CheckVerdict.MISSING)), len(self.having(CheckVerdict.UNKNOWN))
         if not missing and not unknown:
             return f"all {len(self.findings)} checks passed"
         said = [f"{missing} missing"] * bool(missing) + [f"{unknown} could not be determined"] * bool(unknown)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import UnsetType
 
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.ec2.access.permissions import ANY, CREATED, PERMISSIONS, Feature, Names, Permission
+from provisioner.ec2.access.permissions import ANY, CREATED, PERMISSIONS, Feature, Permission, PolicyNames
 from provisioner.ec2.market.prices import has_pricing_api
 from provisioner.ec2.settings import AwsSettings
 
@@ -55,7 +55,7 @@ MOST_IDS: Final = 5
 
 
 @dataclass(frozen=True)
-class Account:
+class AwsAccount:
     """What the questions are about.
 
     Attributes:
@@ -66,7 +66,7 @@ class Account:
         keys: ARNs of KMS keys that classes name.
     """
 
-    names: Names
+    names: PolicyNames
     node_roles: tuple[str, ...] = ()
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
     parameters: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ def parameters(classes: Iterable[EC2NodeClass]) -> tuple[str, ...]:
     return tuple(sorted(name for name in named if not published(name)))
 
 
-def keys(classes: Iterable[EC2NodeClass], names: Names) -> tuple[str, ...]:
+def keys(classes: Iterable[EC2NodeClass], names: PolicyNames) -> tuple[str, ...]:
     """The ARNs of the KMS keys and aliases that classes name, in order."""
     found = set()
     for one in classes:
@@ -148,7 +148,7 @@ def keys(classes: Iterable[EC2NodeClass], names: Names) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _key_arn(names: Names, key: str) -> str:
+def _key_arn(names: PolicyNames, key: str) -> str:
     name = key if key.startswith("alias/") else f"key/{key}"
     return f"arn:{names.partition}:kms:{names.region}:{names.account}:{name}"
 
@@ -157,7 +157,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def needs(used: frozenset[Feature], account: Account) -> tuple[Need, ...]:
+def needs(used: frozenset[Feature], account: AwsAccount) -> tuple[Need, ...]:
     """Every permission that is needed, in the order of the table."""
     asked = []
     for row in PERMISSIONS:
@@ -168,12 +168,12 @@ def needs(used: frozenset[Feature], account: Account) -> tuple[Need, ...]:
     return tuple(asked)
 
 
-def told_keys(names: Names) -> frozenset[str]:
+def told_keys(names: PolicyNames) -> frozenset[str]:
     """Every condition key that our own statements look at: where a request is said to lack one of these, it does lack it."""
     return frozenset(names.fill(one.key) for row in PERMISSIONS for one in row.scope.conditions)
 
 
-def _resources(row: Permission, used: frozenset[Feature], account: Account) -> Iterable[str]:
+def _resources(row: Permission, used: frozenset[Feature], account: AwsAccount) -> Iterable[str]:
     if row.feature is Feature.OWN_PARAMETERS:
         yield from (_parameter_arn(account.names, name) for name in account.parameters)
     elif row.feature is Feature.OWN_KEYS:
@@ -195,7 +195,7 @@ def _is_checked(row: Permission, kind: str) -> bool:
     return kind not in _NOT_CHECKED.get(row.action, ())
 
 
-def _parameter_arn(names: Names, name: str) -> str:
+def _parameter_arn(names: PolicyNames, name: str) -> str:
     if name.startswith("arn:"):
         return name
     return f"arn:{names.partition}:ssm:{names.region}:{names.account}:parameter/{name.lstrip('/')}"
@@ -206,7 +206,7 @@ def _kind(arn: str) -> str:
     return arn.rpartition(":")[2].partition("/")[0] if ":ec2:" in arn else ""
 
 
-def _examples(arn: str, kind: str, account: Account) -> Iterable[str]:
+def _examples(arn: str, kind: str, account: AwsAccount) -> Iterable[str]:
     """The ARN with what was discovered in place of its stars."""
     if arn == ANY or ANY not in arn:
         yield arn
@@ -219,7 +219,7 @@ def _examples(arn: str, kind: str, account: Account) -> Iterable[str]:
         yield f"{stem}{name}"
 
 
-def _context(row: Permission, names: Names) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _context(row: Permission, names: PolicyNames) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Values that our own requests will have for every key that the statement looks at."""
     values: dict[str, tuple[str, ...]] = {}
     for one in row.scope.conditions:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from provisioner.ec2.access.batcher import parts
-from provisioner.ec2.access.errors import Failure, Kind, classify_exception
+from provisioner.ec2.access.errors import Failure, FailureKind, classify_exception
 from provisioner.ec2.access.permissions import ANY
-from provisioner.ec2.preflight.answers import Answer, simulated
-from provisioner.ec2.preflight.findings import Verdict
+from provisioner.ec2.preflight.answers import PermissionAnswer, simulated
+from provisioner.ec2.preflight.findings import CheckVerdict
 from provisioner.ec2.preflight.needs import Need
 
 MOST_RESULTS: Final = 100
@@ -65,7 +65,7 @@ def _type_of(key: str) -> str:
 
 def simulate(
     iam: Any, role_arn: str, needs: Iterable[Need], told: frozenset[str] = frozenset()
-) -> Mapping[Need, tuple[Answer, ...]]:
+) -> Mapping[Need, tuple[PermissionAnswer, ...]]:
     """The simulator's answers for each need, one a resource.
 
     Args:
@@ -78,13 +78,13 @@ def simulate(
         CannotSimulate: the first call was refused; those after it become UNKNOWN answers instead.
     """
     asked = tuple(needs)
-    known: dict[tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]], Answer] = {}
+    known: dict[tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]], PermissionAnswer] = {}
     for number, (actions, resources, context) in enumerate(batches(asked)):
         try:
             rows = _rows(iam, role_arn, actions, resources, context)
         except Exception as error:
             failure = classify_exception(error)
-            if number == 0 or failure.kind in (Kind.DENIED, Kind.CREDENTIALS):
+            if number == 0 or failure.kind in (FailureKind.DENIED, FailureKind.CREDENTIALS):
                 raise CannotSimulate(failure) from error
             continue
         for row in rows:
@@ -98,8 +98,8 @@ def simulate(
     }
 
 
-def _unanswered(resource: str) -> Answer:
-    return Answer(Verdict.UNKNOWN, resource, "the IAM policy simulator did not respond")
+def _unanswered(resource: str) -> PermissionAnswer:
+    return PermissionAnswer(CheckVerdict.UNKNOWN, resource, "the IAM policy simulator did not respond")
 
 
 def _rows(
@@ -125,7 +125,7 @@ def _rows(
         marker = {"Marker": page["Marker"]}
 
 
-def _answers(row: Mapping[str, Any], told: frozenset[str]) -> Iterable[Answer]:
+def _answers(row: Mapping[str, Any], told: frozenset[str]) -> Iterable[PermissionAnswer]:
     """One answer a resource: IAM tells several resources of an action in one row or in rows of their own."""
     inside = row.get("ResourceSpecificResults") or ()
     for one in inside:

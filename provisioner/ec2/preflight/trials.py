@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from provisioner.apis import ec2
 from provisioner.ec2.access.client import Clients
-from provisioner.ec2.access.errors import Kind, classify_exception
+from provisioner.ec2.access.errors import FailureKind, classify_exception
 from provisioner.ec2.access.permissions import (
     CREATED,
     ENDED,
@@ -16,12 +16,12 @@ from provisioner.ec2.access.permissions import (
     TAGGED_WHEN_CREATED,
     TEMPLATE_USED,
     USED,
-    Scope,
+    IamScope,
 )
 from provisioner.ec2.market.prices import pricing_region
 from provisioner.ec2.nodeclass.dry_run import fleet_request
-from provisioner.ec2.preflight.answers import Answer, tried
-from provisioner.ec2.preflight.findings import Verdict
+from provisioner.ec2.preflight.answers import PermissionAnswer, tried
+from provisioner.ec2.preflight.findings import CheckVerdict
 from provisioner.ec2.preflight.needs import Need
 from provisioner.ec2.settings import AwsSettings
 
@@ -36,7 +36,7 @@ Trial = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class TrialSample:
     """Something of the account that dry runs can name; "" where there is none.
 
     Attributes:
@@ -62,11 +62,11 @@ class NothingToTry(Exception):  # noqa: N818  (a state, not a fault)
 class Trials:
     """Answers of trials; each call is made once, when its answer is first wanted."""
 
-    def __init__(self, aws: Clients, settings: AwsSettings, sample: Sample, cluster_arn: str) -> None:
+    def __init__(self, aws: Clients, settings: AwsSettings, sample: TrialSample, cluster_arn: str) -> None:
         self._aws, self._settings, self._sample, self._cluster_arn = aws, settings, sample, cluster_arn
-        self._outcomes: dict[Trial, Answer] = {}
+        self._outcomes: dict[Trial, PermissionAnswer] = {}
         self._reads = self._reading_calls()
-        self._dry_runs: Mapping[tuple[str, Scope], Trial] = {
+        self._dry_runs: Mapping[tuple[str, IamScope], Trial] = {
             ("ec2:RunInstances", USED): self._run,
             ("ec2:RunInstances", CREATED): self._run,
             ("ec2:RunInstances", TEMPLATE_USED): self._fleet,
@@ -80,14 +80,14 @@ class Trials:
             ("ec2:DeleteLaunchTemplate", ENDED): self._delete_template,
         }
 
-    def answers(self, need: Need) -> tuple[Answer, ...]:
+    def answers(self, need: Need) -> tuple[PermissionAnswer, ...]:
         """Whether the permission is there, as far as it can be tried."""
         row = need.row
         if row.scope == OWN_PARAMETERS:
             return tuple(self._own_parameter(arn) for arn in need.resources)
         trial = self._dry_runs.get((row.action, row.scope)) or self._reads.get(row.action)
         if trial is None:
-            return (Answer(Verdict.UNKNOWN, why="the action cannot be tested without performing it"),)
+            return (PermissionAnswer(CheckVerdict.UNKNOWN, why="the action cannot be tested without performing it"),)
         if trial not in self._outcomes:
             self._outcomes[trial] = _outcome(trial)
         return (_of_action(self._outcomes[trial], row.action),)
@@ -135,11 +135,11 @@ class Trials:
         try:
             return self._queue_url()
         except Exception as error:
-            if classify_exception(error).kind is Kind.NOT_FOUND:
+            if classify_exception(error).kind is FailureKind.NOT_FOUND:
                 raise NothingToTry(f"queue {self._settings.interruption_queue} does not exist") from None
             raise
 
-    def _own_parameter(self, arn: str) -> Answer:
+    def _own_parameter(self, arn: str) -> PermissionAnswer:
         name = "/" + arn.partition(":parameter/")[2]
         return _outcome(lambda: self._aws.client("ssm").get_parameter(Name=name), arn)
 
@@ -166,7 +166,7 @@ class Trials:
         sample = self._sample
         if not (sample.image and sample.subnet):
             raise NothingToTry("no EC2NodeClass has an image and a subnet for a test launch")
-        place = ec2.Subnet(id=sample.subnet, zone=sample.zone)
+        place = ec2.SubnetStatus(id=sample.subnet, zone=sample.zone)
         request = fleet_request(template, sample.instance_type, place, sample.image, dict(sample.tags))
         return self._aws.client("ec2").create_fleet(**request)
 
@@ -215,26 +215,26 @@ class Trials:
         return [{"ResourceType": kind, "Tags": tags} for kind in kinds]
 
 
-def _outcome(trial: Trial, resource: str = "") -> Answer:
+def _outcome(trial: Trial, resource: str = "") -> PermissionAnswer:
     try:
         trial()
     except NothingToTry as reason:
-        return Answer(Verdict.UNKNOWN, resource, str(reason))
+        return PermissionAnswer(CheckVerdict.UNKNOWN, resource, str(reason))
     except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
         failure = classify_exception(error)
         return tried(None if failure.code in _AFTER_PERMISSIONS else failure, resource)
     return tried(None, resource)
 
 
-def _of_action(answer: Answer, action: str) -> Answer:
+def _of_action(answer: PermissionAnswer, action: str) -> PermissionAnswer:
     """The answer as it is about one action: a call is refused for the first permission that is missing, and may not say which."""
-    if answer.verdict is not Verdict.MISSING:
+    if answer.verdict is not CheckVerdict.MISSING:
         return answer
     named = _DENIED.search(answer.why)
     if named is None or named[1] == action:
         return answer
-    return Answer(
-        Verdict.UNKNOWN,
+    return PermissionAnswer(
+        CheckVerdict.UNKNOWN,
         answer.resource,
         f"the test call was rejected because of {named[1]}, so this permission could not be determined",
     )

@@ -15,20 +15,20 @@ from typing import Final, Protocol
 
 from provisioner.lab.devcluster import paths, versions
 from provisioner.lab.devcluster.errors import BinaryError
-from provisioner.lab.devcluster.progress import SILENT, Progress
+from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.devcluster.teardown import locked
 
 VARIABLE: Final = "DOVETAIL_DEV_BIN"
 
 
-class Source(Protocol):
+class BinarySource(Protocol):
     """A way to make artifacts: a build or a download."""
 
     def key(self) -> str:
         """What the cache directory is named after: equal keys, equal artifacts."""
         ...
 
-    def make(self, names: Iterable[str], directory: Path, progress: Progress) -> None:
+    def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
         """Make these artifacts in a directory, each moved into place whole.
 
         Raises:
@@ -65,9 +65,9 @@ class Binaries:
 
 
 def find(
-    source: Source,
+    source: BinarySource,
     env: Mapping[str, str],
-    progress: Progress = SILENT,
+    progress: StepProgress = SILENT,
     names: Collection[str] = versions.ARTIFACTS,
 ) -> Binaries:
     """Artifacts, made where missing. A second call takes nothing from the network.

@@ -16,7 +16,7 @@ from typing import IO, Final
 
 from provisioner.lab.devcluster import toolchain, versions
 from provisioner.lab.devcluster.errors import BuildError
-from provisioner.lab.devcluster.progress import Progress, reported
+from provisioner.lab.devcluster.progress import StepProgress, reported
 from provisioner.lab.devcluster.toolchain import Toolchain
 
 _NETWORK_WORDS: Final = (
@@ -33,7 +33,7 @@ _NETWORK_WORDS: Final = (
 
 @dataclass(frozen=True)
 class GoBuild:
-    """Makes artifacts with Go; a `binaries.Source`.
+    """Makes artifacts with Go; a `binaries.BinarySource`.
 
     Attributes:
         env: environment variables (PATH, GOPROXY, caches).
@@ -49,8 +49,8 @@ class GoBuild:
         go = found.version if found else f"go{versions.GO_WHEEL.partition('==')[2]}"
         return f"{versions.KUBERNETES}-etcd{versions.ETCD}-kwok{versions.KWOK}-{go}-{versions.recipe_hash()}"
 
-    def make(self, names: Iterable[str], directory: Path, progress: Progress) -> None:
-        """Build these artifacts; see `binaries.Source`.
+    def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
+        """Build these artifacts; see `binaries.BinarySource`.
 
         Raises:
             ToolchainError: no Go, and none could be installed.
@@ -87,7 +87,7 @@ class GoBuild:
 class _Builder:
     """One compiler building into one directory."""
 
-    def __init__(self, compiler: Toolchain, env: Mapping[str, str], directory: Path, progress: Progress) -> None:
+    def __init__(self, compiler: Toolchain, env: Mapping[str, str], directory: Path, progress: StepProgress) -> None:
         self._go = compiler.go
         self._directory = directory
         self._progress = progress

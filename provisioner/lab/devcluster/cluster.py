@@ -45,7 +45,7 @@ from provisioner.lab.devcluster.processes import (
     stop,
     write_record,
 )
-from provisioner.lab.devcluster.progress import SILENT, Progress
+from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.devcluster.reaper import lock_file
 from provisioner.lab.devcluster.saved import Saved
 from provisioner.support.clock import Clock, SystemClock
@@ -97,8 +97,8 @@ class DevCluster:
         audit: bool = False,
         metrics: bool | None = None,
         env: Mapping[str, str] | None = None,
-        source: binaries.Source | None = None,
-        progress: Progress = SILENT,
+        source: binaries.BinarySource | None = None,
+        progress: StepProgress = SILENT,
     ) -> None:
         """Describe a cluster; nothing is started or written.
 
@@ -545,7 +545,7 @@ class DevCluster:
     def _get_ok(self, path: str) -> bool:
         return self._api(path).status == 200
 
-    def _api(self, path: str, *, method: str = "GET") -> probing.Reply:
+    def _api(self, path: str, *, method: str = "GET") -> probing.ProbeReply:
         return probing.request(
             self.ports["kube-apiserver"],
             path,
@@ -554,9 +554,9 @@ class DevCluster:
             timeout_seconds=10.0,
         )
 
-    def _identity(self) -> probing.Identity:
+    def _identity(self) -> probing.ProbeIdentity:
         directory = self._layout.pki
-        return probing.Identity(directory / "ca.crt", directory / "admin.crt", directory / "admin.key")
+        return probing.ProbeIdentity(directory / "ca.crt", directory / "admin.crt", directory / "admin.key")
 
     def _check_ports(self, names: Sequence[str]) -> None:
         for name in names:

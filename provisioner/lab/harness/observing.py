@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
-from provisioner.kube.config import Connection
-from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Identity, Resource
+from provisioner.kube.config import ApiConnection
+from provisioner.kube.resources import NODECLAIMS, NODES, PODS, ObjectIdentity, Resource
 from provisioner.kube.watch import Reflector
 from provisioner.lab.harness.scoreboard import PriceOf, Scoreboard
 from provisioner.lab.harness.turnover import Turnover
@@ -28,14 +28,14 @@ def as_deletions(act: Callable[[T, bool], None]) -> Callable[[T | None, T | None
     return changed
 
 
-class Observer(Scoreboard):
+class RunObserver(Scoreboard):
     """Watches pods, nodes and claims of the whole cluster into the scoreboard.
 
     Attributes:
         turnover: which nodes left, and what stayed up meanwhile.
     """
 
-    def __init__(self, connection: Connection, clock: Clock, price_of: PriceOf | None = None) -> None:
+    def __init__(self, connection: ApiConnection, clock: Clock, price_of: PriceOf | None = None) -> None:
         super().__init__(price_of)
         self._clock = clock
         self.turnover = Turnover()
@@ -79,5 +79,5 @@ class Observer(Scoreboard):
     def _on_claim(self, claim: NodeClaim, deleted: bool) -> None:
         self.claim(claim, self._clock.monotonic(), deleted=deleted)
 
-    def _on_bad(self, identity: Identity, error: Exception) -> None:  # noqa: ARG002 - the seam has it
+    def _on_bad(self, identity: ObjectIdentity, error: Exception) -> None:  # noqa: ARG002 - the seam has it
         self.undecodable += 1

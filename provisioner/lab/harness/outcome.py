@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from provisioner.lab.harness.modes import PLACEMENT_GOAL
-from provisioner.lab.harness.running import Run
+from provisioner.lab.harness.running import DemoRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class DemoResult:
             None for no goal.
     """
 
-    out: Run
+    out: DemoRun
     nodes_left: int
     placement_goal: float | None = PLACEMENT_GOAL
     nomination_goal: float | None = None

@@ -9,8 +9,8 @@ from provisioner.kube.resources import NODEPOOLS
 from provisioner.lab.harness import figures
 from provisioner.lab.harness.bench import Bench
 from provisioner.lab.harness.modes import Mode
-from provisioner.lab.harness.running import Run, scale_out, watch
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.running import DemoRun, scale_out, watch
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.session import PROVISIONER, Session, session
 from provisioner.lab.harness.table import Show, live
 from provisioner.lab.harness.workload import Document, deployment, example, namespace
@@ -33,14 +33,14 @@ class Stage:
 
     run: Session
     show: Show
-    out: Run
+    out: DemoRun
     megabytes: list[float] = field(default_factory=list)
     _next: float = 0.0
 
-    def until(self, done: Callable[[Counts], bool], began: float, seconds: float) -> Counts:
+    def until(self, done: Callable[[RunCounts], bool], began: float, seconds: float) -> RunCounts:
         """Watch until `done`, or `seconds` after `began`; the last counts."""
 
-        def look(counts: Counts) -> bool:
+        def look(counts: RunCounts) -> bool:
             now = self.run.clock.monotonic()
             if now >= self._next:
                 self.megabytes.append(self.run.memory_megabytes()[PROVISIONER])
@@ -49,11 +49,11 @@ class Stage:
 
         return watch(self.run, self.show, look, began, seconds)
 
-    def until_quiet(self, quiet: float, began: float, seconds: float) -> tuple[float, Counts]:
+    def until_quiet(self, quiet: float, began: float, seconds: float) -> tuple[float, RunCounts]:
         """Watch until for `quiet` seconds no node has begun or ended to leave, and every pod runs; seconds since `began`, and the last counts."""
         turnover = self.run.observer.turnover
 
-        def done(counts: Counts) -> bool:
+        def done(counts: RunCounts) -> bool:
             busy = turnover.leaving() or counts.pending or counts.running < counts.pods or counts.claims != counts.nodes
             last = max(began, turnover.last() or began)
             return not busy and self.run.clock.monotonic() - last >= quiet

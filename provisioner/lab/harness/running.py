@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from provisioner.lab.harness import applying
 from provisioner.lab.harness.placement import Placement
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.session import Session
 from provisioner.lab.harness.table import Show
 from provisioner.lab.harness.timing import claims_after_window
@@ -19,11 +19,11 @@ EMPTY_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DemoRun:
     """What was seen until every pod ran (or the time was up); seconds since the first Deployment was applied."""
 
     pods: int
-    counts: Counts
+    counts: RunCounts
     placement: Placement
     nominations: Placement
     first_running_seconds: float
@@ -36,7 +36,7 @@ class Run:
     cpu_seconds: dict[str, float]
 
 
-def scale_out(session: Session, documents: list[Document], show: Show) -> Run:
+def scale_out(session: Session, documents: list[Document], show: Show) -> DemoRun:
     """Apply namespaces and DaemonSets, then the Deployments, and watch until all of their pods run.
 
     Raises:
@@ -54,7 +54,7 @@ def scale_out(session: Session, documents: list[Document], show: Show) -> Run:
     observer = session.observer
     running, bound = observer.running_moments(), observer.bound_moments()
     after = claims_after_window(observer.added_moments().values(), observer.claim_moments())
-    return Run(
+    return DemoRun(
         pods=pods,
         counts=counts,
         placement=observer.placement(),
@@ -72,7 +72,7 @@ def scale_out(session: Session, documents: list[Document], show: Show) -> Run:
     )
 
 
-def scale_in(session: Session, documents: list[Document], show: Show, seconds: float = EMPTY_SECONDS) -> Counts:
+def scale_in(session: Session, documents: list[Document], show: Show, seconds: float = EMPTY_SECONDS) -> RunCounts:
     """Scale every Deployment to 0 and watch until no pod, claim and node of ours is left, or the time is up."""
     began = session.clock.monotonic()
     applying.scale(session.client, documents, 0)
@@ -85,7 +85,7 @@ def scale_in(session: Session, documents: list[Document], show: Show, seconds: f
     )
 
 
-def watch(session: Session, show: Show, done: Callable[[Counts], bool], began: float, seconds: float) -> Counts:
+def watch(session: Session, show: Show, done: Callable[[RunCounts], bool], began: float, seconds: float) -> RunCounts:
     """Look five times a second until `done`, or `seconds` after `began`; returns the last counts.
 
     Raises:

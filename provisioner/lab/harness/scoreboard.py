@@ -20,7 +20,7 @@ PriceOf = Callable[[Mapping[str, str]], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class RunCounts:
     """One line of the live table."""
 
     pods: int = 0
@@ -147,11 +147,11 @@ class Scoreboard:
             for uid in self._read_plan(name, claim.metadata.annotations, now):
                 self._claimed.setdefault(uid, seen.added)
 
-    def counts(self) -> Counts:
+    def counts(self) -> RunCounts:
         """The state of this moment. Cost: linear in pods and nodes."""
         with self._lock:
             pods = {uid: pod for uid, pod in self._pods.items() if not (pod.daemon or pod.gone)}
-            return Counts(
+            return RunCounts(
                 pods=len(pods),
                 pending=sum(not pod.node for pod in pods.values()),
                 planned=sum(uid in self._plans for uid in pods),

@@ -18,10 +18,10 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import MUTATINGWEBHOOKS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.devcluster.components import COMPONENTS
-from provisioner.lab.devcluster.progress import SILENT, Progress
+from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.harness import applying, aws, memory
 from provisioner.lab.harness.figures import ListPrices
-from provisioner.lab.harness.observing import Observer
+from provisioner.lab.harness.observing import RunObserver
 from provisioner.lab.harness.programs import Programs, ProgramSpec
 from provisioner.lab.harness.workload import Document, namespace
 from provisioner.support.clock import SystemClock
@@ -111,7 +111,7 @@ class Session:
         self.programs = Programs(cluster, self.clock, report)
         self.metrics_url = f"http://127.0.0.1:{cluster.ports['provisioner-metrics']}/metrics"
         prices = ListPrices(self.metrics_url, self.clock) if setup.cloud == AWS else None
-        self.observer = Observer(connection, self.clock, prices)
+        self.observer = RunObserver(connection, self.clock, prices)
         self._authority = connection.authority
         self._ec2: aws.EmulatedEc2 | None = None
 
@@ -205,7 +205,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(setup: Setup, report: Report, progress: Progress = SILENT) -> Iterator[Session]:
+def session(setup: Setup, report: Report, progress: StepProgress = SILENT) -> Iterator[Session]:
     """Bring up a fresh dev cluster with the CRDs and our programs; take all of it down at the end, whatever happened.
 
     Raises:

@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.scoreboard import RunCounts
 
-Show = Callable[[float, Counts], None]
+Show = Callable[[float, RunCounts], None]
 
 
-def plain(seconds: float, counts: Counts) -> str:
+def plain(seconds: float, counts: RunCounts) -> str:
     """One line: `12.0 s  pending 400 ...`."""
     return (
         f"{seconds:6.1f} s  pending {counts.pending}  planned {counts.planned}  claims {counts.claims}  "
@@ -21,7 +21,7 @@ def plain(seconds: float, counts: Counts) -> str:
     )
 
 
-def grid(seconds: float, counts: Counts) -> Table:
+def grid(seconds: float, counts: RunCounts) -> Table:
     """The same as a table of one row."""
     table = Table(title=f"{seconds:.1f} s")
     for column in ("pending", "planned", "claims", "nodes", "running", "stamped", "$/h"):
@@ -40,9 +40,9 @@ def teller(console: Console) -> Callable[[str], None]:
 def live(console: Console) -> Iterator[Show]:
     """Show counts until the end of the block; without a terminal a line is printed when something changed."""
     if not console.is_terminal:
-        last: list[Counts] = []
+        last: list[RunCounts] = []
 
-        def line(seconds: float, counts: Counts) -> None:
+        def line(seconds: float, counts: RunCounts) -> None:
             if last != [counts]:
                 last[:] = [counts]
                 console.print(plain(seconds, counts), highlight=False, soft_wrap=True)
@@ -51,7 +51,7 @@ def live(console: Console) -> Iterator[Show]:
         return
     with Live(console=console, auto_refresh=False) as view:
 
-        def redraw(seconds: float, counts: Counts) -> None:
+        def redraw(seconds: float, counts: RunCounts) -> None:
             view.update(grid(seconds, counts), refresh=True)
 
         yield redraw

@@ -127,7 +127,7 @@ def _published(call: ast.Call, known: "_Known") -> Iterator[_Said]:
             yield "part", "", said, ()
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="warnings")), args=[said]) if name == "append":
             yield "part", "", said, ()
-        case ast.Call(args=[kind, status, *rest]) if name in {"ConditionMessage", "Finding"}:
+        case ast.Call(args=[kind, status, *rest]) if name in {"ConditionMessage", "ClassFinding"}:
             yield from _condition(kind, status, rest, known)
         case ast.Call(args=[_, kind, status, *rest]) if name == "set":
             yield from _condition(kind, status, rest, known)

@@ -68,7 +68,7 @@ def _headers(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
             yield code(match[1]), match[3], match[2]
 
 
-def _rows(families: Iterable[metrics.Family]) -> str:
+def _rows(families: Iterable[metrics.MetricFamily]) -> str:
     return table(
         ("metric", "type", "labels", "meaning"),
         [(code(one.name), one.kind, ", ".join(map(code, one.labels)), one.doc) for one in families],

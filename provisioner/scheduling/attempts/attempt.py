@@ -16,20 +16,20 @@ from provisioner.scheduling.attempts.placing import Placing
 from provisioner.scheduling.attempts.setting import LOOKED_UP_A_STEP, Setting, Work
 from provisioner.scheduling.capacity.nodes import Bins
 from provisioner.scheduling.capacity.offers import Daemon, PreparedPool
-from provisioner.scheduling.capacity.places import Account, Place, Reservations, take_off
+from provisioner.scheduling.capacity.places import Place, PoolAccount, Reservations, take_off
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.demands import Count, Demand, Relations
-from provisioner.scheduling.constraints.filters import TRIVIAL, Term
+from provisioner.scheduling.constraints.filters import TRIVIAL, FilterTerm
 from provisioner.scheduling.constraints.vectors import Need
 from provisioner.scheduling.constraints.volumes import NO_VOLUMES, terms_left
 from provisioner.scheduling.problem import MinValuesPolicy
 from provisioner.scheduling.topology.census import Census
 from provisioner.scheduling.topology.company import guards_of
-from provisioner.scheduling.topology.counters import Axis, HostCounter, Scope, Topology, above, axes_of, uneven
-from provisioner.scheduling.topology.relations import Plan, Question, Run, run_of
+from provisioner.scheduling.topology.counters import Axis, DomainScope, HostCounter, Topology, above, axes_of, uneven
+from provisioner.scheduling.topology.relations import PodRun, Question, TopologyPlan, run_of
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
-_NO_ZONE: Final = Term(Requirements.of((Requirement.of(ZONE_LABEL, Operator.DOES_NOT_EXIST),)))
+_NO_ZONE: Final = FilterTerm(Requirements.of((Requirement.of(ZONE_LABEL, Operator.DOES_NOT_EXIST),)))
 """Whoever shares a volume with a pod on a node without a zone has to be on such a node, too."""
 _MANY_COUNTS: Final = 1_000
 _FEW_PODS: Final = 100
@@ -81,13 +81,13 @@ class Attempt:
         self.before_late = 0
         self._setting: Final = setting
         self._work: Final = setting.terms.work
-        self._plans: Final[dict[object, Plan]] = {}
+        self._plans: Final[dict[object, TopologyPlan]] = {}
         self._numbers: Final[dict[Question, int]] = {}
         world = setting.world
         self._reservations: Final = Reservations(world.reservation_label)
         best_effort = world.min_values is MinValuesPolicy.BEST_EFFORT
         accounts = [
-            Account(offer, setting.pods, setting.load, self._reservations, best_effort=best_effort)
+            PoolAccount(offer, setting.pods, setting.load, self._reservations, best_effort=best_effort)
             for offer in setting.offers
         ]
         self.placing: Final = self._placing_with(setting, accounts, Topology(setting.scope, cautious))
@@ -98,10 +98,10 @@ class Attempt:
         self._unsettled: Final[set[Count]] = set()
         self._doubtful: Final[set[Count]] = set()
         self._known_to: Final[dict[HostCounter, int]] = {}
-        self._decided: Final[dict[str, tuple[Term, ...]]] = {}
+        self._decided: Final[dict[str, tuple[FilterTerm, ...]]] = {}
         self._taken: Final[set[str]] = set()
 
-    def _placing_with(self, setting: Setting, accounts: Sequence[Account], topology: Topology) -> Placing:
+    def _placing_with(self, setting: Setting, accounts: Sequence[PoolAccount], topology: Topology) -> Placing:
         return Placing(setting, accounts, topology, self.cautious)
 
     def claims_without(self, dropped: Collection[PodClass]) -> list[Place]:
@@ -314,7 +314,7 @@ class Attempt:
         """The pods that have to do with these counts and are left in the best order that `binding_order.stuck` found."""
         return stuck(self.placing, self.freed(counts), self._plans_over, most)
 
-    def _plans_over(self, topology: Topology, classes: Iterable[PodClass]) -> dict[PodClass, Plan]:
+    def _plans_over(self, topology: Topology, classes: Iterable[PodClass]) -> dict[PodClass, TopologyPlan]:
         """What classes ask, over other counters; those that ask the same share it."""
         mine = {one: id(self.plan_for(one)) for one in classes}
         kinds = {key: one for one, key in mine.items()}
@@ -424,7 +424,7 @@ class Attempt:
             for unbound in one.volumes.unbound
         )
 
-    def _zones_for(self, one: PodClass, start: int, *, late: bool) -> Sequence[Term | None]:
+    def _zones_for(self, one: PodClass, start: int, *, late: bool) -> Sequence[FilterTerm | None]:
         """Zones for the first pod of a claim that others use too: those first where all have room, then the cheapest.
 
         At last none, as there are nodes without a zone; but not before the pods may have new nodes in zones that are possible.
@@ -442,7 +442,7 @@ class Attempt:
             ranked.append(
                 (not (enough or buys), not enough, placing.cheapest(run, 1) if not enough else 0.0, -room, number)
             )
-        found: list[Term | None] = [setting.zones[number] for *_, number in sorted(ranked)]
+        found: list[FilterTerm | None] = [setting.zones[number] for *_, number in sorted(ranked)]
         if late or all(impossible for impossible, *_ in ranked):
             found.append(None)
         return found
@@ -460,7 +460,7 @@ class Attempt:
         account, state = place.account, place.state
         existing = None if account is not None else self._setting.bins.bins[number]
 
-        def reaches(terms: Sequence[Term]) -> bool:
+        def reaches(terms: Sequence[FilterTerm]) -> bool:
             if existing is not None:
                 return any(term.matches(existing.labels, existing.node_name) for term in terms)
             return (
@@ -490,7 +490,7 @@ class Attempt:
         left = terms_left(one.volumes, self._taken, self._decided) if one.volumes.unbound else ()
         return left if isinstance(left, str) else ""
 
-    def _place(self, one: PodClass, start: int, late: bool, end: int = 0, zone: Term | None = None) -> int:
+    def _place(self, one: PodClass, start: int, late: bool, end: int = 0, zone: FilterTerm | None = None) -> int:
         """Place pods of a class, from `start` up to `end` or all, in one zone where that is said; the first without a place."""
         limit = end or len(one.pods)
         volumes = one.volumes
@@ -541,7 +541,7 @@ class Attempt:
             self.unfinished = True
         return start
 
-    def run_for(self, one: PodClass, demand: Demand, start: int, zone: Term | None = None) -> Run:
+    def run_for(self, one: PodClass, demand: Demand, start: int, zone: FilterTerm | None = None) -> PodRun:
         """A class with one of its demands, in one zone only where that is said."""
         relations, setting = demand.relations, self._setting
         # by identity, which is quicker; equal ones that are not the same would only have equal plans
@@ -551,7 +551,7 @@ class Attempt:
             crowd = self.placing.crowds.of(one.owner)
         if one.volumes is NO_VOLUMES:
             return run_of(one, demand, plan, setting.needs[one], self._numbers, start, (), crowd)
-        reached: tuple[Term, ...] = ()
+        reached: tuple[FilterTerm, ...] = ()
         unbound = one.volumes.unbound
         if unbound and (self._decided or zone is not None or len(unbound) > 1):
             left = terms_left(one.volumes, self._taken, self._decided)
@@ -560,12 +560,12 @@ class Attempt:
                 reached = tuple([term.joined(zone) for term in reached])
         return run_of(one, demand, plan, setting.needs[one], self._numbers, start, reached, crowd)
 
-    def plan_for(self, one: PodClass) -> Plan:
+    def plan_for(self, one: PodClass) -> TopologyPlan:
         """What a class requires."""
         relations = one.ladder[-1].relations
         return self._plans.get(id(relations)) or self._plan(one, relations)
 
-    def _plan(self, one: PodClass, relations: Relations) -> Plan:
+    def _plan(self, one: PodClass, relations: Relations) -> TopologyPlan:
         setting = self._setting
         varies = relations.on_hosts and setting.domains_vary
         key: object = (relations, setting.hostname_domains(one.filter)) if varies else id(relations)
@@ -574,10 +574,10 @@ class Attempt:
             plan = self._plans[key] = self._new_plan(one, relations, self.placing.topology)
         return plan
 
-    def _new_plan(self, one: PodClass, relations: Relations, topology: Topology) -> Plan:
+    def _new_plan(self, one: PodClass, relations: Relations, topology: Topology) -> TopologyPlan:
         setting = self._setting
         domains = setting.hostname_domains(one.filter) if relations.on_hosts else 1
-        return Plan(relations, topology, setting.skews, lambda spread: setting.least(spread, domains))
+        return TopologyPlan(relations, topology, setting.skews, lambda spread: setting.least(spread, domains))
 
 
 def whole(classes: Iterable[PodClass], need_of: Mapping[int, Need], dimensions: int) -> tuple[int, list[int]]:
@@ -624,7 +624,7 @@ def scope_of(
     work: Work,
     lingering: int = 0,
     company: Sequence[Daemon] = (),
-) -> Scope:
+) -> DomainScope:
     """Everything that has to be counted for these classes, whose different ladders are `ladders`, and what keeps them from daemons."""
     counts = dict.fromkeys(count for ladder in ladders for demand in ladder for count in demand.relations.counts)
     if census.guards.numbers:
@@ -639,7 +639,7 @@ def scope_of(
     if company:
         counts.update(guards_of(company, {id(one.facts.pod): one.facts.pod for one in classes}.values(), namespaces))
     keys = axes_of(counts)
-    scope = Scope(bins, census, namespaces, counts, lingering)
+    scope = DomainScope(bins, census, namespaces, counts, lingering)
     named = _named_values(ladders, keys)
     for key in sorted(keys):
         places = bins.by_label(key)

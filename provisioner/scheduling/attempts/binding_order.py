@@ -12,14 +12,14 @@ from provisioner.scheduling.attempts.placing import Placing
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.topology.company import come
 from provisioner.scheduling.topology.counters import ALL, DomainCounter, Topology
-from provisioner.scheduling.topology.relations import Counter, Plan
+from provisioner.scheduling.topology.relations import Counter, TopologyPlan
 from provisioner.values.message import Said
 
 _ALWAYS: Final = 1 << 40
 _TURNS: Final = ((False, False), (False, True), (True, False), (True, True))
 """(whether they take room that a spread leaves to others, whether they ask nothing), first to last."""
 _MOST_LOOKS: Final = 100_000
-"""Pods and places that are looked at in one order, in steps (`Plan.cost`), before it counts as not found."""
+"""Pods and places that are looked at in one order, in steps (`TopologyPlan.cost`), before it counts as not found."""
 
 
 class _Alike:
@@ -41,7 +41,9 @@ class _Alike:
 
     __slots__ = ("asks", "domains", "heeds", "kind", "left", "low", "number", "one", "place", "plan", "raises")
 
-    def __init__(self, number: int, one: PodClass, plan: Plan, place: int, domains: Sequence[int], pods: int) -> None:
+    def __init__(
+        self, number: int, one: PodClass, plan: TopologyPlan, place: int, domains: Sequence[int], pods: int
+    ) -> None:
         self.number: Final = number
         self.one: Final = one
         self.plan: Final = plan
@@ -66,7 +68,7 @@ class _Alike:
 
 Existing = dict[DomainCounter, tuple[Sequence[int], int]]
 """The domains that there are, and how many of them stay."""
-PlansOver = Callable[[Topology, Collection[PodClass]], Mapping[PodClass, Plan]]
+PlansOver = Callable[[Topology, Collection[PodClass]], Mapping[PodClass, TopologyPlan]]
 """What each of these classes asks, over other counters."""
 _Waiting = list[tuple[list[tuple[Counter, int]], list[tuple[Counter, int]], int]]
 """Pods, by [what has more than max_skew where they are, by how many], [what counts them, in which domain], and how many they are."""
@@ -111,7 +113,7 @@ def stuck(placing: Placing, classes: Collection[PodClass], plans_over: PlansOver
     ]
 
 
-def none_waits(placing: Placing, plan_of: Callable[[PodClass], Plan]) -> bool:
+def none_waits(placing: Placing, plan_of: Callable[[PodClass], TopologyPlan]) -> bool:
     """Whether in no order pods are left waiting for others. Told without looking for one, so not of all of which it is true.
 
     A spread leaves no pod waiting where in the end no more are with it than `max_skew` above what each domain has by then at least: all that
@@ -182,7 +184,7 @@ def domain_not_settled(key: str) -> str:
 
 def fault(
     placing: Placing,
-    plan: Plan,
+    plan: TopologyPlan,
     place: int,
     domains: Sequence[int],
     existing: Existing,

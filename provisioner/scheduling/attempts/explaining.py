@@ -8,12 +8,12 @@ from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL
 from provisioner.scheduling.attempts.attempt import Attempt
-from provisioner.scheduling.capacity.offers import PreparedPool, State, pin
-from provisioner.scheduling.capacity.places import Account
+from provisioner.scheduling.capacity.offers import OfferState, PreparedPool, pin
+from provisioner.scheduling.capacity.places import PoolAccount
 from provisioner.scheduling.capacity.pool_limits import LimitLedger
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import PodClass
-from provisioner.scheduling.constraints.filters import NodeFilter, Term
+from provisioner.scheduling.constraints.filters import FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import Ports
 from provisioner.scheduling.constraints.vectors import Need, Vector, most
 from provisioner.scheduling.reasons import (
@@ -52,7 +52,7 @@ from provisioner.scheduling.reasons import (
     WouldUnsettle,
 )
 from provisioner.scheduling.topology.counters import DomainCounter
-from provisioner.scheduling.topology.relations import AxisPlan, Run
+from provisioner.scheduling.topology.relations import AxisPlan, PodRun
 from provisioner.values.message import Said
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS
@@ -62,7 +62,7 @@ _Found = tuple[int, Constraint]
 """How far a term got (more is further), and what stopped it."""
 
 
-def explain(account: Account, node_filter: NodeFilter, need: Need, ports: Ports = ()) -> Constraint:
+def explain(account: PoolAccount, node_filter: NodeFilter, need: Need, ports: Ports = ()) -> Constraint:
     """What keeps such a pod from a new node of one pool; of several terms, what stops the one that got furthest."""
     offer = account.offer
     taint = first_untolerated(node_filter.tolerations, offer.pool.taints, node_filter.effects)
@@ -76,7 +76,7 @@ def explain(account: Account, node_filter: NodeFilter, need: Need, ports: Ports 
     return max(found, key=lambda one: one[0])[1]  # max keeps the first of equals
 
 
-def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Found:
+def _explain_term(account: PoolAccount, term: FilterTerm, need: Need, ports: Ports) -> _Found:
     offer = account.offer
     state = offer.narrowed(offer.base, term)
     if state is not None and ports:
@@ -109,7 +109,7 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
     return 4, DaemonsFill(rows.bit_count())
 
 
-def _no_types(account: Account) -> Constraint:
+def _no_types(account: PoolAccount) -> Constraint:
     offer = account.offer
     offered = len(offer.catalogue.types)
     if used_up := offer.catalogue.used_up(offer.template, account.reservation_label):
@@ -144,7 +144,7 @@ def _overdrawn(offer: PreparedPool, rows: int) -> tuple[str, ...]:
     return tuple(sorted({name for rest in rests for name, amount in rest.items() if amount < 0}))
 
 
-def _explain_size(account: Account, state: State, need: Need) -> _Found:
+def _explain_size(account: PoolAccount, state: OfferState, need: Need) -> _Found:
     offer = account.offer
     if not any(most(point, need, 1) for point in state.points):
         return 4, _too_large(offer, state.points, need)
@@ -162,7 +162,7 @@ def _explain_size(account: Account, state: State, need: Need) -> _Found:
     return 6, _limits(ledger, list(members(fitting)))
 
 
-def _held_by_others(account: Account, state: State) -> tuple[str, ...]:
+def _held_by_others(account: PoolAccount, state: OfferState) -> tuple[str, ...]:
     """The reservations that alone would do, where claims of this result hold all that was left of them."""
     reservations = account.reservations
     if reservations is None or reservations.bought(account.offer, state) is not None:
@@ -180,7 +180,7 @@ def _too_large(offer: PreparedPool, points: Sequence[Vector], need: Need) -> Con
     return TooLargeTogether(tuple(names[d] for d, _ in need if names[d] != PODS))
 
 
-def _min_values(offer: PreparedPool, state: State, rows: int) -> Constraint:
+def _min_values(offer: PreparedPool, state: OfferState, rows: int) -> Constraint:
     for key, wanted in offer.min_values.items():
         found = offer.catalogue.distinct_values(state.requirements[key], rows)
         if found < wanted:
@@ -202,7 +202,7 @@ _FEW_POOLS: Final = 8
 """So many pools have a reason each."""
 
 
-def _kind(account: Account) -> object:
+def _kind(account: PoolAccount) -> object:
     """Equal for pools that refuse a pod for equal reasons, unless it asks for one of them by name."""
     offer = account.offer
     if account.exact or account.ledger is not None or offer.min_values:
@@ -237,7 +237,7 @@ class Explainer:
         self._attempt: Final = attempt
         self._placing: Final = attempt.placing
         self._known: Final[dict[object, tuple[Reason, ...]]] = {}
-        self._groups: Final[dict[bool, list[list[Account]]]] = {}
+        self._groups: Final[dict[bool, list[list[PoolAccount]]]] = {}
         self._names: Final[dict[int, tuple[str, ...]]] = {}
         bins = self._placing.bins
         if bins.dimensions.drivers:
@@ -262,7 +262,7 @@ class Explainer:
             found = self._known[question] = self._reasons(one, run)
         return found
 
-    def _reasons(self, one: PodClass, run: Run) -> tuple[Reason, ...]:
+    def _reasons(self, one: PodClass, run: PodRun) -> tuple[Reason, ...]:
         reasons: list[Reason] = []
         plain = run.plan.plain and not run.ports and run.crowd is None
         topology = () if plain else tuple(self._ruled_out(run))
@@ -283,7 +283,7 @@ class Explainer:
         # those that the pod does not ask for come last: an event is cut off
         return (*reasons, *sorted(of_pools, key=lambda one: isinstance(one.constraint, Untolerated | Incompatible)))
 
-    def _alike(self, node_filter: NodeFilter) -> list[list[Account]]:
+    def _alike(self, node_filter: NodeFilter) -> list[list[PoolAccount]]:
         """The pools in their order; those that follow each other and differ in nothing but their names are one."""
         own = any(NODEPOOL_LABEL in term.requirements for term in node_filter.terms)
         found = self._groups.get(own)
@@ -301,7 +301,7 @@ class Explainer:
             found = self._groups[own] = groups
         return found
 
-    def _of_pools(self, one: PodClass, run: Run, accounts: Sequence[Account], need: Need) -> list[PoolRefuses]:
+    def _of_pools(self, one: PodClass, run: PodRun, accounts: Sequence[PoolAccount], need: Need) -> list[PoolRefuses]:
         reasons: list[PoolRefuses] = []
         for account in accounts:
             constraint = explain(account, run.filter, need, run.ports)
@@ -319,7 +319,7 @@ class Explainer:
             reasons.append(PoolRefuses(account.offer.pool.name, constraint))
         return reasons
 
-    def _relation(self, account: Account, run: Run) -> Constraint:
+    def _relation(self, account: PoolAccount, run: PodRun) -> Constraint:
         """Which tie to other pods rules out every domain that the pool can serve."""
         plan, placing = run.plan, self._placing
         daemon_set = placing.keeps_away(run, account)
@@ -349,7 +349,7 @@ class Explainer:
         key = placing.unsettled(account, run)
         return Unexplained() if key is None else WouldUnsettle(key)
 
-    def _on_axis(self, run: Run, ap: AxisPlan, served: list[int], *, bootstraps: bool) -> Constraint | None:
+    def _on_axis(self, run: PodRun, ap: AxisPlan, served: list[int], *, bootstraps: bool) -> Constraint | None:
         axis = ap.axis
 
         def named(domains: Sequence[int]) -> tuple[str, ...]:
@@ -382,7 +382,7 @@ class Explainer:
             return NotApart(axis.key, theirs=True)
         return None
 
-    def _ruled_out(self, run: Run) -> list[tuple[str, int]]:
+    def _ruled_out(self, run: PodRun) -> list[tuple[str, int]]:
         """Existing nodes that admit the pod and are ruled out by its ties to other pods or by ports, in words."""
         placing, plan = self._placing, run.plan
         admitting = placing.bins.admitting(run.filter)

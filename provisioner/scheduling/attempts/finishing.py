@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import DEAREST_ALTERNATIVE, Offering, expected_price
-from provisioner.scheduling.capacity.catalogue import Priced
-from provisioner.scheduling.capacity.offers import SIMULATED_LABELS, PreparedPool, Ranked, State
-from provisioner.scheduling.capacity.places import Account, Place
+from provisioner.scheduling.capacity.catalogue import PricedOffering
+from provisioner.scheduling.capacity.offers import SIMULATED_LABELS, OfferState, PreparedPool, Ranked
+from provisioner.scheduling.capacity.places import Place, PoolAccount
 from provisioner.scheduling.capacity.pool_limits import LimitLedger, shares
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.vectors import ATTACHABLE
@@ -57,10 +57,10 @@ class _Types:
     """Which types are left for each claim of one answer; claims that are alike are looked at once."""
 
     def __init__(self) -> None:
-        self._extra: Final[dict[Account, Mapping[str, int]]] = {}
+        self._extra: Final[dict[PoolAccount, Mapping[str, int]]] = {}
         self._left: Final[dict[tuple[Ranked, int, tuple[tuple[str, int], ...]], _Left]] = {}
         self._charges: Final[dict[tuple[Ranked, int], dict[str, int]]] = {}
-        self._alike: Final[dict[tuple[State, int], _Choice]] = {}
+        self._alike: Final[dict[tuple[OfferState, int], _Choice]] = {}
 
     def share_limits(self, fits: Sequence["_Fit"]) -> None:
         """Find, by pool, how much more than its charge each of its claims may come to be; pools whose limits are far are left out."""
@@ -79,7 +79,7 @@ class _Types:
                         left[name] -= amount * count
             self._extra[account] = shares(left, claims)
 
-    def choice(self, claim: Place, account: Account, state: State, ranked: Ranked, ranks: int) -> "_Choice":
+    def choice(self, claim: Place, account: PoolAccount, state: OfferState, ranked: Ranked, ranks: int) -> "_Choice":
         """What a claim comes to be that fits on the types of `ranks`."""
         if account.exact or claim.min_values is not None:
             return self._choice(claim, account, state, ranked, ranks)
@@ -89,7 +89,7 @@ class _Types:
             found = self._alike[alike] = self._choice(claim, account, state, ranked, ranks)
         return found
 
-    def _choice(self, claim: Place, account: Account, state: State, ranked: Ranked, ranks: int) -> "_Choice":
+    def _choice(self, claim: Place, account: PoolAccount, state: OfferState, ranked: Ranked, ranks: int) -> "_Choice":
         """The same, remembered with the state from one question to the next."""
         left, lowered = self._of(claim, account, ranked, ranks), claim.min_values
         key: object = ranks
@@ -102,7 +102,7 @@ class _Types:
             state.choices[key] = found
         return found
 
-    def _of(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left | None:
+    def _of(self, claim: Place, account: PoolAccount, ranked: Ranked, ranks: int) -> _Left | None:
         """What is left of `ranks`, the types that a claim fits on; None where all are."""
         if account.ledger is None or (not account.exact and account not in self._extra):
             return None
@@ -113,7 +113,7 @@ class _Types:
             found = self._left[key] = self._narrowed(claim, account, ranked, ranks)
         return found
 
-    def _narrowed(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left:
+    def _narrowed(self, claim: Place, account: PoolAccount, ranked: Ranked, ranks: int) -> _Left:
         exact, extra = account.exact, self._extra.get(account)
         allowed = ranks
         if exact and account.ledger is not None:
@@ -123,7 +123,7 @@ class _Types:
             left = _cut(account.ledger, ranked, allowed, self._charge(account, ranked, allowed, extra), extra)
         return _Left(left, ranks.bit_count() - left.bit_count())
 
-    def _charge(self, account: Account, ranked: Ranked, ranks: int, limited: Iterable[str]) -> dict[str, int]:
+    def _charge(self, account: PoolAccount, ranked: Ranked, ranks: int, limited: Iterable[str]) -> dict[str, int]:
         """What the cheapest of these types counts against limits."""
         key = ranked, ranks & -ranks
         found = self._charges.get(key)
@@ -133,7 +133,7 @@ class _Types:
         return found
 
 
-_Fit = tuple[Place, Account, State, Ranked, Sequence[int], int]
+_Fit = tuple[Place, PoolAccount, OfferState, Ranked, Sequence[int], int]
 """(a claim, its pool, what it has become, its types in order of price, what its pods take, those of the types that hold it)"""
 _account_of: Final = itemgetter(1)
 
@@ -225,13 +225,13 @@ class _Part:
     narrowed: Requirements
     instance_types: tuple[str, ...]
     prices: tuple[float, ...]
-    planned: Priced
+    planned: PricedOffering
     usd_per_hour: float
     overhead: Resources | None
     charge: Resources
 
 
-def _part(offer: PreparedPool, state: State, ranked: Ranked, ranks: int) -> _Part:
+def _part(offer: PreparedPool, state: OfferState, ranked: Ranked, ranks: int) -> _Part:
     priced = [ranked.priced[rank] for rank in members(ranks)]
     types = offer.catalogue.types
     named = _named(offer, state, priced)
@@ -255,7 +255,9 @@ def _part(offer: PreparedPool, state: State, ranked: Ranked, ranks: int) -> _Par
     )
 
 
-def expected_usd(offer: PreparedPool, state: State, used: Sequence[int], below: float = math.inf) -> tuple[float, int]:
+def expected_usd(
+    offer: PreparedPool, state: OfferState, used: Sequence[int], below: float = math.inf
+) -> tuple[float, int]:
     """What a node of a state on which `used` fits is expected to cost, in USD per hour, and the row of its cheapest type; row -1 where there is none.
 
     Where that is `below` for no type, it is the least price: what is expected is no less.
@@ -280,7 +282,7 @@ def expected_usd(offer: PreparedPool, state: State, used: Sequence[int], below: 
     return expected_price(near or [first], on_demand), cheapest.row
 
 
-def _on_demand(offer: PreparedPool, state: State, first: Offering, rows: int) -> float:
+def _on_demand(offer: PreparedPool, state: OfferState, first: Offering, rows: int) -> float:
     """The least price of a claim of these types if it came to be on-demand; infinite where that does not matter."""
     if first.alternatives <= 1 or offer.min_values:
         return math.inf
@@ -290,7 +292,7 @@ def _on_demand(offer: PreparedPool, state: State, first: Offering, rows: int) ->
 
 
 def _choose(
-    offer: PreparedPool, state: State, ranked: Ranked, left: _Left, lowered: Mapping[str, int] | None
+    offer: PreparedPool, state: OfferState, ranked: Ranked, left: _Left, lowered: Mapping[str, int] | None
 ) -> _Choice:
     ranks = left.ranks
     part: _Part | None = None if offer.min_values else ranked.parts.get(ranks)
@@ -331,7 +333,7 @@ def _reason(
     )
 
 
-def _named(offer: PreparedPool, state: State, priced: list[Priced]) -> list[Priced]:
+def _named(offer: PreparedPool, state: OfferState, priced: list[PricedOffering]) -> list[PricedOffering]:
     """At most 600 of the types, the cheapest, and among them what the pool's minValues want."""
     if len(priced) <= MAX_INSTANCE_TYPES:
         return priced

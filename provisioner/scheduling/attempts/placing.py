@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.scheduling.attempts.setting import Setting
-from provisioner.scheduling.capacity.offers import Daemon, PreparedPool, State, pin
+from provisioner.scheduling.capacity.offers import Daemon, OfferState, PreparedPool, pin
 from provisioner.scheduling.capacity.places import (
-    Account,
     Place,
+    PoolAccount,
     fitting,
     make_exact,
     opened,
@@ -25,7 +25,7 @@ from provisioner.scheduling.capacity.places import (
 )
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.demands import Count, Eligibility
-from provisioner.scheduling.constraints.filters import NodeFilter, Term
+from provisioner.scheduling.constraints.filters import FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import TakenPorts
 from provisioner.scheduling.constraints.vectors import ATTACHABLE, Need, Vector, most
 from provisioner.scheduling.constraints.volumes import Attachment
@@ -40,7 +40,7 @@ from provisioner.scheduling.topology.counters import (
     uneven,
     water_fill,
 )
-from provisioner.scheduling.topology.relations import AxisPlan, HostSpread, Plan, Run
+from provisioner.scheduling.topology.relations import AxisPlan, HostSpread, PodRun, TopologyPlan
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class Placing:
     def __init__(
         self,
         ground: Setting,
-        accounts: Sequence[Account],
+        accounts: Sequence[PoolAccount],
         topology: Topology,
         cautious: Collection[Count],
     ) -> None:
@@ -138,16 +138,16 @@ class Placing:
         self.ceilings: Mapping[Count, int] = {}
         self.wary: Collection[Count] = ()
         self._roomy: Final[dict[int, int]] = {}
-        self._grounds: Final[dict[int, tuple[int, list[Account]]]] = {}
+        self._grounds: Final[dict[int, tuple[int, list[PoolAccount]]]] = {}
         self._groups: Final[dict[NodeFilter, list[tuple[list[Vector], list[int]]]]] = {}
-        self._taking: Final[dict[int, list[Account]]] = {}
-        self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
-        self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
+        self._taking: Final[dict[int, list[PoolAccount]]] = {}
+        self._base: Final[dict[NodeFilter, tuple[int, list[PoolAccount]]]] = {}
+        self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[FilterTerm, ...]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
         self._flats: Final[dict[tuple[NodeFilter, Axis], bool]] = {}
         self._split: Final[dict[tuple[NodeFilter, Axis], list[tuple[tuple[Vector, ...], list[int]]]]] = {}
         self._usd: Final[dict[tuple[int, Axis, int], list[float]]] = {}
-        self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
+        self._entered: Final[dict[tuple[Axis, OfferState], tuple[int, ...]]] = {}
         self._full: Final[list[dict[int, int]] | None] = (
             [{} for _ in bins.dimensions.names] if ground.sizes > _MANY_SIZES else None
         )
@@ -157,7 +157,7 @@ class Placing:
         self.crowds: Final = None if ground.crowding is None else Crowds(ground.crowding)
         self._attached: Final[dict[Attachment, int]] = {}
         self.company: Final = ground.company
-        self._brought: Final[dict[tuple[Account, State, tuple[Daemon, ...]], Brought]] = {}
+        self._brought: Final[dict[tuple[PoolAccount, OfferState, tuple[Daemon, ...]], Brought]] = {}
         self._awaiting: Final[dict[Axis, int]] = {}  # claims whose daemons are in no domain yet
         self._followers: Final = [Follower(one, topology, places) for one, places in ground.due.items()]
         come(self._followers, self.accompany)
@@ -172,7 +172,7 @@ class Placing:
         """
         return self.usable | self.lingering
 
-    def open_empty(self, account: Account, state: State) -> int:
+    def open_empty(self, account: PoolAccount, state: OfferState) -> int:
         """A claim without pods; its number."""
         if account.learn(state):
             self._make_exact(account)
@@ -182,7 +182,7 @@ class Placing:
         come(self._followers, self.accompany)
         return number
 
-    def _enter(self, account: Account, state: State, new: int) -> None:
+    def _enter(self, account: PoolAccount, state: OfferState, new: int) -> None:
         """New claims may be in so many domains, and may count."""
         account.claims |= new
         if self.crowds is not None:
@@ -203,7 +203,7 @@ class Placing:
                 if account.offer.hosts(one.daemon, state):
                     one.places |= new
 
-    def brought(self, account: Account, state: State, more: tuple[Daemon, ...] = ()) -> Brought:
+    def brought(self, account: PoolAccount, state: OfferState, more: tuple[Daemon, ...] = ()) -> Brought:
         """What the daemons of a claim of this state are to others, of those that wait for nobody, and `more`."""
         if not self.company:
             return NOTHING
@@ -214,7 +214,7 @@ class Placing:
             found = self._brought[key] = brought_by((*daemons, *more), self.topology)
         return found
 
-    def _brought_with(self, account: Account, state: State, run: Run | None = None) -> Brought:
+    def _brought_with(self, account: PoolAccount, state: OfferState, run: PodRun | None = None) -> Brought:
         """The same with those that find whom they must be near, on a claim without pods or with one of `run`."""
         found = self.brought(account, state)
         more: tuple[Daemon, ...] = ()
@@ -256,14 +256,16 @@ class Placing:
         come(found, self.accompany)
         return found
 
-    def shut_to(self, run: Run) -> int:
+    def shut_to(self, run: PodRun) -> int:
         """The places from which daemons that the class would bring keep it, or pods that keep these out."""
         found = 0
         for one in self._followers:
             found |= one.shut_by(run.plan)
         return found
 
-    def _unwelcome(self, run: Run, account: Account, state: State, pins: tuple[Pin, ...], *, together: bool) -> str:
+    def _unwelcome(
+        self, run: PodRun, account: PoolAccount, state: OfferState, pins: tuple[Pin, ...], *, together: bool
+    ) -> str:
         """The DaemonSet whose pods keep the class from a new node that has these daemons, or that it misses there; "" where it may open one."""
         plan, brought = run.plan, self._brought_with(account, state)
         for host in (*plan.apart, *plan.blocked):
@@ -316,7 +318,7 @@ class Placing:
 
     # ------------------------------------------------------------------ one class
 
-    def place(self, run: Run, opening: bool) -> None:
+    def place(self, run: PodRun, opening: bool) -> None:
         """Put as many pods of a run as find a place, on new claims too where `opening`."""
         if run.start >= run.end:
             return
@@ -332,18 +334,18 @@ class Placing:
         if run.left and run.plan.considerate:
             self._inconsiderately(run, opening=True)
 
-    def _only_opens(self, run: Run) -> bool:
+    def _only_opens(self, run: PodRun) -> bool:
         """Whether places that are there are looked at together with new ones, not before."""
         plan = run.plan
         return self.scattering and not self.closing and bool(plan.axes or plan.adds or plan.spreads)
 
-    def _inconsiderately(self, run: Run, *, opening: bool) -> None:
+    def _inconsiderately(self, run: PodRun, *, opening: bool) -> None:
         """Put pods where they break the spread of others: nobody has a right to be left an empty domain."""
         run.soft = False
         self._spread(run, opening=opening)
         run.soft = True
 
-    def _evenly(self, run: Run, ap: AxisPlan) -> bool:
+    def _evenly(self, run: PodRun, ap: AxisPlan) -> bool:
         """The common case: one axis, one counter that the pods raise, room for all; whether that was so."""
         axis = ap.axis
         counter, skew, least = ap.lead
@@ -386,7 +388,7 @@ class Placing:
                 return False
         return run.start >= run.end
 
-    def _holds(self, run: Run, places: int, pods: int) -> bool:
+    def _holds(self, run: PodRun, places: int, pods: int) -> bool:
         """Whether some of these places, looked at one after another, surely take so many pods of the class."""
         if not run.easy:
             return False
@@ -412,7 +414,7 @@ class Placing:
                     return True
         return False
 
-    def _spread(self, run: Run, *, opening: bool) -> None:
+    def _spread(self, run: PodRun, *, opening: bool) -> None:
         plan = run.plan
         if plan.bootstraps and not self.anywhere(plan):
             self._bootstrap(run, opening=opening)
@@ -420,13 +422,13 @@ class Placing:
                 return
         self._over(run, plan.axes, 0, ALL, run.left, (), opening=opening, together=True)
 
-    def anywhere(self, plan: Plan) -> bool:
+    def anywhere(self, plan: TopologyPlan) -> bool:
         """Whether any pod is counted that the class wants to be with."""
         return any(one.anywhere for one in plan.together) or any(
             one.anywhere for ap in plan.axes for one in ap.together
         )
 
-    def _bootstrap(self, run: Run, *, opening: bool) -> None:
+    def _bootstrap(self, run: PodRun, *, opening: bool) -> None:
         """The first of pods that want to be together: where most of them find room, on existing nodes by preference."""
         plan = run.plan
         axes = [ap for ap in plan.axes if ap.together]
@@ -460,14 +462,14 @@ class Placing:
         """What can be tried, in the order in which it is."""
         return choices
 
-    def _within(self, run: Run, ap: AxisPlan, domain: int, others: Sequence[AxisPlan], *, opening: bool) -> None:
+    def _within(self, run: PodRun, ap: AxisPlan, domain: int, others: Sequence[AxisPlan], *, opening: bool) -> None:
         if domain not in self._legal(run, ap, together=False):
             return
         alone = others or ap.spreads or ap.apart or run.plan.together
         limit = 1 if alone else run.left  # all at once only where nothing else has a say
         self._over(run, others, 0, ap.axis.could[domain], limit, ((ap.axis, domain),), opening=opening, together=False)
 
-    def _first_host(self, run: Run, *, opening: bool) -> None:
+    def _first_host(self, run: PodRun, *, opening: bool) -> None:
         candidates = self._candidates(run, together=False)
         best, most_pods = 0, 0
         for i in members(candidates):
@@ -485,11 +487,11 @@ class Placing:
             if self.anywhere(run.plan):
                 break
 
-    def room(self, run: Run, limit: int) -> int:
+    def room(self, run: PodRun, limit: int) -> int:
         """How many pods of the class the places that are there take as far as room goes, at most `limit`."""
         return self._room(run, self._candidates(run), limit)
 
-    def _room(self, run: Run, places: int, limit: int) -> int:
+    def _room(self, run: PodRun, places: int, limit: int) -> int:
         """How many pods of the class the places take as far as room goes, at most `limit`."""
         total = 0
         crowd = run.crowd
@@ -504,7 +506,7 @@ class Placing:
                 return limit
         return total
 
-    def largest_new(self, run: Run) -> int:
+    def largest_new(self, run: PodRun) -> int:
         """The most pods of the class that one new claim takes."""
         best = 0
         for account in self._ground(run.filter)[1]:
@@ -516,7 +518,7 @@ class Placing:
                     best = max(best, most(point, run.need, limit))
         return best
 
-    def cheapest(self, run: Run, pods: int) -> float:
+    def cheapest(self, run: PodRun, pods: int) -> float:
         """The least price of a node for so many pods of the class, in USD per hour; infinite where there is none."""
         used = [0] * len(self.dimensions.names)
         for d, amount in run.need:
@@ -531,7 +533,7 @@ class Placing:
 
     def _over(
         self,
-        run: Run,
+        run: PodRun,
         axes: Sequence[AxisPlan],
         depth: int,
         mask: int,
@@ -599,7 +601,7 @@ class Placing:
             )
         return placed
 
-    def _surely_opens(self, run: Run, lead: Lead, shares: Sequence[tuple[int, int]]) -> bool:
+    def _surely_opens(self, run: PodRun, lead: Lead, shares: Sequence[tuple[int, int]]) -> bool:
         """Whether new claims can be had in every domain, as many as need be."""
         counter = lead[0]
         if run.plan.together or counter.count in self.cautious:
@@ -609,14 +611,14 @@ class Placing:
             account.exact for account in self._ground(run.filter)[1]
         )
 
-    def _leads(self, run: Run, ap: AxisPlan) -> list[Lead]:
+    def _leads(self, run: PodRun, ap: AxisPlan) -> list[Lead]:
         """What the pods themselves raise."""
         leads = [(counter, skew, least, True) for counter, skew, own, least in ap.spreads if own]
         if run.soft:
             leads += [(counter, skew, 1, False) for counter, skew in ap.wanted]
         return leads
 
-    def _legal(self, run: Run, ap: AxisPlan, even: DomainCounter | None = None, *, together: bool) -> list[int]:
+    def _legal(self, run: PodRun, ap: AxisPlan, even: DomainCounter | None = None, *, together: bool) -> list[int]:
         """The domains that take one more pod of the class, as far as counts other than `even` go."""
         domains: Iterable[int] = range(len(ap.axis.values))
         for other in (*ap.blocked, *ap.apart):
@@ -632,7 +634,7 @@ class Placing:
             domains = [domain for domain in domains if counter.counts[domain] <= top]
         return list(domains)
 
-    def _coming(self, run: Run, counter: DomainCounter) -> Collection[int]:
+    def _coming(self, run: PodRun, counter: DomainCounter) -> Collection[int]:
         """The domains to which a new node for the class may bring daemons that a counter counts."""
         found: set[int] = set()
         for account in self._takers(run):
@@ -644,7 +646,7 @@ class Placing:
                             found.update(self._domains_of(account, there, counter.axis))
         return found
 
-    def least(self, run: Run, counter: DomainCounter, min_domains: int) -> int:
+    def least(self, run: PodRun, counter: DomainCounter, min_domains: int) -> int:
         """The number in the emptiest domain that counts."""
         counts = counter.counts
         universe = self._universe(run, counter)
@@ -662,7 +664,7 @@ class Placing:
         top = counter.at_best(self.usable, _MUCH) + skew
         return top if ceiling is None else min(ceiling, top)
 
-    def _universe(self, run: Run, counter: DomainCounter) -> frozenset[int]:
+    def _universe(self, run: PodRun, counter: DomainCounter) -> frozenset[int]:
         """The domains of eligible nodes, and those in which the class itself may have a new one.
 
         A domain where the class fits nothing may still come to exist by another class: see `_harmless`.
@@ -686,7 +688,7 @@ class Placing:
 
     def _shares(
         self,
-        run: Run,
+        run: PodRun,
         ap: AxisPlan,
         leads: Sequence[Lead],
         legal: list[int],
@@ -717,7 +719,7 @@ class Placing:
             ceiling = skew
         return water_fill(counter.counts, legal, pods, ceiling)
 
-    def _one_by_one(self, run: Run, leads: Sequence[Lead], legal: Sequence[int]) -> list[tuple[int, int]]:
+    def _one_by_one(self, run: PodRun, leads: Sequence[Lead], legal: Sequence[int]) -> list[tuple[int, int]]:
         """One pod for the domain that all counters together like best; of equals the first."""
         kind = [
             domain
@@ -730,7 +732,7 @@ class Placing:
         order = sorted(kind or legal, key=lambda domain: sum(counter.counts[domain] for counter, *_ in leads))
         return [(domain, 1) for domain in order]
 
-    def _preferred(self, run: Run, ap: AxisPlan, legal: list[int], *, opening: bool) -> list[int]:
+    def _preferred(self, run: PodRun, ap: AxisPlan, legal: list[int], *, opening: bool) -> list[int]:
         """Domains in the order in which places would have it: the one of the first place that may do, first."""
         axis = ap.axis
         if len(legal) == 1:
@@ -748,11 +750,11 @@ class Placing:
 
         return sorted(legal, key=first)
 
-    def _cheapest_first(self, run: Run, axis: Axis, domains: Sequence[int], pods: int) -> list[int]:
+    def _cheapest_first(self, run: PodRun, axis: Axis, domains: Sequence[int], pods: int) -> list[int]:
         """Domains by the price of nodes for so many pods of the class, shared out evenly."""
         return sorted(domains, key=self._prices(run, axis, -(-pods // max(1, len(domains)))).__getitem__)
 
-    def _flat(self, run: Run, axis: Axis) -> bool:
+    def _flat(self, run: PodRun, axis: Axis) -> bool:
         """Whether nodes for the class can be had in every domain, at the same prices whatever it needs."""
         key = run.filter, axis
         found = self._flats.get(key)
@@ -768,7 +770,7 @@ class Placing:
             )
         return found
 
-    def _prices(self, run: Run, axis: Axis, pods: int) -> Sequence[float]:
+    def _prices(self, run: PodRun, axis: Axis, pods: int) -> Sequence[float]:
         """By domain, about what nodes for so many pods of the class cost in USD per hour; infinite where none can be had."""
         key = run.question, axis, pods
         found = self._usd.get(key)
@@ -783,7 +785,7 @@ class Placing:
                             found[domain] = self._price(account, state, pin(axis.key, value), run.need, pods)
         return found
 
-    def _price(self, account: Account, state: State | None, term: Term, need: Need, pods: int) -> float:
+    def _price(self, account: PoolAccount, state: OfferState | None, term: FilterTerm, need: Need, pods: int) -> float:
         """The least price of nodes for so many pods, on as few as they fit or one on each; infinite where none fits."""
         offer = account.offer
         narrower = None if state is None else offer.narrowed(state, term)
@@ -829,7 +831,7 @@ class Placing:
             found = self._split[key] = [*by_points.items()]
         return found
 
-    def most_alone(self, run: Run, ap: AxisPlan) -> int:
+    def most_alone(self, run: PodRun, ap: AxisPlan) -> int:
         """In how many domains a pod of the class could be, if there were no other pods than those that run."""
         axis = ap.axis
         known = self.topology.scope.axes[axis.key].could
@@ -842,13 +844,13 @@ class Placing:
             for domain in axis.numbers
         )
 
-    def _openable(self, run: Run, axis: Axis) -> frozenset[int]:
+    def _openable(self, run: PodRun, axis: Axis) -> frozenset[int]:
         """The domains in which a new claim would take a pod of the class now, by its wishes too."""
         return self._reachable(run.filter, run.question, run.need, axis)
 
     # ------------------------------------------------------------------ places
 
-    def _ground(self, node_filter: NodeFilter) -> tuple[int, list[Account]]:
+    def _ground(self, node_filter: NodeFilter) -> tuple[int, list[PoolAccount]]:
         """Bins that admit pods with this filter, and pools that may."""
         found = self._base.get(node_filter)
         if found is None:
@@ -856,7 +858,7 @@ class Placing:
             found = self._base[node_filter] = (self.bins.admitting(node_filter), willing)
         return found
 
-    def _takers(self, run: Run) -> list[Account]:
+    def _takers(self, run: PodRun) -> list[PoolAccount]:
         """Pools that have nodes on which a pod of the class fits; those that have the same are looked at once."""
         found = self._taking.get(run.question)
         if found is None:
@@ -881,7 +883,7 @@ class Placing:
             self._taking[run.question] = found
         return found
 
-    def _candidates(self, run: Run, together: bool = True) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
+    def _candidates(self, run: PodRun, together: bool = True) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Places that may take one more pod of the class, as far as is known without looking at each."""
         number = run.question
         known = self._grounds.get(number)
@@ -932,7 +934,7 @@ class Placing:
         return mask & ~self.ports.clashing(run.ports) if run.ports else mask
 
     def _put(
-        self, run: Run, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool, together: bool = True
+        self, run: PodRun, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool, together: bool = True
     ) -> int:
         """Pods into places of one domain each axis, first those that are there, then new ones; how many."""
         placed = 0
@@ -962,11 +964,11 @@ class Placing:
                 break
         return placed
 
-    def may_open(self, run: Run, together: bool) -> bool:
+    def may_open(self, run: PodRun, together: bool) -> bool:
         """Whether a new node may be one where the class is with those that it wants to be with: only daemons are there from the start."""
         return not (together and run.plan.together) or bool(self.company)
 
-    def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
+    def fill(self, run: PodRun, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Pods into these places, the first first; how many. The innermost loop of all."""
         need, places, plan, caps, pods = run.need, self.places, run.plan, run.caps, run.pods
         crowd = run.crowd
@@ -1058,7 +1060,7 @@ class Placing:
                 return True
         return False
 
-    def _account_for(self, run: Run, touched: int, count: int, pins: tuple[Pin, ...]) -> None:
+    def _account_for(self, run: PodRun, touched: int, count: int, pins: tuple[Pin, ...]) -> None:
         """Everything that counts the pods of one fill counts them; hosts have done so already."""
         plan = run.plan
         if not run.soft and plan.guarded:
@@ -1078,14 +1080,14 @@ class Placing:
             for counter, key in ap.holds:
                 counter.held.setdefault(key, {})[domain] = counter.counts[domain]
 
-    def _raise(self, run: Run, touched: int, count: int) -> None:
+    def _raise(self, run: PodRun, touched: int, count: int) -> None:
         """The last `count` pods came to places against the spread of pods that are there already."""
         for host, _ in run.plan.guarded:
             for i in members(touched):
                 if any(held >> i & 1 for held in host.held.values()):
                     host.raised[i] = host.raised.get(i, 0) + self._counted_pods(run, 1 << i, count)
 
-    def _counted_pods(self, run: Run, places: int, count: int) -> int:
+    def _counted_pods(self, run: PodRun, places: int, count: int) -> int:
         """Of the last `count` pods of a run, those that were put on `places`."""
         first = run.start - count
         return sum(
@@ -1095,10 +1097,10 @@ class Placing:
             if pods is run.pods and start >= first
         )
 
-    def _make_exact(self, account: Account) -> None:
+    def _make_exact(self, account: PoolAccount) -> None:
         make_exact(account, [self.place_at(i) for i in members(account.claims)])
 
-    def _take(self, run: Run, place: Place, low: int, cap: int, pins: tuple[Pin, ...]) -> int:
+    def _take(self, run: PodRun, place: Place, low: int, cap: int, pins: tuple[Pin, ...]) -> int:
         """Put pods on a place that has to be looked at closely; how many, -1 if there is no room whatever the domain."""
         first = self.first_need(run, place)
         if place.state is None:
@@ -1126,14 +1128,14 @@ class Placing:
 
     def _harmless_ways(
         self,
-        run: Run,
-        account: Account,
-        state: State,
-        term: Term,
+        run: PodRun,
+        account: PoolAccount,
+        state: OfferState,
+        term: FilterTerm,
         first: Need,
         place: Place | None = None,
         low: int = 0,
-    ) -> Iterable[State]:
+    ) -> Iterable[OfferState]:
         """Of `_ways` those that break no spread that is kept; as a rule the first will do. `low`: the claim as a set, 0 for a new one."""
         ways = self._ways(run, account, state, term, first, place)
         if not self._kept:
@@ -1142,8 +1144,14 @@ class Placing:
         return (one for one in harmless if one is not None)
 
     def _ways(
-        self, run: Run, account: Account, state: State, term: Term, first: Need, place: Place | None = None
-    ) -> Sequence[State]:
+        self,
+        run: PodRun,
+        account: PoolAccount,
+        state: OfferState,
+        term: FilterTerm,
+        first: Need,
+        place: Place | None = None,
+    ) -> Sequence[OfferState]:
         """What `state` may come to be once pods of the class are on the claim by this term, best first; nothing where they must not be.
 
         `first`: what the first of the pods takes. `place`: the claim; None for a new one.
@@ -1154,7 +1162,7 @@ class Placing:
             found = offer.without(found, offer.clashing(run.ports))
         if found is None:
             return ()
-        ways: Sequence[State] = (found,)
+        ways: Sequence[OfferState] = (found,)
         choosy = run.plan.choosy
         accompanied = place is None and bool(self.company)
         if accompanied:
@@ -1169,11 +1177,13 @@ class Placing:
                 ways = self._settled_ways(account, ways, used)
         return ways
 
-    def _settled_ways(self, account: Account, ways: Sequence[State], used: Sequence[int]) -> Sequence[State]:
+    def _settled_ways(
+        self, account: PoolAccount, ways: Sequence[OfferState], used: Sequence[int]
+    ) -> Sequence[OfferState]:
         """These states, each in every domain in which its daemons are counted: what is counted must be somewhere. Cheapest first."""
         offer = account.offer
         for _ in self.axes:
-            found: list[State] = []
+            found: list[OfferState] = []
             for one in ways:
                 late = [each for each in self._followers if offer.hosts(each.daemon, one)]
                 brought = self.brought(account, one, tuple([each.daemon for each in late]))
@@ -1194,7 +1204,7 @@ class Placing:
             ways = sorted((state for state in prices if prices[state] < _DEAREST), key=prices.__getitem__)
         return ways
 
-    def _take_bin(self, run: Run, place: Place, low: int, first: Need, cap: int) -> int:
+    def _take_bin(self, run: PodRun, place: Place, low: int, first: Need, cap: int) -> int:
         head = place.head
         if head is None or most(head, first, 1) <= 0:
             return -1
@@ -1206,7 +1216,7 @@ class Placing:
             head[d] -= amount * (count - 1)
         return count
 
-    def first_need(self, run: Run, place: Place | None = None) -> Need:
+    def first_need(self, run: PodRun, place: Place | None = None) -> Need:
         """What the first pod of a class takes of a place (a new one): its volumes are attached with it."""
         if not run.volumes:
             return run.need
@@ -1218,7 +1228,7 @@ class Placing:
                 amounts[d] = amounts.get(d, 0) + new
         return tuple(sorted(amounts.items()))
 
-    def _load(self, run: Run, place: Place, low: int, state: State, first: Need, cap: int) -> int:
+    def _load(self, run: PodRun, place: Place, low: int, state: OfferState, first: Need, cap: int) -> int:
         """As many pods as fit on a claim that comes to be in `state`; their volumes are attached with the first."""
         need = run.need
         if first is need:
@@ -1235,14 +1245,14 @@ class Placing:
             take(place, state, need, more)
         return 1 + more
 
-    def _remember(self, run: Run, place: Place, low: int) -> None:
+    def _remember(self, run: PodRun, place: Place, low: int) -> None:
         if place.attached is None:
             place.attached = set()
         place.attached.update(run.volumes)
         for volume in run.volumes:
             self._attached[volume] = self._attached.get(volume, 0) | low
 
-    def _terms(self, node_filter: NodeFilter, pins: tuple[Pin, ...]) -> tuple[Term, ...]:
+    def _terms(self, node_filter: NodeFilter, pins: tuple[Pin, ...]) -> tuple[FilterTerm, ...]:
         if not pins:
             return node_filter.terms
         key = (node_filter, pins)
@@ -1255,8 +1265,13 @@ class Placing:
         return found
 
     def _harmless(
-        self, account: Account, state: State, counters: Iterable[DomainCounter], run: Run | None = None, low: int = 0
-    ) -> State | None:
+        self,
+        account: PoolAccount,
+        state: OfferState,
+        counters: Iterable[DomainCounter],
+        run: PodRun | None = None,
+        low: int = 0,
+    ) -> OfferState | None:
         """`state` less the domains to which a node must not come: a settled spread would find them too empty, or too full by the node's daemons.
 
         None where no domain is left. With `run`, a pod of it comes with the node. `low`: the claim that is there already, as a set.
@@ -1276,13 +1291,13 @@ class Placing:
             ]
             if harmful:
                 others = Requirements.of((Requirement.of(axis.key, Operator.NOT_IN, harmful),))
-                narrower = account.offer.narrowed(state, Term(others))
+                narrower = account.offer.narrowed(state, FilterTerm(others))
                 if narrower is None:
                     return None
                 state = narrower
         return state
 
-    def unsettled(self, account: Account, run: Run) -> str | None:
+    def unsettled(self, account: PoolAccount, run: PodRun) -> str | None:
         """The label over which any new node for the pods would break a spread that is kept, beside those before it; None for none."""
         need, base = self.first_need(run), account.offer.base
         ways = [one for term in run.filter.terms for one in self._ways(run, account, base, term, need)]
@@ -1314,7 +1329,7 @@ class Placing:
                     self._narrowed(place, 1 << i, state, ())
         return failed
 
-    def _narrowed(self, place: Place, low: int, state: State, pins: tuple[Pin, ...]) -> None:
+    def _narrowed(self, place: Place, low: int, state: OfferState, pins: tuple[Pin, ...]) -> None:
         """A claim has become less: it may have lost domains, or its claim to be counted."""
         if state.said:
             self._say(state, low)
@@ -1341,14 +1356,14 @@ class Placing:
                 self._awaiting[axis] = waiting & ~low
                 self.accompany(self.brought(account, state), low.bit_length() - 1, axis)
 
-    def _say(self, state: State, places: int) -> None:
+    def _say(self, state: OfferState, places: int) -> None:
         """Claims have settled on values of labels, so pods that want others need not look at them."""
         for key, value in state.said:
             self._saying[key] = self._saying.get(key, 0) | places
             by_value = self._said.setdefault(key, {})
             by_value[value] = by_value.get(value, 0) | places
 
-    def _domains_of(self, account: Account, state: State, axis: Axis) -> tuple[int, ...]:
+    def _domains_of(self, account: PoolAccount, state: OfferState, axis: Axis) -> tuple[int, ...]:
         key = (axis, state)
         found = self._entered.get(key)
         if found is None:
@@ -1357,7 +1372,7 @@ class Placing:
             )
         return found
 
-    def _counts(self, eligibility: Eligibility | None, account: Account, state: State) -> bool:
+    def _counts(self, eligibility: Eligibility | None, account: PoolAccount, state: OfferState) -> bool:
         """Whether a claim may be one of the nodes that count."""
         if eligibility is None:
             return True
@@ -1368,7 +1383,7 @@ class Placing:
             return False
         return eligibility.terms is None or any(offer.narrowed(state, term) is not None for term in eligibility.terms)
 
-    def _open(self, run: Run, limit: int, pins: tuple[Pin, ...], together: bool = True) -> int:
+    def _open(self, run: PodRun, limit: int, pins: tuple[Pin, ...], together: bool = True) -> int:
         """Pods into new claims; how many."""
         placed = 0
         fixed = tuple(one for one in pins if one[1] >= 0)
@@ -1407,7 +1422,7 @@ class Placing:
                         return placed
         return placed
 
-    def keeps_away(self, run: Run, account: Account) -> str:
+    def keeps_away(self, run: PodRun, account: PoolAccount) -> str:
         """The DaemonSet whose pods, on each new node that a pool may have for the class, keep it away; "" for none."""
         found = [
             self._unwelcome(run, account, state, (), together=False)
@@ -1416,7 +1431,7 @@ class Placing:
         ]
         return found[0] if found and all(found) else ""
 
-    def _keeps_out(self, account: Account, state: State, run: Run) -> bool:
+    def _keeps_out(self, account: PoolAccount, state: OfferState, run: PodRun) -> bool:
         """Whether the pods that are in the domain of a new node would keep its daemons out, or those away that the class brings."""
         if any(
             counter.counts[domain]
@@ -1428,7 +1443,7 @@ class Placing:
             one.shut_out(run.plan, functools.partial(self._domains_of, account, state)) for one in self._followers
         )
 
-    def _beside(self, run: Run, account: Account, state: State, brought: Brought, cap: int) -> int:
+    def _beside(self, run: PodRun, account: PoolAccount, state: OfferState, brought: Brought, cap: int) -> int:
         """How many pods spread allows beside the daemons of a new node, there and in its domains."""
         for (host, _, own, _), top in zip(run.plan.spreads, run.tops, strict=True):
             left = top - brought.hosts.get(host, 0)
@@ -1454,7 +1469,7 @@ class Placing:
                     return 0
         return cap
 
-    def _is_too_empty(self, run: Run, account: Account, state: State) -> bool:
+    def _is_too_empty(self, run: PodRun, account: PoolAccount, state: OfferState) -> bool:
         """Whether a new node with one pod of the class would break a hostname spread of pods that have a place."""
         for host in self.topology.hosts.values():
             if host.held and self._counts(host.count.eligibility, account, state):
@@ -1464,7 +1479,15 @@ class Placing:
         return False
 
     def _open_in(
-        self, run: Run, account: Account, state: State, limit: int, cap_all: int, pins: tuple[Pin, ...], *, alone: bool
+        self,
+        run: PodRun,
+        account: PoolAccount,
+        state: OfferState,
+        limit: int,
+        cap_all: int,
+        pins: tuple[Pin, ...],
+        *,
+        alone: bool,
     ) -> int:
         if account.learn(state):
             self._make_exact(account)
@@ -1531,7 +1554,7 @@ class Placing:
 
     # ------------------------------------------------------------------ hostname spread, once the rest is placed
 
-    def late(self, run: Run) -> None:
+    def late(self, run: PodRun) -> None:
         """Hostname spread by the true number on the emptiest node; then on as few new claims as even numbers allow.
 
         Source: kube-scheduler 1.36, design 3b.9.
@@ -1552,11 +1575,11 @@ class Placing:
             run.allow(self._emptiest(run.plan.spreads))
             self._inconsiderately(run, opening=False)
 
-    def _room_for_all(self, run: Run) -> bool:
+    def _room_for_all(self, run: PodRun) -> bool:
         """Whether the places that are there have room for the pods of the class, whatever hostname spread says."""
         return not self.nodes_wanted and self._room(run, self._candidates_at_all(run), run.left) >= run.left
 
-    def _on_new_ones(self, run: Run) -> None:
+    def _on_new_ones(self, run: PodRun) -> None:
         """On as few new claims as even numbers allow, and those that are there filled as far as even numbers are."""
         beside = self._least_beside(run) if self.company else 0  # daemons that count on each new node
         new = self.largest_new(run) + beside
@@ -1604,7 +1627,7 @@ class Placing:
                     self.place(run, opening=opening)
                 run.end, run.over = end, (0, 0)
 
-    def _least_beside(self, run: Run) -> int:
+    def _least_beside(self, run: PodRun) -> int:
         """How many daemons count at least on each new node, by the hostname spread of the class that counts most."""
         found = [
             self._brought_with(account, state, run)
@@ -1618,7 +1641,7 @@ class Placing:
             (min((one.hosts.get(host, 0) for one in found), default=0) for host, *_ in run.plan.spreads), default=0
         )
 
-    def _filled(self, run: Run, host: HostCounter) -> "_Filled":
+    def _filled(self, run: PodRun, host: HostCounter) -> "_Filled":
         """What the places that are there already have of the pods of one count, and could have."""
         places = host.eligible & self.usable
         candidates = self._candidates_at_all(run) & places
@@ -1635,7 +1658,7 @@ class Placing:
             lowest = min(lowest, most_pods)
         return _Filled(lowest, holds)
 
-    def _candidates_at_all(self, run: Run) -> int:
+    def _candidates_at_all(self, run: PodRun) -> int:
         """As `_candidates`, whatever hostname spread says now."""
         tops, run.tops = run.tops, [_MUCH] * len(run.tops)
         try:
@@ -1693,7 +1716,9 @@ class Placing:
         return bool(loosened)
 
 
-def sides_of(offer: PreparedPool, state: State, terms: tuple[Term, ...], used: Sequence[int]) -> Sequence[State]:
+def sides_of(
+    offer: PreparedPool, state: OfferState, terms: tuple[FilterTerm, ...], used: Sequence[int]
+) -> Sequence[OfferState]:
     """`state`, narrowed until it is certain whether its node is one that `terms` mean, each way on which `used` fits; cheapest first.
 
     What a spread over some nodes only counts must not depend on what a claim becomes.
@@ -1701,10 +1726,10 @@ def sides_of(offer: PreparedPool, state: State, terms: tuple[Term, ...], used: S
     inside = [found for term in terms if (found := offer.narrowed(state, term)) is not None]
     if not inside or any(found is state for found in inside):
         return (state,)
-    outside: State | None = state
+    outside: OfferState | None = state
     for term in terms:
         if outside is not None and offer.narrowed(outside, term) is not None:
-            against = (offer.narrowed(outside, Term(Requirements.of((one,)))) for one in term.opposites)
+            against = (offer.narrowed(outside, FilterTerm(Requirements.of((one,)))) for one in term.opposites)
             outside = next((found for found in against if found is not None), None)
     sides = inside if outside is None else [outside, *inside]
     prices = {side: offer.price(side, used) for side in sides}

@@ -12,12 +12,12 @@ from typing import Final
 from provisioner.scheduling.attempts.attempt import Attempt
 from provisioner.scheduling.attempts.placing import Lead, Pin, Placing, T
 from provisioner.scheduling.attempts.setting import Setting
-from provisioner.scheduling.capacity.places import Account
+from provisioner.scheduling.capacity.places import PoolAccount
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.demands import Count, Demand
 from provisioner.scheduling.topology.counters import Topology
-from provisioner.scheduling.topology.relations import AxisPlan, Run
+from provisioner.scheduling.topology.relations import AxisPlan, PodRun
 
 Badness = tuple[bool, list[int]]
 """(whether something is illegal, pods without a place by priority, highest first)"""
@@ -131,7 +131,7 @@ class Choosing(Attempt):
         self._choices, self._concerned = choices, concerned
         super().__init__(setting, cautious, classes, wary=wary)
 
-    def _placing_with(self, setting: Setting, accounts: Sequence[Account], topology: Topology) -> Placing:
+    def _placing_with(self, setting: Setting, accounts: Sequence[PoolAccount], topology: Topology) -> Placing:
         placing = ChoosingPlacing(setting, accounts, topology, self.cautious)
         placing.choices = self._choices
         return placing
@@ -162,16 +162,16 @@ class ChoosingPlacing(Placing):
 
     choices: Choices
 
-    def place(self, run: Run, opening: bool) -> None:
+    def place(self, run: PodRun, opening: bool) -> None:
         """As ever, or without leaving room for the spread of others."""
         if run.plan.considerate:
             run.soft = not self.choices.of(2)
         super().place(run, opening)
 
-    def _evenly(self, run: Run, ap: AxisPlan) -> bool:
+    def _evenly(self, run: PodRun, ap: AxisPlan) -> bool:
         return not self.choices.free and super()._evenly(run, ap)
 
-    def _only_opens(self, run: Run) -> bool:
+    def _only_opens(self, run: PodRun) -> bool:
         return super()._only_opens(run) or bool(self.choices.of(2))
 
     def _in_turn(self, choices: list[T]) -> list[T]:
@@ -179,7 +179,7 @@ class ChoosingPlacing(Placing):
         return [choices[number], *choices[:number], *choices[number + 1 :]] if number else choices
 
     def _shares(
-        self, run: Run, ap: AxisPlan, leads: Sequence[Lead], legal: list[int], pods: int, *, opening: bool
+        self, run: PodRun, ap: AxisPlan, leads: Sequence[Lead], legal: list[int], pods: int, *, opening: bool
     ) -> list[tuple[int, int]]:
         together = not run.plan.bootstraps or self.anywhere(run.plan)
         reach, candidates = self._openable(run, ap.axis), self._candidates(run, together=together)
@@ -193,7 +193,7 @@ class ChoosingPlacing(Placing):
         return [usual, *others][self.choices.of(1 + len(others))]
 
     def _put(
-        self, run: Run, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool, together: bool = True
+        self, run: PodRun, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool, together: bool = True
     ) -> int:
         there = [1 << i for i in islice(members(self._candidates(run, together=together) & mask), _MOST_PLACES)]
         may_open = opening and self.may_open(run, together) and bool(there or limit > 1)

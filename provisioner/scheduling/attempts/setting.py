@@ -11,13 +11,13 @@ from provisioner.scheduling.capacity.nodes import Bins
 from provisioner.scheduling.capacity.offers import Daemon, PreparedPool, pin
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.demands import Count, Spread
-from provisioner.scheduling.constraints.filters import NodeFilter, Term
+from provisioner.scheduling.constraints.filters import FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import Port
 from provisioner.scheduling.constraints.vectors import Need
 from provisioner.scheduling.constraints.volumes import Attachment
 from provisioner.scheduling.constraints.workload_limits import Crowding
 from provisioner.scheduling.problem import World
-from provisioner.scheduling.topology.counters import Scope
+from provisioner.scheduling.topology.counters import DomainScope
 
 _STEPS_A_LOOK: Final = 16
 LOOKED_UP_A_STEP: Final = 64
@@ -30,7 +30,7 @@ class Work:
     """How much may still be done for one question: so many steps, and until `expired` says that it is enough.
 
     A step is one class that asks for a place by one of its demands, or one share of its pods in one domain; more where much is looked at
-    (`Run.cost`).
+    (`PodRun.cost`).
 
     Attributes:
         limited: whether there is an end at all; else steps need not be counted.
@@ -113,7 +113,7 @@ class Setting:
     sizes: int
     offers: Sequence[PreparedPool]
     bins: Bins
-    scope: Scope
+    scope: DomainScope
     skews: Mapping[Count, int]
     ports: Mapping[Port, int]
     in_use: frozenset[str]
@@ -139,7 +139,7 @@ class Setting:
         return found
 
     @functools.cached_property
-    def zones(self) -> Sequence[Term]:
+    def zones(self) -> Sequence[FilterTerm]:
         """Every zone that a node is in or may come to, as what it takes to be there."""
         values = {value for value in self.bins.by_label(ZONE_LABEL) if value is not None}
         for offer in self.offers:

@@ -35,7 +35,7 @@ _MAX_ANSWERS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedOffering:
     """The cheapest available offering of one type under some requirements."""
 
     row: int
@@ -75,7 +75,7 @@ class Catalogue:
         self._only_offerings: Final = self._offering_keys - self._by_key.keys()
         self._matching: dict[tuple[Requirement, bool], int] = {}
         self._available: dict[Requirements, int] = {}
-        self._priced: dict[Requirements, tuple[Priced, ...]] = {}
+        self._priced: dict[Requirements, tuple[PricedOffering, ...]] = {}
         self._uneven: dict[str, int] = {}
         self._steps: dict[str, tuple[list[int], list[int]]] = {}
         self._holders: dict[Requirement, tuple[int, ...]] = {}
@@ -232,7 +232,7 @@ class Catalogue:
             answer = kept(self._available, requirements, found)
         return answer
 
-    def priced(self, requirements: Requirements) -> tuple[Priced, ...]:
+    def priced(self, requirements: Requirements) -> tuple[PricedOffering, ...]:
         """Every available type with its cheapest offering under `requirements`.
 
         Ordered by micro-USD per hour, type name, zone, capacity type: ties never depend on input order.
@@ -247,11 +247,11 @@ class Catalogue:
                     if known is None or offering.sort_key < known.sort_key:
                         best[row] = offering
             order = sorted(best, key=lambda row: (best[row].sort_key[0], row))
-            answer = tuple(Priced(row, best[row]) for row in order)
+            answer = tuple(PricedOffering(row, best[row]) for row in order)
             answer = kept(self._priced, requirements, answer)
         return answer
 
-    def on_demand(self, requirements: Requirements) -> tuple[Priced, ...]:
+    def on_demand(self, requirements: Requirements) -> tuple[PricedOffering, ...]:
         """Likewise, of the on-demand offerings alone."""
         requirements = self.asked(requirements)
         if not requirements.requirement(CAPACITY_TYPE_LABEL).has(CAPACITY_ON_DEMAND):

@@ -12,7 +12,7 @@ from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.scheduling.capacity.catalogue import kept
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.demands import Eligibility
-from provisioner.scheduling.constraints.filters import NodeFilter, Term, label_value, value_on
+from provisioner.scheduling.constraints.filters import FilterTerm, NodeFilter, label_value, value_on
 from provisioner.scheduling.constraints.vectors import Dimensions, Need, Thresholds, Vector
 from provisioner.scheduling.problem import Bin
 from provisioner.scheduling.reasons import BinsRefuse
@@ -56,7 +56,7 @@ class Ground:
         for one in new:
             self._any.update(one.labels)
         self._tolerated: Final[dict[tuple[tuple[Toleration, ...], tuple[str, ...]], int]] = {}
-        self._matching: Final[dict[tuple[Term, ...], int]] = {}
+        self._matching: Final[dict[tuple[FilterTerm, ...], int]] = {}
         self._by_label: Final[dict[str, dict[str | None, int]]] = {}
 
     def by_label(self, key: str) -> Mapping[str | None, int]:
@@ -88,7 +88,7 @@ class Ground:
             kept(self._tolerated, (tolerations, effects), answer)
         return answer
 
-    def matching(self, terms: tuple[Term, ...]) -> int:
+    def matching(self, terms: tuple[FilterTerm, ...]) -> int:
         """Nodes whose labels and name match."""
         if any(term.trivial for term in terms):
             return self.everything
@@ -97,7 +97,7 @@ class Ground:
             answer = kept(self._matching, terms, self._matched(terms))
         return answer
 
-    def _matched(self, terms: tuple[Term, ...]) -> int:
+    def _matched(self, terms: tuple[FilterTerm, ...]) -> int:
         """Cost: O(requirements and values of their labels); O(nodes) only for hostnames and names, and for a label that is new."""
         answer = 0
         for term in terms:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL, READY_LABELS
-from provisioner.scheduling.capacity.catalogue import Catalogue, Priced
+from provisioner.scheduling.capacity.catalogue import Catalogue, PricedOffering
 from provisioner.scheduling.capacity.pool_limits import Stairs, stairs_of
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.demands import Count, Relations
-from provisioner.scheduling.constraints.filters import UNKNOWN_HOSTNAME, NodeFilter, Term
+from provisioner.scheduling.constraints.filters import UNKNOWN_HOSTNAME, FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import Ports, TakenPorts
 from provisioner.scheduling.constraints.vectors import (
     ATTACHABLE,
@@ -23,7 +23,7 @@ from provisioner.scheduling.constraints.vectors import (
     frontier,
     most,
 )
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import first_untolerated
@@ -51,7 +51,7 @@ class Daemon:
 
 
 @dataclass(eq=False, slots=True)
-class State:
+class OfferState:
     """How far the pods on a claim have narrowed it; equal states of one pool are one object.
 
     Attributes:
@@ -72,7 +72,7 @@ class State:
     rows: int
     points: tuple[Vector, ...]
     said: tuple[tuple[str, str], ...] = ()
-    narrower: "dict[Term, State | None]" = field(default_factory=dict)
+    narrower: "dict[FilterTerm, OfferState | None]" = field(default_factory=dict)
     domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     level: dict[str, bool] = field(default_factory=dict)
     ranked: "Ranked | None" = None
@@ -91,7 +91,7 @@ class Ranked:
 
     __slots__ = ("parts", "priced", "stairs", "thresholds")
 
-    def __init__(self, priced: Sequence[Priced], rooms: Mapping[int, Vector]) -> None:
+    def __init__(self, priced: Sequence[PricedOffering], rooms: Mapping[int, Vector]) -> None:
         self.priced: Final = priced
         self.thresholds: Final = Thresholds([rooms[one.row] for one in priced])
         self.stairs: Final[dict[tuple[str, ...], Stairs | None]] = {}
@@ -113,7 +113,7 @@ class PreparedPool:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: SchedulingPool,
         catalogue: Catalogue,
         daemons: Sequence[Daemon],
         dimensions: Dimensions,
@@ -125,7 +125,7 @@ class PreparedPool:
         self.dimensions: Final = dimensions
         self.template: Final = pool.requirements.merged(_SIMULATED)
         self.well_known: Final = well_known
-        self._states: Final[dict[tuple[Requirements, int], State]] = {}
+        self._states: Final[dict[tuple[Requirements, int], OfferState]] = {}
         self._rankings: Final[dict[tuple[Requirements, int], Ranked]] = {}
         self._even: Final[dict[str, tuple[str, ...] | None]] = {}
         self._attach_limits: Final = attach_limits
@@ -156,7 +156,7 @@ class PreparedPool:
         self._usable: Final = usable
         self.base: Final = self._state(self.template, 0)
 
-    def with_pool(self, pool: Pool) -> "PreparedPool":
+    def with_pool(self, pool: SchedulingPool) -> "PreparedPool":
         """The same for a pool that differs in limits, weight or template only; what is remembered is shared."""
         if pool is self.pool:
             return self
@@ -184,21 +184,21 @@ class PreparedPool:
             answer = self._clashing[ports] = self._ports.clashing(ports)
         return answer
 
-    def without(self, state: State, rows: int) -> State | None:
+    def without(self, state: OfferState, rows: int) -> OfferState | None:
         """`state` with some types struck; None where none is left."""
         if not state.rows & rows:
             return state
         narrower = self._state(state.requirements, state.excluded | rows)
         return narrower if narrower.rows else None
 
-    def domains(self, state: State, key: str) -> tuple[str, ...]:
+    def domains(self, state: OfferState, key: str) -> tuple[str, ...]:
         """The values of a label between which a node of this state is still open; none where it has no such label."""
         found = state.domains.get(key)
         if found is None:
             found = state.domains[key] = self._domains(state, key)
         return found
 
-    def _domains(self, state: State, key: str) -> tuple[str, ...]:
+    def _domains(self, state: OfferState, key: str) -> tuple[str, ...]:
         values = self.catalogue.values(key, state.rows, state.requirements)
         if values is None or not values:
             asked = state.requirements.get(key)
@@ -218,7 +218,7 @@ class PreparedPool:
             self._even[key] = None if uneven else values
         return self._even[key]
 
-    def level(self, state: State, key: str) -> bool:
+    def level(self, state: OfferState, key: str) -> bool:
         """Whether a node of this state has the same types and prices whichever of its values a label has."""
         found = state.level.get(key)
         if found is None:
@@ -231,7 +231,7 @@ class PreparedPool:
             found = state.level[key] = len(offered) <= 1
         return found
 
-    def ranked(self, state: State) -> Ranked:
+    def ranked(self, state: OfferState) -> Ranked:
         """The types of a state in order of price."""
         if state.ranked is None:
             key = self.catalogue.asked(state.requirements), state.rows
@@ -242,13 +242,13 @@ class PreparedPool:
             state.ranked = ranked
         return state.ranked
 
-    def price(self, state: State, used: Sequence[int]) -> float:
+    def price(self, state: OfferState, used: Sequence[int]) -> float:
         """The least price of a node of this state on which `used` fits, in USD per hour; infinite where there is none."""
         ranked = self.ranked(state)
         holding = ranked.thresholds.exceeding(used)
         return ranked.priced[(holding & -holding).bit_length() - 1].offering.price if holding else float("inf")
 
-    def stairs(self, state: State, names: tuple[str, ...]) -> Stairs | None:
+    def stairs(self, state: OfferState, names: tuple[str, ...]) -> Stairs | None:
         """How a claim's charge grows with what its pods take; see `pool_limits.Slack`."""
         ranked = self.ranked(state)
         if names not in ranked.stairs:
@@ -272,7 +272,7 @@ class PreparedPool:
         """Whether a new node admits pods with this filter."""
         return self.tolerated(node_filter) and any(True for _ in self.starts(node_filter))
 
-    def hosts(self, daemon: Daemon, state: State) -> bool:
+    def hosts(self, daemon: Daemon, state: OfferState) -> bool:
         """Whether a daemon runs on a claim of this state, whatever it becomes."""
         return self.tolerated(daemon.filter) and any(
             self.narrowed(state, term) is state for term in daemon.filter.terms if term.new_nodes
@@ -284,14 +284,14 @@ class PreparedPool:
             most(point, need, 1) for state in self.starts(node_filter) for point in state.points
         )
 
-    def starts(self, node_filter: NodeFilter) -> Iterator[State]:
+    def starts(self, node_filter: NodeFilter) -> Iterator[OfferState]:
         """What a new node may be with a pod of this filter, by its terms; taints aside."""
         for term in node_filter.terms:
             state = self.narrowed(self.base, term)
             if state is not None:
                 yield state
 
-    def narrowed(self, state: State, term: Term) -> State | None:
+    def narrowed(self, state: OfferState, term: FilterTerm) -> OfferState | None:
         """`state` once a pod with `term` is on the claim; None where no type is left."""
         if not term.requirements and term.names is None:
             return state
@@ -301,7 +301,7 @@ class PreparedPool:
             found = state.narrower[term] = self._narrow(state, term)
             return found
 
-    def _narrow(self, state: State, term: Term) -> State | None:
+    def _narrow(self, state: OfferState, term: FilterTerm) -> OfferState | None:
         if not term.new_nodes or self.template.incompatibility(term.requirements, self.well_known) is not None:
             return None
         if state.requirements.conflict(term.requirements) is not None:
@@ -310,7 +310,7 @@ class PreparedPool:
         narrower = state if merged == state.requirements else self._state(merged, state.excluded)
         return narrower if narrower.rows else None
 
-    def kinds(self, term: Term) -> list[tuple[float, Vector]]:
+    def kinds(self, term: FilterTerm) -> list[tuple[float, Vector]]:
         """(USD per hour, at most so much for pods) of each type that may go with a term, at its cheapest offering.
 
         Daemons count only where they run on every node, and nothing else that pods may share or settle later: what is
@@ -341,7 +341,7 @@ class PreparedPool:
         """The types of `rows` on which `used` fits."""
         return rows & self._thresholds.exceeding(used)
 
-    def planned(self, state: State, rows: int, used: Sequence[int]) -> list[int]:
+    def planned(self, state: OfferState, rows: int, used: Sequence[int]) -> list[int]:
         """What a claim is charged for: the cheapest type of `rows` on which `used` fits, and with minValues those that
         serve them. At least one must fit.
         """
@@ -357,14 +357,14 @@ class PreparedPool:
                 return False
         return True
 
-    def enough_values(self, state: State, rows: int, lowered: Mapping[str, int] | None = None) -> bool:
+    def enough_values(self, state: OfferState, rows: int, lowered: Mapping[str, int] | None = None) -> bool:
         """Whether `rows` offer as many distinct allowed values as the pool's minValues want, or what these are lowered to."""
         return all(
             self.catalogue.distinct_values(state.requirements[key], rows) >= wanted
             for key, wanted in (self.min_values if lowered is None else lowered).items()
         )
 
-    def serving(self, state: State, priced: Iterable[Priced]) -> list[Priced]:
+    def serving(self, state: OfferState, priced: Iterable[PricedOffering]) -> list[PricedOffering]:
         """A short choice of `priced`, in its order, that serves the minValues: the cheapest one, and for each value that
         is still wanted the cheapest type that offers it.
         """
@@ -401,11 +401,11 @@ class PreparedPool:
         """Types that can meet one requirement of a claim of this pool."""
         return self.catalogue.matching(requirement, defined=self.defines(requirement.key))
 
-    def _state(self, requirements: Requirements, excluded: int) -> State:
+    def _state(self, requirements: Requirements, excluded: int) -> OfferState:
         state = self._states.get((requirements, excluded))
         if state is None:
             rows = self._rows(requirements) & self._usable & ~excluded
-            state = State(requirements, excluded, rows, self.frontier(rows), self._said(requirements))
+            state = OfferState(requirements, excluded, rows, self.frontier(rows), self._said(requirements))
             state = self._states.setdefault((requirements, excluded), state)  # another thread may have been quicker
         return state
 
@@ -482,6 +482,6 @@ class PreparedPool:
 
 
 @functools.lru_cache(maxsize=_MOST_PINS)
-def pin(key: str, value: str) -> Term:
+def pin(key: str, value: str) -> FilterTerm:
     """The term that one label has one value."""
-    return Term(Requirements.of((Requirement.of(key, Operator.IN, (value,)),)))
+    return FilterTerm(Requirements.of((Requirement.of(key, Operator.IN, (value,)),)))

@@ -9,11 +9,11 @@ import msgspec
 
 from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.scheduling.capacity.catalogue import Reservation
-from provisioner.scheduling.capacity.offers import PreparedPool, State, pin
+from provisioner.scheduling.capacity.offers import OfferState, PreparedPool, pin
 from provisioner.scheduling.capacity.pool_limits import Charge, LimitLedger, Slack
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.classes import PodClass
-from provisioner.scheduling.constraints.filters import Term
+from provisioner.scheduling.constraints.filters import FilterTerm
 from provisioner.scheduling.constraints.vectors import Need, Thresholds, Vector, most
 from provisioner.scheduling.constraints.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -22,17 +22,17 @@ Part = tuple[PodClass, int, int]
 """(class, from, to): numbers of pods in their class."""
 
 
-class Options:
+class ClaimOptions:
     """Reservations that would do for a claim, cheapest first, and what it would be then; those with room are found at once."""
 
-    def __init__(self, every: Sequence[tuple[Reservation, State]]) -> None:
+    def __init__(self, every: Sequence[tuple[Reservation, OfferState]]) -> None:
         self.every: Final = every
         points = [(number, point) for number, (_, state) in enumerate(every) for point in state.points]
         self._of: Final = [number for number, _ in points]
         self._tops: Final[dict[tuple[int, Reservation], Sequence[int]]] = {}
         self._thresholds: Final = Thresholds([point for _, point in points])
 
-    def holding(self, used: Sequence[int]) -> list[tuple[Reservation, State]]:
+    def holding(self, used: Sequence[int]) -> list[tuple[Reservation, OfferState]]:
         """Those on which `used` fits, in the same order."""
         every, of = self.every, self._of
         return [every[number] for number in dict.fromkeys(of[i] for i in members(self._thresholds.exceeding(used)))]
@@ -66,43 +66,45 @@ class Reservations:
         self.kept = True
         self.version = 0
         self.left: Final[dict[Reservation, int]] = {}
-        self._options: Final[dict[State, Options]] = {}
-        self._bought: Final[dict[State, State | None]] = {}
+        self._options: Final[dict[OfferState, ClaimOptions]] = {}
+        self._bought: Final[dict[OfferState, OfferState | None]] = {}
 
-    def options(self, offer: PreparedPool, state: State) -> "Options":
+    def options(self, offer: PreparedPool, state: OfferState) -> "ClaimOptions":
         """The reservations that would do for a claim in `state`, cheapest first, and what it would be then."""
         found = self._options.get(state)
         if found is None:
             some = []
             for one, left, asked in offer.catalogue.reservations(state.requirements, self.label):
                 self.left.setdefault(one, left)
-                narrower = offer.narrowed(state, Term(asked))
+                narrower = offer.narrowed(state, FilterTerm(asked))
                 if narrower is not None:
                     some.append((one, narrower))
-            found = self._options[state] = Options(some)
+            found = self._options[state] = ClaimOptions(some)
         return found
 
-    def bought(self, offer: PreparedPool, state: State) -> State | None:
+    def bought(self, offer: PreparedPool, state: OfferState) -> OfferState | None:
         """`state` without reserved capacity; None where nothing else would do."""
         if state not in self._bought:
             self._bought[state] = offer.narrowed(state, BOUGHT)
         return self._bought[state]
 
 
-BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
+BOUGHT: Final = FilterTerm(
+    Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),))
+)
 """What is bought, not reserved."""
 
 
-def bought(offer: PreparedPool, zone: str = "", capacity_type: str = "") -> State | None:
+def bought(offer: PreparedPool, zone: str = "", capacity_type: str = "") -> OfferState | None:
     """What a node of a pool may be before it has pods, where zone and capacity type are as said; what is reserved is left to those who have it."""
-    term = BOUGHT if offer.catalogue.reserved else Term()
+    term = BOUGHT if offer.catalogue.reserved else FilterTerm()
     for key, value in ((ZONE_LABEL, zone), (CAPACITY_TYPE_LABEL, capacity_type)):
         if value:
             term = term.joined(pin(key, value))
     return offer.narrowed(offer.base, term)
 
 
-class Account:
+class PoolAccount:
     """One NodePool in one attempt: its claims, and how much of its limits they take.
 
     Attributes:
@@ -140,7 +142,7 @@ class Account:
             self._slack = Slack(remaining)
             self.exact = self.learn(offer.base) or self.exact
 
-    def learn(self, state: State) -> bool:
+    def learn(self, state: OfferState) -> bool:
         """Some claim is about to be in this state; whether limits have to be looked at from now on, and were not so far."""
         slack = self._slack
         if slack is None or self.exact or slack.knows(state):
@@ -150,7 +152,7 @@ class Account:
         slack.learn(state, self.offer.stairs(state, self._names), largest)
         return not slack.covers(self._pods, self._load)
 
-    def rows(self, state: State, charge: Charge) -> int:
+    def rows(self, state: OfferState, charge: Charge) -> int:
         """The types that a claim in `state` may become, which is charged with so much already."""
         rows = state.rows
         if self.ledger is not None:
@@ -177,8 +179,8 @@ class Place(msgspec.Struct, eq=False, gc=False):
         min_values: what its pool's minValues were lowered to; None where they are kept.
     """
 
-    account: Account | None
-    state: State | None
+    account: PoolAccount | None
+    state: OfferState | None
     head: list[int] | None
     placed: list[Part]
     heads: tuple[Vector, ...] = ()
@@ -186,7 +188,7 @@ class Place(msgspec.Struct, eq=False, gc=False):
     charge: Charge = _NOTHING
     attached: set[Attachment] | None = None
     held: Reservation = ""
-    settled: State | None = None
+    settled: OfferState | None = None
     min_values: Mapping[str, int] | None = None
     _tops: Sequence[int] = ()
     _tops_of: Sequence[Vector] = ()
@@ -242,14 +244,14 @@ def take_off(place: Place, need: Need, count: int) -> None:
         place.used = used
 
 
-def opened(account: Account, state: State) -> Place:
+def opened(account: PoolAccount, state: OfferState) -> Place:
     """A claim without pods."""
     if account.exact or len(state.points) != 1:
         return Place(account, state, None, [], state.points, (0,) * len(account.offer.dimensions.names))
     return Place(account, state, list(state.points[0]), [])
 
 
-def make_exact(account: Account, claims: Sequence[Place]) -> None:
+def make_exact(account: PoolAccount, claims: Sequence[Place]) -> None:
     """From now on limits are looked at for every pod: every claim of the pool is charged with what it is planned as."""
     account.exact = True
     ledger = account.ledger
@@ -265,7 +267,7 @@ def make_exact(account: Account, claims: Sequence[Place]) -> None:
             _charge(account, place, state)
 
 
-def _charge(account: Account, place: Place, state: State) -> None:
+def _charge(account: PoolAccount, place: Place, state: OfferState) -> None:
     if account.reservations is not None:
         state = _settle(account, account.reservations, place, state)
     ledger = account.ledger
@@ -277,7 +279,7 @@ def _charge(account: Account, place: Place, state: State) -> None:
     place.charge = charge
 
 
-def _settle(account: Account, reservations: Reservations, place: Place, state: State) -> State:
+def _settle(account: PoolAccount, reservations: Reservations, place: Place, state: OfferState) -> OfferState:
     """Hold a reservation while one would do: what is paid for already is used before anything is bought."""
     offer = account.offer
     options = reservations.options(offer, state)
@@ -295,17 +297,17 @@ def _settle(account: Account, reservations: Reservations, place: Place, state: S
     return place.settled or state
 
 
-def _holds(account: Account, place: Place, state: State) -> bool:
+def _holds(account: PoolAccount, place: Place, state: OfferState) -> bool:
     return bool(left_of(_points(account, place, state), place.used))
 
 
-def _points(account: Account, place: Place, state: State) -> tuple[Vector, ...]:
+def _points(account: PoolAccount, place: Place, state: OfferState) -> tuple[Vector, ...]:
     if account.ledger is None:
         return state.points
     return account.offer.frontier(account.rows(state, place.charge))
 
 
-def fitting(place: Place, state: State, need: Need, limit: int) -> int:
+def fitting(place: Place, state: OfferState, need: Need, limit: int) -> int:
     """How many more such pods a claim takes in `state`, which is its own or a narrower one; at most `limit`."""
     account = place.account
     if account is None or not account.exact:
@@ -318,7 +320,7 @@ def fitting(place: Place, state: State, need: Need, limit: int) -> int:
     return _most_exactly(account, place, state, need, limit)
 
 
-def _most_exactly(account: Account, place: Place, state: State, need: Need, limit: int) -> int:
+def _most_exactly(account: PoolAccount, place: Place, state: OfferState, need: Need, limit: int) -> int:
     count = _most_of(left_of(_points(account, place, state), place.used), need, limit)
     if not count or not account.offer.min_values:
         return count
@@ -329,7 +331,7 @@ def _most_exactly(account: Account, place: Place, state: State, need: Need, limi
     return enough
 
 
-def _had_with(place: Place, account: Account, state: State, need: Need) -> dict[str, int]:
+def _had_with(place: Place, account: PoolAccount, state: OfferState, need: Need) -> dict[str, int]:
     """The minValues that can be kept with one such pod on a new claim."""
     offer = account.offer
     used = list(place.used)
@@ -343,7 +345,7 @@ def _had_with(place: Place, account: Account, state: State, need: Need) -> dict[
 
 
 def _most_of_any(
-    account: Account, reservations: Reservations, place: Place, state: State, need: Need, limit: int
+    account: PoolAccount, reservations: Reservations, place: Place, state: OfferState, need: Need, limit: int
 ) -> int:
     """The most pods that a reservation with a node left holds; where none holds any, that what can be bought does.
 
@@ -399,7 +401,7 @@ def _less(heads: Iterable[Vector], need: Need, count: int) -> tuple[Vector, ...]
     return tuple(found)
 
 
-def _most_with_values(place: Place, account: Account, state: State, need: Need, limit: int) -> int:
+def _most_with_values(place: Place, account: PoolAccount, state: OfferState, need: Need, limit: int) -> int:
     """The most pods, at most `limit`, after which the types left still serve the pool's minValues."""
     offer = account.offer
     rows = account.rows(state, place.charge)
@@ -416,7 +418,7 @@ def _most_with_values(place: Place, account: Account, state: State, need: Need, 
     return low
 
 
-def take(place: Place, state: State, need: Need, count: int) -> None:
+def take(place: Place, state: OfferState, need: Need, count: int) -> None:
     """Put pods on a claim that comes to be in `state` by them; they must fit."""
     account, own = place.account, place.state
     if account is None or own is None:

@@ -10,8 +10,23 @@ from typing import Final
 import msgspec
 
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.constraints.demands import FACTS, Count, Demand, Facts, Ties, deduced_selector, facts_of
-from provisioner.scheduling.constraints.filters import NAME_FIELD, TRIVIAL, FilterError, NodeFilter, Term, check_counts
+from provisioner.scheduling.constraints.demands import (
+    FACTS,
+    Count,
+    Demand,
+    ShapeFacts,
+    Ties,
+    deduced_selector,
+    facts_of,
+)
+from provisioner.scheduling.constraints.filters import (
+    NAME_FIELD,
+    TRIVIAL,
+    FilterError,
+    FilterTerm,
+    NodeFilter,
+    check_counts,
+)
 from provisioner.scheduling.constraints.selectors import label_set
 from provisioner.scheduling.constraints.volumes import (
     NO_VOLUMES,
@@ -70,12 +85,12 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
         owner: UID of their controller, where a NodePool counts pods by it; else "".
     """
 
-    facts: Facts
+    facts: ShapeFacts
     shape: PodShape
     pods: Sequence[Pod]
     ladder: tuple[Demand, ...]
     volumes: VolumeDemand = NO_VOLUMES
-    elsewhere: Term = TRIVIAL
+    elsewhere: FilterTerm = TRIVIAL
     owner: str = ""
 
     @property
@@ -83,7 +98,7 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
         """What they require of a node, whatever they wish."""
         return self.narrowed(self.facts.filter)
 
-    def narrowed(self, own: NodeFilter, reached: tuple[Term, ...] = ()) -> NodeFilter:
+    def narrowed(self, own: NodeFilter, reached: tuple[FilterTerm, ...] = ()) -> NodeFilter:
         """A filter of theirs, with what their volumes demand and without the nodes that they keep off.
 
         `reached` stands in place of the volumes' alternatives, where these depend on what other pods got.
@@ -129,7 +144,7 @@ def classify(
     taints: Iterable[Sequence[Taint]],
     pods: Iterable[Pod],
     named: frozenset[str] = frozenset(),
-    settled: Mapping[str, Term] = NOTHING_SETTLED,
+    settled: Mapping[str, FilterTerm] = NOTHING_SETTLED,
     avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
     over: Callable[[], bool] = bool,
 ) -> tuple[list[PodClass], list[LeftOut]]:
@@ -154,7 +169,7 @@ class _Classifier:
         self,
         problem: World,
         taints: Iterable[Sequence[Taint]],
-        settled: Mapping[str, Term],
+        settled: Mapping[str, FilterTerm],
         avoided: Mapping[str, frozenset[str]],
         over: Callable[[], bool],
     ) -> None:
@@ -185,12 +200,12 @@ class _Classifier:
             _by_age(members)
             self.left_out.append(LeftOut(members[0].shape, tuple(members), PodGated()))
         defaults = bool(self.problem.spread_defaults.constraints)
-        parts: list[tuple[Facts, PodShape, Sequence[Pod]]] = []
+        parts: list[tuple[ShapeFacts, PodShape, Sequence[Pod]]] = []
         for members in _one_a_key(by_shape):
             if len(members) > 1:
                 _by_age(members)
             for shape, pods in self._spread_by_default(members) if defaults else ((members[0].shape, members),):
-                facts: Facts | None = shape.derived.get(FACTS)  # type: ignore[assignment]  # a call costs more than a lookup
+                facts: ShapeFacts | None = shape.derived.get(FACTS)  # type: ignore[assignment]  # a call costs more than a lookup
                 if facts is None or not facts.plannable:
                     if self._over(said(shape)):
                         self.left_out.append(LeftOut(shape, tuple(pods), NOT_TRIED))
@@ -220,7 +235,7 @@ class _Classifier:
             self._late = self._look()
         return self._late
 
-    def _readable(self, shape: PodShape, pods: Sequence[Pod]) -> Facts | None:
+    def _readable(self, shape: PodShape, pods: Sequence[Pod]) -> ShapeFacts | None:
         reason: Reason
         try:
             check_counts(shape)
@@ -236,7 +251,7 @@ class _Classifier:
         self.left_out.append(LeftOut(shape, tuple(pods), reason))
         return None
 
-    def _add_owners(self, facts: Facts, shape: PodShape, pods: Sequence[Pod]) -> None:
+    def _add_owners(self, facts: ShapeFacts, shape: PodShape, pods: Sequence[Pod]) -> None:
         parts: dict[str, list[Pod]] = {}
         for pod in pods:
             parts.setdefault(owner_of(pod), []).append(pod)
@@ -246,15 +261,17 @@ class _Classifier:
             if owner:
                 self.tried[first:] = [msgspec.structs.replace(one, owner=owner) for one in self.tried[first:]]
 
-    def _add_all(self, facts: Facts, shape: PodShape, pods: Sequence[Pod]) -> None:
+    def _add_all(self, facts: ShapeFacts, shape: PodShape, pods: Sequence[Pod]) -> None:
         parts: dict[frozenset[str], list[Pod]] = {}
         for pod in pods:
             parts.setdefault(self.avoided.get(pod.uid, frozenset()), []).append(pod)
         for nodes, some in parts.items():
-            elsewhere = Term(names=Requirement.of(NAME_FIELD, Operator.NOT_IN, sorted(nodes))) if nodes else TRIVIAL
+            elsewhere = (
+                FilterTerm(names=Requirement.of(NAME_FIELD, Operator.NOT_IN, sorted(nodes))) if nodes else TRIVIAL
+            )
             self._add(facts, shape, some, elsewhere)
 
-    def _add(self, facts: Facts, shape: PodShape, pods: Sequence[Pod], elsewhere: Term = TRIVIAL) -> None:
+    def _add(self, facts: ShapeFacts, shape: PodShape, pods: Sequence[Pod], elsewhere: FilterTerm = TRIVIAL) -> None:
         ladder = self.ladder_of(facts.ties)
         if not shape.volumes:
             self.tried.append(PodClass(facts, shape, pods, ladder, NO_VOLUMES, elsewhere))

@@ -16,9 +16,9 @@ from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint, Wei
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
 from provisioner.apis.pods import PodShape
-from provisioner.scheduling.constraints.filters import FilterError, NodeFilter, Term, node_filter, read_term
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, NodeFilter, node_filter, read_term
 from provisioner.scheduling.constraints.ports import Ports, ports_of
-from provisioner.scheduling.constraints.selectors import Expressions, LabelSet, Peers, label_set, read_selector
+from provisioner.scheduling.constraints.selectors import Expressions, LabelSet, SelectedPeers, label_set, read_selector
 from provisioner.values.message import Said
 from provisioner.values.resources import CPU, MEMORY
 from provisioner.values.taints import Toleration
@@ -43,7 +43,7 @@ class Eligibility(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
         keys: labels that the node must have.
     """
 
-    terms: tuple[Term, ...] | None
+    terms: tuple[FilterTerm, ...] | None
     tolerations: tuple[Toleration, ...] | None
     keys: tuple[str, ...]
 
@@ -61,7 +61,7 @@ class Count(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
     """
 
     key: str
-    peers: tuple[Peers, ...]
+    peers: tuple[SelectedPeers, ...]
     owners: bool
     spread: bool
     eligibility: Eligibility | None
@@ -153,7 +153,7 @@ class Wishes:
         spreads: topology spread with ScheduleAnyway.
     """
 
-    nodes: tuple[Term, ...] = ()
+    nodes: tuple[FilterTerm, ...] = ()
     together: tuple[Count, ...] = ()
     apart: tuple[Count, ...] = ()
     spreads: tuple[Spread, ...] = ()
@@ -164,11 +164,11 @@ _relations: Final[WeakValueDictionary[tuple[object, ...], Relations]] = WeakValu
 _eligibilities: Final[WeakValueDictionary[Eligibility, Eligibility]] = WeakValueDictionary()
 
 
-def _count(key: str, peers: tuple[Peers, ...], *, owners: bool = False, surely: bool = False) -> Count:
+def _count(key: str, peers: tuple[SelectedPeers, ...], *, owners: bool = False, surely: bool = False) -> Count:
     return _counted((key, peers, owners, False, None, surely))
 
 
-def _counted(fields: tuple[str, tuple[Peers, ...], bool, bool, Eligibility | None, bool]) -> Count:
+def _counted(fields: tuple[str, tuple[SelectedPeers, ...], bool, bool, Eligibility | None, bool]) -> Count:
     return _counts.get(fields) or _counts.setdefault(fields, Count(*fields))
 
 
@@ -189,7 +189,7 @@ class _Constraint:
 
     stated: TopologySpreadConstraint
     key: str
-    peers: tuple[Peers, ...]
+    peers: tuple[SelectedPeers, ...]
     own: bool
 
     @property
@@ -208,7 +208,7 @@ class _Wishes:
 
     together: Sequence[Count] = ()
     apart: Sequence[Count] = ()
-    nodes: Sequence[Term] = ()
+    nodes: Sequence[FilterTerm] = ()
     spreads: Sequence[_Constraint] = ()
     taints: bool = False
     last: int = 1
@@ -325,7 +325,7 @@ class Ties:
     @functools.cached_property
     def _wishes(self) -> _Wishes:
         """All that count; taints are another's to say."""
-        nodes: list[tuple[int, Term]] = []
+        nodes: list[tuple[int, FilterTerm]] = []
         near: Iterable[WeightedPodAffinityTerm] = ()
         far: Iterable[WeightedPodAffinityTerm] = ()
         affinity = self._affinity
@@ -401,7 +401,7 @@ class Ties:
             if not one.topology_key:
                 raise FilterError(_topology_key_missing(where))
             selector = read_selector(one.label_selector, f"{where}.labelSelector")
-            peers = Peers(frozenset((self.pod.namespace,)), self._with_keys(selector, one.match_label_keys))
+            peers = SelectedPeers(frozenset((self.pod.namespace,)), self._with_keys(selector, one.match_label_keys))
             own = peers.include(self.pod, {})
             found.append(_Constraint(one, normalized_label(one.topology_key), (peers,), own))
         return found
@@ -446,7 +446,7 @@ class Ties:
         found = Eligibility(terms, tolerations, others)
         return _eligibilities.setdefault(found, found)
 
-    def _peers(self, terms: Iterable[PodAffinityTerm], where: str) -> list[tuple[str, Peers]]:
+    def _peers(self, terms: Iterable[PodAffinityTerm], where: str) -> list[tuple[str, SelectedPeers]]:
         found = []
         for number, term in enumerate(terms):
             at = f"spec.affinity.{where}[{number}]"
@@ -459,7 +459,7 @@ class Ties:
             by_label = read_selector(term.namespace_selector, f"{at}.namespaceSelector")
             if not spaces and by_label is None:
                 spaces = frozenset((self.pod.namespace,))
-            found.append((normalized_label(term.topology_key), Peers(spaces, selector, by_label)))
+            found.append((normalized_label(term.topology_key), SelectedPeers(spaces, selector, by_label)))
         return found
 
     def _with_keys(self, selector: Expressions | None, keys: Sequence[str], operator: str = "In") -> Expressions | None:
@@ -495,7 +495,7 @@ def _rank(shape: PodShape) -> int:
     return 2
 
 
-class Facts:
+class ShapeFacts:
     """What scheduling knows of one shape, whatever the problem; made once and kept with the shape.
 
     Attributes:
@@ -531,7 +531,7 @@ _ties: Final[WeakValueDictionary[bytes, Ties]] = WeakValueDictionary()
 _TEXT: Final = msgspec.json.Encoder(order="deterministic")
 
 
-def facts_of(shape: PodShape) -> Facts:
+def facts_of(shape: PodShape) -> ShapeFacts:
     """The facts of a shape, made when they are first asked for.
 
     Raises:
@@ -544,7 +544,7 @@ def facts_of(shape: PodShape) -> Facts:
             raise FilterError(shape.error)
         if shape.requests.negative:
             raise FilterError("spec.containers.resources.requests: negative amount")
-        found = kept[FACTS] = Facts(shape, ties_of(shape))
+        found = kept[FACTS] = ShapeFacts(shape, ties_of(shape))
     return found  # type: ignore[return-value]
 
 

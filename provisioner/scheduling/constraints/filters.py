@@ -29,7 +29,7 @@ class FilterError(ValueError):
     """A selector or affinity that cannot be read; says where in the pod."""
 
 
-class Term(msgspec.Struct, frozen=True, cache_hash=True):
+class FilterTerm(msgspec.Struct, frozen=True, cache_hash=True):
     """One way to match: all of it must hold. Terms are keys of the innermost tables.
 
     Attributes:
@@ -45,7 +45,7 @@ class Term(msgspec.Struct, frozen=True, cache_hash=True):
         """Whether any node matches."""
         return not self.requirements and self.names is None
 
-    def joined(self, other: "Term") -> "Term":
+    def joined(self, other: "FilterTerm") -> "FilterTerm":
         """Both at once."""
         if other.trivial:
             return self
@@ -54,7 +54,7 @@ class Term(msgspec.Struct, frozen=True, cache_hash=True):
         names = self.names
         if other.names is not None:
             names = other.names if names is None else names.intersection(other.names)
-        return Term(self.requirements.merged(other.requirements), names)
+        return FilterTerm(self.requirements.merged(other.requirements), names)
 
     @property
     def new_nodes(self) -> bool:
@@ -93,7 +93,7 @@ class NodeFilter(msgspec.Struct, frozen=True, cache_hash=True):
         easy: whether taints alone decide; follows from the terms.
     """
 
-    terms: tuple[Term, ...] = (Term(),)
+    terms: tuple[FilterTerm, ...] = (FilterTerm(),)
     tolerations: tuple[Toleration, ...] = ()
     soft_taints: bool = False
     easy: bool = False
@@ -106,7 +106,7 @@ class NodeFilter(msgspec.Struct, frozen=True, cache_hash=True):
         """The effects of taints that keep the pods off."""
         return _HARD_AND_SOFT if self.soft_taints else _HARD
 
-    def narrowed(self, terms: Iterable[Term]) -> "NodeFilter":
+    def narrowed(self, terms: Iterable[FilterTerm]) -> "NodeFilter":
         """As this one, and any of `terms` must match too."""
         joined = tuple(dict.fromkeys(own.joined(other) for own in self.terms for other in terms))
         return NodeFilter(joined, self.tolerations, self.soft_taints)
@@ -148,7 +148,7 @@ def node_filter(shape: PodShape) -> NodeFilter:
     if required is None:
         if not selector and not shape.tolerations:
             return ANYWHERE
-        return NodeFilter((Term(selector),), shape.tolerations)
+        return NodeFilter((FilterTerm(selector),), shape.tolerations)
     terms = dict.fromkeys(
         read_term(term, f"{_TERMS}[{number}]", selector)
         for number, term in enumerate(required)
@@ -190,7 +190,7 @@ def _selector(shape: PodShape) -> Requirements:
     )
 
 
-def read_term(term: NodeSelectorTerm, where: str, selector: Requirements = NONE) -> Term:
+def read_term(term: NodeSelectorTerm, where: str, selector: Requirements = NONE) -> FilterTerm:
     """One term of a node affinity, with `selector` in it.
 
     Raises:
@@ -207,7 +207,7 @@ def read_term(term: NodeSelectorTerm, where: str, selector: Requirements = NONE)
             raise FilterError(f"{at}.key: {one.key!r} is not supported, only {NAME_FIELD}")
         name = _requirement(one, NAME_FIELD, at)
         names = name if names is None else names.intersection(name)
-    return Term(selector.merged(Requirements.of(expressions)), names)
+    return FilterTerm(selector.merged(Requirements.of(expressions)), names)
 
 
 def _requirement(one: NodeSelectorRequirement, key: str, where: str) -> Requirement:
@@ -217,7 +217,7 @@ def _requirement(one: NodeSelectorRequirement, key: str, where: str) -> Requirem
         raise FilterError(f"{where}.{error.field}: {error.problem}") from None
 
 
-TRIVIAL = Term()
+TRIVIAL = FilterTerm()
 """The term that any node matches."""
 ANYWHERE = NodeFilter((TRIVIAL,))
 """The filter of a pod that asks for nothing."""

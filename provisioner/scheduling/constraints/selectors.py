@@ -82,7 +82,7 @@ def label_set(namespace: str, labels: Mapping[str, str], *, unjudged: bool = Fal
     return _label_sets.get(key) or _label_sets.setdefault(key, LabelSet(namespace, dict(labels), unjudged))
 
 
-class Peers(msgspec.Struct, frozen=True, cache_hash=True):
+class SelectedPeers(msgspec.Struct, frozen=True, cache_hash=True):
     """The pods that one term means.
 
     Attributes:

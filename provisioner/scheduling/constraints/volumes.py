@@ -23,7 +23,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import key_of
 from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, SELECTED_NODE, ZONE_LABEL, normalized_label
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.constraints.filters import NAME_FIELD, TRIVIAL, FilterError, Term, read_term
+from provisioner.scheduling.constraints.filters import NAME_FIELD, TRIVIAL, FilterError, FilterTerm, read_term
 from provisioner.scheduling.constraints.selectors import Expressions, holds, read_selector
 from provisioner.scheduling.problem import Storage
 from provisioner.values.quantity import QuantityError
@@ -46,7 +46,7 @@ _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _FILESYSTEM: Final = "Filesystem"
 _AVAILABLE: Final = "Available"
 _MOST_ALTERNATIVES: Final = 256
-NOTHING_SETTLED: Final[Mapping[str, Term]] = MappingProxyType({})
+NOTHING_SETTLED: Final[Mapping[str, FilterTerm]] = MappingProxyType({})
 
 Attachment = tuple[str, str]
 """(CSI driver, identity of the volume)"""
@@ -67,7 +67,7 @@ class Unbound:
     """
 
     claim: str
-    volumes: tuple[tuple[str, tuple[Term, ...]], ...] | None = None
+    volumes: tuple[tuple[str, tuple[FilterTerm, ...]], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class VolumeDemand:
         exclusive: claims that only one pod at a time may use, by "namespace/name".
     """
 
-    alternatives: tuple[Term, ...] = (TRIVIAL,)
-    fixed: tuple[Term, ...] = (TRIVIAL,)
+    alternatives: tuple[FilterTerm, ...] = (TRIVIAL,)
+    fixed: tuple[FilterTerm, ...] = (TRIVIAL,)
     unbound: tuple[Unbound, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     exclusive: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class VolumeDemand:
 NO_VOLUMES: Final = VolumeDemand()
 
 
-def volume_demand(pod: Pod, storage: Storage, settled: Mapping[str, Term] = NOTHING_SETTLED) -> VolumeDemand:
+def volume_demand(pod: Pod, storage: Storage, settled: Mapping[str, FilterTerm] = NOTHING_SETTLED) -> VolumeDemand:
     """What one pod's volumes demand.
 
     Args:
@@ -105,8 +105,8 @@ def volume_demand(pod: Pod, storage: Storage, settled: Mapping[str, Term] = NOTH
     """
     if not pod.shape.volumes:
         return NO_VOLUMES
-    fixed: tuple[Term, ...] = (TRIVIAL,)
-    free: tuple[Term, ...] = (TRIVIAL,)
+    fixed: tuple[FilterTerm, ...] = (TRIVIAL,)
+    free: tuple[FilterTerm, ...] = (TRIVIAL,)
     unbound: dict[str, tuple[int, Unbound]] = {}
     attachments: set[Attachment] = set()
     exclusive: set[str] = set()
@@ -135,8 +135,8 @@ def volume_demand(pod: Pod, storage: Storage, settled: Mapping[str, Term] = NOTH
 
 
 def terms_left(
-    demand: VolumeDemand, taken: Container[str], decided: Mapping[str, tuple[Term, ...]]
-) -> tuple[Term, ...] | str:
+    demand: VolumeDemand, taken: Container[str], decided: Mapping[str, tuple[FilterTerm, ...]]
+) -> tuple[FilterTerm, ...] | str:
     """What a pod's volumes demand while the volumes of some claims are decided; a claim for which no volume is left.
 
     Args:
@@ -144,7 +144,7 @@ def terms_left(
         taken: volumes that other claims get.
         decided: by claim, the terms of its volume.
     """
-    ways: list[tuple[frozenset[str], tuple[Term, ...]]] = [(frozenset(), demand.fixed)]
+    ways: list[tuple[frozenset[str], tuple[FilterTerm, ...]]] = [(frozenset(), demand.fixed)]
     for one in demand.unbound:
         if one.claim in decided:
             ways = [(names, _combined(terms, decided[one.claim])) for names, terms in ways]
@@ -205,7 +205,7 @@ def _claim(
 
 def _reach(
     key: str, claim: PersistentVolumeClaim | None, spec: PersistentVolumeClaimSpec, storage: Storage
-) -> tuple[tuple[Term, ...], Attachment | None, Unbound | None]:
+) -> tuple[tuple[FilterTerm, ...], Attachment | None, Unbound | None]:
     if claim is not None:
         if claim.metadata.deletion_timestamp is not None:
             raise VolumeError(f"PersistentVolumeClaim {key} is being deleted")
@@ -265,13 +265,13 @@ def statically_bound(claims: Iterable[PersistentVolumeClaim], storage: Storage) 
     return found
 
 
-def _selected(claim: PersistentVolumeClaim | None) -> Term:
+def _selected(claim: PersistentVolumeClaim | None) -> FilterTerm:
     """The Node for which a volume is being made already; its provisioner gives it up where that Node is gone.
 
     Source: kube-scheduler 1.36 plugins/volumebinding FindPodVolumes.
     """
     name = claim.metadata.annotations.get(SELECTED_NODE, "") if claim is not None else ""
-    return Term(names=Requirement.of(NAME_FIELD, Operator.IN, (name,))) if name else TRIVIAL
+    return FilterTerm(names=Requirement.of(NAME_FIELD, Operator.IN, (name,))) if name else TRIVIAL
 
 
 def _class(key: str, spec: PersistentVolumeClaimSpec, storage: Storage) -> StorageClass:
@@ -292,7 +292,7 @@ def _class(key: str, spec: PersistentVolumeClaimSpec, storage: Storage) -> Stora
     return found
 
 
-def _bound_terms(volume: PersistentVolume) -> tuple[Term, ...]:
+def _bound_terms(volume: PersistentVolume) -> tuple[FilterTerm, ...]:
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return (TRIVIAL,)
@@ -309,12 +309,12 @@ def _bound_terms(volume: PersistentVolume) -> tuple[Term, ...]:
     return tuple(dict.fromkeys(terms))
 
 
-def _labelled(volume: PersistentVolume) -> Term:
+def _labelled(volume: PersistentVolume) -> FilterTerm:
     """What the zone and region labels of a volume demand; "__" stands between several.
 
     Source: kube-scheduler 1.36 plugins/volumezone.
     """
-    return Term(
+    return FilterTerm(
         Requirements.of(
             Requirement.of(stable, Operator.IN, text.split("__"))
             for label, text in volume.metadata.labels.items()
@@ -324,7 +324,7 @@ def _labelled(volume: PersistentVolume) -> Term:
     )
 
 
-def _allowed_terms(storage_class: StorageClass) -> tuple[Term, ...]:
+def _allowed_terms(storage_class: StorageClass) -> tuple[FilterTerm, ...]:
     terms = []
     for topology in storage_class.allowed_topologies:
         try:
@@ -334,7 +334,7 @@ def _allowed_terms(storage_class: StorageClass) -> tuple[Term, ...]:
             )
         except RequirementError as error:
             raise VolumeError(f"StorageClass {storage_class.metadata.name}: allowedTopologies: {error}") from None
-        terms.append(Term(requirements))
+        terms.append(FilterTerm(requirements))
     return tuple(dict.fromkeys(terms)) or (TRIVIAL,)
 
 
@@ -344,7 +344,7 @@ def _free_volumes(
     spec: PersistentVolumeClaimSpec,
     storage_class: StorageClass,
     storage: Storage,
-) -> tuple[tuple[str, tuple[Term, ...]], ...]:
+) -> tuple[tuple[str, tuple[FilterTerm, ...]], ...]:
     """The volumes to one of which a claim of a class without a provisioner could be bound, the smallest first.
 
     Source: kube-scheduler 1.36 plugins/volumebinding, component-helpers storage/volume FindMatchingVolume.
@@ -417,7 +417,7 @@ def _attachment(
     return _IN_TREE.get(storage_class.provisioner, storage_class.provisioner), f"{key}"
 
 
-def _combined(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
+def _combined(left: tuple[FilterTerm, ...], right: tuple[FilterTerm, ...]) -> tuple[FilterTerm, ...]:
     """Every pair that does not contradict itself; where all do, all, so that the reason can be told later."""
     pairs = tuple(dict.fromkeys(one.joined(other) for one in left for other in right))
     possible = tuple(one for one in pairs if not any(value.is_contradiction for value in one.requirements.values()))

@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.pool_limits import USD
 from provisioner.scheduling.capacity.spending import spent
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.problem import Changes, Pool
+from provisioner.scheduling.problem import Changes, SchedulingPool
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
@@ -21,12 +21,12 @@ _NODE: Final = Resources.of({names.NODES: 1})
 
 
 def limits_after(
-    pools: tuple[Pool, ...],
+    pools: tuple[SchedulingPool, ...],
     gone: Iterable[NodeView] = (),
     new: Iterable[PlannedClaim] = (),
     *,
     planned: Iterable[PlannedClaim] = (),
-) -> tuple[Pool, ...] | None:
+) -> tuple[SchedulingPool, ...] | None:
     """The NodePools of a world with what their limits leave then; None where that is the same.
 
     Args:
@@ -51,7 +51,7 @@ def limits_after(
     )
 
 
-def _of(pool: Pool, some: Iterable[_T]) -> list[_T]:
+def _of(pool: SchedulingPool, some: Iterable[_T]) -> list[_T]:
     return [one for one in some if one.pool == pool.name]
 
 
@@ -61,8 +61,8 @@ def without_charges(prepared: Prepared, gone: Iterable[NodeView]) -> Prepared:
 
 
 def _after(
-    pool: Pool, gone: Collection[NodeView], new: Collection[PlannedClaim], planned: Collection[PlannedClaim]
-) -> Pool:
+    pool: SchedulingPool, gone: Collection[NodeView], new: Collection[PlannedClaim], planned: Collection[PlannedClaim]
+) -> SchedulingPool:
     left = pool.remaining or EMPTY
     types = {one.name: one for one in pool.instance_types}
     back = Resources.total(one.charge for one in gone)

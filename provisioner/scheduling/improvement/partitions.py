@@ -20,10 +20,10 @@ import msgspec
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.attempts.finishing import expected_usd
-from provisioner.scheduling.capacity.offers import PreparedPool, State, pin
+from provisioner.scheduling.capacity.offers import OfferState, PreparedPool, pin
 from provisioner.scheduling.capacity.places import bought
 from provisioner.scheduling.constraints.classes import PodClass, said
-from provisioner.scheduling.constraints.filters import TRIVIAL, Term
+from provisioner.scheduling.constraints.filters import TRIVIAL, FilterTerm
 from provisioner.scheduling.constraints.ports import TakenPorts
 from provisioner.scheduling.improvement.acceptance import EPSILON_USD, is_cheaper, settled, weighed
 from provisioner.scheduling.improvement.granted import Granted, granted
@@ -152,7 +152,7 @@ class _Item:
     one: PodClass
     pins: tuple[tuple[str, str], ...]
     weight: int
-    terms: tuple[Term, ...]
+    terms: tuple[FilterTerm, ...]
     pods: tuple[Pod, ...]
     step: int
 
@@ -236,7 +236,7 @@ class _Search:
         offers = [offer for offer in setting.offers if offer.pool.packing is not Packing.GREEDY]
         costs = {offer.pool.name: _looks(offer) for offer in offers}
         blocks: list[tuple[_Block, ...]] = [()] * (self._whole + 1)
-        states: dict[int, list[tuple[PreparedPool, list[State]]]] = {}
+        states: dict[int, list[tuple[PreparedPool, list[OfferState]]]] = {}
         loads: dict[int, tuple[int, ...]] = {0: (0,) * width}
         looks = 0
         for number in sorted(range(1, self._whole + 1), key=lambda one: (sum(self._counts[one]), one)):
@@ -263,7 +263,7 @@ class _Search:
                     if (base := self._base(offer)) is not None
                 ]
             tolerant = [offer for offer, _ in known if offer.tolerated(item.one.ladder[0].filter)]
-            own: list[tuple[PreparedPool, list[State]]] = []
+            own: list[tuple[PreparedPool, list[OfferState]]] = []
             best: dict[str, _Block] = {}
             for offer, some in known:
                 if offer not in tolerant or looks >= _MOST_LOOKS:
@@ -291,7 +291,7 @@ class _Search:
                 blocks[number] = tuple(sorted(best.values(), key=attrgetter("usd")))
         return blocks
 
-    def _base(self, offer: PreparedPool) -> State | None:
+    def _base(self, offer: PreparedPool) -> OfferState | None:
         """What a node of a pod's pool may be before it has pods: within limits, and what is reserved is left to those who have it."""
         base = bought(offer) or offer.base
         over = 0
@@ -379,11 +379,13 @@ def _looks(offer: PreparedPool) -> int:
     return _SPOT_LOOKS if several else 1
 
 
-def _narrowed(offer: PreparedPool, some: Sequence[State], terms: Sequence[Term], *, repeated: bool) -> list[State]:
+def _narrowed(
+    offer: PreparedPool, some: Sequence[OfferState], terms: Sequence[FilterTerm], *, repeated: bool
+) -> list[OfferState]:
     """The states after one more pod; a pod like one that is there narrows nothing."""
     if repeated:
         return list(some)
-    found: dict[int, State] = {}
+    found: dict[int, OfferState] = {}
     for state, term in itertools.product(some, terms):
         one = offer.narrowed(state, term)
         if one is not None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.constraints.filters import FilterError, Term, label_value, node_filter
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value, node_filter
 from provisioner.scheduling.constraints.selectors import Expressions, holds
 from provisioner.scheduling.nomination.nomination_rules import is_hard, selector_of
 from provisioner.values.resources import Resources
@@ -399,7 +399,7 @@ class _World:
         return {node: 100 * (most + least - mark) / most for node, mark in raw.items()}
 
 
-def _match(terms: Iterable[Term], labels: Mapping[str, str]) -> bool:
+def _match(terms: Iterable[FilterTerm], labels: Mapping[str, str]) -> bool:
     return any(term.matches(labels, labels.get(names.HOSTNAME_LABEL, "")) for term in terms)
 
 

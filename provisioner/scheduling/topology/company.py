@@ -10,11 +10,11 @@ from typing import Final
 from provisioner.scheduling.capacity.offers import Daemon
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.demands import Count
-from provisioner.scheduling.constraints.filters import Term
+from provisioner.scheduling.constraints.filters import FilterTerm
 from provisioner.scheduling.constraints.selectors import LabelSet
 from provisioner.scheduling.topology.census import SelectorIndex, Tally
 from provisioner.scheduling.topology.counters import Axis, DomainCounter, HostCounter, Topology
-from provisioner.scheduling.topology.relations import Plan
+from provisioner.scheduling.topology.relations import TopologyPlan
 
 Namespaces = Mapping[str, Mapping[str, str]]
 
@@ -118,17 +118,17 @@ class Follower:
         found = self._wanted(self.places & ~self.here)
         return found & ~self.kept_out() if found else 0
 
-    def follows(self, plan: Plan) -> bool:
+    def follows(self, plan: TopologyPlan) -> bool:
         """Whether it may come by pods with this plan, which do not keep it out themselves; from their host alone they do so for none in the domain."""
         near = any(host in plan.adds for host in self._near) or self._counted(self._near_in, plan)
         off = self._counted(self._off_in, plan) or (not self._near_in and any(host in plan.adds for host in self._off))
         return near and not off
 
     @staticmethod
-    def _counted(counters: Iterable[DomainCounter], plan: Plan) -> bool:
+    def _counted(counters: Iterable[DomainCounter], plan: TopologyPlan) -> bool:
         return any(one in ap.adds for one in counters for ap in plan.axes)
 
-    def shut_by(self, plan: Plan) -> int:
+    def shut_by(self, plan: TopologyPlan) -> int:
         """The places from which its own anti-affinity, or theirs, keeps pods with this plan, as they would bring it."""
         if not self.follows(plan):
             return 0
@@ -142,7 +142,7 @@ class Follower:
                         found &= ~kept
         return found
 
-    def is_due(self, plan: Plan | None, brought: Brought, domains: Callable[[Axis], Sequence[int]]) -> bool:
+    def is_due(self, plan: TopologyPlan | None, brought: Brought, domains: Callable[[Axis], Sequence[int]]) -> bool:
         """Whether it comes to a node with what is brought there, in one of these domains of each label, once a pod with this plan is there."""
         return all(host in brought.hosts or (plan is not None and host in plan.adds) for host in self._near) and all(
             one in brought.domains
@@ -151,7 +151,7 @@ class Follower:
             for one in self._near_in
         )
 
-    def shut_out(self, plan: Plan, domains: Callable[[Axis], Sequence[int]]) -> bool:
+    def shut_out(self, plan: TopologyPlan, domains: Callable[[Axis], Sequence[int]]) -> bool:
         """Whether pods with this plan would bring it to a new node in these domains, or beside it, where others keep it out."""
         if not self.follows(plan):
             return False
@@ -230,7 +230,7 @@ def brought_by(daemons: Iterable[Daemon], topology: Topology) -> Brought:
     return Brought(hosts, domains, tuple(kept_out), found) if found or kept_out else NOTHING
 
 
-def choosy_terms(daemons: Iterable[Daemon]) -> tuple[tuple[Term, ...], ...]:
+def choosy_terms(daemons: Iterable[Daemon]) -> tuple[tuple[FilterTerm, ...], ...]:
     """The terms of daemons that run on some nodes only."""
     return tuple(dict.fromkeys(one.filter.terms for one in daemons if not one.filter.unconditional))
 

@@ -14,7 +14,7 @@ from provisioner.apis.names import DISRUPTED_TAINT
 from provisioner.scheduling.capacity.nodes import Bins
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.demands import Count, Demand, Eligibility
-from provisioner.scheduling.constraints.filters import Term
+from provisioner.scheduling.constraints.filters import FilterTerm
 from provisioner.scheduling.constraints.selectors import LabelSet
 from provisioner.scheduling.topology.census import Census, SelectorIndex, Spots
 from provisioner.values.taints import first_untolerated
@@ -308,7 +308,7 @@ class Effects:
     axes: dict[Axis, AxisEffects] = field(default_factory=dict)
 
     @functools.cached_property
-    def choosy(self) -> tuple[tuple[Term, ...], ...]:
+    def choosy(self) -> tuple[tuple[FilterTerm, ...], ...]:
         """The terms of each counter that counts the pods on some nodes only."""
         found = [one.count.eligibility for one in self.hosts]
         for some in self.axes.values():
@@ -318,7 +318,7 @@ class Effects:
         return tuple(dict.fromkeys([one.terms for one in found if one is not None and one.terms is not None]))
 
 
-class Scope:
+class DomainScope:
     """What one question counts: made once, the same for every attempt at it.
 
     Attributes:
@@ -348,10 +348,10 @@ class Scope:
         self._spots: Final[dict[Count, Spots]] = {}
         self._sums: Final[dict[Count, list[int] | None]] = {}
 
-    def without(self, some: Collection[Count]) -> "Scope":
+    def without(self, some: Collection[Count]) -> "DomainScope":
         """The same question where some things need not be counted."""
         counts = [count for count in self.index.numbers if count not in some]
-        found = Scope(self._bins, self._census, self.namespaces, counts, self._lingering)
+        found = DomainScope(self._bins, self._census, self.namespaces, counts, self._lingering)
         keys = axes_of(counts)
         found.axes.update((key, axis) for key, axis in self.axes.items() if key in keys)
         return found
@@ -416,7 +416,7 @@ def _ruled_out(eligibility: Eligibility) -> bool:
 class Topology:
     """Every counter of one attempt; a counter is made once somebody looks at it."""
 
-    def __init__(self, scope: Scope, cautious: Collection[Count] = ()) -> None:
+    def __init__(self, scope: DomainScope, cautious: Collection[Count] = ()) -> None:
         self.scope: Final = scope
         self.namespaces: Final = scope.namespaces
         self.empty: Final = scope.empty

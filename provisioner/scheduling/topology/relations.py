@@ -8,7 +8,7 @@ import msgspec
 
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.demands import Count, Demand, Relations, Spread
-from provisioner.scheduling.constraints.filters import TRIVIAL, NodeFilter, Term
+from provisioner.scheduling.constraints.filters import TRIVIAL, FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import Ports
 from provisioner.scheduling.constraints.vectors import Need
 from provisioner.scheduling.constraints.volumes import NO_VOLUMES, Attachment
@@ -59,7 +59,7 @@ class AxisPlan:
         self.others: list[tuple[DomainCounter, int, int]]
 
 
-class Plan:
+class TopologyPlan:
     """What the relations of a class mean in one attempt; attributes as of `AxisPlan`, places in place of domains.
 
     Attributes:
@@ -67,7 +67,7 @@ class Plan:
         hostless: nothing that keeps a pod off single places.
         single: two such pods cannot share a place.
         guarded: counters that count it, and by which pods that are placed already are spread over hosts.
-        tops, caps: as of `Run`, while the emptiest node is taken as empty: 0 is always right, a node may be added.
+        tops, caps: as of `PodRun`, while the emptiest node is taken as empty: 0 is always right, a node may be added.
         ties: whether anything besides hosts has to know where its pods are.
         considerate: whether the pods leave room for the spread of others while they can.
         choosy: the terms of each spread that counts the pods on some nodes only.
@@ -180,7 +180,7 @@ def _wanted(counters: Iterable[T], skews: Mapping[Count, int], spread_by: Collec
 _key_of: Final = attrgetter("key")
 
 
-class Run(msgspec.Struct, eq=False, gc=False):
+class PodRun(msgspec.Struct, eq=False, gc=False):
     """One class with one demand, while its pods are being placed.
 
     Attributes:
@@ -201,7 +201,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
     pods: PodClass
     filter: NodeFilter
     required: NodeFilter
-    plan: Plan
+    plan: TopologyPlan
     need: Need
     question: int
     widest: int
@@ -237,16 +237,16 @@ class Run(msgspec.Struct, eq=False, gc=False):
 def run_of(
     pods: PodClass,
     demand: Demand,
-    plan: Plan,
+    plan: TopologyPlan,
     need: Need,
     numbers: dict[Question, int],
     start: int,
-    reached: tuple[Term, ...] = (),
+    reached: tuple[FilterTerm, ...] = (),
     crowd: Crowd | None = None,
-) -> Run:
+) -> PodRun:
     """The run of one class with one of its demands; `numbers` tells questions apart.
 
-    `reached`: as of `PodClass.narrowed`. `crowd`: as of `Run`.
+    `reached`: as of `PodClass.narrowed`. `crowd`: as of `PodRun`.
     """
     facts = pods.facts
     own, ports = facts.filter, facts.ports
@@ -264,7 +264,7 @@ def run_of(
         if demand.filter is not own:
             node_filter = pods.narrowed(demand.filter, reached)
             question = numbers.setdefault((node_filter, id(need), ports, drivers), len(numbers))
-    return Run(
+    return PodRun(
         pods,
         node_filter,
         required,

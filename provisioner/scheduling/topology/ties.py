@@ -9,14 +9,14 @@ from provisioner.apis.names import ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.constraints.demands import Count, facts_of
 from provisioner.scheduling.constraints.filters import FilterError
-from provisioner.scheduling.constraints.selectors import LabelSet, Peers, label_set
+from provisioner.scheduling.constraints.selectors import LabelSet, SelectedPeers, label_set
 
 MOST_PAIRS: Final = 50_000
 """Kinds that are compared, a microsecond each; one that looks at many others counts once for each expression by which it does."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TieKind:
     """Pods that ties cannot tell apart.
 
     Attributes:
@@ -38,11 +38,11 @@ class Mover:
         crosses: labels whose value is another where they go, or is not known.
     """
 
-    kind: Kind
+    kind: TieKind
     crosses: frozenset[str]
 
 
-def kinds(*groups: Iterable[Pod], by_default: bool = False) -> list[Counter[Kind]]:
+def kinds(*groups: Iterable[Pod], by_default: bool = False) -> list[Counter[TieKind]]:
     """How many pods there are of each kind, by group, in the order in which they are first met.
 
     Of the pods' labels those count that a selector of any of them reads: pods of a StatefulSet differ in one that is seldom read.
@@ -56,7 +56,7 @@ def kinds(*groups: Iterable[Pod], by_default: bool = False) -> list[Counter[Kind
     looks = {counts for group in found for _, counts in group if counts}
     read = {key for counts in looks for count in counts for peers in count.peers for key, *_ in peers.selector or ()}
     kept: dict[tuple[int, bool], dict[str, LabelSet]] = {}
-    return [Counter(Kind(_seen(pod, read, kept), pod.shape.key, counts) for pod, counts in group) for group in found]
+    return [Counter(TieKind(_seen(pod, read, kept), pod.shape.key, counts) for pod, counts in group) for group in found]
 
 
 def _seen(pod: Pod, read: Collection[str], kept: dict[tuple[int, bool], dict[str, LabelSet]]) -> LabelSet:
@@ -69,7 +69,7 @@ def _seen(pod: Pod, read: Collection[str], kept: dict[tuple[int, bool], dict[str
     return mine[pod.namespace]
 
 
-def any_ties(some: Iterable[Kind], others: Iterable[Kind], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+def any_ties(some: Iterable[TieKind], others: Iterable[TieKind], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether a kind of `some` and one of `others` have to do with each other; where there are too many pairs to ask, they are said to have."""
     some, others = list(some), list(others)
     if _weight(some) * len(others) + len(some) * _weight(others) > MOST_PAIRS:
@@ -79,12 +79,12 @@ def any_ties(some: Iterable[Kind], others: Iterable[Kind], namespaces: Mapping[s
     return any(ties(one, other, namespaces) for one, other in pairs)
 
 
-def any_spread(some: Iterable[Kind]) -> bool:
+def any_spread(some: Iterable[TieKind]) -> bool:
     """Whether a kind has a hard topology spread constraint; what cannot be read may be one."""
     return any(one.counts is None or any(count.spread for count in one.counts) for one in some)
 
 
-def ties(one: Kind, other: Kind, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+def ties(one: TieKind, other: TieKind, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether `one` and `other` have to do with each other. What `one` asks for and cannot be read ties it to everybody, what `other` does to nobody.
 
     Args:
@@ -127,7 +127,9 @@ def tied_across(
     )
 
 
-def _looks_across(one: Kind, other: Kind, keys: Collection[str], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+def _looks_across(
+    one: TieKind, other: TieKind, keys: Collection[str], namespaces: Mapping[str, Mapping[str, str]]
+) -> bool:
     if one.counts is None:
         return True
     return any(count.key in keys and count.include(other.labels, namespaces) for count in one.counts)
@@ -138,7 +140,7 @@ def _weigh(some: Collection[Mover], others: Collection[Mover]) -> int:
     return _weight([one.kind for one in some]) * len(others) + len(some) * _weight([one.kind for one in others])
 
 
-def _weight(some: Iterable[Kind]) -> int:
+def _weight(some: Iterable[TieKind]) -> int:
     """How much has to be compared with each other kind: the expressions of what they look at."""
     return sum(
         1 + sum(1 + sum(len(peers.selector or ()) for peers in count.peers) for count in one.counts or ())
@@ -170,7 +172,7 @@ def tied_shapes(
 def _counts(pod: Pod, by_default: bool) -> tuple[Count, ...] | None:
     # it may look at any pod of its namespace; were it tied to all others, a tenant could hold everybody's drains
     if pod.shape.unjudged:
-        own = Peers(frozenset((pod.namespace,)), ())
+        own = SelectedPeers(frozenset((pod.namespace,)), ())
         return (Count(ZONE_LABEL, (own,), owners=False, spread=False, eligibility=None),)
     if by_default and not pod.shape.spread:
         return None

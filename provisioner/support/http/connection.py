@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
-from provisioner.support.http.values import Request, Response
+from provisioner.support.http.values import HttpRequest, Response
 
 RECEIVE_BYTES: Final = 16 * 1024
 """Read at a time: a TLS record, and the most that a peer may have sent ahead of its turn."""
@@ -42,7 +42,7 @@ _NO_BODY: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """What a connection is doing; the value is why it ends when that takes too long."""
 
     FRESH = "first-request-late"  # no request of it was ever complete
@@ -53,7 +53,7 @@ class Phase(Enum):
     CLOSING = "closed"  # answered for the last time; only read to be thrown away
 
 
-class Step(Enum):
+class ConnectionStep(Enum):
     """What the bytes of a peer amount to."""
 
     MORE = "more are needed"
@@ -61,7 +61,7 @@ class Step(Enum):
     GONE = "the peer has ended the connection"
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """What the peer sent gets no handler; `status` is the answer."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
@@ -104,7 +104,7 @@ class _Short(NamedTuple):
     length: int
 
 
-class Connection:
+class PeerConnection:
     """See the module.
 
     Args:
@@ -151,7 +151,7 @@ class Connection:
         self.sock = sock
         self.client = client
         self.own = own
-        self.phase = Phase.FRESH
+        self.phase = ConnectionPhase.FRESH
         self.events = 0
         self.held = 0
         self.unsent = b""
@@ -253,22 +253,24 @@ class Connection:
             self._missing -= len(part)
         self._ahead += data[len(part) :]
 
-    def step(self, most: int) -> Step:
+    def step(self, most: int) -> ConnectionStep:
         """What has come so far, without reading.
 
         Args:
             most: bytes that a body may have.
 
         Raises:
-            RefusedError: it is no request, or too large.
+            RequestRefusedError: it is no request, or too large.
             OSError: the connection broke (where the peer wants to be told to go on).
         """
         if self._short is not None:
             self.held = self._short.length - self._missing
             _check_length(self._short.length, most)
             if self._broken:
-                raise RefusedError(HTTPStatus.BAD_REQUEST, "the peer ended the connection in the middle of a body")
-            return Step.MORE if self._missing else Step.WHOLE
+                raise RequestRefusedError(
+                    HTTPStatus.BAD_REQUEST, "the peer ended the connection in the middle of a body"
+                )
+            return ConnectionStep.MORE if self._missing else ConnectionStep.WHOLE
         try:
             while True:
                 event = self._http.next_event()
@@ -279,23 +281,23 @@ class Connection:
                 elif isinstance(event, h11.Request):
                     self._head = event
                     if any(name == b"transfer-encoding" for name, _ in event.headers):
-                        raise RefusedError(
+                        raise RequestRefusedError(
                             HTTPStatus.LENGTH_REQUIRED,
                             "bodies with Transfer-Encoding are not supported; send Content-Length",
                         )
                     _check_length(_announced(event), most)
                     self._remember(event)
                 elif isinstance(event, h11.EndOfMessage):
-                    return Step.WHOLE
+                    return ConnectionStep.WHOLE
                 elif event is h11.NEED_DATA:
                     if self._http.they_are_waiting_for_100_continue:
                         go_on = h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])
                         self.sock.send(self._http.send(go_on) or b"")
-                    return Step.MORE
+                    return ConnectionStep.MORE
                 else:
-                    return Step.GONE
+                    return ConnectionStep.GONE
         except h11.RemoteProtocolError as error:
-            raise RefusedError(HTTPStatus(error.error_status_hint), str(error)) from error
+            raise RequestRefusedError(HTTPStatus(error.error_status_hint), str(error)) from error
 
     def _remember(self, event: h11.Request) -> None:
         """The head that h11 has just read is known from now on, if it is one of those that may be."""
@@ -316,7 +318,7 @@ class Connection:
         if [value for name, value in event.headers if name == b"content-length"] == [head[begin:behind]]:
             self._known.append(_Known(head[:begin], head[behind:], event))
 
-    def request(self) -> Request:
+    def request(self) -> HttpRequest:
         """The request that `step` said is complete. Its body is given away.
 
         Raises:
@@ -334,7 +336,7 @@ class Connection:
         if self._short is not None:
             length = str(self._short.length).encode()
             headers = [(name, length if name == b"content-length" else value) for name, value in headers]
-        return Request(
+        return HttpRequest(
             head.method.decode("ascii"),
             head.target.decode("ascii"),
             headers,
@@ -479,7 +481,7 @@ class Ticket:
 
     __slots__ = ("answer", "connection", "failed", "request", "sent", "start")
 
-    def __init__(self, connection: Connection, request: Request) -> None:
+    def __init__(self, connection: PeerConnection, request: HttpRequest) -> None:
         self.connection = connection
         self.request = request
         self.start = threading.Lock()
@@ -504,7 +506,7 @@ def _announced(request: h11.Request) -> int:
 
 def _check_length(length: int, most: int) -> None:
     if length > most:
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes")
+        raise RequestRefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes")
 
 
 def _is_plain(content_type: str) -> bool:

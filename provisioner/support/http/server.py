@@ -31,8 +31,16 @@ from typing import Final
 import h11
 
 from provisioner.support import logs, metrics
-from provisioner.support.http.connection import RECEIVE_BYTES, Connection, Phase, RefusedError, Step, Ticket, abort
-from provisioner.support.http.values import Handler, Limits, Prompt, Request, Response
+from provisioner.support.http.connection import (
+    RECEIVE_BYTES,
+    ConnectionPhase,
+    ConnectionStep,
+    PeerConnection,
+    RequestRefusedError,
+    Ticket,
+    abort,
+)
+from provisioner.support.http.values import Handler, HttpRequest, Limits, Prompt, Response
 
 RESERVED_DESCRIPTORS: Final = 128
 """Descriptors that a server leaves to the rest of its process: watches, files, other servers."""
@@ -47,8 +55,10 @@ _ACCEPTS_AT_ONCE: Final = 64
 _PAUSE_SECONDS: Final = 0.2
 _NEVER: Final = float("inf")
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_LISTENING: Final = frozenset({Phase.FRESH, Phase.READING, Phase.IDLE, Phase.CLOSING})
-_SLOW: Final = (Phase.FRESH, Phase.READING, Phase.WRITING)
+_LISTENING: Final = frozenset(
+    {ConnectionPhase.FRESH, ConnectionPhase.READING, ConnectionPhase.IDLE, ConnectionPhase.CLOSING}
+)
+_SLOW: Final = (ConnectionPhase.FRESH, ConnectionPhase.READING, ConnectionPhase.WRITING)
 
 CONNECTIONS = metrics.gauge("dovetail_http_connections", "Open connections.", ("server",))
 ENDED = metrics.counter(
@@ -123,19 +133,21 @@ class HttpServer:
         self._cap = min(self.limits.connections, max(MIN_CONNECTIONS, _descriptors() - RESERVED_DESCRIPTORS))
         self._poller = selectors.DefaultSelector()
         # Each phase lasts equally long for all, so the order in which they entered it is that of their ends.
-        self._phases: dict[Phase, dict[Connection, float]] = {phase: {} for phase in Phase}
+        self._phases: dict[ConnectionPhase, dict[PeerConnection, float]] = {phase: {} for phase in ConnectionPhase}
         self._seconds = {
-            Phase.FRESH: self.limits.first_request_seconds,
-            Phase.READING: self.limits.request_seconds,
-            Phase.WORKING: self.limits.answer_seconds,
-            Phase.WRITING: self.limits.taking_seconds,
-            Phase.IDLE: self.limits.idle_seconds,
-            Phase.CLOSING: LINGER_SECONDS,
+            ConnectionPhase.FRESH: self.limits.first_request_seconds,
+            ConnectionPhase.READING: self.limits.request_seconds,
+            ConnectionPhase.WORKING: self.limits.answer_seconds,
+            ConnectionPhase.WRITING: self.limits.taking_seconds,
+            ConnectionPhase.IDLE: self.limits.idle_seconds,
+            ConnectionPhase.CLOSING: LINGER_SECONDS,
         }
-        self._more: list[Connection] = []  # to be read without being told: TLS has taken bytes from the poller's sight
+        self._more: list[
+            PeerConnection
+        ] = []  # to be read without being told: TLS has taken bytes from the poller's sight
         self._held = 0
         self._unsent = 0  # of those that are written to
-        self._tickets: dict[Connection, Ticket] = {}
+        self._tickets: dict[PeerConnection, Ticket] = {}
         self._work: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._done: deque[Ticket] = deque()
         self._late = 0  # threads that still work on what was given up
@@ -255,7 +267,7 @@ class HttpServer:
             self._guarded(self._ready, connection)
         callers = []
         for key, _ in ready:
-            if isinstance(key.data, Connection):
+            if isinstance(key.data, PeerConnection):
                 self._guarded(self._ready, key.data)
             elif key.data is not None:
                 callers.append(key.data)
@@ -272,7 +284,7 @@ class HttpServer:
         now = time.monotonic()
         return max(0.0, min([now + every, self._stop_at, *ends]) - now)
 
-    def _guarded(self, act: Callable[[Connection], None], connection: Connection) -> None:
+    def _guarded(self, act: Callable[[PeerConnection], None], connection: PeerConnection) -> None:
         """A connection that breaks us stays the only one."""
         try:
             act(connection)
@@ -292,7 +304,7 @@ class HttpServer:
         """What threads have answered, and the questions of this process itself."""
         self._woken = False  # before looking: who comes later wakes us again
         while self._guests:
-            self._admit(Connection(self._guests.popleft(), ("", ""), self.limits.head_bytes, own=True))
+            self._admit(PeerConnection(self._guests.popleft(), ("", ""), self.limits.head_bytes, own=True))
         while self._done:
             self._answered(self._done.popleft())
 
@@ -333,7 +345,7 @@ class HttpServer:
             if self.connections >= self._cap and not self._evict():
                 abort(sock)  # all of them are being answered
             else:
-                self._admit(Connection(sock, (str(address[0]), str(address[1])), self.limits.head_bytes))
+                self._admit(PeerConnection(sock, (str(address[0]), str(address[1])), self.limits.head_bytes))
 
     def _find_descriptor(self, listener: socket.socket) -> None:
         """The process may open no more: the slowest goes, or else whoever comes."""
@@ -355,9 +367,9 @@ class HttpServer:
         """
         share = self._cap // 4
         kinds = [
-            (Phase.CLOSING, 0),
+            (ConnectionPhase.CLOSING, 0),
             *((phase, share) for phase in _SLOW),
-            (Phase.IDLE, 0),
+            (ConnectionPhase.IDLE, 0),
             *((phase, 0) for phase in _SLOW),
         ]
         for phase, kept in kinds:
@@ -368,18 +380,18 @@ class HttpServer:
                     return True
         return False
 
-    def _admit(self, connection: Connection) -> None:
-        self._phases[Phase.FRESH][connection] = time.monotonic() + self._seconds[Phase.FRESH]
+    def _admit(self, connection: PeerConnection) -> None:
+        self._phases[ConnectionPhase.FRESH][connection] = time.monotonic() + self._seconds[ConnectionPhase.FRESH]
         self._watch(connection, selectors.EVENT_READ)
 
     # Going on and ending
 
-    def _move(self, connection: Connection, phase: Phase) -> None:
+    def _move(self, connection: PeerConnection, phase: ConnectionPhase) -> None:
         del self._phases[connection.phase][connection]
         connection.phase = phase
         self._phases[phase][connection] = time.monotonic() + self._seconds[phase]
 
-    def _watch(self, connection: Connection, events: int) -> None:
+    def _watch(self, connection: PeerConnection, events: int) -> None:
         """From now on the poller tells of these events; 0 for none."""
         if events == connection.events:
             return
@@ -391,18 +403,18 @@ class HttpServer:
             self._poller.modify(connection.sock, events, connection)
         connection.events = events
 
-    def _leave(self, connection: Connection) -> bool:
+    def _leave(self, connection: PeerConnection) -> bool:
         """Forget a connection; False where that has been done."""
         if self._phases[connection.phase].pop(connection, None) is None:
             return False
-        if connection.phase is Phase.WRITING:
+        if connection.phase is ConnectionPhase.WRITING:
             self._unsent -= len(connection.unsent)
         self._watch(connection, 0)
         self._tickets.pop(connection, None)
         self._held -= connection.forget()
         return True
 
-    def _drop(self, connection: Connection, reason: str = "") -> None:
+    def _drop(self, connection: PeerConnection, reason: str = "") -> None:
         """End a connection at once, whatever it does."""
         if self._leave(connection):
             if reason:
@@ -410,7 +422,7 @@ class HttpServer:
                 _log.debug("Closed a connection", server=self.name, reason=reason, client=connection.client[0])
             connection.abort()
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: PeerConnection) -> None:
         """End a connection that was answered."""
         if self._leave(connection):
             connection.close()
@@ -419,13 +431,13 @@ class HttpServer:
         for phase, connections in self._phases.items():
             while connections:
                 connection, end = next(iter(connections.items()))
-                if stopping and phase in {Phase.IDLE, Phase.FRESH}:
+                if stopping and phase in {ConnectionPhase.IDLE, ConnectionPhase.FRESH}:
                     end = min(end, self._leave_at)  # a little later: a request may be on its way
                 if end > now:
                     break
-                if phase is Phase.WORKING:
+                if phase is ConnectionPhase.WORKING:
                     self._guarded(self._give_up, connection)
-                elif phase in {Phase.CLOSING, Phase.IDLE}:
+                elif phase in {ConnectionPhase.CLOSING, ConnectionPhase.IDLE}:
                     self._close(connection)
                 else:
                     self._drop(connection, phase.value)
@@ -449,12 +461,12 @@ class HttpServer:
 
     # Reading
 
-    def _ready(self, connection: Connection) -> None:
+    def _ready(self, connection: PeerConnection) -> None:
         if connection not in self._phases[connection.phase]:
             return  # it made room for another in this very turn
-        if connection.phase is Phase.WORKING:
+        if connection.phase is ConnectionPhase.WORKING:
             self._watch(connection, 0)  # its next request, or its end: both can wait for this answer
-        elif connection.phase is Phase.WRITING:
+        elif connection.phase is ConnectionPhase.WRITING:
             before = len(connection.unsent)
             connection.send(connection.unsent)
             self._unsent += len(connection.unsent) - before
@@ -462,7 +474,7 @@ class HttpServer:
         else:
             self._readable(connection)
 
-    def _readable(self, connection: Connection) -> None:
+    def _readable(self, connection: PeerConnection) -> None:
         if self._context is not None and not connection.own and not connection.shaken:
             self._shake(connection, self._context)
             if not connection.shaken:
@@ -474,19 +486,19 @@ class HttpServer:
             if isinstance(data, int):
                 self._watch(connection, data)
                 return
-            if connection.phase is Phase.CLOSING:
+            if connection.phase is ConnectionPhase.CLOSING:
                 if not data:
                     self._drop(connection)
                     return
             else:
                 connection.feed(data)
                 self._advance(connection)
-            if connection.phase is Phase.IDLE or connection not in self._phases[connection.phase]:
+            if connection.phase is ConnectionPhase.IDLE or connection not in self._phases[connection.phase]:
                 return  # answered, or gone
         if connection.has_unread:
             self._more.append(connection)
 
-    def _shake(self, connection: Connection, context: Callable[[], ssl.SSLContext]) -> None:
+    def _shake(self, connection: PeerConnection, context: Callable[[], ssl.SSLContext]) -> None:
         try:
             if not connection.encrypted:  # not before its first byte: silence shall cost nothing
                 self._watch(connection, 0)
@@ -497,32 +509,32 @@ class HttpServer:
             _log.debug("TLS handshake failed", server=self.name, client=connection.client[0], error=str(error))
             self._drop(connection, "handshake-failed")
 
-    def _advance(self, connection: Connection) -> None:
+    def _advance(self, connection: PeerConnection) -> None:
         """Take in what the bytes amount to."""
         before = connection.held
         try:
             step = connection.step(self.limits.body_bytes)
-        except RefusedError as error:
+        except RequestRefusedError as error:
             self._held += connection.held - before
             ENDED.labels(self.name, "bad-request").inc()
             _log.debug("Refused a request", server=self.name, client=connection.client[0], error=str(error))
             self._refuse(connection, error.status)
             return
         self._held += connection.held - before
-        if step is Step.GONE:
+        if step is ConnectionStep.GONE:
             self._close(connection)
-        elif step is Step.WHOLE:
+        elif step is ConnectionStep.WHOLE:
             self._dispatch(connection)
         else:
-            if connection.phase is Phase.IDLE:
-                self._move(connection, Phase.READING)
+            if connection.phase is ConnectionPhase.IDLE:
+                self._move(connection, ConnectionPhase.READING)
             self._watch(connection, selectors.EVENT_READ)
         while self._held > self.limits.held_bytes and self._drop_longest():
             pass
 
     def _drop_longest(self) -> bool:
         """End the connection with the longest body that is still being read; whether there was one."""
-        readers = (*self._phases[Phase.FRESH], *self._phases[Phase.READING])
+        readers = (*self._phases[ConnectionPhase.FRESH], *self._phases[ConnectionPhase.READING])
         longest = max(readers, key=lambda reader: reader.held, default=None)
         if longest is None or not longest.held:
             return False
@@ -531,10 +543,10 @@ class HttpServer:
 
     # Answering
 
-    def _dispatch(self, connection: Connection) -> None:
+    def _dispatch(self, connection: PeerConnection) -> None:
         """A whole request is there: a thread gets it."""
         crowd = len(self._threads) + self.limits.waiting
-        if self._late >= len(self._threads) or len(self._phases[Phase.WORKING]) >= crowd:
+        if self._late >= len(self._threads) or len(self._phases[ConnectionPhase.WORKING]) >= crowd:
             REFUSED.labels(self.name, "busy").inc()
             self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
             return
@@ -546,11 +558,11 @@ class HttpServer:
             return
         ticket = Ticket(connection, request)
         self._watch(connection, selectors.EVENT_READ)
-        self._move(connection, Phase.WORKING)
+        self._move(connection, ConnectionPhase.WORKING)
         self._tickets[connection] = ticket
         self._work.put(ticket)
 
-    def _prompted(self, connection: Connection, request: Request) -> Response | None:
+    def _prompted(self, connection: PeerConnection, request: HttpRequest) -> Response | None:
         """The answer that can be had in this thread; None where a thread has to be asked."""
         # Requests in a row would be answered one within the other, before anybody else's.
         if self._prompt is None or connection.is_followed or time.monotonic() < self._prompt_at:
@@ -601,12 +613,12 @@ class HttpServer:
             else:
                 self._guarded(self._sent, connection)
 
-    def _give_up(self, connection: Connection) -> None:
+    def _give_up(self, connection: PeerConnection) -> None:
         """A request has had no answer in time."""
         ticket = self._tickets[connection]
         waits = ticket.start.acquire(blocking=False)
         if not waits and not ticket.answer.acquire(blocking=False):
-            self._move(connection, Phase.WORKING)  # it is being sent in this moment
+            self._move(connection, ConnectionPhase.WORKING)  # it is being sent in this moment
             return
         self._late += not waits
         del self._tickets[connection]
@@ -619,7 +631,7 @@ class HttpServer:
         )
         self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
 
-    def _refuse(self, connection: Connection, status: HTTPStatus) -> None:
+    def _refuse(self, connection: PeerConnection, status: HTTPStatus) -> None:
         """Answer without a thread, and end the connection."""
         if not connection.may_answer:
             self._drop(connection)
@@ -633,22 +645,22 @@ class HttpServer:
             return
         self._held -= connection.forget()
         connection.half_close()
-        self._move(connection, Phase.CLOSING)
+        self._move(connection, ConnectionPhase.CLOSING)
         self._watch(connection, selectors.EVENT_READ)
 
-    def _sent(self, connection: Connection) -> None:
+    def _sent(self, connection: PeerConnection) -> None:
         """As much of an answer as the peer takes has gone."""
         if connection.unsent:
-            if connection.phase is not Phase.WRITING:
-                self._move(connection, Phase.WRITING)
+            if connection.phase is not ConnectionPhase.WRITING:
+                self._move(connection, ConnectionPhase.WRITING)
                 self._unsent += len(connection.unsent)
             self._watch(connection, selectors.EVENT_WRITE)
-            while self._unsent > self.limits.unsent_bytes and len(self._phases[Phase.WRITING]) > 1:
-                self._drop(max(self._phases[Phase.WRITING], key=lambda peer: len(peer.unsent)), "memory")
+            while self._unsent > self.limits.unsent_bytes and len(self._phases[ConnectionPhase.WRITING]) > 1:
+                self._drop(max(self._phases[ConnectionPhase.WRITING], key=lambda peer: len(peer.unsent)), "memory")
         elif not connection.next_request():
             self._close(connection)
         else:
-            self._move(connection, Phase.IDLE)
+            self._move(connection, ConnectionPhase.IDLE)
             self._watch(connection, selectors.EVENT_READ)
             if connection.has_more:
                 self._advance(connection)

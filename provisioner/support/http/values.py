@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request, all of it.
 
     Attributes:
@@ -53,10 +53,10 @@ class Response:
     headers: Sequence[tuple[str, str]] = ()
 
 
-Handler = Callable[[Request], Response]
+Handler = Callable[[HttpRequest], Response]
 """Answers one request, in a thread of the server's; whatever it raises is a 500."""
 
-Prompt = Callable[[Request], Response | None]
+Prompt = Callable[[HttpRequest], Response | None]
 """Answers one request in the thread that all connections share: at once and without waiting for anything. None, or whatever it
 raises, leaves the request to a handler."""
 

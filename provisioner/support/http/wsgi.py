@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from provisioner.support.http.values import Handler, Request, Response
+from provisioner.support.http.values import Handler, HttpRequest, Response
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 """What Flask makes."""
@@ -17,7 +17,7 @@ _OURS: Final = frozenset({"content-length", "content-type", "date"})
 def handler(application: Application) -> Handler:
     """Answers requests by asking the application; safe in several threads if that is."""
 
-    def handle(request: Request) -> Response:
+    def handle(request: HttpRequest) -> Response:
         given: list[Any] = ["", []]
         written: list[bytes] = []
 
@@ -40,7 +40,7 @@ def handler(application: Application) -> Handler:
     return handle
 
 
-def environ(request: Request) -> dict[str, Any]:
+def environ(request: HttpRequest) -> dict[str, Any]:
     """The request in WSGI's words.
 
     A header with an underscore in its name is left out: it would be taken for the one with a dash.

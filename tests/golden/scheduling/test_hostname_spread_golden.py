@@ -8,7 +8,7 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.problem import Bin, Pool
+from provisioner.scheduling.problem import Bin, SchedulingPool
 from provisioner.scheduling.result import Result
 from tests.support import checker
 from tests.support.problems import app, instance_type, node, of_app, pod, pods, pool, problem, shape, spread, term
@@ -46,7 +46,7 @@ def on_bins(*rooms: str, old: int = 0) -> list[Bin]:
     return [node(f"n{number}", room, running=running(old, f"n{number}")) for number, room in enumerate(rooms)]
 
 
-ROWS: dict[str, tuple[tuple[Pod, ...], list[Pool], list[Bin], int, list[int]]] = {
+ROWS: dict[str, tuple[tuple[Pod, ...], list[SchedulingPool], list[Bin], int, list[int]]] = {
     "many pods go evenly to three nodes": (web(19), [ANY], [], 3, [7, 6, 6]),
     "two pods go to two": (web(2), [ANY], [], 3, [1, 1]),
     "two pods go to two, though maxSkew allows one": (web(2, skew=2), [ANY], [], 3, [1, 1]),
@@ -97,7 +97,7 @@ ROWS: dict[str, tuple[tuple[Pod, ...], list[Pool], list[Bin], int, list[int]]] =
 
 @pytest.mark.parametrize(("asked", "pools", "bins", "domains", "want"), ROWS.values(), ids=ROWS)
 def test_hostname_spread(
-    asked: tuple[Pod, ...], pools: list[Pool], bins: list[Bin], domains: int, want: list[int]
+    asked: tuple[Pod, ...], pools: list[SchedulingPool], bins: list[Bin], domains: int, want: list[int]
 ) -> None:
     question = problem(asked, *pools, bins=bins, hostname_domains=domains)
     result = solve(question)

@@ -24,7 +24,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.apis.shapes import shape_of
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from provisioner.scheduling.result import Result
 from provisioner.values.taints import Taint, Toleration
 from tests.support import checker
@@ -90,7 +90,7 @@ def host_port(number: int) -> PodShape:
     return shape_of(PodSpec(containers=(container,)), namespace="default", labels={})
 
 
-def mixed_types(of: Pool, chance: random.Random) -> Pool:
+def mixed_types(of: SchedulingPool, chance: random.Random) -> SchedulingPool:
     return replace(of, instance_types=tuple(chance.sample(of.instance_types, len(of.instance_types))))
 
 

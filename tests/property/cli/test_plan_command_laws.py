@@ -6,10 +6,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from provisioner.cli.plan.fleet_summary import fleet_of
-from provisioner.cli.plan.planning import GREEDY, Answer, Settings, plan
-from provisioner.cli.plan.questions import Question
+from provisioner.cli.plan.planning import GREEDY, PlanAnswer, PlanSettings, plan
+from provisioner.cli.plan.questions import PlanQuestion
 from provisioner.packing.optimizer import propose
-from provisioner.packing.process import PlannerProcess, Reply
+from provisioner.packing.process import PlannerProcess, ProcessReply
 from provisioner.packing.protocol import Receiver, Sender, answer_bytes, answer_of, read_answer
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import World
@@ -24,7 +24,7 @@ EXAMPLES = settings(
     max_examples=max(15, settings().max_examples // 4), phases=[Phase.explicit, Phase.generate], deadline=None
 )
 EVERYTHING = Stock(20261123).problems()
-QUICK = Settings(seconds=600.0, rounds=4)
+QUICK = PlanSettings(seconds=600.0, rounds=4)
 
 
 class InThisProcess(PlannerProcess):
@@ -39,17 +39,17 @@ class InThisProcess(PlannerProcess):
 
     def ask(
         self, world: World, result: Result, *, search_until: float, wait_until: float, rounds: int, seed: int
-    ) -> Reply:
+    ) -> ProcessReply:
         _, data, pods = self._told.asked(world, result, deadline=search_until, rounds=rounds, seed=seed)
         asked, prepared = self._hears.question(data)
         found = propose(prepared, asked.pods, asked.greedy, iterations=asked.rounds, seed=asked.seed)
         answered = answer_of(asked, found.usd_at_least, found.stage, found.kept, found.nodes)
-        return Reply(read_answer(answer_bytes(answered)), pods)
+        return ProcessReply(read_answer(answer_bytes(answered)), pods)
 
 
-def holds(asked: Problem) -> Answer:
+def holds(asked: Problem) -> PlanAnswer:
     world = World(**{name: getattr(asked, name) for name in World.__dataclass_fields__})
-    found = plan(Question(world, asked.pods, ()), QUICK, InThisProcess())
+    found = plan(PlanQuestion(world, asked.pods, ()), QUICK, InThisProcess())
     greedy = prepare(asked).solve(asked.pods)
     left = {
         one.pod.name for one in greedy.unplaced

@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.core import NodeSelectorTerm
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.problem import Bin, Pool
+from provisioner.scheduling.problem import Bin, SchedulingPool
 from provisioner.scheduling.result import Result
 from provisioner.values.taints import Taint, Toleration
 from tests.support import checker
@@ -111,7 +111,7 @@ POOL_EXPRESSIONS: tuple[Expression, ...] = (
 )
 
 
-def _pool(chance: random.Random, name: str, types: tuple[InstanceType, ...]) -> Pool:
+def _pool(chance: random.Random, name: str, types: tuple[InstanceType, ...]) -> SchedulingPool:
     limits = chance.choice(
         (
             None,
@@ -216,7 +216,7 @@ def test_the_same_question_gets_the_same_answer(asked: Problem) -> None:
 
 
 @given(PROBLEMS, st.sampled_from(STOCK.pools[0]), st.booleans())
-def test_a_pool_that_every_pod_refuses_changes_nothing(asked: Problem, foreign: Pool, by_taint: bool) -> None:
+def test_a_pool_that_every_pod_refuses_changes_nothing(asked: Problem, foreign: SchedulingPool, by_taint: bool) -> None:
     nobody = Taint(key="nobody", effect="NoSchedule")
     foreign = replace(foreign, name="zz-foreign")
     if by_taint:

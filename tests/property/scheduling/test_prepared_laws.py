@@ -12,7 +12,7 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling.attempts.binding_order import spread_over
 from provisioner.scheduling.judging import Fault, design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Bin, Changes, Pool
+from provisioner.scheduling.problem import Bin, Changes, SchedulingPool
 from provisioner.scheduling.result import Result
 from provisioner.values.resources import Resources
 from tests.support import checker
@@ -73,7 +73,7 @@ def stocked_pods(*keys: str) -> tuple[Pod, ...]:
     return tuple(pod(f"pod-{number}-0", shapes[key]) for number, key in enumerate(keys))
 
 
-def red_pool(**remaining: int) -> Pool:
+def red_pool(**remaining: int) -> SchedulingPool:
     """The stock's pool of team red, of a large and a small type, with this left of its limits."""
     (found,) = [
         one

@@ -12,10 +12,10 @@ from provisioner.apis import names
 from provisioner.apis.command import (
     MAX_BYTES,
     MOST_CANDIDATES,
-    Candidate,
+    CandidateRecord,
+    CommandPhase,
     CommandRecord,
     CommandTooLargeError,
-    Phase,
     Replacement,
     command_on,
     encode_command,
@@ -26,9 +26,9 @@ RECORD = CommandRecord(
     id="id",
     reason="Drifted",
     method="drift",
-    candidates=(Candidate("a", "uid-a"), Candidate("b", "uid-b")),
+    candidates=(CandidateRecord("a", "uid-a"), CandidateRecord("b", "uid-b")),
     replacements=(Replacement("new", {"spec": {"taints": []}}),),
-    phase=Phase.DELETING,
+    phase=CommandPhase.DELETING,
 )
 
 
@@ -105,6 +105,6 @@ def test_bodies_that_nobody_can_unpack_are_as_good_as_left_out(packed: str) -> N
 
 
 def test_a_command_over_too_many_is_refused() -> None:
-    many = tuple(Candidate(f"a{number:04}", "") for number in range(MOST_CANDIDATES + 1))
+    many = tuple(CandidateRecord(f"a{number:04}", "") for number in range(MOST_CANDIDATES + 1))
     with pytest.raises(CommandTooLargeError):
         encode_command(msgspec.structs.replace(RECORD, candidates=many))

@@ -9,7 +9,7 @@ import pytest
 
 from provisioner.apis.crds import DEFINITIONS, QUANTITY, documents, schema_of
 from provisioner.apis.meta import Object
-from provisioner.apis.schema import Rule, Schema
+from provisioner.apis.schema import CelRule, Schema
 
 Document = dict[str, Any]
 
@@ -21,7 +21,7 @@ class Part(Object, frozen=True, kw_only=True):
 
 
 class Whole(Object, frozen=True, kw_only=True):
-    schema: ClassVar[Schema] = Schema(rules=(Rule("a", "m"),))
+    schema: ClassVar[Schema] = Schema(rules=(CelRule("a", "m"),))
 
     part: Part | None = None
 
@@ -68,7 +68,7 @@ SCHEMAS: dict[str, tuple[Any, Document]] = {
         {"type": "object", "properties": {"part": PART}, "x-kubernetes-validations": [{"rule": "a", "message": "m"}]},
     ),
     "rules of a place come after those of the type": (
-        Annotated[Whole, Schema(rules=(Rule("b", "n"),))],
+        Annotated[Whole, Schema(rules=(CelRule("b", "n"),))],
         {
             "type": "object",
             "properties": {"part": PART},

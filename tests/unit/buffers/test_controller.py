@@ -11,16 +11,16 @@ from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import Affinity, NodeSelectorRequirement
 from provisioner.apis.meta import condition
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.buffers.controller import RECHECK_SECONDS, UNKNOWN_SECONDS, CapacityBuffers
 from provisioner.disruption.methods.emptiness import emptiness
-from provisioner.disruption.view import View
+from provisioner.disruption.view import DisruptionView
 from provisioner.kube.client import Client
 from provisioner.kube.store import Store
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.runtime.changes import CapacityBufferChanged
 from provisioner.state.keys import NodeKey
-from provisioner.support.workers import DONE, Pool
+from provisioner.support.workers import DONE, WorkerPool
 from tests.support.batches import claim_creator
 from tests.support.cluster import World, pod, pool
 from tests.support.disrupting import run_provisioner
@@ -69,7 +69,7 @@ class Stage:
             self.world.clock,
             self.watch.store,
             admission=self.world.cluster.admission,
-            facts=lambda namespace: Facts(namespace, {}),
+            facts=lambda namespace: StampFacts(namespace, {}),
             plan_again=self.again.append,
         )
         self.put(**spec)
@@ -93,7 +93,7 @@ class Stage:
 
     def plan(self) -> None:
         """One run of provisioning, its creates included."""
-        workers = Pool(1)
+        workers = WorkerPool(1)
         creator = claim_creator(
             self.server.client,
             self.world.cluster,
@@ -176,7 +176,7 @@ def test_its_status_is_written_only_when_it_changes() -> None:
 def goes(stage: Stage) -> list[str]:
     snapshot = stage.world.cluster.snapshot()
     seen = {one.key.name: timedelta(hours=1) for one in snapshot.nodes}
-    view = View(snapshot, None, lambda _pool, _reason: 9, empty_for=seen, buffered=stage.buffers.keeps)
+    view = DisruptionView(snapshot, None, lambda _pool, _reason: 9, empty_for=seen, buffered=stage.buffers.keeps)
     return [name for one in emptiness(view).proposals for name in one.candidates]
 
 
@@ -250,7 +250,7 @@ def test_without_the_gate_there_are_none() -> None:
         stage.world.clock,
         None,
         admission=stage.world.cluster.admission,
-        facts=lambda namespace: Facts(namespace, {}),
+        facts=lambda namespace: StampFacts(namespace, {}),
         plan_again=stage.again.append,
     )
     off.start()

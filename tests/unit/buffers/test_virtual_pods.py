@@ -15,8 +15,8 @@ from provisioner.apis.templates import Admission
 from provisioner.buffers.virtual_pods import (
     LEAST_PRIORITY,
     MOST_UNITS,
+    BufferTemplate,
     ResolutionError,
-    Template,
     buffer_of,
     is_ours,
     is_virtual,
@@ -35,12 +35,12 @@ def buffer(**spec: Any) -> CapacityBuffer:
     return msgspec.convert({"metadata": META, "spec": spec}, CapacityBuffer, strict=False)
 
 
-def template(replicas: int | None = None, **spec: Any) -> Template:
+def template(replicas: int | None = None, **spec: Any) -> BufferTemplate:
     body = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [CONTAINER], **spec}}
-    return Template(msgspec.convert(body, PodTemplateSpec, strict=False), replicas=replicas)
+    return BufferTemplate(msgspec.convert(body, PodTemplateSpec, strict=False), replicas=replicas)
 
 
-def units(one: CapacityBuffer, of: Template) -> tuple[Pod, ...]:
+def units(one: CapacityBuffer, of: BufferTemplate) -> tuple[Pod, ...]:
     return virtual_pods(one, of)[0]
 
 

@@ -4,7 +4,7 @@ import base64
 from datetime import UTC, datetime
 
 from certs.injection import certificates, inject, injection, merge, trusted_by_all, trusted_by_any, trusts
-from certs.store import Names, mint
+from certs.store import SecretNames, mint
 from provisioner.apis.core import (
     MutatingWebhook,
     MutatingWebhookConfiguration,
@@ -17,7 +17,7 @@ from tests.support.clock import FakeClock
 from tests.support.kube import FakeAnswer, FakeApi
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-A, B, C = (mint(Names(("n",)), NOW).ca_pem for _ in range(3))
+A, B, C = (mint(SecretNames(("n",)), NOW).ca_pem for _ in range(3))
 
 
 def configuration(*bundles: bytes | None) -> MutatingWebhookConfiguration:

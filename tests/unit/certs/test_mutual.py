@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from certs.mutual import NEXT_CERT, SETTLE_SECONDS, Act, MutualRotation, Peer, Peers, decide
-from certs.store import CA_KEY, CERT_KEY, PRIVATE_KEY, Names, mint
+from certs.mutual import NEXT_CERT, SETTLE_SECONDS, Act, MutualPeers, MutualRotation, Peer, decide
+from certs.store import CA_KEY, CERT_KEY, PRIVATE_KEY, SecretNames, mint
 from provisioner.apis import names as api_names
 from provisioner.apis.core import Secret
 from provisioner.apis.meta import ObjectMeta
@@ -27,7 +27,11 @@ from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 
 DUE_DAYS = 61
 SERVER_NAME = "dovetail-provisioner.dovetail-system.svc"
-ENDS = Peers(Peer("server", Names((SERVER_NAME,))), Peer("client", Names(("dovetail-scheduler",))), "dovetail-test-ca")
+ENDS = MutualPeers(
+    Peer("server", SecretNames((SERVER_NAME,))),
+    Peer("client", SecretNames(("dovetail-scheduler",))),
+    "dovetail-test-ca",
+)
 CERT_MANAGER = {
     "cert-manager.io/alt-names": SERVER_NAME,
     "cert-manager.io/certificate-name": "dovetail-report-server",
@@ -253,14 +257,14 @@ def secret(data: Mapping[str, bytes], annotations: Mapping[str, str] | None = No
 
 
 FOREIGN = {
-    "cert-manager's": secret(mint(Names((SERVER_NAME,)), NOON).data(), CERT_MANAGER),
+    "cert-manager's": secret(mint(SecretNames((SERVER_NAME,)), NOON).data(), CERT_MANAGER),
     "cert-manager's, issued over ours": secret(
-        mint(Names((SERVER_NAME,)), NOON).data(), {**CERT_MANAGER, api_names.ROTATED_ANNOTATION: "true"}
+        mint(SecretNames((SERVER_NAME,)), NOON).data(), {**CERT_MANAGER, api_names.ROTATED_ANNOTATION: "true"}
     ),
     "expired ones of cert-manager's": secret(
-        mint(Names((SERVER_NAME,)), NOON - timedelta(days=100)).data(), CERT_MANAGER
+        mint(SecretNames((SERVER_NAME,)), NOON - timedelta(days=100)).data(), CERT_MANAGER
     ),
-    "made by hand": secret(mint(Names((SERVER_NAME,)), NOON).data()),
+    "made by hand": secret(mint(SecretNames((SERVER_NAME,)), NOON).data()),
     "made by hand, incomplete": secret({CERT_KEY: b"x"}),
 }
 
@@ -299,7 +303,7 @@ def test_what_a_user_applies_over_ours_is_never_written(server: Server, name: st
         old = leaf(server, name)
         while leaf(server, name) == old:
             server.round()
-    own = mint(Names((SERVER_NAME,)), server.clock.now()).data()
+    own = mint(SecretNames((SERVER_NAME,)), server.clock.now()).data()
     server.secrets[name]["data"] |= {key: base64.b64encode(value).decode() for key, value in own.items()}
     before = server.writes
     for days in (0, DUE_DAYS, 365):

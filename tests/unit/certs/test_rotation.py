@@ -12,18 +12,18 @@ from certs.injection import certificates, inject, merge
 from certs.replicas import Replica
 from certs.rotation import (
     Rotation,
-    Settings,
+    RotationSettings,
     lagging,
     may_serve,
     reason_not_trusted,
     reason_to_mint,
     wanted_bundle,
 )
-from certs.store import Material, Names, SecretStore, mint, renew_at
+from certs.store import Material, SecretNames, SecretStore, mint, renew_at
 from provisioner.apis.core import MutatingWebhookConfiguration, Secret
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection
+from provisioner.kube.config import ApiConnection
 from provisioner.kube.lease import LostLease
 from tests.support.certmanager import Issuer, annotations
 from tests.support.clock import FakeClock
@@ -33,7 +33,7 @@ from tests.unit.certs.test_injection import configuration
 from tests.unit.kube.test_lease import LeaseServer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-NAMES = Names(("hook.dv.svc",))
+NAMES = SecretNames(("hook.dv.svc",))
 OLD, NEW = mint(NAMES, NOW), mint(NAMES, NOW)
 PUBLIC = Material(NEW.cert_pem, NEW.key_pem, b"")
 
@@ -45,7 +45,7 @@ def test_when_to_mint() -> None:
     assert reason_to_mint(good, NAMES, renew_at(OLD) - timedelta(seconds=1)) == ""
     assert "it was due at" in reason_to_mint(good, NAMES, renew_at(OLD))
     assert "it ended at" in reason_to_mint(good, NAMES, NOW + timedelta(days=91))
-    assert "lacks the name other" in reason_to_mint(good, Names(("other",)), NOW)
+    assert "lacks the name other" in reason_to_mint(good, SecretNames(("other",)), NOW)
     assert "has no tls.crt" in reason_to_mint(Secret(), NAMES, NOW)
 
 
@@ -145,8 +145,8 @@ def test_a_leaf_that_the_bundle_does_not_hold_is_no_reason_to_send_calls_here() 
 def test_a_replica_with_such_a_leaf_is_not_ready(tmp_path: Path) -> None:
     clock = FakeClock()
     api = FakeApi(clock=clock)
-    settings = Settings("dovetail-system", "tls", "hook", NAMES)
-    rotation = Rotation(Client(api, clock), cast("Connection", api), clock, settings, tmp_path, "replica-1")
+    settings = RotationSettings("dovetail-system", "tls", "hook", NAMES)
+    rotation = Rotation(Client(api, clock), cast("ApiConnection", api), clock, settings, tmp_path, "replica-1")
     mine = mint(NAMES, clock.now())
     rotation._served, rotation._delivered, rotation._published = mine, True, ("", clock.monotonic())
     problems = []
@@ -171,10 +171,10 @@ def test_who_lags() -> None:
 
 
 def test_what_belongs_to_others_needs_no_leader() -> None:
-    assert Settings("ns", "tls", "conf", NAMES).writes
-    assert Settings("ns", "tls", "conf", None).writes
-    assert Settings("ns", "tls", "conf", NAMES, inject=False).writes
-    assert not Settings("ns", "tls", "conf", None, inject=False).writes
+    assert RotationSettings("ns", "tls", "conf", NAMES).writes
+    assert RotationSettings("ns", "tls", "conf", None).writes
+    assert RotationSettings("ns", "tls", "conf", NAMES, inject=False).writes
+    assert not RotationSettings("ns", "tls", "conf", None, inject=False).writes
 
 
 def test_a_replica_that_lost_its_term_lives_on_and_stands_again(
@@ -187,8 +187,8 @@ def test_a_replica_that_lost_its_term_lives_on_and_stands_again(
     api = FakeApi(
         respond=lambda sent: FakeAnswer(data=b"{]") if garbled.is_set() else server.respond(sent), clock=clock
     )
-    settings = Settings("dovetail-system", "tls", "hook", NAMES)
-    rotation = Rotation(Client(api, clock), cast("Connection", api), clock, settings, tmp_path, "replica-1")
+    settings = RotationSettings("dovetail-system", "tls", "hook", NAMES)
+    rotation = Rotation(Client(api, clock), cast("ApiConnection", api), clock, settings, tmp_path, "replica-1")
     rotation._elector.retry_period = 0.05
     thread = threading.Thread(target=rotation._lead, daemon=True)
     thread.start()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from certs.serving import ServingContext, write_atomically
-from certs.store import Material, Names, mint
+from certs.store import Material, SecretNames, mint
 from provisioner.support.clock import SystemClock
 
-NAMES = Names(("localhost",))
+NAMES = SecretNames(("localhost",))
 
 
 def new_material() -> Material:

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from certs.authority import Authority, CertificateError, Pair
-from certs.store import LEAF_DAYS, Material, Names, fault, mint, renew_at
+from certs.store import LEAF_DAYS, Material, SecretNames, fault, mint, renew_at
 from provisioner.apis.core import Secret
 from tests.support.certmanager import Issuer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-NAMES = Names.of_service("hook", "dv", ["127.0.0.1"])
+NAMES = SecretNames.of_service("hook", "dv", ["127.0.0.1"])
 GOOD = mint(NAMES, NOW)
 OTHER = mint(NAMES, NOW)
 
 
 def test_the_names_of_a_service() -> None:
-    assert Names.of_service("hook", "dv", ["::1"], ["dev.local"]) == Names(
+    assert SecretNames.of_service("hook", "dv", ["::1"], ["dev.local"]) == SecretNames(
         ("hook.dv.svc", "hook.dv.svc.cluster.local", "hook.dv", "hook", "dev.local"), ("::1",)
     )
 
@@ -50,10 +50,10 @@ def test_a_chain_of_cert_managers_reads_back() -> None:
 
 def test_ipv6_addresses_are_the_same_however_they_are_written() -> None:
     """A leaf for ::1 was minted anew in every round where the name was written as 0:0:0:0:0:0:0:1."""
-    made = mint(Names((), ("fd00:0:0:0:0:0:0:7",)), NOW)
-    assert fault(made, Names((), ("FD00::7",)), NOW) == ""
-    assert fault(made, Names((), ("fd00:0:0:0:0:0:0:7",)), NOW) == ""
-    assert fault(made, Names((), ("fd00::8",)), NOW) == "it lacks the name fd00::8"
+    made = mint(SecretNames((), ("fd00:0:0:0:0:0:0:7",)), NOW)
+    assert fault(made, SecretNames((), ("FD00::7",)), NOW) == ""
+    assert fault(made, SecretNames((), ("fd00:0:0:0:0:0:0:7",)), NOW) == ""
+    assert fault(made, SecretNames((), ("fd00::8",)), NOW) == "it lacks the name fd00::8"
 
 
 UNREADABLE = {
@@ -103,8 +103,12 @@ FAULTS: dict[str, tuple[Callable[[], Material], datetime, str]] = {
     "a CA that did not sign it": (lambda: _swap(ca_pem=OTHER.ca_pem), NOW, "did not sign it"),
     "no CA": (lambda: _swap(ca_pem=b""), NOW, "has no ca.crt"),
     "garbage": (lambda: _swap(key_pem=b"garbage"), NOW, "cannot be read"),
-    "a missing name": (lambda: mint(Names(("hook.dv.svc",)), NOW), NOW, "lacks the name hook.dv.svc.cluster.local"),
-    "a missing address": (lambda: mint(Names(NAMES.dns), NOW), NOW, "lacks the name 127.0.0.1"),
+    "a missing name": (
+        lambda: mint(SecretNames(("hook.dv.svc",)), NOW),
+        NOW,
+        "lacks the name hook.dv.svc.cluster.local",
+    ),
+    "a missing address": (lambda: mint(SecretNames(NAMES.dns), NOW), NOW, "lacks the name 127.0.0.1"),
     "no names at all": (_client_pair, NOW, "lacks the name hook.dv.svc"),
 }
 

@@ -8,7 +8,7 @@ import pytest
 from provisioner.cli.aws import classes_in
 from provisioner.cli.documents import documents
 from provisioner.cli.lint import items_of
-from provisioner.values.yamltext import MAX_DEPTH, DocumentError
+from provisioner.values.yamltext import MAX_DEPTH, YamlDocumentError
 
 YAML = Path("some.yaml")
 
@@ -117,14 +117,14 @@ def test_anchors_and_merge_keys_work() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[" * 3000 + "]" * 3000, "a: " + "{a: " * (MAX_DEPTH + 1)])
 def test_what_is_nested_too_deeply_is_refused(text: str) -> None:
-    with pytest.raises(DocumentError, match="deeper than 64 levels"):
+    with pytest.raises(YamlDocumentError, match="deeper than 64 levels"):
         read(text)
 
 
 def test_aliases_may_not_unfold_without_end() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    with pytest.raises(DocumentError, match="aliases unfold to more than"):
+    with pytest.raises(YamlDocumentError, match="aliases unfold to more than"):
         read("\n".join(lines))
 
 
@@ -132,20 +132,20 @@ def test_aliases_of_many_documents_may_not_unfold_without_end() -> None:
     """A file of 1 MB took lint 20 GB, and convert wrote ten times that."""
     lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 5)]
     text = f"---\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{''.join(lines)}" * 20
-    with pytest.raises(DocumentError, match="aliases unfold to more than"):
+    with pytest.raises(YamlDocumentError, match="aliases unfold to more than"):
         read(text)
-    with pytest.raises(DocumentError, match="unfold to more than 100,000 values"):
+    with pytest.raises(YamlDocumentError, match="unfold to more than 100,000 values"):
         list(items_of("f", text.encode()))
 
 
 def test_aliases_may_not_unfold_to_text_without_end() -> None:
-    with pytest.raises(DocumentError, match="aliases unfold to more than"):
+    with pytest.raises(YamlDocumentError, match="aliases unfold to more than"):
         read(f"a: &a {'x' * 10_000}\nb: [{', '.join(['*a'] * 20_000)}]")
 
 
 def test_aliases_may_not_nest_without_end() -> None:
     nested = "".join(f"- &a{n} {'[' * 20}*a{n - 1}{']' * 20}\n" for n in range(1, 4))
-    with pytest.raises(DocumentError, match="line 5: is nested deeper than 64 levels"):
+    with pytest.raises(YamlDocumentError, match="line 5: is nested deeper than 64 levels"):
         read(f"- &a0 x\n{nested}- {'[' * 10}*a3{']' * 10}")
 
 
@@ -155,7 +155,7 @@ def test_a_number_that_is_too_large_stays_text() -> None:
 
 
 def test_an_alias_to_itself_is_refused() -> None:
-    with pytest.raises(DocumentError, match=r"\*a stands for nothing"):
+    with pytest.raises(YamlDocumentError, match=r"\*a stands for nothing"):
         read("&a [*a]")
 
 
@@ -170,7 +170,7 @@ def test_an_alias_to_itself_is_refused() -> None:
     ],
 )
 def test_what_is_no_yaml_is_said_with_its_place(text: str | bytes, says: str) -> None:
-    with pytest.raises(DocumentError, match=says):
+    with pytest.raises(YamlDocumentError, match=says):
         read(text)
 
 
@@ -186,26 +186,26 @@ def test_what_is_no_yaml_is_said_with_its_place(text: str | bytes, says: str) ->
     ],
 )
 def test_a_key_that_stands_twice_is_refused_as_kubectl_does(text: str, says: str) -> None:
-    with pytest.raises(DocumentError, match=says):
+    with pytest.raises(YamlDocumentError, match=says):
         list(documents(YAML, text.encode()))
 
 
 def test_what_came_before_the_mistake_is_read() -> None:
     found = documents(YAML, b"a: 1\n---\nb: [\n")
     assert next(found) == {"a": 1}
-    with pytest.raises(DocumentError):
+    with pytest.raises(YamlDocumentError):
         next(found)
 
 
 def test_json_is_read_as_json() -> None:
     assert read('{"a": [1, "2"]}', Path("dump.json")) == [{"a": [1, "2"]}]
-    with pytest.raises(DocumentError, match="is no JSON"):
+    with pytest.raises(YamlDocumentError, match="is no JSON"):
         read('{"a": ', Path("dump.json"))
-    with pytest.raises(DocumentError, match="is no JSON"):
+    with pytest.raises(YamlDocumentError, match="is no JSON"):
         read('{"a":' * 100_000, Path("dump.json"))
 
 
 def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("provisioner.cli.documents.MAX_BYTES", 10)
-    with pytest.raises(DocumentError, match="split it into several files"):
+    with pytest.raises(YamlDocumentError, match="split it into several files"):
         read("a: 1234567890")

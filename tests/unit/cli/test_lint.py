@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from provisioner.cli.lint import MAX_FILE_BYTES, Item, command, items_of, report_on
+from provisioner.cli.lint import MAX_FILE_BYTES, LintItem, command, items_of, report_on
 from provisioner.cli.main import dovetail
-from provisioner.values.yamltext import DocumentError
+from provisioner.values.yamltext import YamlDocumentError
 from tests.support.verdict_cases import CASES, Case, node_class, pool
 
 ROOT = Path(__file__).parents[3]
@@ -131,7 +131,7 @@ def test_json_has_every_part(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_it_says_what_the_webhook_says(case: Case) -> None:
-    items = [Item("it", case.document, {}), *(Item("beside", one, {}) for one in case.beside)]
+    items = [LintItem("it", case.document, {}), *(LintItem("beside", one, {}) for one in case.beside)]
     found = [one for one in report_on(items).findings if one.file == "it"]
     for severity, wanted in (("error", case.errors), ("warning", case.warnings)):
         told = [one for one in found if one.severity == severity]
@@ -292,7 +292,7 @@ def test_merge_keys_cannot_make_a_small_file_large() -> None:
     text = f"<<: [&b {{{inner}}}, {', '.join(['*b'] * 30)}]\n".encode()
     tracemalloc.start()
     try:
-        with pytest.raises(DocumentError, match="unfold to more than 100,000 values"):
+        with pytest.raises(YamlDocumentError, match="unfold to more than 100,000 values"):
             list(items_of("f", text))
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
@@ -368,7 +368,7 @@ def damaged(draw: st.DrawFn) -> Any:
 @settings(max_examples=60, deadline=None)
 @given(documents=st.lists(damaged(), max_size=3))
 def test_no_object_is_too_odd_to_be_told_of(documents: list[Any]) -> None:
-    report = report_on(Item(f"{position}", one, {"": 1}) for position, one in enumerate(documents))
+    report = report_on(LintItem(f"{position}", one, {"": 1}) for position, one in enumerate(documents))
     for finding in report.findings:
         assert finding.message
         assert "\n" not in str(finding).replace(finding.message, "")

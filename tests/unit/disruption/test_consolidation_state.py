@@ -26,7 +26,7 @@ from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.disruption.replacement import NO_CHEAPER_NODE
 from provisioner.disruption.simulation.turns import WAITS_FOR_TIED
-from provisioner.disruption.view import Acceptance, Improved, MethodAnswer, Settings, View
+from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView, Improved, MethodAnswer
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.pause import NOTHING, Pause
@@ -94,8 +94,10 @@ def said(stage: Stage, reason: str) -> list[str]:
 
 def test_flags_become_settings() -> None:
     flags = ["--consolidation=karpenter", "--feature-gates=SpotToSpotConsolidation=true"]
-    assert settings_of(Options.parse(flags, {})) == Settings(spot_to_spot=True, acceptance=Acceptance.KARPENTER)
-    assert settings_of(Options()) == Settings(spot_to_spot=False, acceptance=Acceptance.SAVING)
+    assert settings_of(Options.parse(flags, {})) == DisruptionSettings(
+        spot_to_spot=True, acceptance=Acceptance.KARPENTER
+    )
+    assert settings_of(Options()) == DisruptionSettings(spot_to_spot=False, acceptance=Acceptance.SAVING)
 
 
 def test_every_method_is_asked_in_the_order_of_karpenter() -> None:
@@ -208,11 +210,11 @@ def test_a_paused_pool_is_left_alone_by_every_method(stages: Make) -> None:
 class Asked:
     """A method that counts its passes and answers what it is told to."""
 
-    def __init__(self, answer: Callable[[View], MethodAnswer] = lambda _: MethodAnswer()) -> None:
-        self.views: list[View] = []
+    def __init__(self, answer: Callable[[DisruptionView], MethodAnswer] = lambda _: MethodAnswer()) -> None:
+        self.views: list[DisruptionView] = []
         self._answer = answer
 
-    def __call__(self, view: View) -> MethodAnswer:
+    def __call__(self, view: DisruptionView) -> MethodAnswer:
         self.views.append(view)
         return self._answer(view)
 
@@ -246,7 +248,7 @@ def test_a_consolidated_fleet_is_looked_at_once_in_five_minutes(stages: Make) ->
     count = 0
 
     def counted(method: Method) -> Method:
-        def ask(view: View) -> MethodAnswer:
+        def ask(view: DisruptionView) -> MethodAnswer:
             nonlocal count
             count += 1
             return method.ask(view)
@@ -283,7 +285,7 @@ def test_what_was_decided_is_not_begun_where_a_pod_came_meanwhile_that_may_want_
     single = CONSOLIDATIONS[-1].ask
     stage: Stage
 
-    def while_a_pod_comes(view: View) -> MethodAnswer:
+    def while_a_pod_comes(view: DisruptionView) -> MethodAnswer:
         stage.world.add(pod("new", cpu="2"))
         return single(view)
 
@@ -310,7 +312,7 @@ def test_a_pass_that_runs_out_of_time_is_counted_and_the_next_begins_with_the_re
     single = CONSOLIDATIONS[-1].ask
     stage: Stage
 
-    def slow(view: View) -> MethodAnswer:
+    def slow(view: DisruptionView) -> MethodAnswer:
         stage.world.clock.advance(TIMEOUT_SECONDS)
         return single(view)
 
@@ -351,7 +353,7 @@ def test_a_node_whose_pods_need_one_as_dear_says_that_none_is_cheaper(stages: Ma
 
 
 def test_a_method_that_fails_leaves_the_other_alone(stages: Make, caplog: pytest.LogCaptureFixture) -> None:
-    def fails(_: View) -> MethodAnswer:
+    def fails(_: DisruptionView) -> MethodAnswer:
         raise RuntimeError("no")
 
     broken = replace(CONSOLIDATIONS[0], ask=fails)
@@ -424,7 +426,7 @@ def test_a_move_that_no_longer_holds_is_rejected_as_churn(stages: Make) -> None:
     stage = two(stages)
     ask = CONSOLIDATIONS[0].ask
 
-    def slow(view: View) -> MethodAnswer:
+    def slow(view: DisruptionView) -> MethodAnswer:
         answer = ask(view)
         for name in "ab":
             stage.bind(pod(f"late-{name}", cpu="100m", **WEB), name)
@@ -485,7 +487,7 @@ def test_a_move_without_a_budget_left_is_rejected_for_it(stages: Make) -> None:
     stage = two(stages, budget="1")
     ask = CONSOLIDATIONS[0].ask
 
-    def slow(view: View) -> MethodAnswer:
+    def slow(view: DisruptionView) -> MethodAnswer:
         answer = ask(view)
         stage.ledger.seize("ab".replace(answer.proposals[0].candidates[0], ""))
         return answer
@@ -609,7 +611,7 @@ def lender(stages: Make) -> tuple[Stage, Lender]:
     return stage, lender
 
 
-def rebuilds(monkeypatch: pytest.MonkeyPatch, ask: Callable[[View], MethodAnswer]) -> None:
+def rebuilds(monkeypatch: pytest.MonkeyPatch, ask: Callable[[DisruptionView], MethodAnswer]) -> None:
     monkeypatch.setattr(disruption, "REBUILDING", replace(disruption.REBUILDING, ask=ask))
 
 
@@ -619,7 +621,7 @@ def test_many_nodes_are_asked_about_once_what_was_found_before_has_begun(
     stage, lent = lender
     seen: list[tuple[bool, int]] = []
 
-    def ask(view: View) -> MethodAnswer:
+    def ask(view: DisruptionView) -> MethodAnswer:
         seen.append((view.improved is not None, len(view.snapshot.commands)))
         return MethodAnswer()
 
@@ -647,7 +649,7 @@ def test_a_question_about_many_nodes_that_fails_is_told_too(
     stage, lent = lender
     stage.disruption._consolidations = ()
 
-    def fails(_: View) -> MethodAnswer:
+    def fails(_: DisruptionView) -> MethodAnswer:
         raise ValueError("no")
 
     rebuilds(monkeypatch, fails)
@@ -660,9 +662,9 @@ def test_once_it_has_rested_a_pass_is_due_though_nothing_has_changed(
 ) -> None:
     stage, lent = lender
     stage.disruption._consolidations = ()
-    asked: list[View] = []
+    asked: list[DisruptionView] = []
 
-    def ask(view: View) -> MethodAnswer:
+    def ask(view: DisruptionView) -> MethodAnswer:
         asked.append(view)
         return MethodAnswer()
 

@@ -13,7 +13,7 @@ from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.drift_controller import RECHECK_SECONDS, DriftController
 from provisioner.runtime.changes import NodeChanged, NodeClaimChanged, NodeClassChanged, NodePoolChanged
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
 from tests.support.tinyserver import TinyServer
@@ -64,7 +64,7 @@ def stamped(digest: str = "1") -> NodePool:
 
 def test_a_claim_that_has_not_drifted_is_not_written() -> None:
     stage = Stage()
-    assert stage.controller.reconcile("a") == Result(requeue_after=RECHECK_SECONDS)
+    assert stage.controller.reconcile("a") == ReconcileResult(requeue_after=RECHECK_SECONDS)
     assert stage.server.done == []
 
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_judged_now_stays_as_it_is(verdict: str) -> None:
     stage.controller.reconcile("a")
     before = stage.reason()
     stage.cloud.error = CloudError("the placement group is not known yet")
-    assert stage.controller.reconcile("a") == Result(requeue_after=RECHECK_SECONDS)
+    assert stage.controller.reconcile("a") == ReconcileResult(requeue_after=RECHECK_SECONDS)
     assert stage.reason() == before
 
 
@@ -121,7 +121,7 @@ def test_a_write_that_does_not_go_through_is_tried_again_soon() -> None:
     stage = Stage()
     stage.cloud.verdict = "AMIDrift"
     stage.server.refuse["a"] = 409
-    assert stage.controller.reconcile("a") == Result(requeue_after=1.0)
+    assert stage.controller.reconcile("a") == ReconcileResult(requeue_after=1.0)
 
 
 def waiting(controller: DriftController) -> int:

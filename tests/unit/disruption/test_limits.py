@@ -13,16 +13,16 @@ from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodePool
 from provisioner.disruption.controller import METHODS, Method
 from provisioner.disruption.methods import drift
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
-from provisioner.packing.planner import Planned, as_scheduled
+from provisioner.packing.planner import PackingOutcome, as_scheduled
 from provisioner.provisioning.provisioner import Batch
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
 from provisioner.state.snapshot import NodeView
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from tests.support.batches import claim_creator
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod, pool
@@ -90,7 +90,7 @@ class Cluster:
 
     def run(self, **options: Any) -> Batch | None:
         """One batch, its creates included."""
-        workers = Pool(1)
+        workers = WorkerPool(1)
         creator = claim_creator(
             self.stage.server.client,
             self.cluster,
@@ -248,7 +248,7 @@ def meanwhile(act: Callable[[], object]) -> Method:
     """Drift, while which something happens once."""
     done: list[object] = []
 
-    def ask(view: View) -> MethodAnswer:
+    def ask(view: DisruptionView) -> MethodAnswer:
         answer = drift.propose(view)
         if not done:
             done.append(act())
@@ -296,7 +296,7 @@ def test_a_batch_charges_nothing_beside_what_others_took_meanwhile(stages: Make,
     one = contended(stages, limit)
     one.stage.world.add(pod("new", cpu="14"))
 
-    def improve(prepared: Prepared, greedy: Result) -> Planned:
+    def improve(prepared: Prepared, greedy: Result) -> PackingOutcome:
         theirs = one.labels | {names.INSTANCE_TYPE_LABEL: LARGE}
         made = claim("theirs", provider_id="kwok://t", true=ALL_TRUE, planned=LARGE, labels=theirs)
         one.cluster.claim_changed(None, made)

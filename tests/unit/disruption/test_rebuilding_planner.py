@@ -9,8 +9,8 @@ import pytest
 
 from provisioner.disruption.consolidation_state import Looks
 from provisioner.disruption.rebuilding_planner import PATIENT, REST_SECONDS, Rebuilding
-from provisioner.packing.planner import Planned, Planner, PlanOutcome
-from provisioner.packing.process import COMMAND, PlannerProcess, Refusal
+from provisioner.packing.planner import PackingOutcome, Planner, PlanOutcome
+from provisioner.packing.process import COMMAND, PackingRefusal, PlannerProcess
 from provisioner.runtime import metrics
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
@@ -50,15 +50,15 @@ class Told:
     """A planner that takes so long for each answer, and adds nothing to scheduling's."""
 
     seconds, asks, expected, stopped = 0.0, 0, 0, False
-    outcome: PlanOutcome | Refusal = PlanOutcome.UNCHANGED
+    outcome: PlanOutcome | PackingRefusal = PlanOutcome.UNCHANGED
 
     def __init__(self, clock: Timed) -> None:
         self._clock = clock
 
-    def planned(self, _prepared: Prepared, result: Result, _seconds: float) -> Planned:
+    def planned(self, _prepared: Prepared, result: Result, _seconds: float) -> PackingOutcome:
         self.asks += 1
         self._clock.now += self.seconds
-        return Planned(result, None, self.outcome)
+        return PackingOutcome(result, None, self.outcome)
 
     def expect(self, _pods: int) -> float:
         self.expected += 1
@@ -144,14 +144,14 @@ def test_a_cheaper_fleet_is_found(real: tuple[Rebuilding, Outcomes]) -> None:
 def test_where_the_process_dies_scheduling_has_the_word(dead: tuple[Rebuilding, Outcomes]) -> None:
     rebuilding, outcomes = dead
     assert usd_of(rebuilding) == GREEDY_USD
-    assert outcomes.told == [Refusal.FAILED]
+    assert outcomes.told == [PackingRefusal.FAILED]
 
 
 def test_a_search_that_waits_ends_with_the_program(real: tuple[Rebuilding, Outcomes]) -> None:
     rebuilding, outcomes = real
     rebuilding.stop()
     assert usd_of(rebuilding) == GREEDY_USD
-    assert outcomes.told == [Refusal.FAILED]
+    assert outcomes.told == [PackingRefusal.FAILED]
 
 
 def test_nobody_waits_for_nodes_so_a_search_may_take_longer_than_one_for_pods() -> None:
@@ -182,10 +182,10 @@ def test_after_commands_that_were_called_off_it_rests_longer_until_one_holds(pas
 
 
 def test_a_search_that_fails_is_the_last_one_of_its_pass(passes: Passes) -> None:
-    passes.planner.outcome = Refusal.LATE
+    passes.planner.outcome = PackingRefusal.LATE
     passes.go(4, settled=True)
     assert passes.planner.asks == 1
-    assert passes.outcomes.told == [Refusal.LATE]
+    assert passes.outcomes.told == [PackingRefusal.LATE]
     passes.rest()
     passes.planner.outcome = PlanOutcome.UNCHANGED
     passes.go(4)
@@ -193,7 +193,7 @@ def test_a_search_that_fails_is_the_last_one_of_its_pass(passes: Passes) -> None
 
 
 def test_without_a_planner_what_scheduling_found_is_remembered(passes: Passes) -> None:
-    passes.planner.outcome = Refusal.NOT_INSTALLED
+    passes.planner.outcome = PackingRefusal.NOT_INSTALLED
     passes.go(2, settled=True)
     assert passes.planner.asks == 2
     passes.rest()

@@ -15,7 +15,7 @@ from provisioner.ec2 import labels
 from provisioner.ec2.access.wire import instance_types
 from provisioner.ec2.market.catalogue import Region
 from provisioner.ec2.market.discovered_capacity import MemoryTable
-from provisioner.ec2.market.region_market import CATALOGUE, Around, Reads, RegionMarket
+from provisioner.ec2.market.region_market import CATALOGUE, MarketContext, Reads, RegionMarket
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.provider import FIRST_READ_SECONDS, AwsProvider, CatalogueNotReadError
 from provisioner.ec2.settings import AwsSettings
@@ -62,7 +62,7 @@ def node_class(*conditions: Condition, deleted: datetime | None = None) -> EC2No
     return EC2NodeClass(
         metadata=ObjectMeta(name="default", deletion_timestamp=deleted),
         status=EC2NodeClassStatus(
-            subnets=(ec2.Subnet(id="subnet-a", zone="a", zone_id="id-a"),), conditions=conditions
+            subnets=(ec2.SubnetStatus(id="subnet-a", zone="a", zone_id="id-a"),), conditions=conditions
         ),
     )
 
@@ -78,7 +78,7 @@ def provider(
     market = RegionMarket(
         AwsSettings(cluster_name="blue", region="us-east-1"),
         Reads(region, lambda: ()),
-        Around(),
+        MarketContext(),
         Shortages(),
         MemoryTable(),
         clock,

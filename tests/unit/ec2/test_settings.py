@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.ec2.access.client import DESCRIBING, MUTATING, Rate
+from provisioner.ec2.access.client import DESCRIBING, MUTATING, CallRate
 from provisioner.ec2.settings import AwsSettings
 from provisioner.options import Options
 
@@ -30,8 +30,8 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
     "rebalance": ("drain", "rebalance", "drain"),
 }
 RATES = {
-    MUTATING: (Rate(5, 50), Rate(7, 8)),
-    DESCRIBING: (Rate(20, 100), Rate(9, 10)),
+    MUTATING: (CallRate(5, 50), CallRate(7, 8)),
+    DESCRIBING: (CallRate(20, 100), CallRate(9, 10)),
 }
 """Kind of calls to its usual rate, and to another one."""
 

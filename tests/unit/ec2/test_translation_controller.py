@@ -12,7 +12,7 @@ from provisioner.apis.conversion.alpha_types import OldObject
 from provisioner.ec2.translation_controller import (
     TRANSLATED_FROM,
     TRANSLATED_HASH,
-    Step,
+    TranslationStep,
     Translator,
     spec_hash,
     step,
@@ -50,7 +50,7 @@ def test_what_is_not_there_is_created() -> None:
 
 def test_what_is_as_it_was_written_stays() -> None:
     found = step(POOL, stored(), ORIGIN)
-    assert found == Step()
+    assert found == TranslationStep()
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,16 @@ from extender.board import MAX_OUTAGE_SECONDS, MAX_SILENCE_SECONDS, Board
 from extender.breaker import SLOW_IN_A_ROW, SLOW_SECONDS
 from extender.facts import claim_facts, node_facts
 from extender.placement import SAMPLE
-from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, Member, NodeFacts
-from extender.protocol import MAX_BODY_BYTES, ProtocolError
+from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, ExtenderNode, FamilyMember
+from extender.protocol import MAX_BODY_BYTES, ExtenderProtocolError
 from extender.vetoes import JOINED_SECONDS
 from provisioner.apis import names
 from provisioner.apis.core import Node, NodeSpec, NodeStatus
 from provisioner.apis.meta import ObjectMeta
-from provisioner.apis.reports import Reason, Report
+from provisioner.apis.reports import PodReport, ReportReason
 from provisioner.kube.lag import BEHIND_SECONDS
 from provisioner.support import metrics
-from provisioner.support.http.values import Request
+from provisioner.support.http.values import HttpRequest
 from provisioner.values.taints import Taint
 from tests.support.clock import FakeClock
 from tests.support.extender import Watch, World, entry, member
@@ -32,9 +32,9 @@ from tests.support.kube import deep
 
 class Outbox:
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.reports: list[PodReport] = []
 
-    def put(self, report: Report) -> None:
+    def put(self, report: PodReport) -> None:
         self.reports.append(report)
 
 
@@ -52,7 +52,7 @@ class Bench:
         self.outbox = Outbox()
         self.answerer = Answerer(self.board, self.outbox)
 
-    def filter(self, pod: Member, *names: str) -> dict[str, Any]:
+    def filter(self, pod: FamilyMember, *names: str) -> dict[str, Any]:
         reply: dict[str, Any] = json.loads(self.answerer.filter(question(pod, *names)))
         assert reply["Error"] == ""
         assert reply["FailedNodes"] == {}
@@ -64,7 +64,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def wire(pod: Member, *, pinned: bool = True) -> dict[str, Any]:
+def wire(pod: FamilyMember, *, pinned: bool = True) -> dict[str, Any]:
     owner = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet" if pod.daemon else "ReplicaSet",
@@ -88,7 +88,7 @@ def wire(pod: Member, *, pinned: bool = True) -> dict[str, Any]:
     }
 
 
-def question(pod: Member, *names: str) -> bytes:
+def question(pod: FamilyMember, *names: str) -> bytes:
     return json.dumps({"Pod": wire(pod), "Nodes": None, "NodeNames": list(names)}).encode()
 
 
@@ -102,7 +102,7 @@ def test_a_node_that_a_command_takes_away_is_taken_off_the_answer(bench: Bench) 
     reply = bench.filter(STRANGER, "n1")
     assert reply["NodeNames"] == []
     assert reply["FailedAndUnresolvableNodes"] == {"n1": "is being disrupted"}
-    assert [(report.uid, report.reason) for report in bench.outbox.reports] == [("x", Reason.HELD)]
+    assert [(report.uid, report.reason) for report in bench.outbox.reports] == [("x", ReportReason.HELD)]
 
 
 def crowd(bench: Bench, count: int) -> list[str]:
@@ -175,7 +175,7 @@ def thousands(bench: Bench) -> list[str]:
     return listed
 
 
-def compact(pod: Member, names: list[str]) -> bytes:
+def compact(pod: FamilyMember, names: list[str]) -> bytes:
     """A question as kube-scheduler writes it, without a blank."""
     return json.dumps({"Pod": wire(pod), "Nodes": None, "NodeNames": names}, separators=(",", ":")).encode()
 
@@ -254,7 +254,7 @@ def test_a_pod_that_is_asked_about_again_was_not_bound(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("ended", [member("a", over=True), None], ids=["being deleted", "gone"])
-def test_a_pod_that_will_not_be_bound_frees_the_place(bench: Bench, ended: Member | None) -> None:
+def test_a_pod_that_will_not_be_bound_frees_the_place(bench: Bench, ended: FamilyMember | None) -> None:
     two_brothers(bench)
     bench.filter(member("a"), "n2")
     bench.board.pod_changed(member("a"), ended)
@@ -277,7 +277,7 @@ def test_a_binding_that_shows_changes_nothing(bench: Bench) -> None:
     assert bench.board.table.ledger.room("n2")["cpu"] == 0
 
 
-def strangers(bench: Bench) -> tuple[Member, Member]:
+def strangers(bench: Bench) -> tuple[FamilyMember, FamilyMember]:
     """On n1 and n2 a core each is held for a planned pod, and a core is over."""
     bench.world.pods(member("a"), member("b"))
     bench.world.planned_node("n1", entry("a"), cores=2)
@@ -388,7 +388,7 @@ def test_a_pod_left_with_nothing_is_told_why_remembered_and_reported(bench: Benc
     reply = bench.filter(STRANGER, "n1")
     assert reply["NodeNames"] == []
     assert reply["FailedAndUnresolvableNodes"] == {"n1": "held for planned pods"}
-    assert bench.outbox.reports == [Report(uid="x", node="n1", reason=Reason.HELD)]
+    assert bench.outbox.reports == [PodReport(uid="x", node="n1", reason=ReportReason.HELD)]
     assert len(bench.board.refusals) == 1
 
 
@@ -398,7 +398,7 @@ def test_a_pod_that_waits_for_its_own_node_is_reported_as_emptied(bench: Bench) 
     bench.world.claim("c2", entry("b"))
     reply = bench.filter(member("b"), "n1")
     assert reply["FailedAndUnresolvableNodes"] == {"n1": "waiting for its own room on c2"}
-    assert bench.outbox.reports == [Report(uid="b", node="n1", reason=Reason.EMPTIED)]
+    assert bench.outbox.reports == [PodReport(uid="b", node="n1", reason=ReportReason.EMPTIED)]
 
 
 def test_the_same_question_twice_has_the_same_answer(bench: Bench) -> None:
@@ -419,7 +419,7 @@ def test_prioritize_scores_the_planned_node(bench: Bench) -> None:
     assert json.loads(bench.answerer.prioritize(question(STRANGER, "n0", "n1"))) == []
 
 
-def preemption(pod: Member, **victims: int) -> bytes:
+def preemption(pod: FamilyMember, **victims: int) -> bytes:
     meta = {
         node: {"Pods": [{"UID": f"v{i}"} for i in range(count)], "NumPDBViolations": 0}
         for node, count in victims.items()
@@ -427,7 +427,7 @@ def preemption(pod: Member, **victims: int) -> bytes:
     return json.dumps({"Pod": wire(pod), "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}).encode()
 
 
-def preempted(bench: Bench, pod: Member, **victims: int) -> list[str]:
+def preempted(bench: Bench, pod: FamilyMember, **victims: int) -> list[str]:
     """The nodes where pods may be evicted for `pod`."""
     return list(json.loads(bench.answerer.preempt(preemption(pod, **victims)))["NodeNameToMetaVictims"])
 
@@ -435,7 +435,7 @@ def preempted(bench: Bench, pod: Member, **victims: int) -> list[str]:
 def test_preempt_keeps_victims_off_planned_room_and_reports(bench: Bench) -> None:
     full_plan(bench)
     assert preempted(bench, STRANGER, n1=1, n2=1, n3=0) == ["n2"]
-    assert bench.outbox.reports == [Report(uid="x", node="n1", reason=Reason.PREEMPTED)]
+    assert bench.outbox.reports == [PodReport(uid="x", node="n1", reason=ReportReason.PREEMPTED)]
 
 
 def coming_plan(bench: Bench, *, launched: bool = True) -> None:
@@ -471,7 +471,7 @@ def test_a_node_that_joins_this_very_moment_is_waited_for(bench: Bench) -> None:
     coming_plan(bench)
     assert preempted(bench, member("a"), n1=1) == []
     board = bench.board
-    joined = NodeFacts(name="n2", provider_id="p")
+    joined = ExtenderNode(name="n2", provider_id="p")
     with board.lock:  # the other thread gets in when we begin to wait
         arrival = threading.Thread(target=board.node_changed, args=(None, joined))
         arrival.start()
@@ -559,7 +559,7 @@ def test_a_message_that_cannot_be_read_gets_an_error_in_the_reply(bench: Bench, 
     assert reply["Error"]
     assert reply["NodeNames"] is None
     assert json.loads(bench.answerer.prioritize(body)) == []
-    with pytest.raises(ProtocolError):  # an empty answer would forbid the preemption
+    with pytest.raises(ExtenderProtocolError):  # an empty answer would forbid the preemption
         bench.answerer.preempt(body)
 
 
@@ -610,7 +610,7 @@ def test_a_node_that_appears_while_it_is_waited_for_ends_the_wait(
     before = metrics.REGISTRY.get_sample_value(outcome, {"outcome": "known"}) or 0.0
     board = bench.board
     with board.lock:  # the other thread gets in when we begin to wait
-        arrival = threading.Thread(target=board.node_changed, args=(None, NodeFacts(name="n9")))
+        arrival = threading.Thread(target=board.node_changed, args=(None, ExtenderNode(name="n9")))
         arrival.start()
         board.await_nodes(["n9"])
     arrival.join(5)
@@ -682,11 +682,11 @@ def test_nor_where_the_message_is_no_usual_one(bench: Bench, verb: str, body: by
 def test_only_what_is_asked_for_each_pod_is_answered_before_the_application(bench: Bench) -> None:
     answer = prompt(bench.answerer, "/scheduler")
     body = question(STRANGER, "n1")
-    found = answer(Request("POST", "/scheduler/filter", body=body))
+    found = answer(HttpRequest("POST", "/scheduler/filter", body=body))
     assert found is not None
     assert (found.status, found.content_type) == (200, "application/json")
     assert found.body == bench.answerer.filter(body)
-    assert answer(Request("POST", "/scheduler/prioritize", body=body)) is not None
+    assert answer(HttpRequest("POST", "/scheduler/prioritize", body=body)) is not None
     for method, target in [
         ("GET", "/scheduler/filter"),
         ("POST", "/filter"),
@@ -694,7 +694,7 @@ def test_only_what_is_asked_for_each_pod_is_answered_before_the_application(benc
         ("POST", "/scheduler/preempt"),
         ("GET", "/healthz"),
     ]:
-        assert answer(Request(method, target, body=body)) is None
+        assert answer(HttpRequest(method, target, body=body)) is None
 
 
 # --- over HTTP, without a socket ------------------------------------------------------------------------------------

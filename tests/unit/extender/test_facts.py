@@ -12,7 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
-from provisioner.state.promises import Family
+from provisioner.state.promises import PodFamily
 from provisioner.values.resources import EMPTY, Resources
 from tests.support.clock import NOON
 
@@ -156,7 +156,7 @@ def test_a_pod() -> None:
     one = decode_member(pod())
     assert (one.uid, one.name, one.resource_version, one.owner) == ("u", "ns/p", "7", "o")
     assert (one.requests, one.priority, one.waiting) == (Resources.of({"cpu": 500, "pods": 1}), 3, True)
-    assert one.family == Family("o", one.klass)
+    assert one.family == PodFamily("o", one.klass)
     assert one.shape is decode_member(pod(metadata={"uid": "v"})).shape
 
 

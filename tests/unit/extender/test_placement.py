@@ -18,7 +18,7 @@ from extender.placement import (
     score,
     takes_any,
 )
-from extender.plan import DISRUPTED_SECONDS, MOST_BROTHERS, Arrival, Member, fullness
+from extender.plan import DISRUPTED_SECONDS, MOST_BROTHERS, Arrival, FamilyMember, fullness
 from extender.protocol import HostPriority, NodeNames, encode_scores
 from provisioner.apis.core import (
     Affinity,
@@ -432,7 +432,7 @@ def names(*listed: str) -> NodeNames:
     return NodeNames(("[" + ",".join(f'"{name}"' for name in listed) + "]").encode())
 
 
-def scored(world: World, pod: Member, *listed: str) -> dict[str, int]:
+def scored(world: World, pod: FamilyMember, *listed: str) -> dict[str, int]:
     standing, table = world.table.standing(pod, world.now), world.table
     scores = score(pod, standing, names(*listed), table.scores, table.company)
     return {one.host: one.score for one in msgspec.json.decode(encode_scores(scores), type=list[HostPriority])}
@@ -491,7 +491,7 @@ def test_a_score_costs_no_more_for_an_owner_of_many_pods() -> None:
     assert work(2 * MOST_BROTHERS) == work(MOST_BROTHERS)
 
 
-def wishing(spec: PodSpec) -> Member:
+def wishing(spec: PodSpec) -> FamilyMember:
     return msgspec.structs.replace(STRANGER, shape=shape_of(spec, namespace="ns", labels={}))
 
 
@@ -584,7 +584,7 @@ def evicted(count: int, cores: float = 0) -> Victims:
 VICTIMS = {"n1": evicted(1, 1), "n2": evicted(2, 2), "n3": evicted(0)}
 
 
-def preemptible_by(world: World, pod: Member, candidates: dict[str, Victims]) -> list[str]:
+def preemptible_by(world: World, pod: FamilyMember, candidates: dict[str, Victims]) -> list[str]:
     return preemptible(pod, world.table.standing(pod, world.now), world.table.holds, candidates)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.plan import ClaimFacts, Member, NodeFacts, PlanTable
+from extender.plan import ClaimFacts, ExtenderNode, FamilyMember, PlanTable
 from provisioner.apis.plan import PlanEntry
 from provisioner.state.promises import VACANT_SECONDS
 from provisioner.values.resources import Resources
@@ -84,7 +84,7 @@ asking: st.SearchStrategy[Step] = st.one_of(
 )
 
 
-def tell_node(facts: NodeFacts, world: World) -> None:
+def tell_node(facts: ExtenderNode, world: World) -> None:
     world.table.set_node(facts, world.now)
 
 
@@ -92,7 +92,7 @@ def tell_claim(facts: ClaimFacts, world: World) -> None:
     world.table.set_claim(facts, world.now)
 
 
-def tell_pod(pod: Member, world: World) -> None:
+def tell_pod(pod: FamilyMember, world: World) -> None:
     world.table.set_pod(pod)
 
 
@@ -357,7 +357,7 @@ def test_a_pod_without_an_owner_leaves_nobody_its_place_where_equal_ones_are_pla
 
 def test_facts_that_are_the_same_change_nothing() -> None:
     world = World()
-    facts = NodeFacts(name="n1", allocatable=cpus(4), schedulable=True)
+    facts = ExtenderNode(name="n1", allocatable=cpus(4), schedulable=True)
     world.table.set_node(facts, 1.0)
     world.table.set_node(facts, 99.0)
     world.table.drop_node("n2", 1.0)
@@ -380,7 +380,7 @@ def test_a_provider_id_that_changes_lets_go_of_its_claim() -> None:
 def test_a_finished_pod_takes_no_room() -> None:
     world = World()
     world.node("n1", 2)
-    done = Member(uid="a", klass="k", requests=cpus(1), node="n1", finished=True)
+    done = FamilyMember(uid="a", klass="k", requests=cpus(1), node="n1", finished=True)
     world.pods(done)
     assert world.table.ledger.room("n1") == cpus(2, pods=110)
     assert not done.waiting

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from extender.protocol import (
     MAX_BODY_BYTES,
     WINDOW_BYTES,
+    ExtenderProtocolError,
+    ExtenderQuestion,
     FilterResult,
     MetaVictims,
     NodeNames,
     PreemptionQuestion,
-    ProtocolError,
-    Question,
     Victim,
     encode_failure,
     encode_preemption,
@@ -43,25 +43,25 @@ def body(message: object) -> bytes:
 
 
 def test_names_only_question() -> None:
-    question = Question(body(CACHED))
+    question = ExtenderQuestion(body(CACHED))
     assert (question.pod.uid, question.pod.nominated) == ("u1", "n2")
     assert question.names.all() == ["n1", "n2"]
     assert json.loads(question.pod.raw) == POD
 
 
 def test_question_with_whole_nodes() -> None:
-    assert Question(body(WHOLE)).names.all() == ["n1", "n2"]
+    assert ExtenderQuestion(body(WHOLE)).names.all() == ["n1", "n2"]
 
 
 def test_the_echo_repeats_the_names_byte_by_byte() -> None:
     spaced = b'{"Pod":' + body(POD) + b',"Nodes":null,"NodeNames":[ "n1" , "n2" ]}'
-    assert Question(spaced).echo() == (
+    assert ExtenderQuestion(spaced).echo() == (
         b'{"Nodes":null,"NodeNames":[ "n1" , "n2" ],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
     )
 
 
 def test_the_echo_of_whole_nodes_repeats_them() -> None:
-    assert json.loads(Question(body(WHOLE)).echo()) == {
+    assert json.loads(ExtenderQuestion(body(WHOLE)).echo()) == {
         "Nodes": NODES,
         "NodeNames": None,
         "FailedNodes": {},
@@ -71,28 +71,28 @@ def test_the_echo_of_whole_nodes_repeats_them() -> None:
 
 
 def test_a_steered_reply_is_golden() -> None:
-    assert Question(body(CACHED)).only("n1") == (
+    assert ExtenderQuestion(body(CACHED)).only("n1") == (
         b'{"Nodes":null,"NodeNames":["n1"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
     )
 
 
 def test_a_refusing_reply_is_golden() -> None:
-    assert Question(body(CACHED)).without({"n1": "held", "n2": 'so "be" it'}) == (
+    assert ExtenderQuestion(body(CACHED)).without({"n1": "held", "n2": 'so "be" it'}) == (
         b'{"Nodes":null,"NodeNames":[],"FailedNodes":{},'
         b'"FailedAndUnresolvableNodes":{"n1":"held","n2":"so \\"be\\" it"},"Error":""}'
     )
 
 
 def test_narrowed_whole_nodes_keep_all_they_had() -> None:
-    reply = json.loads(Question(body(WHOLE)).without({"n2": "held"}))
+    reply = json.loads(ExtenderQuestion(body(WHOLE)).without({"n2": "held"}))
     assert reply["Nodes"] == {"metadata": {}, "items": [NODES["items"][0]]}
     assert reply["NodeNames"] is None
 
 
 def test_a_name_that_was_not_asked_about_never_leaves() -> None:
     with pytest.raises(ValueError, match="other"):
-        Question(body(CACHED)).only("other")
-    reply = json.loads(Question(body(CACHED)).without({"n1": "held", "other": "held"}))
+        ExtenderQuestion(body(CACHED)).only("other")
+    reply = json.loads(ExtenderQuestion(body(CACHED)).without({"n1": "held", "other": "held"}))
     assert (reply["NodeNames"], reply["FailedAndUnresolvableNodes"]) == (["n2"], {})
 
 
@@ -150,19 +150,19 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_a_message_that_cannot_be_read_is_an_error_of_ours(text: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        Question(text)
+    with pytest.raises(ExtenderProtocolError):
+        ExtenderQuestion(text)
 
 
 def test_names_that_are_no_texts_are_found_out_when_they_are_wanted() -> None:
-    question = Question(b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":[1]}')
-    with pytest.raises(ProtocolError, match="NodeNames"):
+    question = ExtenderQuestion(b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":[1]}')
+    with pytest.raises(ExtenderProtocolError, match="NodeNames"):
         question.names.all()
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b'{"Pod":{}}'])
 def test_a_preemption_that_cannot_be_read_is_an_error_of_ours(text: bytes) -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ExtenderProtocolError):
         PreemptionQuestion(text)
 
 
@@ -225,7 +225,7 @@ def test_the_largest_legal_questions_of_five_thousand_nodes_are_not_too_long() -
     largest = {**POD, "data": "x" * 1_500_000}
     asked = body({"Pod": largest, "Nodes": None, "NodeNames": names})
     assert len(asked) <= MAX_BODY_BYTES
-    assert len(Question(asked).names.all()) == 5000
+    assert len(ExtenderQuestion(asked).names.all()) == 5000
     victims = [{"UID": "5b1f2c1e-0000-4000-8000-000000000001"}] * 110
     candidates = {name: {"Pods": victims, "NumPDBViolations": 0} for name in names[:500]}
     asked = body({"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": candidates})

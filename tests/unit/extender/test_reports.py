@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from certs.authority import Authority
 from extender import reports as sending
-from extender.reports import CAPACITY, FAILURES_IN_A_ROW, AddressError, Identity, Reporter, check_address
+from extender.reports import CAPACITY, FAILURES_IN_A_ROW, AddressError, ClientIdentity, Reporter, check_address
 from provisioner.apis.core import Lease
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.reports import (
     MAX_BYTES,
     MAX_REPORTS,
     REPORTS_URL_ANNOTATION,
-    Reason,
-    Report,
+    PodReport,
+    ReportReason,
     ReportsError,
     decode_reports,
     encode_reports,
@@ -30,11 +30,11 @@ from provisioner.apis.reports import (
 from provisioner.support import metrics
 from tests.support.clock import FakeClock
 
-ONE = Report(uid="u", node="n", reason=Reason.HELD)
+ONE = PodReport(uid="u", node="n", reason=ReportReason.HELD)
 
 
 def test_the_body_is_golden() -> None:
-    assert encode_reports([ONE, Report(uid="v", reason=Reason.EMPTIED)]) == (
+    assert encode_reports([ONE, PodReport(uid="v", reason=ReportReason.EMPTIED)]) == (
         b'{"reports":[{"uid":"u","node":"n","reason":"held"},{"uid":"v","node":"","reason":"emptied"}]}'
     )
 
@@ -45,11 +45,14 @@ text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 @given(
     st.lists(
         st.builds(
-            lambda uid, node, reason: Report(uid=uid, node=node, reason=reason), text, text, st.sampled_from(Reason)
+            lambda uid, node, reason: PodReport(uid=uid, node=node, reason=reason),
+            text,
+            text,
+            st.sampled_from(ReportReason),
         )
     )
 )
-def test_what_is_sent_is_what_is_read(reports: list[Report]) -> None:
+def test_what_is_sent_is_what_is_read(reports: list[PodReport]) -> None:
     assert decode_reports(encode_reports(reports)) == tuple(reports)
 
 
@@ -80,7 +83,7 @@ def test_a_body_that_is_none_is_refused(body: bytes, says: str) -> None:
 
 # --- addresses ------------------------------------------------------------------------------------------------------
 
-FULL = Identity("ca", "cert", "key")
+FULL = ClientIdentity("ca", "cert", "key")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_addresses_that_may_not(url: str, says: str) -> None:
 
 def test_https_needs_both_sides_certificates() -> None:
     with pytest.raises(AddressError, match="--reports-key"):
-        check_address("https://10.0.0.1/", Identity("ca", "cert"))
+        check_address("https://10.0.0.1/", ClientIdentity("ca", "cert"))
 
 
 # --- sending --------------------------------------------------------------------------------------------------------
@@ -123,7 +126,7 @@ class Leader:
     """Takes reports, answers with `status`."""
 
     def __init__(self, status: int = 204) -> None:
-        self.batches: list[tuple[Report, ...]] = []
+        self.batches: list[tuple[PodReport, ...]] = []
         leader = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -157,7 +160,7 @@ def leader() -> Iterator[Leader]:
 
 @pytest.fixture
 def reporter() -> Iterator[Reporter]:
-    made = Reporter(Identity(), FakeClock())
+    made = Reporter(ClientIdentity(), FakeClock())
     made.start()
     yield made
     made.stop()
@@ -180,7 +183,7 @@ def wait(condition: Callable[[], object]) -> None:
 
 def test_reports_go_to_the_leader_in_one_batch(leader: Leader, reporter: Reporter) -> None:
     reporter.lease_changed(None, lease(f"http://{leader.start()}"))
-    reports = [Report(uid=f"u{i}", node="n", reason=Reason.HELD) for i in range(5)]
+    reports = [PodReport(uid=f"u{i}", node="n", reason=ReportReason.HELD) for i in range(5)]
     for report in reports:
         reporter.put(report)
     wait(lambda: sum(map(len, leader.batches)) == 5)
@@ -233,7 +236,7 @@ def test_a_leader_that_refuses_is_counted(reporter: Reporter) -> None:
 
 def test_after_failures_in_a_row_nothing_is_sent_for_a_while(leader: Leader) -> None:
     clock = FakeClock()
-    reporter = Reporter(Identity(), clock)
+    reporter = Reporter(ClientIdentity(), clock)
     reporter.start()
     try:
         nowhere = "http://127.0.0.1:9/reports"
@@ -272,10 +275,10 @@ def test_one_batch_that_gets_through_forgets_the_failures(leader: Leader, report
 
 
 def test_the_queue_drops_the_oldest() -> None:
-    reporter = Reporter(Identity(), FakeClock())
+    reporter = Reporter(ClientIdentity(), FakeClock())
     before = counted("dropped")
     for number in range(CAPACITY + 3):
-        reporter.put(Report(uid=f"u{number}", reason=Reason.HELD))
+        reporter.put(PodReport(uid=f"u{number}", reason=ReportReason.HELD))
     assert counted("dropped") == before + 3
     assert [reporter._queue[0].uid, len(reporter._queue)] == ["u3", CAPACITY]
 
@@ -296,7 +299,7 @@ def test_https_proves_both_sides(tmp_path: Path, leader: Leader) -> None:
     context.load_verify_locations(tmp_path / "ca")
     context.verify_mode = ssl.CERT_REQUIRED
     leader.server.socket = context.wrap_socket(leader.server.socket, server_side=True)
-    identity = Identity(str(tmp_path / "ca"), str(tmp_path / "cert"), str(tmp_path / "key"))
+    identity = ClientIdentity(str(tmp_path / "ca"), str(tmp_path / "cert"), str(tmp_path / "key"))
     reporter = Reporter(identity, FakeClock())
     reporter.start()
     try:
@@ -309,12 +312,12 @@ def test_https_proves_both_sides(tmp_path: Path, leader: Leader) -> None:
 
 def test_certificates_that_are_not_made_yet_are_no_fault(tmp_path: Path) -> None:
     """An optional Secret: its directory is mounted empty, and filled later."""
-    named = Identity(*(str(tmp_path / name) for name in ("ca", "cert", "key")))
+    named = ClientIdentity(*(str(tmp_path / name) for name in ("ca", "cert", "key")))
     assert named.is_absent
     (tmp_path / "ca").write_bytes(b"")
     assert not named.is_absent
-    assert not Identity().is_absent
-    assert not Identity("/none/ca").is_absent
+    assert not ClientIdentity().is_absent
+    assert not ClientIdentity("/none/ca").is_absent
 
 
 def test_batches_are_gathered_for_at_most_a_tenth_of_a_second() -> None:

@@ -11,21 +11,21 @@ from certs.authority import Authority
 from extender.answering import Answerer
 from extender.app import create_app, prompt
 from extender.board import Board
-from extender.reports import Identity, Reporter
-from extender.server import LIMITS, Config, SecondsParameter, command, server
+from extender.reports import ClientIdentity, Reporter
+from extender.server import LIMITS, ExtenderConfig, SecondsParameter, command, server
 from provisioner.support.http import wsgi
 from tests.support import rawhttp
 from tests.support.clock import FakeClock
 
 
 @pytest.fixture
-def tls(tmp_path: Path) -> Config:
+def tls(tmp_path: Path) -> ExtenderConfig:
     now = FakeClock().now()
     authority = Authority.create("test", now - timedelta(days=1), 3650)
     pair = authority.issue_server([], ["127.0.0.1"], now - timedelta(days=1), 3650)
     for name, content in {"ca": authority.certificate_pem, "cert": pair.cert_pem, "key": pair.key_pem}.items():
         (tmp_path / name).write_bytes(content)
-    return Config(
+    return ExtenderConfig(
         bind=("0.0.0.0", 8090),
         tls_cert=str(tmp_path / "cert"),
         tls_key=str(tmp_path / "key"),
@@ -34,21 +34,21 @@ def tls(tmp_path: Path) -> Config:
 
 
 def test_plain_http_stays_on_loopback() -> None:
-    Config(bind=("127.0.0.1", 1)).check()
-    Config(bind=("::1", 1)).check()
+    ExtenderConfig(bind=("127.0.0.1", 1)).check()
+    ExtenderConfig(bind=("::1", 1)).check()
     for host in ("0.0.0.0", "10.0.0.1", "::", ""):
         with pytest.raises(ValueError, match="is not loopback"):
-            Config(bind=(host, 1)).check()
+            ExtenderConfig(bind=(host, 1)).check()
 
 
-def test_elsewhere_clients_have_to_show_a_certificate(tls: Config) -> None:
+def test_elsewhere_clients_have_to_show_a_certificate(tls: ExtenderConfig) -> None:
     tls.check()
     with pytest.raises(ValueError, match="--tls-client-ca"):
         replace(tls, tls_client_ca="").check()
     replace(tls, bind=("127.0.0.1", 1), tls_client_ca="").check()
 
 
-def test_off_loopback_clients_need_a_certificate(tls: Config) -> None:
+def test_off_loopback_clients_need_a_certificate(tls: ExtenderConfig) -> None:
     anonymous = replace(tls, tls_client_ca="")
     with pytest.raises(ValueError, match="and --tls-client-ca"):
         anonymous.check()
@@ -67,7 +67,7 @@ BAD = {
 @pytest.mark.parametrize(("says", "options"), BAD.items())
 def test_flags_that_do_not_go_together(says: str, options: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=says):
-        Config(**options).check()  # type: ignore[arg-type]
+        ExtenderConfig(**options).check()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_time_is_a_duration_or_a_number_of_seconds(given: object, seconds: flo
     assert SecondsParameter().convert(given, None, None) == seconds
 
 
-def test_the_context_is_kept_until_a_file_changes(tls: Config) -> None:
+def test_the_context_is_kept_until_a_file_changes(tls: ExtenderConfig) -> None:
     serving = tls.serving
     assert serving is not None
     first = serving.current()
@@ -90,8 +90,8 @@ def test_the_context_is_kept_until_a_file_changes(tls: Config) -> None:
     assert serving.current() is not first
 
 
-def test_the_server_is_set_up_for_one_caller_with_a_long_breath(tls: Config) -> None:
-    plain = server(Config(bind=("::1", 8090)))
+def test_the_server_is_set_up_for_one_caller_with_a_long_breath(tls: ExtenderConfig) -> None:
+    plain = server(ExtenderConfig(bind=("::1", 8090)))
     assert plain.cfg.bind == ["[::1]:8090"]
     assert plain.limits.idle_seconds > 90, "Go closes its connections after that time, and has to be first"
     assert plain.limits.answer_seconds < 1, "kube-scheduler waits for httpTimeout"
@@ -127,7 +127,7 @@ LONGEST = 3 * 1024 * 1024
 def test_a_body_of_more_than_three_mebibytes_is_refused_before_it_is_read(verb: str) -> None:
     """kube-scheduler goes on without the extender then."""
     board = Board(FakeClock())
-    answerer = Answerer(board, Reporter(Identity(), FakeClock(), lambda: True))
+    answerer = Answerer(board, Reporter(ClientIdentity(), FakeClock(), lambda: True))
     handle, at_once = wsgi.handler(create_app(answerer, board.problem)), prompt(answerer)
     with rawhttp.serving(handle, LIMITS, prompt=at_once) as (_, address):
         longest = address.ask(rawhttp.post(b" " * LONGEST, f"/{verb}"))

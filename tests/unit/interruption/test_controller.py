@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import Candidate, CommandRecord
+from provisioner.apis.command import CandidateRecord, CommandRecord
 from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.apis.pods import Pod
 from provisioner.disruption.budget_ledger import BudgetLedger
@@ -18,7 +18,7 @@ from provisioner.interruption.controller import PATIENCE_SECONDS, Interruptions
 from provisioner.kube.errors import ApiError
 from provisioner.runtime.live_reads import INTERRUPTED_SECONDS
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import Pool, pool
+from provisioner.support.workers import WorkerPool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
 from tests.support.cluster import pool as pool_of
@@ -36,14 +36,14 @@ ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 class Stage:
     """Interruptions over a world and a small API server; called in this thread, pass by pass."""
 
-    def __init__(self, workers: Pool, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, workers: WorkerPool, patience: float = PATIENCE_SECONDS) -> None:
         self.patience = patience
         self.world = World()
         self.server = TinyServer(self.world)
         self.planned: list[str] = []
         self.interruptions = self.another(workers)
 
-    def another(self, workers: Pool) -> Interruptions:
+    def another(self, workers: WorkerPool) -> Interruptions:
         """The next leader's."""
         return self.server.interruptions(workers, self.planned.append, patience=self.patience)
 
@@ -62,12 +62,12 @@ class Stage:
 
 
 @pytest.fixture
-def workers() -> Iterator[Pool]:
+def workers() -> Iterator[WorkerPool]:
     with pool(2) as threads:
         yield threads
 
 
-def test_the_mark_is_written_once_however_often_it_is_told(workers: Pool) -> None:
+def test_the_mark_is_written_once_however_often_it_is_told(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
     assert stage.mark("a")
@@ -76,7 +76,7 @@ def test_the_mark_is_written_once_however_often_it_is_told(workers: Pool) -> Non
     assert interruption_of(stage.server.claim("a").metadata.annotations) == SPOT
 
 
-def test_two_notices_of_one_node_are_merged_although_both_saw_it_unmarked(workers: Pool) -> None:
+def test_two_notices_of_one_node_are_merged_although_both_saw_it_unmarked(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
     seen = stage.server.claim("a")
@@ -87,7 +87,7 @@ def test_two_notices_of_one_node_are_merged_although_both_saw_it_unmarked(worker
     assert (found.reason, found.begins, found.evicts) == ("spot_interrupted", None, SPOT.evicts)
 
 
-def test_what_the_caches_do_not_show_as_it_is_is_neither_closed_nor_evicted_yet(workers: Pool) -> None:
+def test_what_the_caches_do_not_show_as_it_is_is_neither_closed_nor_evicted_yet(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
     stage.mark("a")
@@ -107,7 +107,7 @@ def test_what_the_caches_do_not_show_as_it_is_is_neither_closed_nor_evicted_yet(
     assert set(stage.server.patience) == {INTERRUPTED_SECONDS}
 
 
-def test_a_mark_that_cannot_be_written_is_an_error(workers: Pool) -> None:
+def test_a_mark_that_cannot_be_written_is_an_error(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
     stage.server.refuse["a"] = 403
@@ -115,14 +115,14 @@ def test_a_mark_that_cannot_be_written_is_an_error(workers: Pool) -> None:
         stage.mark("a")
 
 
-def test_a_claim_that_is_gone_needs_no_mark(workers: Pool) -> None:
+def test_a_claim_that_is_gone_needs_no_mark(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
     del stage.server.objects["nodeclaims", "a"]
     assert not stage.interruptions.mark(claim("a"), SPOT)
 
 
-def test_the_way_of_an_interrupted_node(workers: Pool) -> None:
+def test_the_way_of_an_interrupted_node(workers: WorkerPool) -> None:
     stage = Stage(workers)
     moving = pod("p", node="a")
     stage.existing_node("a", moving)
@@ -161,7 +161,7 @@ def disrupted_pods() -> float:
     return sum(one.value for one in family.samples if one.labels["reason"] == SPOT.reason)
 
 
-def test_without_a_replacement_it_is_drained_when_time_runs_out(workers: Pool) -> None:
+def test_without_a_replacement_it_is_drained_when_time_runs_out(workers: WorkerPool) -> None:
     stage = Stage(workers)
     before = disrupted_pods()
     stage.existing_node("a", pod("p", node="a"), pod("daemon", node="a", kind="DaemonSet"))
@@ -173,7 +173,7 @@ def test_without_a_replacement_it_is_drained_when_time_runs_out(workers: Pool) -
     assert disrupted_pods() == before + 1
 
 
-def test_an_earlier_end_that_is_written_already_stays(workers: Pool) -> None:
+def test_an_earlier_end_that_is_written_already_stays(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a", annotations={names.TERMINATION_TIMESTAMP: "2026-11-21T12:01:00Z"})
     stage.mark("a", Interruption("instance_status", ends=NOON + timedelta(minutes=2)))
@@ -182,7 +182,7 @@ def test_an_earlier_end_that_is_written_already_stays(workers: Pool) -> None:
 
 
 @pytest.mark.parametrize("first", ["deleted", "interrupted"])
-def test_a_node_that_somebody_deletes_ends_no_later_than_its_instance(workers: Pool, first: str) -> None:
+def test_a_node_that_somebody_deletes_ends_no_later_than_its_instance(workers: WorkerPool, first: str) -> None:
     """A PodDisruptionBudget may hold the drain, and what runs there then is killed unasked."""
     stage = Stage(workers)
     stage.existing_node("a", pod("p", node="a"))
@@ -199,7 +199,7 @@ def test_a_node_that_somebody_deletes_ends_no_later_than_its_instance(workers: P
     assert stage.server.recorder.events == [], "it is not deleted for that"
 
 
-def test_a_node_that_is_deleted_already_keeps_its_time_until_its_interruption_begins(workers: Pool) -> None:
+def test_a_node_that_is_deleted_already_keeps_its_time_until_its_interruption_begins(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
     begins = NOON + timedelta(hours=1)
@@ -212,14 +212,14 @@ def test_a_node_that_is_deleted_already_keeps_its_time_until_its_interruption_be
     assert stage.server.claim("a").metadata.annotations[names.TERMINATION_TIMESTAMP] == "2026-11-21T14:00:00Z"
 
 
-def test_what_says_no_more_than_a_deletion_is_not_written_on_a_claim_that_is_deleted(workers: Pool) -> None:
+def test_what_says_no_more_than_a_deletion_is_not_written_on_a_claim_that_is_deleted(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
     stage.server.writer.delete(stage.server.claim("a"))
     assert not stage.mark("a", Interruption("rebalance_recommended", replaced=True))
 
 
-def test_the_next_leader_goes_on(workers: Pool) -> None:
+def test_the_next_leader_goes_on(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a", pod("p", node="a"))
     stage.mark("a")
@@ -233,7 +233,7 @@ def test_the_next_leader_goes_on(workers: Pool) -> None:
 
 
 @pytest.mark.parametrize("writes", range(5))
-def test_a_crash_after_any_write_is_made_good_by_the_next_leader(workers: Pool, writes: int) -> None:
+def test_a_crash_after_any_write_is_made_good_by_the_next_leader(workers: WorkerPool, writes: int) -> None:
     stage = Stage(workers)
     moving = pod("p", node="a")
     stage.existing_node("a", moving)
@@ -259,7 +259,7 @@ def test_a_crash_after_any_write_is_made_good_by_the_next_leader(workers: Pool, 
     assert stage.server.done == writes_of_one_life, "nothing is done twice"
 
 
-def test_a_refused_write_is_tried_again_and_holds_up_no_other(workers: Pool) -> None:
+def test_a_refused_write_is_tried_again_and_holds_up_no_other(workers: WorkerPool) -> None:
     stage = Stage(workers)
     for name in ("a", "b"):
         stage.existing_node(name)
@@ -272,7 +272,7 @@ def test_a_refused_write_is_tried_again_and_holds_up_no_other(workers: Pool) -> 
     assert stage.is_closed("a")
 
 
-def test_what_has_not_begun_can_be_called_off(workers: Pool) -> None:
+def test_what_has_not_begun_can_be_called_off(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
     stage.mark("a", LATER)
@@ -283,7 +283,7 @@ def test_what_has_not_begun_can_be_called_off(workers: Pool) -> None:
     assert not stage.interruptions.call_off(stage.server.claim("a")), "it has begun"
 
 
-def test_a_node_that_a_budget_holds_says_so(workers: Pool) -> None:
+def test_a_node_that_a_budget_holds_says_so(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a", annotations={names.DO_NOT_DISRUPT: "true"})
     stage.mark("a", Interruption("event_status", budgeted=True, replaced=True))
@@ -292,14 +292,14 @@ def test_a_node_that_a_budget_holds_says_so(workers: Pool) -> None:
     assert ("NodeClaim", "a", "Normal", "DisruptionBlocked") in stage.server.recorder.events
 
 
-def test_an_allowance_that_a_command_has_spent_meanwhile_closes_nothing(workers: Pool) -> None:
+def test_an_allowance_that_a_command_has_spent_meanwhile_closes_nothing(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.world.cluster.pool_changed(None, pool_of(disruption={"budgets": [{"nodes": "1"}]}))
     for name in ("a", "b"):
         stage.existing_node(name)
     mark = Interruption("event_status", budgeted=True, replaced=True)
     stage.mark("a", mark)
-    record = CommandRecord(id="c", reason="Drifted", method="drift", candidates=(Candidate("b", "uid-b"),))
+    record = CommandRecord(id="c", reason="Drifted", method="drift", candidates=(CandidateRecord("b", "uid-b"),))
     assert stage.world.cluster.command_begun(record)
     stage.interruptions._close("a", mark)  # decided a moment before
     assert not stage.is_closed("a")
@@ -309,7 +309,7 @@ def test_an_allowance_that_a_command_has_spent_meanwhile_closes_nothing(workers:
 
 
 @pytest.mark.parametrize("reason", BUDGET_REASONS)
-def test_a_spot_interruption_asks_no_budget_and_uses_it_up(workers: Pool, reason: str) -> None:
+def test_a_spot_interruption_asks_no_budget_and_uses_it_up(workers: WorkerPool, reason: str) -> None:
     stage = Stage(workers)
     cluster = stage.world.cluster
     cluster.pool_changed(None, pool_of(disruption={"budgets": [{"nodes": "2"}]}))
@@ -324,14 +324,14 @@ def test_a_spot_interruption_asks_no_budget_and_uses_it_up(workers: Pool, reason
     assert left == [2, 1, 0]
 
 
-def test_the_loop_ends_when_it_is_told_to(workers: Pool) -> None:
+def test_the_loop_ends_when_it_is_told_to(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.interruptions.start()
     stage.interruptions.stop()
     assert "interruption" not in {one.name for one in threading.enumerate()}
 
 
-def test_one_node_whose_write_hangs_holds_up_no_other(workers: Pool) -> None:
+def test_one_node_whose_write_hangs_holds_up_no_other(workers: WorkerPool) -> None:
     stage, may_go = Stage(workers, patience=0.2), threading.Event()
     answer = stage.server.api.respond
     for name in ("a", "b"):

@@ -6,7 +6,7 @@ import pytest
 
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ConnectionFailed
-from provisioner.kube.lease import Ending, Fence, LeaderElector, LostLease, Term
+from provisioner.kube.lease import Fence, LeaderElector, LeaseTerm, LostLease, TermEnding
 from provisioner.kube.limits import TokenBucket
 from tests.support.clock import FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, Script, Sent, nested, ok, refusal
@@ -97,13 +97,13 @@ class World:
         self.elector.annotate(annotations)
         self.fences: list[Fence] = []
         self.losses: list[bool] = []
-        self.ending: Ending | None = None
+        self.ending: TermEnding | None = None
         self._started = threading.Event()
 
     def run(self) -> "World":
         """One term; `losses` holds whether the fence still stood when the loss was told."""
         self.ending = self.elector.run(self._on_started)
-        if self.ending is Ending.LOST:
+        if self.ending is TermEnding.LOST:
             self.losses.append(self.fence().valid)
         return self
 
@@ -288,7 +288,7 @@ def test_a_candidate_goes_on_trying_whatever_it_is_told(failure: Script) -> None
 
     world = World(script)
     world.server.fail = failure
-    assert world.run().ending is Ending.STOPPED
+    assert world.run().ending is TermEnding.STOPPED
     assert len(world.fences) == 1
 
 
@@ -300,7 +300,7 @@ def test_a_lease_nested_too_deeply_is_read_all_the_same() -> None:
 
     world = stop_after(30)
     world.api.respond = deepen
-    assert world.run().ending is Ending.STOPPED
+    assert world.run().ending is TermEnding.STOPPED
     assert (world.losses, world.server.holder) == ([], "")
 
 
@@ -323,10 +323,10 @@ def test_a_start_that_fails_ends_the_term_gives_the_lease_back_and_can_be_tried_
             world.elector.stop()
 
     world = World(script)
-    assert world.elector.run(start) is Ending.FAILED
+    assert world.elector.run(start) is TermEnding.FAILED
     assert fell.is_set()
     assert world.server.holder == ""
-    assert world.elector.run(start) is Ending.STOPPED
+    assert world.elector.run(start) is TermEnding.STOPPED
     assert started == [True, True]
 
 
@@ -336,14 +336,14 @@ def test_a_lease_is_not_given_back_while_a_write_may_be_under_way() -> None:
             world.elector.stop(release=False)
 
     world = World(script)
-    assert world.run().ending is Ending.STOPPED
+    assert world.run().ending is TermEnding.STOPPED
     assert world.server.holder == "me"
     assert not world.fence().valid
 
 
 def test_a_term_is_the_fence_under_way() -> None:
     clock = FakeClock()
-    term = Term()
+    term = LeaseTerm()
     with pytest.raises(LostLease, match="not the leader"):
         term.check()
     assert term.left() == 0

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from certs.authority import Authority
-from provisioner.kube.config import Connection, connect
+from provisioner.kube.config import ApiConnection, connect
 from provisioner.kube.errors import ConnectionFailed
-from provisioner.kube.sending import Attempt, Sweeper
+from provisioner.kube.sending import SendAttempt, Sweeper
 from provisioner.support import heartbeat
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
@@ -122,7 +122,7 @@ def kubeconfig(path: Path, server: str, **cluster: object) -> str:
 @contextlib.contextmanager
 def talking(
     tmp_path: Path, behave: Behaviour, *, tls: bool = False, pool_size: int = 4
-) -> Iterator[tuple[Connection, Server]]:
+) -> Iterator[tuple[ApiConnection, Server]]:
     context = None
     cluster: dict[str, object] = {}
     if tls:
@@ -202,7 +202,7 @@ def test_a_request_may_have_arrived_where_tls_fails_afterwards(tmp_path: Path) -
     assert failed.value.maybe_applied
 
 
-def _try(connection: Connection, total: float) -> None:
+def _try(connection: ApiConnection, total: float) -> None:
     with contextlib.suppress(ConnectionFailed):
         connection.request("GET", "/first", total_timeout=total)
 
@@ -211,7 +211,7 @@ class Wire:
     """A connection, as an attempt sees it; its socket notes what is done to it."""
 
     def __init__(self) -> None:
-        self.attempt: Attempt | None = None
+        self.attempt: SendAttempt | None = None
         self.sock = self
         self.shut: list[int] = []
 
@@ -220,7 +220,7 @@ class Wire:
 
 
 def test_a_connection_that_has_gone_on_to_another_request_is_not_cut_off() -> None:
-    wire, first, second = Wire(), Attempt(0, None), Attempt(0, None)
+    wire, first, second = Wire(), SendAttempt(0, None), SendAttempt(0, None)
     first.sends(wire)
     second.sends(wire)
     first.expire()

@@ -12,7 +12,7 @@ from provisioner.apis.core import ConfigMap
 from provisioner.apis.meta import key_of
 from provisioner.kube import resources
 from provisioner.kube.errors import ConnectionFailed
-from provisioner.kube.resources import Identity
+from provisioner.kube.resources import ObjectIdentity
 from provisioner.kube.watch import Reflector, split_lines
 from tests.support.clock import FakeClock
 from tests.support.kube import (
@@ -54,7 +54,7 @@ class Recording:
     def listed(self) -> None:
         self.heard.append("sync")
 
-    def bad(self, identity: Identity, error: Exception) -> None:
+    def bad(self, identity: ObjectIdentity, error: Exception) -> None:
         self.heard.append(f"bad {key_of(identity)}")
 
     def take(self) -> list[str]:
@@ -71,7 +71,7 @@ class Raising(Recording):
         super().listed()
         raise RuntimeError("a fault of the handler")
 
-    def bad(self, identity: Identity, error: Exception) -> None:
+    def bad(self, identity: ObjectIdentity, error: Exception) -> None:
         super().bad(identity, error)
         raise RuntimeError("a fault of the handler")
 

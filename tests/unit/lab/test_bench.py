@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from provisioner.lab import bench, bench_disruption
 from provisioner.lab.bench import CASES, command, modes, title, together
 from provisioner.lab.bench_disruption import CPU_USED
-from provisioner.lab.bench_scheduling import Sample, attempts, scheduled_per_second
+from provisioner.lab.bench_scheduling import ThroughputSample, attempts, scheduled_per_second
 from provisioner.lab.harness.bench import Bench
 from provisioner.lab.harness.machine import REFERENCE
 from provisioner.lab.harness.modes import Mode
@@ -75,12 +75,12 @@ SAMPLES = {
 
 @pytest.mark.parametrize(("looks", "want"), SAMPLES.values(), ids=SAMPLES)
 def test_pods_scheduled_per_second(looks: list[tuple[float, float]], want: float) -> None:
-    assert scheduled_per_second([Sample(*one) for one in looks]) == want
+    assert scheduled_per_second([ThroughputSample(*one) for one in looks]) == want
 
 
 @pytest.mark.parametrize("looks", [[], [(1, 0), (2, 0)], [(1, 20), (2, 20)]], ids=["never", "none", "over before"])
 def test_what_was_not_seen_is_no_number(looks: list[tuple[float, float]]) -> None:
-    assert math.isnan(scheduled_per_second([Sample(*one) for one in looks]))
+    assert math.isnan(scheduled_per_second([ThroughputSample(*one) for one in looks]))
 
 
 def test_pods_of_all_profiles_that_were_given_a_node_are_counted() -> None:

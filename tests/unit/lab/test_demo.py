@@ -9,13 +9,13 @@ from click.testing import CliRunner
 from provisioner.lab.demo import command, figures_of, judge, placement_figures
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.placement import Placement
-from provisioner.lab.harness.running import Run
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.running import DemoRun
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.session import PLANNER
 
-RUN = Run(
+RUN = DemoRun(
     pods=1000,
-    counts=Counts(pods=1000, planned=998, claims=61, nodes=60, running=1000, stamped=310, usd_per_hour=20.0),
+    counts=RunCounts(pods=1000, planned=998, claims=61, nodes=60, running=1000, stamped=310, usd_per_hour=20.0),
     placement=Placement(planned=998, on_plan=997, absorbed=1, unbound=0),
     nominations=Placement(planned=800, on_plan=770, absorbed=30, unbound=0),
     first_running_seconds=3.0,
@@ -68,12 +68,12 @@ def test_a_run_is_judged_by_its_mode() -> None:
         placement=Placement(planned=998, on_plan=500, absorbed=498, unbound=0),
         nominations=Placement(planned=800, on_plan=759, absorbed=41, unbound=0),
     )
-    assert judge(poor, Counts(), Mode.ALL_OFF).problems() == ()
-    assert judge(RUN, Counts(), Mode.NOMINATIONS_ONLY).problems() == ()
-    assert judge(poor, Counts(), Mode.NOMINATIONS_ONLY).problems() == (
+    assert judge(poor, RunCounts(), Mode.ALL_OFF).problems() == ()
+    assert judge(RUN, RunCounts(), Mode.NOMINATIONS_ONLY).problems() == ()
+    assert judge(poor, RunCounts(), Mode.NOMINATIONS_ONLY).problems() == (
         "placement of the nominated pods 94.8 % is below 95 %",
     )
-    assert judge(poor, Counts()).problems() == ("planned placement 50.1 % is below 99 %",)
+    assert judge(poor, RunCounts()).problems() == ("planned placement 50.1 % is below 99 %",)
 
 
 def test_missed_goals_are_told_apart_from_met_ones() -> None:
@@ -94,13 +94,13 @@ def test_memory_of_a_program_that_is_gone_misses_the_goal_of_all() -> None:
 
 
 def test_missed_time_and_memory_do_not_fail_the_demo() -> None:
-    outcome = judge(RUN, Counts())
+    outcome = judge(RUN, RunCounts())
     assert outcome.exit_code == 0
     assert outcome.line().startswith("demo ok: 1000/1000 pods running, 60 nodes, 20.00 $/h, planned placement 99.8 %")
 
 
 def test_a_claim_that_is_left_counts_as_a_node_that_is_left() -> None:
-    assert judge(RUN, Counts(claims=1)).nodes_left == 1
+    assert judge(RUN, RunCounts(claims=1)).nodes_left == 1
 
 
 @pytest.mark.parametrize("steered", [True, False])

@@ -18,7 +18,7 @@ from provisioner.lifecycle.controller import Lifecycle
 from provisioner.lifecycle.nominations import Nominations
 from provisioner.lifecycle.registration import Registrar
 from provisioner.lifecycle.steering import Steering
-from provisioner.support.workers import Pool, pool
+from provisioner.support.workers import WorkerPool, pool
 from provisioner.termination.controller import Termination
 from tests.interleaving.edges import CLAIM_EDGES, TERMINATING, TERMINATING_EDGES, Edge, claim_state
 from tests.support.cluster import World, claim, node
@@ -152,7 +152,7 @@ class Cloud(FakeInstances):
 class Play:
     """One claim, its instance and its Node, under everything that leads it from state to state."""
 
-    def __init__(self, workers: Pool) -> None:
+    def __init__(self, workers: WorkerPool) -> None:
         self.world = World()
         self.clock = self.world.clock
         self.server = Server(self.world)
@@ -256,13 +256,13 @@ def server_side(made: NodeClaim) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Pool]:
+def workers() -> Iterator[WorkerPool]:
     with pool(2) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def seen(workers: Pool) -> set[Edge]:
+def seen(workers: WorkerPool) -> set[Edge]:
     """Every edge that claims went along: on all of the ways, then by each move, and then wherever it went on from there."""
     found: set[Edge] = set()
     chance = random.Random(0)
@@ -273,7 +273,7 @@ def seen(workers: Pool) -> set[Edge]:
 
 
 @pytest.mark.parametrize("edge", EDGES, ids=" -> ".join)
-def test_there_is_a_way_along_every_edge(edge: Edge, workers: Pool) -> None:
+def test_there_is_a_way_along_every_edge(edge: Edge, workers: WorkerPool) -> None:
     assert Play(workers).go(WAYS[edge])[-1] == edge
 
 

@@ -34,7 +34,7 @@ from provisioner.lifecycle.controller import (
 from provisioner.lifecycle.launch_fallback import PATIENCE
 from provisioner.options import Options
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.termination.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
@@ -147,7 +147,7 @@ class Stage:
             postponed=self.server.postponed,
         )
 
-    def look(self) -> Result:
+    def look(self) -> ReconcileResult:
         return self.lifecycle.reconcile("c")
 
     @property
@@ -170,7 +170,7 @@ class Stage:
 @dataclass(frozen=True)
 class Case:
     stage: Callable[[], Stage]
-    want: Result
+    want: ReconcileResult
     deleted: bool = False
     reason: str = ""
 
@@ -178,50 +178,54 @@ class Case:
 HOUR = timedelta(hours=1)
 
 CASES = {
-    "under way: nothing is written": Case(lambda: Stage(LaunchUnderWayError("c", 2.0)), Result(requeue_after=2.0)),
-    "a shortage: it waits in place and says so": Case(
-        lambda: Stage(SHORT), Result(requeue_after=7.0), reason="Unknown/InsufficientCapacity"
+    "under way: nothing is written": Case(
+        lambda: Stage(LaunchUnderWayError("c", 2.0)), ReconcileResult(requeue_after=2.0)
     ),
-    "what can never be launched is given up": Case(lambda: Stage(NEVER), Result(), deleted=True),
+    "a shortage: it waits in place and says so": Case(
+        lambda: Stage(SHORT), ReconcileResult(requeue_after=7.0), reason="Unknown/InsufficientCapacity"
+    ),
+    "what can never be launched is given up": Case(lambda: Stage(NEVER), ReconcileResult(), deleted=True),
     "pods that fit elsewhere are not sent there at once": Case(
         lambda: Stage(SHORT, elsewhere=lambda _: True),
-        Result(requeue_after=7.0),
+        ReconcileResult(requeue_after=7.0),
         reason="Unknown/InsufficientCapacity",
     ),
     "pods that fit elsewhere, while something may still come": Case(
         lambda: Stage(OPEN, elsewhere=lambda _: True),
-        Result(requeue_after=7.0),
+        ReconcileResult(requeue_after=7.0),
         reason="Unknown/InsufficientCapacity",
     ),
     "a shortage has no end": Case(
         lambda: Stage(SHORT, age=HOUR, waits=True),
-        Result(requeue_after=7.0),
+        ReconcileResult(requeue_after=7.0),
         reason="Unknown/InsufficientCapacity",
     ),
     "an error is tried again with back-off": Case(
-        lambda: Stage(DENIED), Result(failed=True), reason="Unknown/Unauthorized"
+        lambda: Stage(DENIED), ReconcileResult(failed=True), reason="Unknown/Unauthorized"
     ),
     "or when the provider says": Case(
-        lambda: Stage(LATER), Result(requeue_after=3.0), reason="Unknown/RequestLimitExceeded"
+        lambda: Stage(LATER), ReconcileResult(requeue_after=3.0), reason="Unknown/RequestLimitExceeded"
     ),
-    "a class that is not ready": Case(lambda: Stage(NodeClassNotReadyError("k", "n", "no")), Result(), deleted=True),
+    "a class that is not ready": Case(
+        lambda: Stage(NodeClassNotReadyError("k", "n", "no")), ReconcileResult(), deleted=True
+    ),
     "an old claim that nobody looked at is launched": Case(
-        lambda: Stage(INSTANCE, age=HOUR), Result(requeue_after=900.0), reason="True/Launched"
+        lambda: Stage(INSTANCE, age=HOUR), ReconcileResult(requeue_after=900.0), reason="True/Launched"
     ),
     "an old claim whose instance may have been launched": Case(
-        lambda: Stage(LaunchUnderWayError("c"), age=HOUR, mark="b/1/0"), Result(requeue_after=1.0)
+        lambda: Stage(LaunchUnderWayError("c"), age=HOUR, mark="b/1/0"), ReconcileResult(requeue_after=1.0)
     ),
     "an old claim whose launch fails is tried again, we have just come": Case(
-        lambda: Stage(DENIED, age=HOUR, mark="b/1/0"), Result(failed=True), reason="Unknown/Unauthorized"
+        lambda: Stage(DENIED, age=HOUR, mark="b/1/0"), ReconcileResult(failed=True), reason="Unknown/Unauthorized"
     ),
     "under way, and something is wrong with it": Case(
         lambda: Stage(LaunchUnderWayError("c", 2.0, "InternalError", "no answer")),
-        Result(requeue_after=2.0),
+        ReconcileResult(requeue_after=2.0),
         reason="Unknown/InternalError",
     ),
     "an old claim whose launch is not known is not given up": Case(
         lambda: Stage(LaunchUnderWayError("c", 2.0, "InternalError", "no answer"), age=HOUR, mark="b/1/0"),
-        Result(requeue_after=2.0),
+        ReconcileResult(requeue_after=2.0),
         reason="Unknown/InternalError",
     ),
 }
@@ -311,7 +315,7 @@ def test_an_instance_in_the_end() -> None:
 def test_an_end_that_fails_is_told_and_tried_again() -> None:
     stage = Stage(INSTANCE, deleted=True)
     stage.provider.ends = [CloudError("UnauthorizedOperation"), InstanceNotFoundError("i-1")]
-    assert stage.look() == Result(failed=True)
+    assert stage.look() == ReconcileResult(failed=True)
     assert stage.told == ["FailedTermination"]
     assert stage.look() == DONE
     assert stage.provider.ends == []
@@ -409,7 +413,7 @@ def hooked(*hooks: Hook) -> Stage:
 
 def test_a_node_is_let_in_once_no_hook_of_the_provider_waits() -> None:
     stage = hooked(Hook("b", 5.0), Hook("never-waits", 0.0), Hook("a", 2.0))
-    assert stage.look() == Result(requeue_after=2.0)
+    assert stage.look() == ReconcileResult(requeue_after=2.0)
     assert stage.registering == []
     told = condition(stage.server.claim("c").status.conditions, names.REGISTERED)
     assert told is not None
@@ -513,9 +517,9 @@ def test_no_timeout_depends_on_the_clock_of_another_machine(skew: timedelta) -> 
     other = Stage(DENIED, age=timedelta(0))
     meta = msgspec.structs.replace(other.server.claim("c").metadata, creation_timestamp=NOON - skew)
     other.server.put(msgspec.structs.replace(other.server.claim("c"), metadata=meta))
-    assert other.look() == Result(failed=True)
+    assert other.look() == ReconcileResult(failed=True)
     other.clock.advance(TIMEOUTS.launch.total_seconds())
-    assert other.look() == Result(failed=True)
+    assert other.look() == ReconcileResult(failed=True)
     other.clock.advance(1)
     other.look()
     assert other.gone
@@ -572,7 +576,7 @@ class Ending:
             nodes_are_stale=lambda: self.stale,
         )
 
-    def look(self) -> Result:
+    def look(self) -> ReconcileResult:
         return self.lifecycle.reconcile("c")
 
     def joined(self, *, known: bool) -> None:
@@ -599,7 +603,7 @@ def test_the_end_of_a_claim_is_counted_and_measured_with_that_of_its_instance() 
     ending.stage.server.put(claim("c", provider_id=ID, true=(names.LAUNCHED,), deletionTimestamp=NOON.isoformat()))
     before = told()
     ending.stage.clock.advance(4 - (ending.stage.clock.now() - NOON).total_seconds())
-    assert ending.look() == Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+    assert ending.look() == ReconcileResult(requeue_after=FINALIZE_REQUEUE_SECONDS)
     ending.stage.clock.advance(7)
     cloud.lingers = False
     assert ending.look() == DONE
@@ -628,7 +632,7 @@ def test_a_registered_claim_is_not_ended_undrained_because_the_caches_lack_its_n
     ending = Ending()
     ending.joined(known=False)
     ending.stage.server.bind("web", "n")
-    assert ending.look() == Result(requeue_after=HELD_SECONDS)
+    assert ending.look() == ReconcileResult(requeue_after=HELD_SECONDS)
     assert ending.cloud.ended == []
     assert not ending.stage.server.has("nodes", "n"), "its drain was not begun"
     ending.stage.server.work_off()
@@ -640,7 +644,7 @@ def test_a_registered_claim_is_not_ended_undrained_because_the_caches_lack_its_n
 def test_a_claim_whose_node_is_known_leaves_its_end_to_the_node() -> None:
     ending = Ending()
     ending.joined(known=True)
-    assert ending.look() == Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+    assert ending.look() == ReconcileResult(requeue_after=FINALIZE_REQUEUE_SECONDS)
     assert ending.stage.server.done == ["DELETE nodes/n"]
     ending.stage.clock.advance(60)
     ending.look()
@@ -661,7 +665,7 @@ def test_a_list_that_fails_means_that_a_claim_waits(what: str) -> None:
     ending = Ending()
     ending.joined(known=False)
     ending.stage.server.refuse[what] = 403
-    assert ending.look() == Result(failed=True)
+    assert ending.look() == ReconcileResult(failed=True)
     assert ending.cloud.ended == []
 
 
@@ -723,7 +727,7 @@ def test_a_claim_whose_pods_are_being_planned_again_is_not_launched_meanwhile() 
     assert stage.world.cluster.announce(unwritten, (one,))
     stage.server.put(made)
     stage.world.cluster.hold_launches(10.0)
-    assert stage.lifecycle.reconcile("d") == Result(requeue_after=REPLANNING_SECONDS)
+    assert stage.lifecycle.reconcile("d") == ReconcileResult(requeue_after=REPLANNING_SECONDS)
     assert stage.provider.created == 0
     stage.world.cluster.release_launches(["d"])
     stage.lifecycle.reconcile("d")
@@ -743,7 +747,7 @@ def sharing(true: tuple[str, ...], *, deleted: str = "") -> Stage:
 def test_two_claims_of_one_instance_are_reported_and_left_alone() -> None:
     stage = sharing(JOINED)
     for _ in range(200):
-        assert stage.look() == Result(requeue_after=10.0)
+        assert stage.look() == ReconcileResult(requeue_after=10.0)
         stage.clock.advance(10.0)
     told = condition(stage.server.claim("c").status.conditions, names.REGISTERED)
     assert told is not None
@@ -755,7 +759,7 @@ def test_two_claims_of_one_instance_are_reported_and_left_alone() -> None:
 
 def test_a_claim_that_is_registered_stays_so_when_another_turns_up_with_its_instance() -> None:
     stage = sharing(ALL)
-    assert stage.look() == Result(requeue_after=10.0)
+    assert stage.look() == ReconcileResult(requeue_after=10.0)
     assert stage.server.done == []
 
 

@@ -11,13 +11,13 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import LaunchedInstance
-from provisioner.ec2.instances.instances import Instance, InstanceUnseenError
+from provisioner.ec2.instances.instances import Ec2Instance, InstanceUnseenError
 from provisioner.ec2.instances.orphans import sort_out
 from provisioner.lifecycle.garbage_collection import MISSED_SECONDS, POLL_SECONDS, ClaimCollector, InstanceCollector
 from tests.support.cluster import World, claim, node
 from tests.support.tinyserver import TinyServer
 
-ORPHAN = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "spot")
+ORPHAN = Ec2Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "spot")
 REGISTERED = (names.LAUNCHED, names.REGISTERED)
 
 
@@ -27,7 +27,7 @@ class Stage:
     def __init__(self) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.instances: list[Instance] = [ORPHAN]
+        self.instances: list[Ec2Instance] = [ORPHAN]
         self.terminated: list[str] = []
         self.again: list[str] = []
         self.broken: CloudError | None = None

@@ -16,7 +16,7 @@ from provisioner.lifecycle.steering import MISLED, Steering
 from provisioner.scheduling.nomination.nomination_rules import WITHDRAW_AFTER_SECONDS
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import Pool, pool
+from provisioner.support.workers import WorkerPool, pool
 from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.problems import shape
@@ -36,7 +36,7 @@ WISH = msgspec.structs.replace(SPREAD, when_unsatisfiable="ScheduleAnyway")
 class Stage:
     """Nominations over a world and an API server that keeps `status.nominatedNodeName` as JSON patches make it."""
 
-    def __init__(self, workers: Pool, *, mode: str = "true", world: World | None = None) -> None:
+    def __init__(self, workers: WorkerPool, *, mode: str = "true", world: World | None = None) -> None:
         self.world = world if world is not None else World()
         self.api = FakeApi(respond=self._answer)
         self.steering = Steering(mode, self.world.clock)
@@ -49,7 +49,7 @@ class Stage:
         self._planned: dict[str, tuple[Pod, ...]] = {}
         self.nominations = self._made(workers)
 
-    def _made(self, workers: Pool) -> Nominations:
+    def _made(self, workers: WorkerPool) -> Nominations:
         return Nominations(
             self.world.cluster,
             Client(self.api, self.world.clock),
@@ -59,7 +59,7 @@ class Stage:
             steering=self.steering,
         )
 
-    def restart(self, workers: Pool) -> None:
+    def restart(self, workers: WorkerPool) -> None:
         """Another process leads."""
         self.nominations = self._made(workers)
         self.nominations.begin()
@@ -160,13 +160,13 @@ def count(metric: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def workers() -> Iterator[Pool]:
+def workers() -> Iterator[WorkerPool]:
     with pool(1) as threads:
         yield threads
 
 
 @pytest.fixture
-def stage(workers: Pool) -> Stage:
+def stage(workers: WorkerPool) -> Stage:
     return Stage(workers)
 
 
@@ -317,14 +317,14 @@ def test_where_the_api_server_fails_the_pod_goes_without(stage: Stage) -> None:
     assert count("nominations", outcome="failed") > before
 
 
-def test_nobody_is_nominated_where_that_is_turned_off_and_nothing_is_looked_at(workers: Pool) -> None:
+def test_nobody_is_nominated_where_that_is_turned_off_and_nothing_is_looked_at(workers: WorkerPool) -> None:
     stage = Stage(workers, mode="false")
     stage.existing_node("a", pod("one"))
     stage.nominate("a")
     assert (stage.api.sent, stage.scans) == ([], 0)
 
 
-def test_pods_that_an_extender_places_are_evidence_but_for_those_with_a_hard_spread(workers: Pool) -> None:
+def test_pods_that_an_extender_places_are_evidence_but_for_those_with_a_hard_spread(workers: WorkerPool) -> None:
     stage = Stage(workers, mode="auto")
     stage.steering.heard()
     stage.existing_node("a", pod("plain"), web("spread"))
@@ -333,7 +333,7 @@ def test_pods_that_an_extender_places_are_evidence_but_for_those_with_a_hard_spr
     assert stage.steering._watched.keys() == {"plain"}
 
 
-def test_of_two_schedulers_the_pods_of_the_one_without_the_extender_are_nominated(workers: Pool) -> None:
+def test_of_two_schedulers_the_pods_of_the_one_without_the_extender_are_nominated(workers: WorkerPool) -> None:
     stage = Stage(workers, mode="auto")
     stage.steering.heard()
     theirs = pod("theirs", shape=shape(topology_spread_constraints=(WISH,)))
@@ -459,7 +459,7 @@ def test_an_api_server_that_fails_is_asked_again_ever_more_rarely(stage: Stage) 
 # --- another leader ---
 
 
-def test_a_new_leader_takes_back_what_the_last_one_left(stage: Stage, workers: Pool) -> None:
+def test_a_new_leader_takes_back_what_the_last_one_left(stage: Stage, workers: WorkerPool) -> None:
     nominated(stage, pod("one"))
     stage.world.clock.advance(3600)
     stage.restart(workers)
@@ -468,7 +468,7 @@ def test_a_new_leader_takes_back_what_the_last_one_left(stage: Stage, workers: P
     assert stage.field == {"one": ""}
 
 
-def test_a_new_leader_that_does_not_nominate_does_so_too(stage: Stage, workers: Pool) -> None:
+def test_a_new_leader_that_does_not_nominate_does_so_too(stage: Stage, workers: WorkerPool) -> None:
     nominated(stage, pod("one"))
     stage.steering = Steering("false", stage.world.clock)
     stage.restart(workers)
@@ -476,7 +476,7 @@ def test_a_new_leader_that_does_not_nominate_does_so_too(stage: Stage, workers: 
     assert len(stage.review(WITHDRAW_AFTER_SECONDS)) == 1
 
 
-def test_a_new_leader_leaves_what_no_plan_of_ours_names(stage: Stage, workers: Pool) -> None:
+def test_a_new_leader_leaves_what_no_plan_of_ours_names(stage: Stage, workers: WorkerPool) -> None:
     """Preemption and binding nominate to our Nodes too."""
     stage.existing_node("a", pod("planned"), ready=True)
     stage.world.add(pod("stranger", owner="other"))
@@ -486,7 +486,7 @@ def test_a_new_leader_leaves_what_no_plan_of_ours_names(stage: Stage, workers: P
     assert stage.review(WITHDRAW_AFTER_SECONDS) == []
 
 
-def test_a_new_leader_leaves_nominations_to_nodes_of_others(stage: Stage, workers: Pool) -> None:
+def test_a_new_leader_leaves_nominations_to_nodes_of_others(stage: Stage, workers: WorkerPool) -> None:
     stage.world.cluster.node_changed(None, node("theirs", provider_id="other://theirs"))
     stage.world.add(pod("one"))
     stage.write("one", "theirs")

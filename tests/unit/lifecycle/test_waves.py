@@ -29,7 +29,7 @@ from provisioner.lifecycle.steering import Steering
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.scheduling.nomination import unaided
 from provisioner.state.misses import TOGETHER_SECONDS
-from provisioner.support.workers import Pool, pool
+from provisioner.support.workers import WorkerPool, pool
 from tests.support.cluster import World, claim, node, pod
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
@@ -54,7 +54,7 @@ class Stage:
 
     def __init__(
         self,
-        workers: Pool,
+        workers: WorkerPool,
         *,
         nominate: str = "true",
         patience: float = PATIENCE_SECONDS,
@@ -166,13 +166,13 @@ class Stage:
 
 
 @pytest.fixture
-def workers() -> Iterator[Pool]:
+def workers() -> Iterator[WorkerPool]:
     with pool(1) as threads:
         yield threads
 
 
 def test_all_pods_are_nominated_before_the_first_taint_falls_and_all_taints_fall_before_a_claim_says_so(
-    workers: Pool,
+    workers: WorkerPool,
 ) -> None:
     stage = Stage(workers)
     stage.joined("a")
@@ -189,7 +189,9 @@ def test_all_pods_are_nominated_before_the_first_taint_falls_and_all_taints_fall
 
 
 @pytest.mark.parametrize("tainted", [True, False])
-def test_a_node_that_joined_without_our_taint_is_let_in_and_its_claim_says_so(workers: Pool, tainted: bool) -> None:
+def test_a_node_that_joined_without_our_taint_is_let_in_and_its_claim_says_so(
+    workers: WorkerPool, tainted: bool
+) -> None:
     stage = Stage(workers)
     stage.joined("a", tainted=tainted)
     stage.wave("a")
@@ -198,7 +200,7 @@ def test_a_node_that_joined_without_our_taint_is_let_in_and_its_claim_says_so(wo
     assert stage.healthy == [("general", True)]
 
 
-def test_the_more_room_of_a_node_no_nomination_keeps_the_later_it_is_let_in(workers: Pool) -> None:
+def test_the_more_room_of_a_node_no_nomination_keeps_the_later_it_is_let_in(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.joined("a", spread=True)
     stage.joined("b", spread=True, plain=True)
@@ -215,7 +217,7 @@ def test_the_more_room_of_a_node_no_nomination_keeps_the_later_it_is_let_in(work
     assert waited >= 2 * BOUND_SECONDS[0], "pods of the first, which are not bound, might still take room on the next"
 
 
-def test_of_nodes_that_open_together_the_one_with_the_most_nominated_pods_is_first(workers: Pool) -> None:
+def test_of_nodes_that_open_together_the_one_with_the_most_nominated_pods_is_first(workers: WorkerPool) -> None:
     """The pods of the others take any room that is open and not kept."""
     stage = Stage(workers)
     for name, count in (("a", 1), ("b", 3), ("c", 2)):
@@ -228,7 +230,7 @@ def test_of_nodes_that_open_together_the_one_with_the_most_nominated_pods_is_fir
 
 
 @pytest.mark.parametrize("why", ["not ready", "its Node's write fails", "stopping"])
-def test_nobody_waits_for_pods_that_no_open_node_takes(workers: Pool, why: str) -> None:
+def test_nobody_waits_for_pods_that_no_open_node_takes(workers: WorkerPool, why: str) -> None:
     """A node that is not ready, or has startup taints, is let in all the same; others would wait for its pods in vain."""
     stage = Stage(workers)
     stage.joined("a", spread=True)
@@ -244,7 +246,7 @@ def test_nobody_waits_for_pods_that_no_open_node_takes(workers: Pool, why: str) 
     assert stage.world.clock.monotonic() - began < BOUND_SECONDS[0]
 
 
-def test_pods_that_find_places_by_themselves_are_not_nominated_and_nothing_is_waited_for(workers: Pool) -> None:
+def test_pods_that_find_places_by_themselves_are_not_nominated_and_nothing_is_waited_for(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="auto")
     stage.joined("a")
     stage.joined("b")
@@ -257,7 +259,7 @@ def test_pods_that_find_places_by_themselves_are_not_nominated_and_nothing_is_wa
 
 @pytest.mark.parametrize("late", [False, True])
 def test_pods_that_find_no_place_where_nodes_open_one_by_one_are_nominated(
-    workers: Pool, late: bool, monkeypatch: pytest.MonkeyPatch
+    workers: WorkerPool, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two pods of one CPU fit on the first of the nodes, and leave no room there for one of two."""
     monkeypatch.setattr(unaided, "FEW", 0)
@@ -272,7 +274,7 @@ def test_pods_that_find_no_place_where_nodes_open_one_by_one_are_nominated(
     ("spread", "seconds"), [(False, COMPANION_SECONDS[0]), (True, COMPANION_SECONDS[1])], ids=["plain", "spread"]
 )
 def test_a_wave_waits_for_nodes_of_its_plan_but_not_for_ever(
-    workers: Pool, spread: bool, seconds: float, other: str
+    workers: WorkerPool, spread: bool, seconds: float, other: str
 ) -> None:
     stage = Stage(workers)
     for name in ("a", "b"):
@@ -287,7 +289,7 @@ def test_a_wave_waits_for_nodes_of_its_plan_but_not_for_ever(
     assert seconds <= stage.world.clock.monotonic() - began <= seconds + 2 * WAVE_SECONDS[0]
 
 
-def test_the_time_for_which_others_are_waited_for_begins_with_the_first_node_that_is_ready(workers: Pool) -> None:
+def test_the_time_for_which_others_are_waited_for_begins_with_the_first_node_that_is_ready(workers: WorkerPool) -> None:
     stage = Stage(workers)
     for name in ("a", "b"):
         stage.joined(name, spread=True, ready=False)
@@ -308,7 +310,7 @@ def test_the_time_for_which_others_are_waited_for_begins_with_the_first_node_tha
     assert stage.closed() == ["a", "b"]
 
 
-def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: Pool) -> None:
+def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: WorkerPool) -> None:
     stage = Stage(workers)
     for name in ("a", "b"):
         stage.joined(name, spread=True)
@@ -318,7 +320,7 @@ def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: Pool) -> None
     assert stage.closed() == ["a", "b"]
 
 
-def test_nodes_of_another_plan_are_not_waited_for(workers: Pool) -> None:
+def test_nodes_of_another_plan_are_not_waited_for(workers: WorkerPool) -> None:
     stage = Stage(workers)
     for name, ready in (("a", True), ("late", False), ("b", True)):
         stage.joined(name, spread=True, ready=ready)
@@ -330,7 +332,7 @@ def test_nodes_of_another_plan_are_not_waited_for(workers: Pool) -> None:
 
 
 @pytest.mark.parametrize("nominate", ["auto", "false"])
-def test_a_node_that_is_alone_has_a_moment_to_be_ready(workers: Pool, nominate: str) -> None:
+def test_a_node_that_is_alone_has_a_moment_to_be_ready(workers: WorkerPool, nominate: str) -> None:
     """Registration and initialisation are one pair of writes then."""
     stage = Stage(workers, nominate=nominate)
     stage.joined("a", ready=False)
@@ -341,20 +343,20 @@ def test_a_node_that_is_alone_has_a_moment_to_be_ready(workers: Pool, nominate: 
     assert stage.closed() == ["a"]
 
 
-def test_nobody_is_nominated_where_that_is_turned_off(workers: Pool) -> None:
+def test_nobody_is_nominated_where_that_is_turned_off(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
     assert [line for line in stage.wave("a") if "pods" in line] == []
 
 
-def test_a_claim_that_is_offered_twice_is_let_in_once(workers: Pool) -> None:
+def test_a_claim_that_is_offered_twice_is_let_in_once(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.joined("a")
     assert stage.wave("a") != []
     assert stage.wave("a") == []
 
 
-def test_a_claim_that_is_deleted_while_its_pods_are_nominated_is_not_let_in(workers: Pool) -> None:
+def test_a_claim_that_is_deleted_while_its_pods_are_nominated_is_not_let_in(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.joined("a")
     stage.joined("b")
@@ -365,13 +367,13 @@ def test_a_claim_that_is_deleted_while_its_pods_are_nominated_is_not_let_in(work
     ]
 
 
-def test_a_claim_or_node_that_is_gone_costs_nothing(workers: Pool) -> None:
+def test_a_claim_or_node_that_is_gone_costs_nothing(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.world.cluster.claim_changed(None, claim("alone", provider_id="kwok://alone", true=(names.LAUNCHED,)))
     assert stage.wave("alone", "unknown") == []
 
 
-def test_one_that_fails_holds_up_no_other(workers: Pool) -> None:
+def test_one_that_fails_holds_up_no_other(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.joined("b")
@@ -382,7 +384,7 @@ def test_one_that_fails_holds_up_no_other(workers: Pool) -> None:
 
 
 @pytest.mark.parametrize(("ready", "kinds"), [(True, {"Registered", "Initialized"}), (False, {"Registered"})])
-def test_the_status_says_how_far_the_node_has_come(workers: Pool, ready: bool, kinds: set[str]) -> None:
+def test_the_status_says_how_far_the_node_has_come(workers: WorkerPool, ready: bool, kinds: set[str]) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a", ready=ready)
     stage.wave("a")
@@ -392,7 +394,7 @@ def test_the_status_says_how_far_the_node_has_come(workers: Pool, ready: bool, k
     assert status["nodeName"] == "a"
 
 
-def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers: Pool) -> None:
+def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
@@ -406,7 +408,7 @@ def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers
     assert RETRY_CAP_SECONDS * 0.8 <= waits[-1] <= RETRY_CAP_SECONDS
 
 
-def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: Pool) -> None:
+def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
@@ -417,7 +419,7 @@ def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: Pool
     assert stage.again == []
 
 
-def test_a_success_ends_the_back_off(workers: Pool) -> None:
+def test_a_success_ends_the_back_off(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
@@ -429,7 +431,7 @@ def test_a_success_ends_the_back_off(workers: Pool) -> None:
     assert stage.registrar._failures == {}
 
 
-def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers: Pool) -> None:
+def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
@@ -439,7 +441,7 @@ def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers:
     assert stage.registrar._failures == {}
 
 
-def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: Pool) -> None:
+def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")

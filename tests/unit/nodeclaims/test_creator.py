@@ -11,7 +11,7 @@ from provisioner.nodeclaims.creator import NoFreeNameError
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.scheduling.node_claims import NewClaim, static_claim
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from tests.support.batches import claim_creator
 from tests.support.cluster import World, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
@@ -25,7 +25,7 @@ class Stage:
         self.answers = list(answers)
         self.world.cluster.pool_changed(None, pool())
         client = Client(FakeApi(respond=self._respond, clock=self.world.clock), self.world.clock)
-        workers = Pool(1)
+        workers = WorkerPool(1)
         writer = ClaimWriter(client, self.world.cluster, lambda _: None)
         plans = PlanWriter(self.world.cluster, writer, workers)
         self.creator = claim_creator(client, self.world.cluster, plans, created=self.created.append)

@@ -19,10 +19,10 @@ from provisioner.nodeclaims.growth_ledger import (
     HeldBackError,
     limits_of,
 )
-from provisioner.nodeclaims.growth_limits import GrowthLimits, Limit
+from provisioner.nodeclaims.growth_limits import GrowthLimit, GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.options import Options
-from provisioner.packing.planner import Planned, as_scheduled
+from provisioner.packing.planner import PackingOutcome, as_scheduled
 from provisioner.provisioning import worlds as spending_worlds
 from provisioner.provisioning.provisioner import PLANNED_PENDING_PODS, REACHED_SOLVE_DEADLINE, Batch
 from provisioner.scheduling import world as scheduling_world
@@ -37,7 +37,7 @@ from provisioner.scheduling.world import bin_of
 from provisioner.state.snapshot import NodeView
 from provisioner.static.controller import StaticCapacity
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from tests.support.batches import claim_creator
 from tests.support.cluster import World, claim, pod, pool
 from tests.support.disrupting import Make, Stage, provisioner_of, run_provisioner, staged
@@ -73,7 +73,7 @@ class Growing:
             self.world.cluster, self.limits, lambda _: self.world.types, self.world.clock, lambda: self.beside
         )
 
-    def creator(self, workers: Pool) -> ClaimCreator:
+    def creator(self, workers: WorkerPool) -> ClaimCreator:
         return claim_creator(
             self.server.client,
             self.world.cluster,
@@ -84,7 +84,7 @@ class Growing:
 
     def run(self) -> Batch | None:
         """One batch, its creates included."""
-        workers = Pool(1)
+        workers = WorkerPool(1)
         batch = run_provisioner(
             self.server, self.creator(workers), workers, retry_after=self.waits.append, retry=self.again.append
         )
@@ -106,7 +106,7 @@ def test_flags_become_limits() -> None:
     assert limits_of(Options.parse([], {})).none
 
 
-def held_back(limit: Limit) -> float | None:
+def held_back(limit: GrowthLimit) -> float | None:
     return REGISTRY.get_sample_value("dovetail_nodeclaims_held_back", {"nodepool": "general", "limit": limit})
 
 
@@ -114,7 +114,7 @@ def test_a_wave_is_as_large_as_the_limit_allows_and_the_rest_follows_when_the_mi
     one = Growing(GrowthLimits(claims_per_minute=2), *fills(5))
     one.run()
     assert one.claims == 2
-    assert held_back(Limit.CLAIMS) == 3
+    assert held_back(GrowthLimit.CLAIMS) == 3
     (text,) = one.said("NodePool", "GrowthLimited")
     assert text.startswith(
         "3 nodes wait: no further NodeClaim is created for now, because --max-claims-per-minute is 2"
@@ -132,7 +132,7 @@ def test_a_wave_is_as_large_as_the_limit_allows_and_the_rest_follows_when_the_mi
     one.world.clock.advance(60.0)
     one.run()
     assert one.claims == 5
-    assert held_back(Limit.CLAIMS) is None
+    assert held_back(GrowthLimit.CLAIMS) is None
 
 
 @pytest.mark.parametrize("limits", [GrowthLimits(), GrowthLimits(claims_per_minute=2)])
@@ -141,7 +141,7 @@ def test_while_another_karpenter_leads_nothing_is_bought_and_pods_are_told(limit
     one.beside = "Karpenter runs in namespace karpenter"
     one.run()
     assert one.claims == 0
-    assert held_back(Limit.KARPENTER) == 5
+    assert held_back(GrowthLimit.KARPENTER) == 5
     assert set(one.said("Pod", "FailedScheduling")) == {f'Failed to schedule pod, NodePool "general": {one.beside}'}
     assert one.growth.problems([0.1]) == [one.beside]
     assert one.waits == [KARPENTER_SECONDS]
@@ -151,10 +151,10 @@ def test_while_another_karpenter_leads_nothing_is_bought_and_pods_are_told(limit
 
 
 def test_what_waits_while_another_karpenter_leads_is_planned_once_until_something_waits_that_did_not() -> None:
-    one, planned, workers = Growing(GrowthLimits(), *fills(2)), list[int](), Pool(1)
+    one, planned, workers = Growing(GrowthLimits(), *fills(2)), list[int](), WorkerPool(1)
     one.beside = "Karpenter runs in namespace karpenter"
 
-    def noted(prepared: Prepared, result: Result) -> Planned:
+    def noted(prepared: Prepared, result: Result) -> PackingOutcome:
         planned.append(sum(len(claim.pods) for claim in result.claims))
         return as_scheduled(prepared, result)
 
@@ -173,7 +173,7 @@ def test_what_waits_while_another_karpenter_leads_is_planned_once_until_somethin
 
 def test_what_is_planned_again_for_less_money_looks_at_no_node_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods may wait at the limit for days, and each batch asks twice."""
-    one, made, workers = Growing(GrowthLimits(usd_per_hour=3 * USD), *fills(1)), list[str](), Pool(1)
+    one, made, workers = Growing(GrowthLimits(usd_per_hour=3 * USD), *fills(1)), list[str](), WorkerPool(1)
     for number in range(3):
         one.world.existing_node(f"n{number}", pods=(pod(f"r{number}", cpu="3"),))
         one.world.add(pod(f"r{number}", cpu="3", node_name=f"n{number}"))
@@ -246,7 +246,7 @@ def test_what_is_planned_again_for_less_money_is_in_the_batch_its_log_and_its_me
         batch = one.run()
     assert batch is not None
     assert one.claims == 1
-    assert held_back(Limit.USD) == 1
+    assert held_back(GrowthLimit.USD) == 1
     usd = sum(min(way.price for way in one.world.types[f"{kind}-amd64-linux"].offerings) for kind in ("c-1x", "c-2x"))
     assert (batch.pods, batch.claims, batch.unplaced) == (3, 2, 0), (
         "one for the pod that waits, and one that is held back"
@@ -344,7 +344,7 @@ def test_nodes_together_cost_no_more_than_allowed_and_a_node_that_goes_makes_roo
     one = Growing(GrowthLimits(usd_per_hour=USD), *fills(3))
     one.run()
     assert one.claims == 1
-    assert held_back(Limit.USD) == 2
+    assert held_back(GrowthLimit.USD) == 2
     assert one.waits == [], "only a node that goes makes room"
     (text,) = one.said("NodePool", "GrowthLimited")
     assert f"all nodes together may cost ${USD:g} per hour (--max-usd-per-hour)" in text
@@ -402,7 +402,7 @@ def test_a_node_pool_says_how_much_its_own_nodes_may_cost_and_is_told_what_waits
 
 def test_static_node_pools_grow_no_faster_either() -> None:
     one = Growing(GrowthLimits(claims_per_minute=2))
-    fixed, workers = pool(replicas=3, requirements=ONE_TYPE), Pool(2)
+    fixed, workers = pool(replicas=3, requirements=ONE_TYPE), WorkerPool(2)
     one.world.cluster.pool_changed(one.pool, fixed)
     static = StaticCapacity(
         one.world.cluster,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis import names
-from provisioner.nodeclaims.growth_limits import WINDOW_SECONDS, Growth, GrowthLimits, HeldBack, Limit
+from provisioner.nodeclaims.growth_limits import WINDOW_SECONDS, Growth, GrowthLimit, GrowthLimits, HeldBack
 from provisioner.scheduling.capacity.hourly_price import lacks_price, usd_per_hour
 from tests.support.cluster import TYPES, claim
 
@@ -28,14 +28,14 @@ CASES = {
     "no limits": Case(None, GrowthLimits(), (0.0,) * 100, 1e6),
     "nothing there": Case(None),
     "the last of a minute": Case(None, ages=(1.0, 2.0)),
-    "one too many, until the oldest is a minute old": Case(HeldBack(Limit.CLAIMS, 50.0), ages=(1.0, 10.0, 2.0)),
+    "one too many, until the oldest is a minute old": Case(HeldBack(GrowthLimit.CLAIMS, 50.0), ages=(1.0, 10.0, 2.0)),
     "more than allowed, until so many are a minute old": Case(
-        HeldBack(Limit.CLAIMS, 30.0), ages=(50.0, 40.0, 30.0, 20.0, 10.0)
+        HeldBack(GrowthLimit.CLAIMS, 30.0), ages=(50.0, 40.0, 30.0, 20.0, 10.0)
     ),
     "those that are a minute old count no more": Case(None, ages=(60.0, 61.0, 1.0, 2.0)),
-    "creations of a clock that is ahead are new": Case(HeldBack(Limit.CLAIMS, 60.0), ages=(-3600.0,) * 3),
+    "creations of a clock that is ahead are new": Case(HeldBack(GrowthLimit.CLAIMS, 60.0), ages=(-3600.0,) * 3),
     "exactly the money": Case(None, usd=9.0),
-    "a cent too much, until a node goes": Case(HeldBack(Limit.USD), usd=9.01),
+    "a cent too much, until a node goes": Case(HeldBack(GrowthLimit.USD), usd=9.01),
     "a free node is always affordable": Case(None, usd=10.0, asks=0.0),
 }
 
@@ -48,10 +48,10 @@ def test_what_is_held_back(case: Case) -> None:
 def test_what_was_taken_counts_and_time_lets_it_go() -> None:
     growth = Growth(GrowthLimits(claims_per_minute=2), (30.0,), 0.0)
     growth.take(1.0, elapsed=5.0)
-    assert growth.refusal(1.0, elapsed=5.0) == HeldBack(Limit.CLAIMS, 25.0)
+    assert growth.refusal(1.0, elapsed=5.0) == HeldBack(GrowthLimit.CLAIMS, 25.0)
     assert growth.refusal(1.0, elapsed=30.0) is None
     growth.take(1.0, elapsed=30.0)
-    assert growth.refusal(1.0, elapsed=31.0) == HeldBack(Limit.CLAIMS, 34.0)
+    assert growth.refusal(1.0, elapsed=31.0) == HeldBack(GrowthLimit.CLAIMS, 34.0)
 
 
 @given(

@@ -8,7 +8,7 @@ from provisioner.apis import names
 from provisioner.apis.plan import MAX_BYTES, decode_plan
 from provisioner.nodeclaims.plan_writer import REMOVE_AGAIN_SECONDS, NodePlanRemover, PlanWriter, plan_patch
 from provisioner.state.keys import NodeKey
-from provisioner.support.workers import Pool, pool
+from provisioner.support.workers import WorkerPool, pool
 from tests.support.cluster import World, bound, claim, node, plan_text, pod
 from tests.support.eventually import eventually
 from tests.support.problems import shape
@@ -19,7 +19,7 @@ A = NodeKey("a")
 
 
 @pytest.fixture
-def workers() -> Iterator[Pool]:
+def workers() -> Iterator[WorkerPool]:
     with pool(1) as threads:
         yield threads
 

@@ -14,7 +14,7 @@ from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.writer import ClaimWriter
-from provisioner.nodepools.controller import Health, PoolController, used_by, why_launches_failed
+from provisioner.nodepools.controller import PoolController, PoolHealth, used_by, why_launches_failed
 from provisioner.support.metrics import REGISTRY
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
@@ -39,14 +39,14 @@ VERDICTS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("launches", "verdict"), VERDICTS.values(), ids=VERDICTS.keys())
 def test_the_last_four_launches_decide(launches: str, verdict: str) -> None:
-    health = Health(lambda _: None)
+    health = PoolHealth(lambda _: None)
     for launch in launches:
         health.note("general", launch == "+")
     assert health.verdict("general", GENERATIONS) == verdict
 
 
 def test_pools_are_judged_apart() -> None:
-    health = Health(lambda _: None)
+    health = PoolHealth(lambda _: None)
     health.note("a", False)
     health.note("a", False)
     health.note("b", True)
@@ -55,7 +55,7 @@ def test_pools_are_judged_apart() -> None:
 
 @pytest.mark.parametrize("changed", [(2, 1), (1, 2)], ids=["of the pool", "of the class"])
 def test_a_new_generation_begins_anew(changed: tuple[int, int]) -> None:
-    health = Health(lambda _: None)
+    health = PoolHealth(lambda _: None)
     health.verdict("general", GENERATIONS)
     health.note("general", False)
     health.note("general", False)
@@ -63,7 +63,7 @@ def test_a_new_generation_begins_anew(changed: tuple[int, int]) -> None:
 
 
 def test_a_pool_of_the_name_of_one_that_is_gone_begins_anew() -> None:
-    health = Health(lambda _: None)
+    health = PoolHealth(lambda _: None)
     health.note("general", False)
     health.note("general", False)
     assert health.verdict("general", GENERATIONS) == "False"
@@ -73,7 +73,7 @@ def test_a_pool_of_the_name_of_one_that_is_gone_begins_anew() -> None:
 
 def test_the_pool_is_looked_at_again_only_when_its_ring_changed() -> None:
     told: list[str] = []
-    health = Health(told.append)
+    health = PoolHealth(told.append)
     for _ in range(6):
         health.note("general", True)
     assert told == ["general"] * 4
@@ -112,7 +112,7 @@ TOLD = {
 
 @pytest.mark.parametrize(("told", "launches", "verdict"), TOLD.values(), ids=TOLD)
 def test_a_new_leader_goes_on_from_what_the_pool_says(told: str, launches: str, verdict: str) -> None:
-    health = Health(lambda _: None)
+    health = PoolHealth(lambda _: None)
     assert health.verdict("general", GENERATIONS, told) == told
     for launch in launches:
         health.note("general", launch == "+")
@@ -145,7 +145,7 @@ class Stage:
         self.events: list[tuple[str, str, str, str]] = []
         self.lost: set[str] = set()  # NodeClaims of which the caches do not know yet that they are gone
         client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
-        self.health = Health(lambda _: None)
+        self.health = PoolHealth(lambda _: None)
         self.controller = PoolController(
             self.world.cluster,
             client,

@@ -10,7 +10,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.store import Store
 from provisioner.nodepools.overlay_controller import RECHECK_SECONDS, OverlayStatus
 from provisioner.runtime.changes import Change, NodeOverlayChanged, NodePoolChanged, PodChanged
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from tests.support.cluster import pod, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.overlays import Stage as Judged
@@ -68,8 +68,8 @@ class Stage:
 
 def test_one_in_force_is_ready_and_is_written_once() -> None:
     stage = Stage(overlay("a", price="1"))
-    assert stage.status.reconcile("a") == Result(requeue_after=RECHECK_SECONDS)
-    assert stage.status.reconcile("a") == Result(requeue_after=RECHECK_SECONDS)
+    assert stage.status.reconcile("a") == ReconcileResult(requeue_after=RECHECK_SECONDS)
+    assert stage.status.reconcile("a") == ReconcileResult(requeue_after=RECHECK_SECONDS)
     assert stage.told("a", names.VALIDATION_SUCCEEDED) == ("True", "ValidationSucceeded")
     assert stage.told("a", names.READY)[0] == "True"
     assert [sent.path for sent in stage.sent] == ["/apis/karpenter.sh/v1alpha1/nodeoverlays/a/status"]
@@ -101,14 +101,14 @@ def test_one_whose_conflict_ends_is_ready_again() -> None:
     assert stage.told("a", names.READY)[0] == "True"
 
 
-ANSWERS: dict[str, tuple[FakeAnswer, Result]] = {
+ANSWERS: dict[str, tuple[FakeAnswer, ReconcileResult]] = {
     "gone": (refusal(404, "NotFound"), DONE),
-    "refused": (refusal(403, "Forbidden"), Result(failed=True)),
+    "refused": (refusal(403, "Forbidden"), ReconcileResult(failed=True)),
 }
 
 
 @pytest.mark.parametrize(("answer", "want"), ANSWERS.values(), ids=ANSWERS)
-def test_a_status_that_cannot_be_written(answer: FakeAnswer, want: Result) -> None:
+def test_a_status_that_cannot_be_written(answer: FakeAnswer, want: ReconcileResult) -> None:
     stage = Stage(overlay("a", price="1"))
     stage.answer = answer
     assert stage.status.reconcile("a") == want

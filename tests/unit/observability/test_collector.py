@@ -5,7 +5,7 @@ import tracemalloc
 import msgspec
 
 from provisioner.apis import names
-from provisioner.observability.collector import Observer
+from provisioner.observability.collector import MetricsObserver
 from provisioner.support import metrics
 from tests.support.clock import FakeClock
 from tests.support.cluster import World, bound, pod
@@ -30,7 +30,7 @@ def test_pods_are_written_one_by_one_and_nothing_of_them_is_kept() -> None:
     one = bound(pod("web"), "a")
     pods = [msgspec.structs.replace(one, name=f"web-{number}", uid=f"uid-{number}") for number in range(PODS)]
     cluster = world.cluster
-    observer = Observer(
+    observer = MetricsObserver(
         cluster.snapshot, list, lambda: pods, cluster.claims, list, lambda _: {}, names.WELL_KNOWN_LABELS, FakeClock()
     )
     observer.start()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from provisioner.kube.client import Client
-from provisioner.kube.config import Api, Connection, connect
+from provisioner.kube.config import Api, ApiConnection, connect
 from provisioner.kube.errors import ApiError, ConnectionFailed
-from provisioner.kube.lease import LeaderElector, LostLease, Term
+from provisioner.kube.lease import LeaderElector, LeaseTerm, LostLease
 from provisioner.kube.resources import CONFIGMAPS
 from provisioner.kube.sending import SWEEP_SECONDS
 from provisioner.operator.leadership import Leadership
@@ -44,7 +44,7 @@ class Doomed:
 
 
 @contextlib.contextmanager
-def over_loopback(respond: Responder, folder: Path) -> Iterator[Connection]:
+def over_loopback(respond: Responder, folder: Path) -> Iterator[ApiConnection]:
     """The real connection to a server that answers so."""
     lock = threading.Lock()
 
@@ -102,7 +102,7 @@ class Stage:
             if connected is not None
             else FakeApi(respond=lambda sent: self.respond(sent), clock=clock)
         )
-        self.term = Term()
+        self.term = LeaseTerm()
         self.client = Client(self.api, clock, self.term)
         self.process = Doomed()
         elector = LeaderElector(

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from extender import metrics
-from extender.reports import Identity, Reporter
+from extender.reports import ClientIdentity, Reporter
 from provisioner.apis.core import Lease
 from provisioner.apis.meta import ObjectMeta
-from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Reason, Report
+from provisioner.apis.reports import REPORTS_URL_ANNOTATION, PodReport, ReportReason
 from provisioner.operator.report_server import ReportServer, is_empty, serving_context
 from tests.unit.certs.test_mutual import DUE_DAYS, SERVER_NAME, Server
 
@@ -32,8 +32,8 @@ def test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one(tmp_path:
     assert not is_empty(str(tmp_path / "typo"))
 
 
-def identity(directory: Path) -> Identity:
-    return Identity(str(directory / "ca.crt"), str(directory / "tls.crt"), str(directory / "tls.key"), "name")
+def identity(directory: Path) -> ClientIdentity:
+    return ClientIdentity(str(directory / "ca.crt"), str(directory / "tls.crt"), str(directory / "tls.key"), "name")
 
 
 def test_an_extender_without_its_files_has_no_identity(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_an_extender_with_some_of_its_files_or_a_wrong_directory_is_told_so(tmp_
 
 
 def test_an_extender_that_was_given_no_files_lacks_none() -> None:
-    assert not Identity().is_absent
+    assert not ClientIdentity().is_absent
 
 
 def count(outcome: str) -> float:
@@ -62,11 +62,11 @@ def test_reports_arrive_all_through_a_renewal_without_a_restart(tmp_path: Path) 
     server = Server(tmp_path)
     server.round()
     server.deliver()
-    taken: list[Report] = []
+    taken: list[PodReport] = []
     desk = ReportServer("::1", 0, taken.extend, serving_context(str(tmp_path / "server")).current)
     desk.start()
     own = tmp_path / "client"
-    files = Identity(str(own / "ca.crt"), str(own / "tls.crt"), str(own / "tls.key"), SERVER_NAME)
+    files = ClientIdentity(str(own / "ca.crt"), str(own / "tls.crt"), str(own / "tls.key"), SERVER_NAME)
     reporter = Reporter(files, server.clock)
     before = count("failed")
     try:
@@ -75,7 +75,7 @@ def test_reports_arrive_all_through_a_renewal_without_a_restart(tmp_path: Path) 
 
         def report() -> None:
             nonlocal sent
-            reporter._send([Report(uid=f"u{sent}", reason=Reason.HELD)])
+            reporter._send([PodReport(uid=f"u{sent}", reason=ReportReason.HELD)])
             sent += 1
 
         def each_way() -> None:

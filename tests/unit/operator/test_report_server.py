@@ -7,35 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.apis.reports import MAX_BYTES, Reason, Report, encode_reports
+from provisioner.apis.reports import MAX_BYTES, PodReport, ReportReason, encode_reports
 from provisioner.operator.report_server import ReportServer, serving_context, take
-from provisioner.support.http.values import Request
+from provisioner.support.http.values import HttpRequest
 from tests.support.rawhttp import Address, Pki, post
 
-BODY = encode_reports([Report(uid="a", reason=Reason.HELD)])
-CASES: dict[str, tuple[Request, int, str]] = {
-    "a batch": (Request("POST", "/reports", body=BODY), 204, ""),
-    "a batch with a query": (Request("POST", "/reports?x=1", body=BODY), 204, ""),
-    "another path": (Request("POST", "/metrics", body=BODY), 404, "not found"),
-    "a path below": (Request("POST", "/reports/x", body=BODY), 404, "not found"),
-    "another method": (Request("GET", "/reports"), 405, "only POST"),
-    "no JSON": (Request("POST", "/reports", body=b"what"), 400, "not reports"),
+BODY = encode_reports([PodReport(uid="a", reason=ReportReason.HELD)])
+CASES: dict[str, tuple[HttpRequest, int, str]] = {
+    "a batch": (HttpRequest("POST", "/reports", body=BODY), 204, ""),
+    "a batch with a query": (HttpRequest("POST", "/reports?x=1", body=BODY), 204, ""),
+    "another path": (HttpRequest("POST", "/metrics", body=BODY), 404, "not found"),
+    "a path below": (HttpRequest("POST", "/reports/x", body=BODY), 404, "not found"),
+    "another method": (HttpRequest("GET", "/reports"), 405, "only POST"),
+    "no JSON": (HttpRequest("POST", "/reports", body=b"what"), 400, "not reports"),
     "an unknown reason": (
-        Request("POST", "/reports", body=b'{"reports": [{"uid": "a", "reason": "bored"}]}'),
+        HttpRequest("POST", "/reports", body=b'{"reports": [{"uid": "a", "reason": "bored"}]}'),
         400,
         "not reports",
     ),
-    "nothing at all": (Request("POST", "/reports"), 400, "not reports"),
+    "nothing at all": (HttpRequest("POST", "/reports"), 400, "not reports"),
 }
 
 
 @pytest.mark.parametrize(("request_", "status", "text"), CASES.values(), ids=CASES.keys())
-def test_a_request_is_answered(request_: Request, status: int, text: str) -> None:
-    taken: list[Report] = []
+def test_a_request_is_answered(request_: HttpRequest, status: int, text: str) -> None:
+    taken: list[PodReport] = []
     answer = take(request_, taken.extend)
     assert answer.status == status
     assert answer.body.decode().startswith(text)
-    assert taken == ([Report(uid="a", reason=Reason.HELD)] if status == 204 else [])
+    assert taken == ([PodReport(uid="a", reason=ReportReason.HELD)] if status == 204 else [])
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.7"])
@@ -45,7 +45,7 @@ def test_plain_http_is_refused_where_others_reach_it(host: str) -> None:
 
 
 @pytest.fixture
-def taken() -> list[Report]:
+def taken() -> list[PodReport]:
     return []
 
 
@@ -55,7 +55,7 @@ def pki(tmp_path: Path) -> Pki:
 
 
 @pytest.fixture
-def mutual(pki: Pki, taken: list[Report]) -> Iterator[Address]:
+def mutual(pki: Pki, taken: list[PodReport]) -> Iterator[Address]:
     """A server over mTLS."""
     server = ReportServer("127.0.0.1", 0, taken.extend, serving_context(str(pki.ca.parent)).current)
     server.start()
@@ -65,7 +65,7 @@ def mutual(pki: Pki, taken: list[Report]) -> Iterator[Address]:
     server.stop()
 
 
-def test_a_server_takes_reports_and_goes_on_after_a_bad_request(taken: list[Report]) -> None:
+def test_a_server_takes_reports_and_goes_on_after_a_bad_request(taken: list[PodReport]) -> None:
     server = ReportServer("127.0.0.1", 0, taken.extend, None)
     server.start()
     assert server.url.startswith("http://127.0.0.1:")
@@ -84,7 +84,7 @@ def test_a_server_takes_reports_and_goes_on_after_a_bad_request(taken: list[Repo
 
 
 def test_only_a_client_with_the_certificate_of_an_extender_may_report(
-    mutual: Address, pki: Pki, taken: list[Report]
+    mutual: Address, pki: Pki, taken: list[PodReport]
 ) -> None:
     """The CA may have signed others too: being known is not being the extender."""
     peer = mutual.peer(pki.client("dovetail-scheduler"))
@@ -94,7 +94,7 @@ def test_only_a_client_with_the_certificate_of_an_extender_may_report(
     assert [report.uid for report in taken] == ["a"]
 
 
-def test_a_client_without_a_certificate_is_not_even_read(mutual: Address, taken: list[Report]) -> None:
+def test_a_client_without_a_certificate_is_not_even_read(mutual: Address, taken: list[PodReport]) -> None:
     try:
         peer = mutual.peer()
         peer.send(post(BODY, "/reports"))
@@ -116,7 +116,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(mutual: Address, pki:
     assert shown() != before
 
 
-def test_certificates_may_come_after_the_server(tmp_path: Path, taken: list[Report]) -> None:
+def test_certificates_may_come_after_the_server(tmp_path: Path, taken: list[PodReport]) -> None:
     """Their Secret is optional: a cluster without one gets it later, and nobody restarts the provisioner for it."""
     server = ReportServer("127.0.0.1", 0, taken.extend, serving_context(str(tmp_path)).current)
     server.start()
@@ -148,7 +148,7 @@ def test_the_address_that_others_use_is_the_one_that_was_given(address: str, url
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
-def test_reports_arrive_over_ipv6(pki: Pki, taken: list[Report]) -> None:
+def test_reports_arrive_over_ipv6(pki: Pki, taken: list[PodReport]) -> None:
     server = ReportServer("", 0, taken.extend, serving_context(str(pki.ca.parent)).current)
     server.start()
     client = pki.client("dovetail-scheduler")

@@ -13,7 +13,7 @@ from provisioner.apis.core import DaemonSet
 from provisioner.cloudprovider.kwok.provider import CLAIM_UID_ANNOTATION, KwokProvider
 from provisioner.clouds import Calls, LateCall
 from provisioner.kube.client import Client
-from provisioner.kube.config import Connection
+from provisioner.kube.config import ApiConnection
 from provisioner.kube.events import Recorder
 from provisioner.operator.kwok import ORPHAN_AFTER, KwokCloud, KwokTerm
 from provisioner.operator.program import DAEMONSET_IGNORED, Controllers
@@ -53,7 +53,7 @@ def controllers(
 ) -> Controllers:
     clock, options = clock or FakeClock(), options or Options()
     api = api or FakeApi(clock=clock)
-    client, caches = Client(api, clock), Caches(cast(Connection, api), options, clock)
+    client, caches = Client(api, clock), Caches(cast(ApiConnection, api), options, clock)
     provider = KwokProvider(client, caches.nodes.store, caches.classes.store, clock)
     return Controllers(caches, client, KwokCloud(provider), Recorder(client, "test", clock), options, clock)
 

@@ -10,7 +10,7 @@ import pytest
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.packing.dual_prices import Prices, prices_of, proved, slots_by_groups
-from provisioner.packing.model import Group, Market, Slot, models_of
+from provisioner.packing.model import ItemGroup, PackingMarket, Slot, models_of
 from provisioner.scheduling.prepared import prepare
 from tests.support import priced_fleets
 from tests.support.problems import instance_type, node, pods, pool, problem, shape
@@ -18,7 +18,7 @@ from tests.support.problems import instance_type, node, pods, pool, problem, sha
 KINDS = ("micro", "batch", "memory", "zonal", "gpu")
 
 
-def priced(world_of_types: Sequence[InstanceType], some: tuple[Pod, ...]) -> tuple[Market, Prices]:
+def priced(world_of_types: Sequence[InstanceType], some: tuple[Pod, ...]) -> tuple[PackingMarket, Prices]:
     prepared = prepare(priced_fleets.world_of(world_of_types))
     market = next(models_of(prepared.setting(some), prepared.solve(some))).market
     return market, prices_of(market)
@@ -133,9 +133,9 @@ def _choices(part: list[Pod], types: Sequence[InstanceType]) -> list[tuple[float
 
 def test_a_limit_makes_the_bound_higher() -> None:
     slots = (Slot(0, 0, "", "", Fraction(1), (4,), charge=(4,)), Slot(0, 1, "", "", Fraction(3), (8,), charge=(2,)))
-    groups = (Group((80,), 0b11, 0),)
-    assert prices_of(Market(("cpu",), slots, groups, budgets=(80,))).usd_at_least == pytest.approx(20, abs=1e-5)
-    prices = prices_of(Market(("cpu",), slots, groups, budgets=(50,)))  # 10 of the first and 5 of the second
+    groups = (ItemGroup((80,), 0b11, 0),)
+    assert prices_of(PackingMarket(("cpu",), slots, groups, budgets=(80,))).usd_at_least == pytest.approx(20, abs=1e-5)
+    prices = prices_of(PackingMarket(("cpu",), slots, groups, budgets=(50,)))  # 10 of the first and 5 of the second
     assert prices.usd_at_least == pytest.approx(25, abs=1e-5)
     assert prices.tolls == pytest.approx([1 / 6])
 
@@ -152,7 +152,7 @@ def test_what_existing_nodes_can_take_is_for_nothing() -> None:
 
 def test_rates_that_are_too_high_are_scaled_down_until_they_are_exactly_feasible() -> None:
     slots = (Slot(0, 0, "", "", Fraction("0.3"), (3, 7)), Slot(0, 1, "", "", Fraction("0.5"), (10, 1)))
-    market = Market(("cpu", "memory"), slots, (Group((30, 10), 0b11, 0), Group((1, 5), 0b01, 0)), (), ())
+    market = PackingMarket(("cpu", "memory"), slots, (ItemGroup((30, 10), 0b11, 0), ItemGroup((1, 5), 0b01, 0)), (), ())
     prices = proved(market, slots_by_groups(market), [[Fraction(1, 7), Fraction(1, 3)], [Fraction(1, 5), Fraction(0)]])
     mixed = [max(a, b) for a, b in zip(*prices.rates, strict=True)]
     assert mixed[0] * 3 + mixed[1] * 7 <= Fraction("0.3")
@@ -166,5 +166,5 @@ def test_rates_that_are_too_high_are_scaled_down_until_they_are_exactly_feasible
 
 def test_a_reservation_is_cheap_as_often_as_there_are_nodes_of_it() -> None:
     slots = (Slot(0, 0, "", "", Fraction(1), (4,)), Slot(0, 0, "*", "*", Fraction(0), (4,), 0))
-    market = Market(("cpu",), slots, (Group((40,), 0b11, 0),), (), (3,))
+    market = PackingMarket(("cpu",), slots, (ItemGroup((40,), 0b11, 0),), (), (3,))
     assert prices_of(market).usd_at_least == pytest.approx(7, abs=1e-5)

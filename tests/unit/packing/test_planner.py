@@ -15,14 +15,14 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.packing import process as planner_process
-from provisioner.packing.planner import LEAST_SECONDS, Patience, Planned, Planner, PlanOutcome
+from provisioner.packing.planner import LEAST_SECONDS, PackingOutcome, Patience, Planner, PlanOutcome
 from provisioner.packing.process import (
     COMMAND,
     MEMORY_BYTES,
     PLANNER_NOT_INSTALLED,
+    PackingRefusal,
     PlannerProcess,
-    Refusal,
-    Reply,
+    ProcessReply,
 )
 from provisioner.packing.protocol import ROUNDS
 from provisioner.scheduling.improvement.partitions import MOST_PODS
@@ -63,7 +63,7 @@ def write(data):
     out.flush()
 def say(answered):
     write(answer_bytes(answered))
-say(Answered(0))
+say(PackingReply(0))
 receiver, late = Receiver(), []
 while head := sys.stdin.buffer.read(4):
     q, _ = receiver.question(sys.stdin.buffer.read(int.from_bytes(head, "little")))
@@ -100,7 +100,7 @@ def planners(
         process.tidy()
 
 
-def checked(planned: Planned, prepared: Prepared, greedy: Result) -> Planned:
+def checked(planned: PackingOutcome, prepared: Prepared, greedy: Result) -> PackingOutcome:
     """Whatever came of it: every pod has its node, legally, and for no more money than the greedy plan's."""
     assert planned.result.usd_per_hour <= greedy.usd_per_hour
     assert prepared.judge(design_of(planned.result)).legal
@@ -110,12 +110,12 @@ def checked(planned: Planned, prepared: Prepared, greedy: Result) -> Planned:
     return planned
 
 
-def plan(planner: Planner, count: int = 16, seconds: float = WINDOW) -> Planned:
+def plan(planner: Planner, count: int = 16, seconds: float = WINDOW) -> PackingOutcome:
     prepared, greedy = asked(count)
     return checked(planner.planned(prepared, greedy, seconds), prepared, greedy)
 
 
-def assert_greedy(planned: Planned, outcome: PlanOutcome | Refusal) -> None:
+def assert_greedy(planned: PackingOutcome, outcome: PlanOutcome | PackingRefusal) -> None:
     assert planned.outcome == outcome
     assert planned.result.usd_per_hour == GREEDY_USD
 
@@ -164,10 +164,10 @@ def test_the_process_knows_no_secrets_and_is_ended_first_when_memory_runs_out() 
 @pytest.mark.parametrize(("count", "rounds"), [(16, 10 * ROUNDS), (100, 3 * ROUNDS), (400, ROUNDS)])
 def test_fewer_pods_are_searched_in_more_rounds(count: int, rounds: int) -> None:
     prepared, greedy = asked(count)
-    with planners(scripted("say(Answered(q.number, float(q.rounds)))")) as (_, process):
+    with planners(scripted("say(PackingReply(q.number, float(q.rounds)))")) as (_, process):
         end = SystemClock().monotonic() + WINDOW
         reply = process.ask(prepared.world, greedy, search_until=end, wait_until=end, rounds=ROUNDS, seed=0)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ProcessReply)
         assert reply.answered.usd_at_least == rounds
 
 
@@ -257,17 +257,17 @@ def test_without_its_packages_plans_are_greedy_and_that_is_said_once(caplog: pyt
     process = PlannerProcess(clock, packages=("numpy", "no_such_module"))
     planner = Planner(process, clock, PATIENT, steers=nobody)
     assert planner.expect(1000) == 0.0
-    assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
-    assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
+    assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)
+    assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)
     assert process.pid is None
     assert [one.message for one in caplog.records].count(PLANNER_NOT_INSTALLED) == 1
 
 
 def test_a_process_that_cannot_load_its_packages_is_not_started_again() -> None:
     with planners((sys.executable, "-c", "raise SystemExit(3)"), clock=(clock := Movable())) as (planner, process):
-        assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
+        assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)
         clock.ahead += 3600
-        assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
+        assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)
         assert process.pid is None
 
 
@@ -277,7 +277,7 @@ def test_a_process_that_was_killed_costs_one_plan_and_is_started_again_after_a_p
         first = process.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        assert_greedy(plan(planner), Refusal.FAILED)
+        assert_greedy(plan(planner), PackingRefusal.FAILED)
         assert planner.expect(1000) == 0.0  # not at once
         clock.ahead += 10
         assert plan(planner).outcome is PlanOutcome.IMPROVED
@@ -286,13 +286,13 @@ def test_a_process_that_was_killed_costs_one_plan_and_is_started_again_after_a_p
 
 def test_a_process_that_is_killed_while_it_is_asked_costs_that_plan() -> None:
     with planners(scripted("os.kill(os.getpid(), signal.SIGKILL)")) as (planner, _):
-        assert_greedy(plan(planner), Refusal.FAILED)
+        assert_greedy(plan(planner), PackingRefusal.FAILED)
 
 
 def test_pauses_grow_and_end_with_the_first_answer(caplog: pytest.LogCaptureFixture) -> None:
     with planners(scripted("os._exit(1)"), clock=(clock := Movable())) as (planner, _):
         for _ in range(10):
-            assert_greedy(plan(planner), Refusal.FAILED)
+            assert_greedy(plan(planner), PackingRefusal.FAILED)
             clock.ahead += 3600
     told = [float(record.__dict__["fields"]["seconds_until_restart"]) for record in caplog.records]
     assert all(
@@ -307,22 +307,22 @@ def test_a_stopped_process_is_waited_for_twice_and_then_ended() -> None:
         assert stopped is not None
         os.kill(stopped, signal.SIGSTOP)
         hasty = Planner(process, SystemClock(), HASTY, steers=nobody)
-        assert_greedy(plan(hasty), Refusal.LATE)
+        assert_greedy(plan(hasty), PackingRefusal.LATE)
         assert process.pid == stopped
-        assert_greedy(plan(hasty), Refusal.LATE)
+        assert_greedy(plan(hasty), PackingRefusal.LATE)
         assert process.pid is None
         with pytest.raises(ProcessLookupError):
             os.kill(stopped, 0)
 
 
 def test_an_answer_that_comes_late_is_not_taken_for_another_questions() -> None:
-    second = "late.append(q.number); len(late) > 1 and [say(Answered(n, 0.001 * n)) for n in late]"
+    second = "late.append(q.number); len(late) > 1 and [say(PackingReply(n, 0.001 * n)) for n in late]"
     with planners(scripted(second)) as (planner, process):
         process.start()
         assert_greedy(plan(Planner(process, SystemClock(), PATIENT, steers=nobody), seconds=0.0), PlanOutcome.NO_TIME)
         first = Planner(process, SystemClock(), replace(PATIENT, least=5.0, most=5.0, grace=0.0), steers=nobody)
-        assert plan(first).outcome in (Refusal.LATE, Refusal.STARTING)
-        while plan(first).outcome is Refusal.STARTING:
+        assert plan(first).outcome in (PackingRefusal.LATE, PackingRefusal.STARTING)
+        while plan(first).outcome is PackingRefusal.STARTING:
             pass
         planned = plan(planner)
         assert (planned.usd_at_least or 0.0) > 0.002, "of its own question"
@@ -334,18 +334,18 @@ GARBAGE = {
     "an endless message": 'out.write(b"\\xff" * 64); out.flush()',
     "another language": 'write(b"{}")',
     "half an answer and the end": 'out.write(b"\\x50\\0\\0\\0half"); out.flush(); os._exit(0)',
-    "an answer to nobody": "say(Answered(q.number + 1))",
-    "an error": "say(Answered(0, error='ValueError: nothing fits'))",
-    "pods twice": 'say(Answered(q.number, 0.0, "", (), (ProposedNode("pool", "lean", "", "on-demand", everything * 2),)))',
-    "not every pod": 'say(Answered(q.number, 0.0, "", (), ()))',
-    "an unknown NodePool": 'say(Answered(q.number, 0.0, "", (), (ProposedNode("x", "lean", "", "on-demand", everything),)))',
+    "an answer to nobody": "say(PackingReply(q.number + 1))",
+    "an error": "say(PackingReply(0, error='ValueError: nothing fits'))",
+    "pods twice": 'say(PackingReply(q.number, 0.0, "", (), (ProposedNode("pool", "lean", "", "on-demand", everything * 2),)))',
+    "not every pod": 'say(PackingReply(q.number, 0.0, "", (), ()))',
+    "an unknown NodePool": 'say(PackingReply(q.number, 0.0, "", (), (ProposedNode("x", "lean", "", "on-demand", everything),)))',
 }
 
 
 @pytest.mark.parametrize("does", GARBAGE.values(), ids=GARBAGE)
 def test_garbage_costs_the_plan_and_ends_the_process(does: str) -> None:
     with planners(scripted(does.replace("{", "{{").replace("}", "}}").format())) as (planner, process):
-        assert_greedy(plan(planner), Refusal.FAILED)
+        assert_greedy(plan(planner), PackingRefusal.FAILED)
         assert process.pid is None
 
 
@@ -358,14 +358,14 @@ ILLEGAL = {
 
 @pytest.mark.parametrize("nodes", ILLEGAL.values(), ids=ILLEGAL)
 def test_an_illegal_plan_is_refused_by_scheduling(nodes: str) -> None:
-    with planners(scripted(f'say(Answered(q.number, 0.0, "", (), {nodes}))')) as (planner, process):
+    with planners(scripted(f'say(PackingReply(q.number, 0.0, "", (), {nodes}))')) as (planner, process):
         assert_greedy(plan(planner), PlanOutcome.REFUSED)
         assert process.pid is not None  # the planner knows less than scheduling: that is no fault
 
 
 def test_a_dearer_plan_is_not_taken_and_a_bound_above_the_price_not_believed() -> None:
     each = 'tuple(ProposedNode("pool", "wide", "", "on-demand", (n,)) for n in everything)'
-    with planners(scripted(f'say(Answered(q.number, 1e9, "", (), {each}))')) as (planner, _):
+    with planners(scripted(f'say(PackingReply(q.number, 1e9, "", (), {each}))')) as (planner, _):
         planned = plan(planner)
         assert planned.outcome is PlanOutcome.IMPROVED, (
             "nodes that are not worth it are given up whatever the process says"
@@ -375,7 +375,7 @@ def test_a_dearer_plan_is_not_taken_and_a_bound_above_the_price_not_believed() -
 
 def test_a_process_without_memory_costs_the_plan() -> None:
     with planners((*COMMAND[:3], str(48 << 20), "30")) as (planner, process):
-        assert_greedy(plan(planner), Refusal.FAILED)
+        assert_greedy(plan(planner), PackingRefusal.FAILED)
         assert process.pid is None
 
 
@@ -384,19 +384,19 @@ def test_a_process_that_still_starts_is_left_to_start() -> None:
         planner,
         process,
     ):
-        assert_greedy(plan(planner), Refusal.STARTING)
+        assert_greedy(plan(planner), PackingRefusal.STARTING)
         starting = process.pid
-        assert_greedy(plan(planner), Refusal.STARTING)
+        assert_greedy(plan(planner), PackingRefusal.STARTING)
         assert process.pid == starting
         clock.ahead += 3600  # but not for ever
-        assert_greedy(plan(planner), Refusal.FAILED)
+        assert_greedy(plan(planner), PackingRefusal.FAILED)
         assert process.pid is None
 
 
 def test_a_question_that_is_too_large_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner_process, "_MOST_QUESTION", 100)
     with planners() as (planner, process):
-        assert_greedy(plan(planner), Refusal.TOO_LARGE)
+        assert_greedy(plan(planner), PackingRefusal.TOO_LARGE)
         assert process.pid is None
 
 
@@ -419,8 +419,8 @@ def test_whoever_waits_for_an_answer_hears_at_once_that_the_program_stops() -> N
         asking.start()
         process.stop()
         asking.join(60)
-        assert outcomes == [Refusal.FAILED]
-        assert_greedy(plan(planner), Refusal.FAILED)
+        assert outcomes == [PackingRefusal.FAILED]
+        assert_greedy(plan(planner), PackingRefusal.FAILED)
         assert process.pid is None
 
 
@@ -430,4 +430,4 @@ def test_a_search_that_fails_here_costs_no_pod_its_node(monkeypatch: pytest.Monk
 
     with planners() as (planner, process):
         monkeypatch.setattr(process, "ask", broken)
-        assert_greedy(plan(planner), Refusal.FAILED)
+        assert_greedy(plan(planner), PackingRefusal.FAILED)

@@ -8,10 +8,10 @@ import pytest
 from provisioner.apis import names
 from provisioner.packing.optimizer import propose
 from provisioner.packing.protocol import (
-    Answered,
-    Asked,
+    PackingProtocolError,
+    PackingReply,
+    PackingRequest,
     ProposedNode,
-    ProtocolError,
     Receiver,
     Sender,
     answer_bytes,
@@ -60,7 +60,7 @@ class Conversation:
     def __init__(self) -> None:
         self.sender, self.receiver, self.sizes = Sender(), Receiver(), list[int]()
 
-    def hears(self, asked: Problem) -> tuple[Asked, Prepared]:
+    def hears(self, asked: Problem) -> tuple[PackingRequest, Prepared]:
         result = solved(asked)
         number, data, placed = self.sender.asked(world_of(asked), result, deadline=1.5, rounds=7, seed=3)
         self.sizes.append(len(data))
@@ -153,10 +153,10 @@ def lean(*numbers: int, name: str = "pool") -> ProposedNode:
     return ProposedNode(name, "lean", "", "on-demand", numbers)
 
 
-def refusal(answered: Answered, asked: Problem) -> str:
+def refusal(answered: PackingReply, asked: Problem) -> str:
     result = solved(asked)
     placed = tuple([one for claim in result.claims for one in claim.pods])
-    with pytest.raises(ProtocolError) as error:
+    with pytest.raises(PackingProtocolError) as error:
         proposed(answered, placed, result, asked.pools)
     return str(error.value)
 
@@ -182,10 +182,12 @@ def test_an_answer_that_is_not_about_the_question_is_no_answer(
     greedy = replace(pool("greedy", types=(LEAN,), weight=9), packing=Packing.GREEDY)
     light = pool("light", types=(LEAN,), weight=1)
     own = pool("pool", types=(LEAN, WIDE), weight=10)
-    assert says in refusal(Answered(1, kept=kept, nodes=nodes), problem(TWELVE, own, light, greedy))
+    assert says in refusal(PackingReply(1, kept=kept, nodes=nodes), problem(TWELVE, own, light, greedy))
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense", b"\x91" * 5000, b"\x93\x01\x02", answer_bytes(Answered(1))[:-3]])
+@pytest.mark.parametrize(
+    "data", [b"", b"nonsense", b"\x91" * 5000, b"\x93\x01\x02", answer_bytes(PackingReply(1))[:-3]]
+)
 def test_bytes_that_are_no_answer(data: bytes) -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(PackingProtocolError):
         read_answer(data)

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from provisioner.kube.config import Connection
+from provisioner.kube.config import ApiConnection
 from provisioner.kube.resources import (
     CONFIGMAPS,
     DAEMONSETS,
@@ -51,7 +51,7 @@ def test_without_the_right_to_its_settings_it_provisions_and_disrupts_nothing(en
             return FakeAnswer(pieces=silence())
         return ok({"metadata": {"resourceVersion": "1"}, "items": []})
 
-    connection = cast(Connection, FakeApi(respond=respond))
+    connection = cast(ApiConnection, FakeApi(respond=respond))
     caches = Caches(connection, Options(), SystemClock())
     late = threading.Timer(60, ended.set)
     late.daemon = True
@@ -91,7 +91,7 @@ def test_changes_are_told_by_their_kind_after_the_state_knows_them(ended: thread
         found = [msgspec.to_builtins(body) for kind, body in bodies.items() if sent.path.endswith(f"/{kind}")]
         return ok({"metadata": {"resourceVersion": "1"}, "items": found})
 
-    caches = Caches(cast(Connection, FakeApi(respond=respond)), Options(), SystemClock())
+    caches = Caches(cast(ApiConnection, FakeApi(respond=respond)), Options(), SystemClock())
     told: list[str] = []
 
     def listen(change: Change) -> None:

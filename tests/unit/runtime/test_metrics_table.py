@@ -16,7 +16,7 @@ from provisioner.apis.buffer import CapacityBuffer, CapacityBufferStatus
 from provisioner.apis.meta import Condition, ObjectMeta
 from provisioner.apis.pods import Pod
 from provisioner.lab.reference import metrics as reference
-from provisioner.observability.collector import Observer, announce_build
+from provisioner.observability.collector import MetricsObserver, announce_build
 from provisioner.observability.conditions import condition_lines
 from provisioner.runtime.changes import PodChanged
 from provisioner.support import metrics
@@ -66,7 +66,7 @@ def scraped() -> dict[str, tuple[str, frozenset[str]]]:
         metadata=ObjectMeta(name="room", namespace="shop", deletion_timestamp=NOON),
         status=CapacityBufferStatus(conditions=(full,)),
     )
-    observer = Observer(
+    observer = MetricsObserver(
         cluster.snapshot,
         lambda: nodes,
         lambda: [planned, undecided, running, daemon],

@@ -5,7 +5,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube.errors import ServerError
-from provisioner.runtime.poller import Poller
+from provisioner.runtime.poller import ApiPoller
 
 FAILURES = {
     "an error of the cloud": CloudError("down"),
@@ -21,11 +21,11 @@ def test_after_a_failure_it_goes_on(error: Exception) -> None:
     def poll() -> float:
         raise error
 
-    assert Poller("test", poll, retry=3.0).once() == 3.0
+    assert ApiPoller("test", poll, retry=3.0).once() == 3.0
 
 
 def test_a_round_says_when_the_next_one_is_due() -> None:
-    assert Poller("test", lambda: 7.0).once() == 7.0
+    assert ApiPoller("test", lambda: 7.0).once() == 7.0
 
 
 def test_it_works_until_it_is_stopped() -> None:
@@ -37,7 +37,7 @@ def test_it_works_until_it_is_stopped() -> None:
             enough.set()
         return 0.0
 
-    poller = Poller("test", poll)
+    poller = ApiPoller("test", poll)
     poller.start()
     assert enough.wait(10)
     poller.stop()

@@ -23,9 +23,9 @@ from provisioner.scheduling.attempts.attempt import Attempt
 from provisioner.scheduling.capacity.offers import PreparedPool
 from provisioner.scheduling.constraints import vectors
 from provisioner.scheduling.constraints.demands import Relations
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
-from provisioner.scheduling.topology.relations import Plan
+from provisioner.scheduling.topology.relations import TopologyPlan
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
 from tests.support import checker, loads
@@ -60,7 +60,7 @@ from tests.support.rich import replace_running
 KWOK = generated()
 
 
-def at_most_16_cpu() -> Pool:
+def at_most_16_cpu() -> SchedulingPool:
     return pool(
         "general", (names.KWOK_INSTANCE_CPU_LABEL, "Lt", ["17"]), (names.OS_LABEL, "In", ["linux"]), types=KWOK.types
     )
@@ -413,12 +413,12 @@ def test_whether_pods_can_be_bound_is_asked_of_what_they_require_alone(monkeypat
     )
     made: list[Relations] = []
 
-    class Counted(Plan):
+    class Counted(TopologyPlan):
         def __init__(self, relations: Relations, *rest: Any) -> None:
             made.append(relations)
             super().__init__(relations, *rest)
 
-    monkeypatch.setattr(attempt, "Plan", Counted)
+    monkeypatch.setattr(attempt, "TopologyPlan", Counted)
     big = instance_type("big", "8", "32Gi", 1.0, zones=("a", "b", "c"))
     result = solve(problem(pods(12, of), pool(types=(big,))))
     assert not result.unplaced

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.core import Affinity, Deployment, ReplicaSet, StatefulSet
-from provisioner.apis.shares import Attempt, SeatedPod, Share, Side, attempt_text, read_attempt
+from provisioner.apis.shares import SeatedPod, Share, ShareAttempt, Side, attempt_text, read_attempt
 from provisioner.shares.repair import (
     MOST_ATTEMPTS,
     SETTLE_SECONDS,
@@ -19,9 +19,9 @@ from provisioner.shares.repair import (
     Adopt,
     Bar,
     Evict,
-    Member,
+    ShareMember,
+    ShareView,
     Unrepaired,
-    View,
     asks,
     decide,
     drift,
@@ -40,31 +40,31 @@ THIRTY = Share(percent=30)
 EVICT = {names.ON_DEMAND_REPAIR: "evict"}
 
 
-def member(name: str, side: Side | None, *, label: Side | None = None, **changes: Any) -> Member:
+def member(name: str, side: Side | None, *, label: Side | None = None, **changes: Any) -> ShareMember:
     """A pod of `side`, which its label says too unless `label` says otherwise."""
     own = {field: changes.pop(field) for field in ("seated", "leaving", "bar") if field in changes}
     said = label or side
     labels = {names.ON_DEMAND_SHARE_LABEL: said.value} if said is not None else {}
     made = pod(name, node=f"n-{name}", **{"labels": labels, "ready": True, "created": OLD, **changes})
-    return Member(made, side, **own)
+    return ShareMember(made, side, **own)
 
 
-def members(on_demand: int, spot: int) -> tuple[Member, ...]:
+def members(on_demand: int, spot: int) -> tuple[ShareMember, ...]:
     return tuple(member(f"{i:03}", OD if i < on_demand else SPOT) for i in range(on_demand + spot))
 
 
-def view(*those: Member, share: Share = THIRTY, **changes: Any) -> View:
+def view(*those: ShareMember, share: Share = THIRTY, **changes: Any) -> ShareView:
     given: dict[str, Any] = {"wanted": len(those), "steady": SETTLE_SECONDS, "now": NOON}
-    return View(share, **{**given, "members": those, **changes})
+    return ShareView(share, **{**given, "members": those, **changes})
 
 
-def replaced(those: tuple[Member, ...], **changes: Any) -> tuple[Member, ...]:
+def replaced(those: tuple[ShareMember, ...], **changes: Any) -> tuple[ShareMember, ...]:
     """The same, of which the last pod differs."""
-    return (*those[:-1], Member(msgspec.structs.replace(those[-1].pod, **changes), those[-1].side))
+    return (*those[:-1], ShareMember(msgspec.structs.replace(those[-1].pod, **changes), those[-1].side))
 
 
 FAR = members(0, 10)
-UNREPAIRED: dict[str, tuple[View, Unrepaired]] = {
+UNREPAIRED: dict[str, tuple[ShareView, Unrepaired]] = {
     "exactly right": (view(*members(3, 7)), Unrepaired.WITHIN),
     "two too few": (view(*members(1, 9)), Unrepaired.WITHIN),
     "two too many": (view(*members(5, 5)), Unrepaired.WITHIN),
@@ -85,7 +85,7 @@ UNREPAIRED: dict[str, tuple[View, Unrepaired]] = {
 
 
 @pytest.mark.parametrize(("seen", "why"), UNREPAIRED.values(), ids=UNREPAIRED)
-def test_nothing_is_evicted(seen: View, why: Unrepaired) -> None:
+def test_nothing_is_evicted(seen: ShareView, why: Unrepaired) -> None:
     assert decide(seen) is why
 
 
@@ -132,21 +132,21 @@ def test_pods_that_the_webhook_does_not_count_are_labelled_before_any_eviction()
 # --- attempts ---------------------------------------------------------------------------------------------------
 
 
-def tried(attempts: int, *, ago: timedelta = timedelta(minutes=2), **changes: Any) -> Attempt:
+def tried(attempts: int, *, ago: timedelta = timedelta(minutes=2), **changes: Any) -> ShareAttempt:
     given: dict[str, Any] = {"attempts": attempts, "toward": OD, "newest": OLD, "at": NOON - ago, "share": "30%"}
-    return Attempt(**{**given, **changes})
+    return ShareAttempt(**{**given, **changes})
 
 
-def after(attempt: Attempt, *more: Member, created: datetime | None = None) -> View:
+def after(attempt: ShareAttempt, *more: ShareMember, created: datetime | None = None) -> ShareView:
     """An owner whose last attempt that was; its pods were created no later than its newest pod of that moment."""
     text = {names.ON_DEMAND_REPAIRED: attempt_text(attempt)}
     old = created or min(attempt.newest, OLD)
     pods = [msgspec.structs.replace(one.pod, created=old) for one in FAR]
-    brothers = (Member(one, SPOT) for one in pods)
+    brothers = (ShareMember(one, SPOT) for one in pods)
     return view(member("bearer", SPOT, annotations=text, created=old), *brothers, *more)
 
 
-def attempts_of(seen: View) -> int | None:
+def attempts_of(seen: ShareView) -> int | None:
     """Of the next eviction; None where there is none."""
     found = decide(seen)
     if found is Unrepaired.STOPPED:
@@ -158,7 +158,7 @@ def attempts_of(seen: View) -> int | None:
 LONG_AGO = NOON - timedelta(days=9)
 THERE = FAR[0].pod.uid
 FRESH = NOON - timedelta(minutes=1)
-ATTEMPTS: dict[str, tuple[View, int | None]] = {
+ATTEMPTS: dict[str, tuple[ShareView, int | None]] = {
     "the first": (view(*FAR), 1),
     "one that did not help": (after(tried(1)), 2),
     "too many": (after(tried(MOST_ATTEMPTS)), None),
@@ -190,7 +190,7 @@ ATTEMPTS: dict[str, tuple[View, int | None]] = {
 
 
 @pytest.mark.parametrize(("seen", "attempts"), ATTEMPTS.values(), ids=ATTEMPTS)
-def test_evictions_that_do_not_help_come_to_an_end(seen: View, attempts: int | None) -> None:
+def test_evictions_that_do_not_help_come_to_an_end(seen: ShareView, attempts: int | None) -> None:
     assert attempts_of(seen) == attempts
 
 
@@ -392,7 +392,7 @@ class Controller:
                 assert bearer is not gone.pod
                 text = {names.ON_DEMAND_REPAIRED: attempt_text(attempt)}
                 self.pods = tuple(
-                    Member(msgspec.structs.replace(one.pod, annotations=text), one.side, one.seated)
+                    ShareMember(msgspec.structs.replace(one.pod, annotations=text), one.side, one.seated)
                     if one.pod is bearer
                     else one
                     for one in self.pods
@@ -405,7 +405,7 @@ class Controller:
                 return False
         return True
 
-    def _successor(self, gone: Member, left: list[Member]) -> Member:
+    def _successor(self, gone: ShareMember, left: list[ShareMember]) -> ShareMember:
         name = f"new-{self.evicted:03}"
         if not self.webhook:
             return member(name, gone.side, seated=False, labels={}, created=self.now)
@@ -415,10 +415,10 @@ class Controller:
         return member(name, here, created=self.now)
 
 
-def _labelled(one: Member) -> Member:
+def _labelled(one: ShareMember) -> ShareMember:
     assert one.side is not None
     labels = {names.ON_DEMAND_SHARE_LABEL: one.side.value}
-    return Member(msgspec.structs.replace(one.pod, labels=labels), one.side, one.seated)
+    return ShareMember(msgspec.structs.replace(one.pod, labels=labels), one.side, one.seated)
 
 
 SEATS = st.lists(st.tuples(st.sampled_from(Side), st.booleans()), max_size=60)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import Candidate, CommandRecord, Replacement, encode_command
+from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement, encode_command
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.state.keys import NodeKey
 from tests.support.clock import NOON
@@ -20,7 +20,7 @@ def record(*candidates: str, replacements: tuple[str, ...] = (), id: str = "id")
         id=id,
         reason="Drifted",
         method="drift",
-        candidates=tuple(Candidate(name, f"uid-{name}") for name in candidates),
+        candidates=tuple(CandidateRecord(name, f"uid-{name}") for name in candidates),
         replacements=tuple(Replacement(name) for name in replacements),
     )
 

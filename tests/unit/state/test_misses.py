@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import Candidate, CommandRecord, Replacement
+from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement
 from provisioner.apis.core import Node
 from provisioner.apis.pods import Pod
 from provisioner.state.effects import Effect, PodMissed, PodSettled
@@ -18,7 +18,7 @@ from provisioner.state.misses import (
     UNANSWERED,
     Look,
     Misses,
-    Progress,
+    PlanProgress,
     Stop,
     cause_of,
     is_evidence,
@@ -446,7 +446,7 @@ def test_a_pod_that_moves_waits_for_the_node_that_it_leaves() -> None:
         id="id",
         reason="Drifted",
         method="drift",
-        candidates=(Candidate("old", "uid-old"),),
+        candidates=(CandidateRecord("old", "uid-old"),),
         replacements=(Replacement("a"),),
     )
     assert world.cluster.command_begun(record)
@@ -468,7 +468,7 @@ def moving(*uids: str, existing: bool = False) -> tuple[World, list[Pod]]:
         id="id",
         reason="Drifted",
         method="drift",
-        candidates=(Candidate("old", "uid-old"),),
+        candidates=(CandidateRecord("old", "uid-old"),),
         replacements=() if existing else (Replacement("a"),),
     )
     assert world.cluster.command_begun(record)
@@ -649,7 +649,7 @@ def test_nodes_of_other_plans_that_never_come_keep_nobody_waiting() -> None:
 
 
 def test_the_steps_of_progress_are_bounded_and_the_latest_of_who_was_planned_before_counts() -> None:
-    progress = Progress()
+    progress = PlanProgress()
     for number in range(5_000):
         progress.note(float(number), number + 100.0)
     assert len(progress._steps) == 1_000

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.interruption import Interruption
-from provisioner.state.pod_protection import Protection
+from provisioner.state.pod_protection import PodProtection
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
 
@@ -44,7 +44,7 @@ HOLDS: dict[str, tuple[tuple[PodDisruptionBudget, ...], bool]] = {
 
 @pytest.mark.parametrize(("budgets", "want"), HOLDS.values(), ids=HOLDS.keys())
 def test_a_budget_holds_a_pod(budgets: tuple[PodDisruptionBudget, ...], want: bool) -> None:
-    protection = Protection()
+    protection = PodProtection()
     for one in budgets:
         protection.budget_changed(None, one)
     web = pod("a", node="n", labels={"app": "web"})
@@ -58,15 +58,15 @@ def test_a_budget_holds_a_pod(budgets: tuple[PodDisruptionBudget, ...], want: bo
 
 
 def test_a_budget_that_lets_the_unready_go_holds_the_ready() -> None:
-    protection = Protection()
+    protection = PodProtection()
     protection.budget_changed(None, budget(maxUnavailable=0, unhealthyPodEvictionPolicy="AlwaysAllow"))
     assert protection.holds(replace(pod("a", node="n", labels={"app": "web"}), ready=True), NOON)
 
 
 def test_the_annotation_holds_a_pod_for_as_long_as_it_says() -> None:
     one = pod("a", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON)
-    assert Protection().holds(one, NOON)
-    assert not Protection().holds(one, NOON + timedelta(hours=1))
+    assert PodProtection().holds(one, NOON)
+    assert not PodProtection().holds(one, NOON + timedelta(hours=1))
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_pod_that_cannot_be_evicted_does_not_leave(world: World) -> None:
 
 def test_what_is_counted_for_a_budget_moves_no_pod_unless_it_lets_none_go(world: World) -> None:
     """Counts change with every eviction, and each time every pod of every node that goes would be asked about."""
-    protection, one = Protection(), budget(maxUnavailable=1)
+    protection, one = PodProtection(), budget(maxUnavailable=1)
     assert protection.budget_changed(None, one)
     assert not protection.budget_changed(one, counted(one, healthy=3))
     assert protection.budget_changed(one, budget(maxUnavailable=2))

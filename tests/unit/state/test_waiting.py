@@ -12,7 +12,7 @@ from provisioner.apis.pods import Pod
 from provisioner.state import waiting as module
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
-from provisioner.state.waiting import Sight, waits_from
+from provisioner.state.waiting import PodSight, waits_from
 from tests.support.cluster import TYPES, World, bound, claim, pod, refused
 from tests.support.problems import shape
 
@@ -35,9 +35,9 @@ ELSEWHERE = shape(
         Affinity,
     ),
 )
-SEEN = Sight(since=10.0)
-REPORTED = Sight(since=10.0, reported=True)
-ROWS: dict[str, tuple[Pod, Sight, float]] = {
+SEEN = PodSight(since=10.0)
+REPORTED = PodSight(since=10.0, reported=True)
+ROWS: dict[str, tuple[Pod, PodSight, float]] = {
     "kube-scheduler's pod after the grace period": (pod("one"), SEEN, 10.3),
     "a pod that the extender reported at once": (pod("one"), REPORTED, NOW),
     "a pod that kube-scheduler refused at once": (refused(pod("one"), "no"), SEEN, NOW),
@@ -51,15 +51,15 @@ ROWS: dict[str, tuple[Pod, Sight, float]] = {
     "a pod that demands a node that is not ours never": (refused(pod("one", shape=ELSEWHERE), "no"), REPORTED, NEVER),
     "a pod whose images are looked up not before their time is over": (
         refused(pod("one", labels={names.IMAGE_ARCH_PENDING: "true"}), "no"),
-        Sight(since=10.0, deferred_until=15.0),
+        PodSight(since=10.0, deferred_until=15.0),
         15.0,
     ),
-    "a pod whose images are known at once": (refused(pod("one"), "no"), Sight(since=10.0, deferred_until=15.0), NOW),
+    "a pod whose images are known at once": (refused(pod("one"), "no"), PodSight(since=10.0, deferred_until=15.0), NOW),
 }
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_from_when_a_pod_waits(row: tuple[Pod, Sight, float]) -> None:
+def test_from_when_a_pod_waits(row: tuple[Pod, PodSight, float]) -> None:
     one, sight, want = row
     assert waits_from(one, sight, GRACE) == want
 

@@ -16,7 +16,7 @@ from provisioner.runtime.changes import Change, NodeClaimChanged, NodePoolChange
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.static import controller as static_capacity
 from provisioner.static.controller import StaticCapacity
-from provisioner.support.workers import DONE, Pool, Result
+from provisioner.support.workers import DONE, ReconcileResult, WorkerPool
 from tests.support.batches import claim_creator
 from tests.support.cluster import World, claim, node, pod, pool
 from tests.support.tinyserver import TinyServer
@@ -32,7 +32,7 @@ class Stage:
         self.server = TinyServer(self.world)
         self.behind = ""
         self.pause, self.ledger = NOTHING, BudgetLedger(self.world.cluster)
-        self.workers, self.plans = Pool(4, "creates"), Pool(1, "plans")
+        self.workers, self.plans = WorkerPool(4, "creates"), WorkerPool(1, "plans")
         plans = PlanWriter(self.world.cluster, self.server.writer, self.plans)
         creator = claim_creator(self.server.client, self.world.cluster, plans)
         self.pool: NodePool | None = None
@@ -61,7 +61,7 @@ class Stage:
         old, self.pool = self.pool, pool(**spec)
         self.world.cluster.pool_changed(old, self.pool)
 
-    def run(self) -> Result:
+    def run(self) -> ReconcileResult:
         return self.static.reconcile("general")
 
     def claims(self) -> list[str]:
@@ -113,7 +113,7 @@ def test_a_cache_that_knows_nothing_of_what_is_there_creates_nothing(two: Stage)
     two.server.put(claim("a"), claim("b"))
     two.server.tell = True
     assert two.world.cluster.claims() == []
-    assert two.run() == Result(requeue_after=static_capacity.STALE_SECONDS)
+    assert two.run() == ReconcileResult(requeue_after=static_capacity.STALE_SECONDS)
     assert two.server.done == []
     for name in ("a", "b"):
         two.world.cluster.claim_changed(None, two.server.claim(name))
@@ -133,7 +133,7 @@ def test_a_cache_that_does_not_know_of_a_deletion_deletes_no_second_one(two: Sta
 def test_a_cache_that_has_a_claim_that_is_gone_deletes_no_second_one(two: Stage) -> None:
     two.server.put(claim("a"), claim("b"), claim("c"))
     del two.server.objects["nodeclaims", "b"]
-    assert two.run() == Result(requeue_after=static_capacity.STALE_SECONDS)
+    assert two.run() == ReconcileResult(requeue_after=static_capacity.STALE_SECONDS)
     assert two.claims() == ["a", "c"]
 
 
@@ -150,7 +150,7 @@ def test_a_node_that_the_caches_do_not_show_as_it_is_stays_and_is_looked_at_soon
     two.run()
     two.scale(0)
     two.server.postpone = "the cache does not have the current version of Node a yet"
-    assert two.run() == Result(requeue_after=static_capacity.STALE_SECONDS)
+    assert two.run() == ReconcileResult(requeue_after=static_capacity.STALE_SECONDS)
     assert len(two.claims()) == 2
     two.server.postpone = ""
     two.run()
@@ -173,7 +173,7 @@ def test_the_limit_is_kept_and_told(stages: list[Stage]) -> None:
     stage = Stage(3, limits={"nodes": "2"})
     stages.append(stage)
     stage.run()
-    assert stage.run() == Result(requeue_after=static_capacity.LIMITED_RECHECK_SECONDS)
+    assert stage.run() == ReconcileResult(requeue_after=static_capacity.LIMITED_RECHECK_SECONDS)
     assert len(stage.claims()) == 2
     assert set(stage.events) == {"NodeLimitReached"}
     assert "limits.nodes is 2" in stage.server.recorder.messages[-1]
@@ -212,7 +212,7 @@ def test_nothing_is_created_for_a_pool_that_is(
 
 def test_a_refused_creation_is_told_and_tried_again_later(two: Stage) -> None:
     two.server.refuse_creates = 403
-    assert two.run() == Result(requeue_after=static_capacity.REFUSED_SECONDS)
+    assert two.run() == ReconcileResult(requeue_after=static_capacity.REFUSED_SECONDS)
     assert two.events == ["FailedCreate"]
     two.server.refuse_creates = 0
     two.run()
@@ -258,7 +258,7 @@ def test_what_a_scale_down_deletes_has_not_failed(two: Stage) -> None:
 def test_a_big_pool_comes_in_steps(stages: list[Stage]) -> None:
     stage = Stage(static_capacity.MOST_A_PASS + 3)
     stages.append(stage)
-    assert stage.run() == Result(requeue_after=0.0)
+    assert stage.run() == ReconcileResult(requeue_after=0.0)
     assert len(stage.claims()) == static_capacity.MOST_A_PASS
     stage.run()
     assert len(stage.claims()) == static_capacity.MOST_A_PASS + 3
@@ -301,7 +301,7 @@ def test_a_pool_that_is_paused_loses_no_node_and_gets_those_that_it_lacks(two: S
     two.run()
     assert len(two.claims()) == 2, "what is missing is created"
     two.scale(1)
-    assert two.run() == Result(requeue_after=static_capacity.PAUSED_SECONDS)
+    assert two.run() == ReconcileResult(requeue_after=static_capacity.PAUSED_SECONDS)
     assert len(two.claims()) == 2
     assert pause.why("general") in two.server.recorder.messages
     two.pause = NOTHING

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import Candidate, CommandRecord, Replacement
+from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodePool
 from provisioner.state.cluster import Cluster
@@ -36,7 +36,7 @@ def begin(cluster: Cluster, *candidates: str, replacements: tuple[str, ...] = ()
         id="one",
         reason="Drifted",
         method="static_drift",
-        candidates=tuple(Candidate(name, f"uid-{name}") for name in candidates),
+        candidates=tuple(CandidateRecord(name, f"uid-{name}") for name in candidates),
         replacements=tuple(Replacement(name) for name in replacements),
     )
     assert cluster.command_begun(record)

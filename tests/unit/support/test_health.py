@@ -15,7 +15,7 @@ import pytest
 from provisioner.support import health, heartbeat, metrics
 from provisioner.support.health import HealthServer
 from provisioner.support.heartbeat import Pulses
-from provisioner.support.http.values import Limits, Request
+from provisioner.support.http.values import HttpRequest, Limits
 from tests.support import rawhttp
 from tests.support.clock import FakeClock
 from tests.support.rawhttp import Address, Desk
@@ -105,14 +105,14 @@ def test_many_who_ask_for_metrics_share_an_answer(server: HealthServer) -> None:
 def test_who_cannot_read_gzip_shares_one_text() -> None:
     """One each was as much memory as a stranger liked."""
     rendered = health._Rendered()
-    before = rendered.answer(Request("GET", "/metrics")).body
+    before = rendered.answer(HttpRequest("GET", "/metrics")).body
     rendered._until = float("inf")  # no other is rendered
-    one, two = (rendered.answer(Request("GET", "/metrics")).body for _ in range(2))
+    one, two = (rendered.answer(HttpRequest("GET", "/metrics")).body for _ in range(2))
     assert b"process_cpu_seconds_total" in one
     assert one is two
     rendered._until = 0.0
     metrics.counter("dovetail_test_shared_total", "Test.").inc()
-    later = rendered.answer(Request("GET", "/metrics")).body
+    later = rendered.answer(HttpRequest("GET", "/metrics")).body
     assert b"dovetail_test_shared_total" in later
     assert b"dovetail_test_shared_total" not in before
 

@@ -12,10 +12,10 @@ from provisioner.support.heartbeat import Pulses
 from provisioner.support.workers import (
     DONE,
     KeyedQueue,
-    Pool,
-    Result,
+    ReconcileResult,
     Schedule,
     StillRunningError,
+    WorkerPool,
     join_all,
     pool,
     run_parallel,
@@ -90,7 +90,7 @@ def test_no_key_runs_twice_at_once_and_none_is_lost(steps: list[tuple[str, str, 
 class Working:
     """A reconciler that records its runs and can be held up."""
 
-    def __init__(self, result: Callable[[str, int], Result | None] = lambda key, run: DONE) -> None:
+    def __init__(self, result: Callable[[str, int], ReconcileResult | None] = lambda key, run: DONE) -> None:
         self.result = result
         self.runs: list[str] = []
         self.lock = threading.Condition()
@@ -99,7 +99,7 @@ class Working:
         self.inside: list[str] = []
         self.overlaps = 0
 
-    def __call__(self, key: str) -> Result | None:
+    def __call__(self, key: str) -> ReconcileResult | None:
         with self.lock:
             self.overlaps += key in self.inside
             self.inside.append(key)
@@ -142,7 +142,7 @@ def test_a_key_that_is_added_while_it_runs_runs_again_and_never_beside_itself() 
 
 
 def test_a_reconciler_that_raises_is_tried_again_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
-    def result(key: str, run: int) -> Result:
+    def result(key: str, run: int) -> ReconcileResult:
         if run < 3:
             raise RuntimeError(f"fault {run}")
         return DONE
@@ -162,7 +162,7 @@ def test_a_reconciler_that_raises_is_tried_again_until_it_succeeds(caplog: pytes
 
 
 def test_a_result_may_ask_to_run_again_later() -> None:
-    work = Working(lambda key, run: Result(requeue_after=0.02) if run < 3 else None)
+    work = Working(lambda key, run: ReconcileResult(requeue_after=0.02) if run < 3 else None)
     queue = KeyedQueue("test", work)
     queue.start()
     begun = time.monotonic()
@@ -176,7 +176,7 @@ def test_a_wait_that_the_clock_cannot_tell_from_none_is_no_spin() -> None:
     clock = FakeClock()
     clock.advance(1e6)
     assert clock.monotonic() + 1e-12 == clock.monotonic()
-    work = Working(lambda key, run: Result(requeue_after=1e-12))
+    work = Working(lambda key, run: ReconcileResult(requeue_after=1e-12))
     queue = KeyedQueue("test", work, clock)
     queue.start()
     queue.add("a")
@@ -187,7 +187,7 @@ def test_a_wait_that_the_clock_cannot_tell_from_none_is_no_spin() -> None:
 
 
 def test_a_result_may_say_that_it_failed_without_raising(caplog: pytest.LogCaptureFixture) -> None:
-    work = Working(lambda key, run: Result(failed=run < 2))
+    work = Working(lambda key, run: ReconcileResult(failed=run < 2))
     queue = KeyedQueue("test", work)
     queue.start()
     queue.add("a")
@@ -371,7 +371,7 @@ def test_a_queue_may_be_stopped_while_it_is_started() -> None:
 
 def test_a_pool_whose_calls_all_hang_is_waited_for_once_and_not_for_each_thread() -> None:
     let_go = threading.Event()
-    threads = Pool(12, "cloud")
+    threads = WorkerPool(12, "cloud")
 
     def hang() -> None:
         let_go.wait(60)
@@ -386,7 +386,7 @@ def test_a_pool_whose_calls_all_hang_is_waited_for_once_and_not_for_each_thread(
 
 
 def test_a_closed_pool_takes_nothing() -> None:
-    threads = Pool(1, "cloud")
+    threads = WorkerPool(1, "cloud")
     threads.close()
     with pytest.raises(RuntimeError, match="pool cloud is closed"):
         threads.submit(lambda: None)
@@ -396,7 +396,7 @@ def test_nothing_works_without_workers() -> None:
     with pytest.raises(ValueError, match="queue test needs at least one worker, not 0"):
         KeyedQueue("test", lambda key: None, workers=0)
     with pytest.raises(ValueError, match="pool x needs at least one worker, not 0"):
-        Pool(0, "x")
+        WorkerPool(0, "x")
 
 
 def test_a_call_never_waits_behind_another_while_a_thread_may_be_started() -> None:
@@ -442,9 +442,9 @@ def test_calls_that_had_not_begun_when_nobody_waited_any_more_are_left_out() -> 
 def test_an_offer_does_not_hasten_a_key_that_failed() -> None:
     tried: list[str] = []
 
-    def reconcile(key: str) -> Result:
+    def reconcile(key: str) -> ReconcileResult:
         tried.append(key)
-        return Result(failed=key == "bad")
+        return ReconcileResult(failed=key == "bad")
 
     queue = KeyedQueue("offers", reconcile, FakeClock())
     queue.start()

@@ -16,7 +16,7 @@ from provisioner.kube.errors import NotFound
 from provisioner.runtime.live_reads import DECIDED_SECONDS
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.termination.controller import (
     DRAIN_REQUEUE_SECONDS,
     INSTANCE_REQUEUE_SECONDS,
@@ -68,7 +68,7 @@ class Stage:
             postponed=self.server.postponed,
         )
 
-    def look(self) -> Result:
+    def look(self) -> ReconcileResult:
         return self.termination.reconcile("n")
 
     @property
@@ -96,7 +96,7 @@ def test_a_node_that_ends_is_no_host_to_spread_pods_over() -> None:
 
 def test_the_way_of_an_empty_node() -> None:
     stage = Stage()
-    assert stage.look() == Result(requeue_after=MIN_TAINTED_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=MIN_TAINTED_SECONDS)
     closed = stage.server.node("n")
     assert names.DISRUPTED_TAINT.key in {taint.key for taint in closed.spec.taints}
     assert names.EXCLUDE_BALANCERS_LABEL in closed.metadata.labels
@@ -111,7 +111,7 @@ def test_a_drain_that_the_caches_do_not_show_as_it_is_waits_before_each_round() 
     stage.server.bind("web", "n")
     stage.world.add(pod("web", node="n"))
     stage.server.postpone = "the cache does not have the current version of Pod default/web yet"
-    assert stage.look() == Result(requeue_after=DRAIN_REQUEUE_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=DRAIN_REQUEUE_SECONDS)
     assert stage.server.done == [], "neither closed nor deleted"
     stage.server.postpone = ""
     stage.look()
@@ -179,7 +179,7 @@ def test_pods_leave_before_the_instance_is_ended() -> None:
     stage.server.bind("web", "n")
     known = pod("web", node="n")
     stage.world.add(known)
-    assert stage.look() == Result(requeue_after=DRAIN_REQUEUE_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=DRAIN_REQUEUE_SECONDS)
     assert stage.drained() == "Unknown"
     stage.server.work_off()
     stage.world.cluster.pod_changed(known, None)
@@ -200,7 +200,7 @@ def test_what_cannot_be_told_keeps_no_pod(grace: str | None) -> None:
     stage.server.bind("web", "n", spec__terminationGracePeriodSeconds=30)
     stage.world.add(pod("web", node="n", uid="web", grace_seconds=30))
     stage.server.refuse["c"] = 422
-    assert stage.look() == Result(failed=True)
+    assert stage.look() == ReconcileResult(failed=True)
     stage.server.work_off()
     assert stage.server.done[-1] == ("POST evictions/web" if grace is None else "DELETE pods/web")
 
@@ -227,7 +227,7 @@ def test_a_pod_that_no_watch_has_told_of_is_drained_as_any_other() -> None:
     stage.server.bind("web", "n")
     stage.look()
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.look() == Result(requeue_after=HELD_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=HELD_SECONDS)
     assert (stage.cloud.ended, stage.drained()) == ([], "Unknown")
     stage.server.work_off()
     assert stage.look() == DONE
@@ -241,7 +241,7 @@ def test_what_was_written_into_a_pod_before_its_nodeclaim_was_deleted_holds_thou
     protection = {names.DO_NOT_DISRUPT: "true"}
     stage.server.bind("web", "n", metadata__resourceVersion="10", metadata__annotations=protection)
     for _ in range(3):  # the caches are behind for a while
-        assert stage.look() == Result(requeue_after=DRAIN_REQUEUE_SECONDS)
+        assert stage.look() == ReconcileResult(requeue_after=DRAIN_REQUEUE_SECONDS)
         stage.world.clock.advance(TELL_SECONDS)
     stage.server.work_off()
     assert "do-not-disrupt" in told(stage)[2]
@@ -257,7 +257,7 @@ def test_while_the_watch_of_pods_is_behind_a_drain_goes_on_with_what_the_api_ser
     stage.world.add(pod("gone", node="n"))  # the server knows better
     stage.server.bind("web", "n")
     stage.stale = True
-    assert stage.look() == Result(requeue_after=STALE_REQUEUE_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=STALE_REQUEUE_SECONDS)
     stage.server.work_off()
     assert "POST evictions/web" in stage.server.done
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
@@ -271,7 +271,7 @@ def test_a_list_that_fails_means_wait(stale: bool) -> None:
     stage.look()
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
     stage.server.refuse["pods"] = 500
-    assert stage.look() == Result(failed=True)
+    assert stage.look() == ReconcileResult(failed=True)
     assert stage.cloud.ended == []
 
 
@@ -280,7 +280,7 @@ def test_a_disruption_that_was_healed_gives_the_next_one_no_head_start() -> None
     stage.server.taints.close(stage.server.node("n"))
     stage.world.clock.advance(600)
     stage.server.taints.reopen(stage.server.node("n"))
-    assert stage.look() == Result(requeue_after=MIN_TAINTED_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=MIN_TAINTED_SECONDS)
     assert stage.cloud.ended == []
 
 
@@ -312,10 +312,10 @@ def test_a_node_whose_instance_ec2_does_not_describe_now_is_drained_as_any_other
     stage.look()
     assert stage.has_finalizer
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.look() == Result(requeue_after=HELD_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=HELD_SECONDS)
     stage.server.work_off()
     assert "POST evictions/web" in stage.server.done
-    assert stage.look() == Result(requeue_after=UNSEEN_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=UNSEEN_SECONDS)
     assert stage.has_finalizer, "it may run"
     stage.cloud.broken = None
     stage.cloud.there.clear()
@@ -499,7 +499,7 @@ def test_a_drained_node_says_that_it_waits_for_its_volumes() -> None:
     stage.server.attachments = [attachment()]
     stage.look()
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.look() == Result(requeue_after=VOLUMES_SECONDS)
+    assert stage.look() == ReconcileResult(requeue_after=VOLUMES_SECONDS)
     assert told(stage)[0] == "True"
     awaited = "Waiting for 1 volume to detach: pv-1"
     assert told(stage, names.VOLUMES_DETACHED) == ("Unknown", "AwaitingVolumeDetachment", awaited)
@@ -517,5 +517,5 @@ def test_volumes_that_are_attached_when_the_grace_period_is_over_are_named_and_n
     stage.look()
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
     for _ in range(2):
-        assert stage.look() == Result(requeue_after=INSTANCE_REQUEUE_SECONDS)
+        assert stage.look() == ReconcileResult(requeue_after=INSTANCE_REQUEUE_SECONDS)
         assert told(stage, names.VOLUMES_DETACHED)[:2] == ("False", "TerminationGracePeriodElapsed")

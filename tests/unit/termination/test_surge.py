@@ -9,7 +9,7 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.kube.client import Client
 from provisioner.nodeclaims.plan_writer import PlanWriter
-from provisioner.support.workers import Pool
+from provisioner.support.workers import WorkerPool
 from provisioner.termination.surge import OWNER_SECONDS, Surges
 from provisioner.termination.surge_steps import LONGEST
 from tests.support.clock import NOON
@@ -64,7 +64,7 @@ class Stage:
         self.world.add(WEB)
         self.api = FakeApi(respond=self._answer, clock=self.world.clock)
         self.server = TinyServer(self.world)
-        plans = PlanWriter(self.world.cluster, self.server.writer, Pool(1, "plans"))
+        plans = PlanWriter(self.world.cluster, self.server.writer, WorkerPool(1, "plans"))
         client = Client(self.api, self.world.clock)
         self.surges = Surges(
             self.world.cluster, client, self.server.writer, plans, self.server.recorder, self.world.clock

@@ -10,9 +10,9 @@ from provisioner.apis import names
 from provisioner.apis.core import Deployment
 from provisioner.termination.surge_steps import (
     LONGEST,
-    Decision,
-    Refusal,
-    Step,
+    SurgeDecision,
+    SurgeRefusal,
+    SurgeStep,
     decide,
     evicted_by,
     restart,
@@ -51,26 +51,29 @@ def for_pod(uid: str, age: timedelta) -> dict[str, str]:
     return {names.SURGE: "true", names.SURGED_FOR: f"{uid} {(NOON - age).strftime('%Y-%m-%dT%H:%M:%SZ')}"}
 
 
-RESTART, WAIT, EVICT = Decision(Step.RESTART), Decision(Step.WAIT), Decision(Step.EVICT)
-CASES: dict[str, tuple[Deployment, Decision]] = {
+RESTART, WAIT, EVICT = SurgeDecision(SurgeStep.RESTART), SurgeDecision(SurgeStep.WAIT), SurgeDecision(SurgeStep.EVICT)
+CASES: dict[str, tuple[Deployment, SurgeDecision]] = {
     "one that asks": (deployment(), RESTART),
     "of as many replicas as nobody says": (deployment(replicas=None), RESTART),
     "one that does not ask": (deployment(annotations={}), EVICT),
     "or says no": (deployment(annotations={names.SURGE: "false"}), EVICT),
     "scaled to none": (deployment(replicas=0), EVICT),
-    "of two replicas": (deployment(replicas=2), Decision(Step.EVICT, Refusal.REPLICAS)),
-    "that ends its pod first": (deployment(strategy={"type": "Recreate"}), Decision(Step.EVICT, Refusal.RECREATE)),
-    "that may start none more": (deployment(**rolling(0)), Decision(Step.EVICT, Refusal.MAX_SURGE)),
-    "or none in percent": (deployment(**rolling("0%")), Decision(Step.EVICT, Refusal.MAX_SURGE)),
+    "of two replicas": (deployment(replicas=2), SurgeDecision(SurgeStep.EVICT, SurgeRefusal.REPLICAS)),
+    "that ends its pod first": (
+        deployment(strategy={"type": "Recreate"}),
+        SurgeDecision(SurgeStep.EVICT, SurgeRefusal.RECREATE),
+    ),
+    "that may start none more": (deployment(**rolling(0)), SurgeDecision(SurgeStep.EVICT, SurgeRefusal.MAX_SURGE)),
+    "or none in percent": (deployment(**rolling("0%")), SurgeDecision(SurgeStep.EVICT, SurgeRefusal.MAX_SURGE)),
     "a percentage is rounded up": (deployment(**rolling("1%")), RESTART),
-    "no number": (deployment(**rolling("many")), Decision(Step.EVICT, Refusal.MAX_SURGE)),
-    "whose rollout is paused": (deployment(paused=True), Decision(Step.EVICT, Refusal.PAUSED)),
+    "no number": (deployment(**rolling("many")), SurgeDecision(SurgeStep.EVICT, SurgeRefusal.MAX_SURGE)),
+    "whose rollout is paused": (deployment(paused=True), SurgeDecision(SurgeStep.EVICT, SurgeRefusal.PAUSED)),
     "that a user updates at this moment": (deployment(status={"observedGeneration": 0}), WAIT),
     "whose new pod has been started": (deployment(status={"replicas": 2}), WAIT),
     "restarted for the pod": (deployment(annotations=for_pod(WEB.uid, timedelta(minutes=4))), WAIT),
     "restarted for it too long ago": (
         deployment(annotations=for_pod(WEB.uid, LONGEST)),
-        Decision(Step.EVICT, Refusal.LATE),
+        SurgeDecision(SurgeStep.EVICT, SurgeRefusal.LATE),
     ),
     "restarted for it tomorrow": (deployment(annotations=for_pod(WEB.uid, -timedelta(days=1))), WAIT),
     "restarted for it at the end of time": (
@@ -86,7 +89,7 @@ CASES: dict[str, tuple[Deployment, Decision]] = {
 
 
 @pytest.mark.parametrize(("one", "want"), CASES.values(), ids=CASES)
-def test_what_comes_next(one: Deployment, want: Decision) -> None:
+def test_what_comes_next(one: Deployment, want: SurgeDecision) -> None:
     assert decide(WEB, one, NOON, UNTIL, restarted=False) == want
 
 
@@ -99,7 +102,7 @@ def test_nobody_restarts_twice_though_the_mark_was_taken_off() -> None:
 
 
 def test_when_time_is_up_nothing_is_restarted() -> None:
-    late = Decision(Step.EVICT, Refusal.LATE)
+    late = SurgeDecision(SurgeStep.EVICT, SurgeRefusal.LATE)
     assert decide(WEB, deployment(), UNTIL, UNTIL, restarted=False) == late
     tomorrow = deployment(annotations=for_pod(WEB.uid, -timedelta(days=1)))
     assert decide(WEB, tomorrow, UNTIL, UNTIL, restarted=False) == late

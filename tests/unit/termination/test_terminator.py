@@ -19,8 +19,8 @@ from provisioner.termination.terminator import (
     HELD_SECONDS,
     MIN_TAINTED_SECONDS,
     UNREADABLE_SECONDS,
-    Ending,
-    State,
+    EndState,
+    InstanceEnding,
     Terminator,
 )
 from tests.support.clock import NOON
@@ -54,7 +54,7 @@ class Stage:
         self.cloud = FakeInstances(ID)
         self.terminator: Terminator = self.server.terminator(self.cloud)
 
-    def end(self, one: NodeClaim | None = None, *, minutes: float | None = None) -> Ending:
+    def end(self, one: NodeClaim | None = None, *, minutes: float | None = None) -> InstanceEnding:
         one = one or mine()
         if minutes is not None:
             deadline = (self.world.clock.now() + timedelta(minutes=minutes)).isoformat()
@@ -144,7 +144,7 @@ def test_what_holds_the_end_of_an_instance(case: Case) -> None:
         stage.end()
         stage.world.clock.advance(10)
     ending = stage.end()
-    assert (ending.state, ending.requeue_after) == (State.HELD, case.seconds)
+    assert (ending.state, ending.requeue_after) == (EndState.HELD, case.seconds)
     assert stage.cloud.ended == []
     assert case.says in stage.messages
 
@@ -152,10 +152,10 @@ def test_what_holds_the_end_of_an_instance(case: Case) -> None:
 def test_a_kubelet_that_writes_nonsense_into_its_status_keeps_nobody_from_draining_its_node() -> None:
     stage = Stage()
     unreadable_status(stage)
-    assert stage.end().state is State.HELD
+    assert stage.end().state is EndState.HELD
     stage.server.work_off()
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 def nothing(_: Stage) -> None:
@@ -192,11 +192,11 @@ def test_a_pod_is_stuck_a_minute_after_its_grace_period_by_our_clock_whatever_th
     stage = Stage()
     ends = (stage.world.clock.now() + timedelta(seconds=30) + skew).isoformat()
     with_pod(metadata__deletionTimestamp=ends, metadata__deletionGracePeriodSeconds=30)(stage)
-    assert stage.end().state is State.HELD
+    assert stage.end().state is EndState.HELD
     stage.world.clock.advance(90)
-    assert stage.end().state is State.HELD
+    assert stage.end().state is EndState.HELD
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.end().state is not State.HELD
+    assert stage.end().state is not EndState.HELD
 
 
 @pytest.mark.parametrize("put", FREE.values(), ids=FREE)
@@ -204,11 +204,11 @@ def test_what_does_not_hold_it(put: Callable[[Stage], None]) -> None:
     stage = Stage()
     put(stage)
     ending = stage.end()
-    if ending.state is State.HELD:
+    if ending.state is EndState.HELD:
         assert ending.requeue_after == pytest.approx(MIN_TAINTED_SECONDS)
         stage.world.clock.advance(MIN_TAINTED_SECONDS)
         ending = stage.end()
-    assert ending.state is State.GONE
+    assert ending.state is EndState.GONE
     assert stage.cloud.ended == [ID]
 
 
@@ -223,11 +223,11 @@ def test_a_live_pod_on_a_node_that_has_no_provider_id_yet_holds_the_end_and_is_l
     stage = Stage()
     without_provider_id(stage)
     ending = stage.end(never_registered())
-    assert (ending.state, ending.requeue_after) == (State.HELD, UNREADABLE_SECONDS)
+    assert (ending.state, ending.requeue_after) == (EndState.HELD, UNREADABLE_SECONDS)
     assert "pod default/web on node n" in stage.messages
     stage.server.work_off()
     assert "web" in stage.server.pods, "it may be another's"
-    assert stage.end(never_registered(), minutes=-1).state is State.GONE
+    assert stage.end(never_registered(), minutes=-1).state is EndState.GONE
 
 
 UNREGISTERED = {"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"}
@@ -273,13 +273,13 @@ STRANGERS = {
 def test_nodes_that_cannot_be_its_own_hold_nothing(put: Callable[[Stage], None]) -> None:
     stage = Stage()
     put(stage)
-    assert stage.end(never_registered()).state is State.GONE
+    assert stage.end(never_registered()).state is EndState.GONE
 
 
 def test_a_registered_claim_asks_no_stranger() -> None:
     stage = Stage()
     without_provider_id(stage)
-    assert stage.end(mine()).state is State.GONE
+    assert stage.end(mine()).state is EndState.GONE
 
 
 def test_very_many_strangers_are_not_looked_at_one_by_one() -> None:
@@ -288,7 +288,7 @@ def test_very_many_strangers_are_not_looked_at_one_by_one() -> None:
         name = f"n{number}"
         stage.server.put(node(name, labels={names.NODEPOOL_LABEL: "general"}))
         stage.server.objects["nodes", name]["spec"]["providerID"] = ""
-    assert stage.end(never_registered()).state is State.HELD
+    assert stage.end(never_registered()).state is EndState.HELD
     assert len(stage.server.api.sent) < 5
 
 
@@ -296,7 +296,7 @@ def test_a_node_that_names_an_instance_in_an_annotation_does_not_hold_it() -> No
     stage = Stage()
     stage.server.put(node("liar", provider_id="kwok://liar", annotations={"x": f'"providerID":"{ID}"'}))
     stage.server.objects["nodes", "liar"]["metadata"]["labels"] = 7
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 def test_the_node_of_a_claim_that_stays_is_not_touched() -> None:
@@ -323,7 +323,7 @@ def test_pods_of_a_node_that_came_under_the_same_name_while_we_looked_are_left_a
         return found
 
     stage.server.api.respond = respond
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
     stage.server.work_off()
     assert (stage.server.done, "web" in stage.server.pods) == ([], True)
 
@@ -332,7 +332,7 @@ def test_an_instance_that_is_gone_needs_no_word_of_strangers() -> None:
     stage = Stage()
     without_provider_id(stage)
     stage.cloud.there.clear()
-    assert stage.end(never_registered()).state is State.GONE
+    assert stage.end(never_registered()).state is EndState.GONE
 
 
 def test_live_pods_are_asked_to_leave_although_no_cache_knows_them() -> None:
@@ -342,7 +342,7 @@ def test_live_pods_are_asked_to_leave_although_no_cache_knows_them() -> None:
     stage.server.work_off()
     assert "POST evictions/web" in stage.server.done
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 def test_a_node_is_closed_before_its_pods_are_listed() -> None:
@@ -361,10 +361,10 @@ def test_two_seconds_lie_between_the_taint_and_the_end(seconds: float) -> None:
     a_node(stage)
     stage.closed(for_seconds=seconds)
     ending = stage.end()
-    assert ending.state is State.HELD
+    assert ending.state is EndState.HELD
     assert ending.requeue_after == pytest.approx(MIN_TAINTED_SECONDS - seconds)
     stage.world.clock.advance(ending.requeue_after)
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 def test_the_time_of_a_taint_that_was_taken_back_counts_for_nothing() -> None:
@@ -388,7 +388,7 @@ def test_a_taint_of_an_earlier_process_counts_from_when_we_first_saw_it() -> Non
     a_node(stage, taints=(DISRUPTED,))
     assert stage.end().requeue_after == pytest.approx(MIN_TAINTED_SECONDS)
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 @pytest.mark.parametrize("what", ["pods", "nodes", "n"])
@@ -412,28 +412,28 @@ def test_pods_of_a_node_that_somebody_deleted_from_under_them_leave_first() -> N
     stage = Stage()
     stage.server.bind("web", "n")
     named = with_node_name(mine(), "n")
-    assert stage.end(named).state is State.HELD
+    assert stage.end(named).state is EndState.HELD
     stage.server.work_off()
-    assert stage.end(named).state is State.GONE
+    assert stage.end(named).state is EndState.GONE
 
 
 def test_pods_of_a_node_that_took_over_the_name_do_not() -> None:
     stage = Stage()
     a_pod_on_another_node_of_that_name(stage)
-    assert stage.end(with_node_name(mine(), "n")).state is State.GONE
+    assert stage.end(with_node_name(mine(), "n")).state is EndState.GONE
     stage.server.work_off()
     assert "web" in stage.server.pods
 
 
-GONE: dict[str, tuple[bool, CloudError | None, State]] = {
-    "its Node is not ready, and there is no such instance": (False, None, State.GONE),
-    "its kubelet lives, whatever the cloud says": (True, None, State.HELD),
-    "the cloud does not say": (False, CloudError("throttled"), State.HELD),
+GONE: dict[str, tuple[bool, CloudError | None, EndState]] = {
+    "its Node is not ready, and there is no such instance": (False, None, EndState.GONE),
+    "its kubelet lives, whatever the cloud says": (True, None, EndState.HELD),
+    "the cloud does not say": (False, CloudError("throttled"), EndState.HELD),
 }
 
 
 @pytest.mark.parametrize(("ready", "error", "state"), GONE.values(), ids=GONE)
-def test_pods_of_an_instance_that_is_gone_are_dead(ready: bool, error: CloudError | None, state: State) -> None:
+def test_pods_of_an_instance_that_is_gone_are_dead(ready: bool, error: CloudError | None, state: EndState) -> None:
     stage = Stage()
     stage.cloud.there.clear()
     stage.cloud.broken = error
@@ -453,11 +453,11 @@ def test_until_the_deadline_nothing_is_forced() -> None:
 def test_pods_that_need_longer_than_the_deadline_are_deleted_and_waited_for() -> None:
     stage = Stage()
     with_pod(metadata__annotations={names.DO_NOT_DISRUPT: "true"})(stage)
-    assert stage.end(minutes=0.1).state is State.HELD
+    assert stage.end(minutes=0.1).state is EndState.HELD
     stage.server.work_off()
     assert "DELETE pods/web" in stage.server.done
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.end(minutes=0.1).state is State.GONE
+    assert stage.end(minutes=0.1).state is EndState.GONE
 
 
 @pytest.mark.parametrize("put", [with_pod(raw=UNREADABLE), unreadable_node])
@@ -465,27 +465,27 @@ def test_what_cannot_be_read_holds_until_the_deadline_and_no_longer(put: Callabl
     stage = Stage()
     put(stage)
     stage.world.clock.advance(60)
-    assert stage.end(minutes=1).state is State.HELD
+    assert stage.end(minutes=1).state is EndState.HELD
     stage.world.clock.advance(10)
-    assert stage.end(minutes=-1).state is State.GONE
+    assert stage.end(minutes=-1).state is EndState.GONE
 
 
 def test_an_instance_whose_end_has_begun_is_asked_for_without_another_list() -> None:
     stage = Stage()
     lingering = Lingering(ID)
     stage.terminator = stage.server.terminator(lingering)
-    assert stage.end().state is State.UNDER_WAY
+    assert stage.end().state is EndState.UNDER_WAY
     asked = len(stage.server.api.sent)
     lingering.lingers = False
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
     assert len(stage.server.api.sent) == asked
 
 
 def test_an_instance_that_is_gone_is_not_looked_for_twice() -> None:
     stage = Stage()
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
     asked = len(stage.server.api.sent)
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
     assert len(stage.server.api.sent) == asked
     stage.terminator.forget(mine())
     stage.end()
@@ -501,17 +501,17 @@ def test_an_end_that_the_cloud_refused_is_looked_into_again() -> None:
         stage.end()
     stage.cloud.broken = None
     stage.server.bind("web", "n")
-    assert stage.end().state is State.HELD
+    assert stage.end().state is EndState.HELD
 
 
 def test_the_node_of_nobody_may_go_when_it_is_empty() -> None:
     stage = Stage()
     with_pod()(stage)
     joined = stage.server.node("n")
-    assert stage.terminator.drained(joined).state is State.HELD
+    assert stage.terminator.drained(joined).state is EndState.HELD
     stage.server.work_off()
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
-    assert stage.terminator.drained(stage.server.node("n")).state is State.GONE
+    assert stage.terminator.drained(stage.server.node("n")).state is EndState.GONE
 
 
 def test_looking_closes_nothing_and_ends_nothing() -> None:
@@ -570,10 +570,10 @@ def test_the_instance_waits_for_its_volumes_after_its_pods() -> None:
     stage.closed()
     stage.server.attachments = [attached(), attached("pv-2", "elsewhere")]
     held = stage.end()
-    assert (held.state, held.volumes, stage.cloud.ended) == (State.HELD, ("pv-1",), [])
+    assert (held.state, held.volumes, stage.cloud.ended) == (EndState.HELD, ("pv-1",), [])
     assert stage.messages == "Waiting for 1 volume to detach: pv-1"
     stage.server.attachments = [attached("pv-2", "elsewhere")]
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 def test_while_pods_are_there_nobody_asks_for_volumes() -> None:
@@ -581,7 +581,7 @@ def test_while_pods_are_there_nobody_asks_for_volumes() -> None:
     with_pod()(stage)
     stage.closed()
     stage.server.attachments = [attached()]
-    assert (stage.end().volumes, stage.end().state) == ((), State.HELD)
+    assert (stage.end().volumes, stage.end().state) == ((), EndState.HELD)
 
 
 def test_volumes_do_not_hold_an_instance_beyond_its_deadline() -> None:
@@ -589,9 +589,9 @@ def test_volumes_do_not_hold_an_instance_beyond_its_deadline() -> None:
     a_node(stage)
     stage.closed()
     stage.server.attachments = [attached()]
-    assert stage.end(minutes=1).state is State.HELD
+    assert stage.end(minutes=1).state is EndState.HELD
     stage.world.clock.advance(60)
-    assert stage.end(minutes=0).state is State.GONE
+    assert stage.end(minutes=0).state is EndState.GONE
 
 
 def test_what_stays_attached_is_looked_at_less_and_less_often_but_at_the_deadline() -> None:
@@ -623,7 +623,7 @@ def test_volumes_of_pods_that_are_not_drained_are_not_awaited() -> None:
     )
     stage.closed()
     stage.server.attachments = [attached()]
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 def test_volumes_of_an_instance_that_is_gone_are_not_awaited() -> None:
@@ -632,7 +632,7 @@ def test_volumes_of_an_instance_that_is_gone_are_not_awaited() -> None:
     stage.closed()
     stage.cloud.there.clear()
     stage.server.attachments = [attached()]
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 def test_a_right_that_is_missing_keeps_no_instance_running() -> None:
@@ -640,7 +640,7 @@ def test_a_right_that_is_missing_keeps_no_instance_running() -> None:
     a_node(stage)
     stage.closed()
     stage.server.refuse["volumeattachments"] = 403
-    assert stage.end().state is State.GONE
+    assert stage.end().state is EndState.GONE
 
 
 def test_volumes_that_cannot_be_listed_are_awaited() -> None:

@@ -10,9 +10,9 @@ from provisioner.values.requirement import (
     INT_MAX,
     INT_MIN,
     NONE,
-    Conflict,
     Operator,
     Requirement,
+    RequirementConflict,
     RequirementError,
     Requirements,
 )
@@ -231,7 +231,7 @@ def test_incompatible(node: list[Requirement], pod: list[Requirement], *, undefi
 
 def test_on_a_node_that_exists_no_label_may_be_undefined() -> None:
     conflict = NONE.incompatibility(Requirements.of([needs("In", "z1", key=ZONE)]))
-    assert conflict == Conflict(ZONE, None, needs("In", "z1", key=ZONE), undefined=True)
+    assert conflict == RequirementConflict(ZONE, None, needs("In", "z1", key=ZONE), undefined=True)
 
 
 SENTENCES = {
@@ -257,7 +257,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize(("conflict", "want"), SENTENCES.values(), ids=SENTENCES)
-def test_a_conflict_is_a_sentence(conflict: Conflict | None, want: str) -> None:
+def test_a_conflict_is_a_sentence(conflict: RequirementConflict | None, want: str) -> None:
     assert str(conflict) == want
 
 

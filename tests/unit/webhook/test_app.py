@@ -7,33 +7,33 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from provisioner.apis.shares import Owner, Seat, Share, Side
-from provisioner.apis.stamping import Facts, Images, ImagesAsked
+from provisioner.apis.shares import Seat, Share, ShareOwner, Side
+from provisioner.apis.stamping import Images, ImagesAsked, StampFacts
 from provisioner.support import metrics
 from tests.support.clock import FakeClock
 from tests.support.kube import deep
 from tests.unit.webhook.test_review import body
-from webhook.app import MAX_VALUES, Admission, create_app
+from webhook.app import MAX_VALUES, AdmissionHandler, create_app
 from webhook.conversion import Conversion
 from webhook.review import MAX_BODY_BYTES
-from webhook.validation import Surroundings, Validation
+from webhook.validation import Validation, ValidationContext
 
 
 class Source:
     """Facts from a dict; None is an unknown namespace, an exception is raised."""
 
-    def __init__(self, namespaces: dict[str, Facts | Exception]) -> None:
+    def __init__(self, namespaces: dict[str, StampFacts | Exception]) -> None:
         self._namespaces = namespaces
-        self.asked: list[tuple[Owner, Share, str, bool]] = []
+        self.asked: list[tuple[ShareOwner, Share, str, bool]] = []
         self.looked_up: list[tuple[ImagesAsked, bool]] = []
 
-    def of(self, namespace: str) -> Facts | None:
+    def of(self, namespace: str) -> StampFacts | None:
         found = self._namespaces.get(namespace)
         if isinstance(found, Exception):
             raise found
         return found
 
-    def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
+    def seat(self, owner: ShareOwner, share: Share, review: str, *, keep: bool) -> Seat | None:
         self.asked.append((owner, share, review, keep))
         return Seat(Side.SPOT, 7, 7)
 
@@ -45,20 +45,20 @@ class Source:
 ARM64 = {"dovetail.dev/arch": "arm64", "dovetail.dev/scheduler": "enabled"}
 SOURCE = Source(
     {
-        "shop": Facts("shop", ARM64, scheduler_alive=True),
-        "held": Facts("held", ARM64, scheduler_alive=False),
-        "wrong": Facts("wrong", {"dovetail.dev/arch": "vax"}),
-        "shared": Facts("shared", {"dovetail.dev/on-demand": "30pct"}),
-        "imaged": Facts("imaged", {"dovetail.dev/image-arch": "stamp"}),
+        "shop": StampFacts("shop", ARM64, scheduler_alive=True),
+        "held": StampFacts("held", ARM64, scheduler_alive=False),
+        "wrong": StampFacts("wrong", {"dovetail.dev/arch": "vax"}),
+        "shared": StampFacts("shared", {"dovetail.dev/on-demand": "30pct"}),
+        "imaged": StampFacts("imaged", {"dovetail.dev/image-arch": "stamp"}),
         "broken": RuntimeError("cache is broken"),
     }
 )
 
 
 def client(problem: str = "") -> FlaskClient:
-    validation = Validation(Surroundings, FakeClock())
+    validation = Validation(ValidationContext, FakeClock())
     return create_app(
-        Admission(SOURCE, FakeClock()), validation, Conversion(FakeClock()), lambda: problem
+        AdmissionHandler(SOURCE, FakeClock()), validation, Conversion(FakeClock()), lambda: problem
     ).test_client()
 
 
@@ -165,7 +165,7 @@ def test_a_pod_of_an_owner_with_a_share_is_counted_unless_it_will_not_be_made(dr
     pod = {"metadata": {"ownerReferences": [owner]}, "spec": {"containers": []}}
     SOURCE.asked.clear()
     _, reply = post(body(namespace="shared", object=pod, dryRun=dry))
-    assert SOURCE.asked == [(Owner("shared", "r"), Share(percent=30), "u1", not dry)]
+    assert SOURCE.asked == [(ShareOwner("shared", "r"), Share(percent=30), "u1", not dry)]
     assert "/metadata/labels" in [one["path"] for one in json.loads(base64.b64decode(reply["response"]["patch"]))]
 
 
@@ -191,7 +191,7 @@ def with_terms(count: int, annotations: dict[str, str]) -> dict[str, Any]:
 def test_a_huge_pod_gets_a_small_answer() -> None:
     """It asked for 14 MB, by its own annotations."""
     asked = {"dovetail.dev/arch": "amd64", "dovetail.dev/os": "linux", "dovetail.dev/capacity-type": "spot"}
-    admission = Admission(SOURCE, FakeClock())
+    admission = AdmissionHandler(SOURCE, FakeClock())
     reply = admission.answer(body(object=with_terms(9_000, asked)))
     response = json.loads(reply)["response"]
     assert response["allowed"] is True
@@ -213,7 +213,7 @@ def test_a_pod_of_so_many_values_that_they_would_take_all_memory_is_not_decoded(
 def test_a_pod_that_would_get_too_large_a_patch_is_admitted_unchanged() -> None:
     pools = ",".join(f"{number}{'x' * 60}" for number in range(10, 74))
     before, stamped = counted("unchanged"), counted("stamped")
-    reply = Admission(SOURCE, FakeClock()).answer(body(object=with_terms(256, {"dovetail.dev/nodepool": pools})))
+    reply = AdmissionHandler(SOURCE, FakeClock()).answer(body(object=with_terms(256, {"dovetail.dev/nodepool": pools})))
     response = json.loads(reply)["response"]
     assert (response["allowed"], "patch" in response, "auditAnnotations" in response) == (True, False, False)
     assert response["warnings"][0].startswith("dovetail: the changes to the pod are too large")

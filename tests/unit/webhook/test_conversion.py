@@ -14,10 +14,10 @@ from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.openapi import defaulted
 from tests.support.clock import FakeClock
 from tests.unit.webhook.test_app import SOURCE
-from webhook.app import Admission, create_app
+from webhook.app import AdmissionHandler, create_app
 from webhook.conversion import MAX_AT_ONCE, MAX_VALUES, MAX_WAITING, TOO_MANY_VALUES_TO_CONVERT, Conversion
 from webhook.review import MAX_BODY_BYTES
-from webhook.validation import Surroundings, Validation
+from webhook.validation import Validation, ValidationContext
 
 POOL = defaulted(
     BETA["NodePool"],
@@ -31,9 +31,9 @@ POOL = defaulted(
 
 
 def client(conversion: Conversion | None = None) -> FlaskClient:
-    validation = Validation(Surroundings, FakeClock())
+    validation = Validation(ValidationContext, FakeClock())
     return create_app(
-        Admission(SOURCE, FakeClock()), validation, conversion or Conversion(FakeClock()), str
+        AdmissionHandler(SOURCE, FakeClock()), validation, conversion or Conversion(FakeClock()), str
     ).test_client()
 
 

@@ -15,7 +15,7 @@ from provisioner.values.taints import Taint
 from tests.support.clock import NOON, FakeClock
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, event, ok, refusal, thing
-from webhook.facts import ClusterFacts, Heartbeat
+from webhook.facts import Heartbeat, NamespaceFacts
 
 START = NOON
 
@@ -159,7 +159,7 @@ POOL = {
 
 
 @contextlib.contextmanager
-def facts(pools: FakeAnswer, overlays: FakeAnswer | None = None) -> Iterator[ClusterFacts]:
+def facts(pools: FakeAnswer, overlays: FakeAnswer | None = None) -> Iterator[NamespaceFacts]:
     """Of a cluster with one namespace, whose answers about NodePools and NodeOverlays are these."""
 
     def respond(sent: Sent) -> FakeAnswer:
@@ -169,7 +169,7 @@ def facts(pools: FakeAnswer, overlays: FakeAnswer | None = None) -> Iterator[Clu
             return overlays or Open()
         return Open(thing("shop")) if sent.path.endswith("/namespaces") else Open()
 
-    made = ClusterFacts(FakeApi(respond=respond), SystemClock(), "dovetail-system", ("kube-system", "s"))
+    made = NamespaceFacts(FakeApi(respond=respond), SystemClock(), "dovetail-system", ("kube-system", "s"))
     made.start()
     try:
         eventually(lambda: not made.problem(), "ready")
@@ -187,7 +187,7 @@ def test_a_server_that_streams_no_lists_is_asked_for_few_pods_at_a_time() -> Non
             sizes.append(sent.query["limit"])
         return refusal(400, "BadRequest") if "sendInitialEvents" in sent.query else ok({"metadata": {}, "items": []})
 
-    made = ClusterFacts(
+    made = NamespaceFacts(
         FakeApi(respond=respond), SystemClock(), "dovetail-system", ("kube-system", "s"), count_pods=True
     )
     made.start()

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from certs.store import Names
+from certs.store import SecretNames
 from provisioner.support.http import wsgi
 from tests.support import rawhttp
 from tests.unit.kube.test_sending import kubeconfig
 from tests.unit.webhook.test_app import client
-from webhook.server import LIMITS, Config, command
+from webhook.server import LIMITS, WebhookConfig, command
 
 REFUSED = {
     "an address without a port": (["--bind", "127.0.0.1"], "is not HOST:PORT"),
@@ -54,7 +54,7 @@ def test_bad_arguments_are_a_sentence(arguments: list[str], text: str) -> None:
 
 def test_accounts_alone_switch_lookups_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The registries of accounts that are trusted need not be listed."""
-    configs: list[Config] = []
+    configs: list[WebhookConfig] = []
     monkeypatch.setattr(
         "webhook.server.server", lambda config: SimpleNamespace(run=functools.partial(configs.append, config))
     )
@@ -66,7 +66,7 @@ def test_accounts_alone_switch_lookups_on(tmp_path: Path, monkeypatch: pytest.Mo
     ]
 
 
-CONFIG = Config(
+CONFIG = WebhookConfig(
     kubeconfig=None,
     bind=("127.0.0.1", 1),
     metrics_bind=("127.0.0.1", 2),
@@ -87,14 +87,14 @@ SERVICE = ("hook.dv.svc", "hook.dv.svc.cluster.local", "hook.dv", "hook")
 
 
 def test_the_certificate_is_for_the_service() -> None:
-    assert CONFIG.names == Names(SERVICE)
+    assert CONFIG.names == SecretNames(SERVICE)
     assert CONFIG.rotation().register == ()
 
 
 def test_a_registered_address_is_in_the_certificate() -> None:
-    assert replace(CONFIG, register_url="https://127.0.0.1:1").names == Names(SERVICE, ("127.0.0.1",))
-    assert replace(CONFIG, register_url="https://[::1]:1").names == Names(SERVICE, ("::1",))
-    assert replace(CONFIG, register_url="https://dev.local:1").names == Names((*SERVICE, "dev.local"))
+    assert replace(CONFIG, register_url="https://127.0.0.1:1").names == SecretNames(SERVICE, ("127.0.0.1",))
+    assert replace(CONFIG, register_url="https://[::1]:1").names == SecretNames(SERVICE, ("::1",))
+    assert replace(CONFIG, register_url="https://dev.local:1").names == SecretNames((*SERVICE, "dev.local"))
 
 
 def test_registration_names_the_configuration() -> None:

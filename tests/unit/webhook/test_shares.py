@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.meta import ObjectMeta, OwnerReference
-from provisioner.apis.shares import Owner, Seat, Share, Side, parse
+from provisioner.apis.shares import Seat, Share, ShareOwner, Side, parse
 from provisioner.kube.resources import Bare
 from tests.support.clock import FakeClock
 from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, SharedPod, ShareLedger, decode_shared
 
-WEB: Final = Owner("shop", "web")
+WEB: Final = ShareOwner("shop", "web")
 THIRD: Final = Share(percent=30)
 
 SHARES = {
@@ -39,7 +39,7 @@ def test_no_shares(text: str) -> None:
         parse(text)
 
 
-def pod(name: str, seat: Seat, owner: Owner = WEB, *, ending: bool = False) -> SharedPod:
+def pod(name: str, seat: Seat, owner: ShareOwner = WEB, *, ending: bool = False) -> SharedPod:
     """A stamped pod as the watch shows it; its name is the review."""
     reference = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid=owner.uid, controller=True)
     metadata = ObjectMeta(
@@ -94,7 +94,7 @@ def test_one_uid_asked_twice_counts_once() -> None:
     clock = FakeClock()
     ledger = ShareLedger(clock)
     for at in range(100):
-        ledger.seat(Owner("shop", str(at)), THIRD, "same")
+        ledger.seat(ShareOwner("shop", str(at)), THIRD, "same")
     assert len(ledger) == 1
     clock.advance(ADMITTED_SECONDS)
     ledger.seat(WEB, THIRD, "b", keep=False)
@@ -104,9 +104,9 @@ def test_one_uid_asked_twice_counts_once() -> None:
 def test_an_owner_with_a_uid_of_any_length_is_not_remembered() -> None:
     ledger = ShareLedger(FakeClock())
     long = "u" * (LONGEST_UID + 1)
-    seat = ledger.seat(Owner("shop", long), THIRD, "a")
+    seat = ledger.seat(ShareOwner("shop", long), THIRD, "a")
     ledger.seat(WEB, THIRD, long)
-    ledger.changed(None, pod("a", seat, Owner("shop", long)))
+    ledger.changed(None, pod("a", seat, ShareOwner("shop", long)))
     assert len(ledger) == 0
 
 
@@ -132,7 +132,7 @@ def test_the_successor_of_a_pod_that_ends_takes_its_place() -> None:
 
 def test_owners_are_counted_apart_and_a_name_in_another_namespace_is_another() -> None:
     ledger = ShareLedger(FakeClock())
-    for owner in (WEB, Owner("shop", "other"), Owner("else", "web")):
+    for owner in (WEB, ShareOwner("shop", "other"), ShareOwner("else", "web")):
         assert ledger.seat(owner, Share(count=1), f"{owner}").side is Side.ON_DEMAND
 
 
@@ -152,7 +152,7 @@ def test_nothing_is_kept_of_owners_without_pods() -> None:
     ledger.changed(one, None)
     assert len(ledger) == 0
     for at in range(MAX_ADMITTED + 100):
-        ledger.seat(Owner("shop", str(at)), THIRD, str(at))
+        ledger.seat(ShareOwner("shop", str(at)), THIRD, str(at))
     assert len(ledger) == MAX_ADMITTED
     clock.advance(ADMITTED_SECONDS)
     ledger.seat(WEB, THIRD, "b", keep=False)

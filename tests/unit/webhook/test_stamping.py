@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.selections import MOST_ELEMENTS
-from provisioner.apis.shares import Owner, Seat, Share, Side
+from provisioner.apis.shares import Seat, Share, ShareOwner, Side
 from provisioner.apis.stamping import (
     MAX_ANNOTATION_BYTES,
     MAX_IMAGES,
@@ -17,10 +17,10 @@ from provisioner.apis.stamping import (
     MAX_TOLERATIONS,
     MAX_VALUES,
     SHARE_STAMP,
-    Decision,
-    Facts,
     Images,
     ImagesAsked,
+    StampDecision,
+    StampFacts,
     StampOutcome,
     decide,
     images_of,
@@ -54,18 +54,18 @@ from tests.support.stamping_cases import (
 )
 from webhook.review import decode_pod
 
-FACTS = Facts(namespace="shop", namespace_labels={}, scheduler_alive=True)
+FACTS = StampFacts(namespace="shop", namespace_labels={}, scheduler_alive=True)
 
 
 def arm64(**spec: Any) -> dict[str, Any]:
     return pod({"dovetail.dev/arch": "arm64"}, **spec)
 
 
-def decision_for(document: dict[str, Any], facts: Facts = FACTS) -> Decision:
+def decision_for(document: dict[str, Any], facts: StampFacts = FACTS) -> StampDecision:
     return decide(decode_pod(msgspec.json.encode(document)), facts)
 
 
-def stamped(document: dict[str, Any], facts: Facts = FACTS) -> dict[str, Any]:
+def stamped(document: dict[str, Any], facts: StampFacts = FACTS) -> dict[str, Any]:
     """The pod after the patch."""
     result: dict[str, Any] = jsonpatch.apply(document, decision_for(document, facts).operations)
     return result
@@ -172,7 +172,7 @@ def test_the_requirement_is_added_to(case: Into) -> None:
 @pytest.mark.parametrize(("document", "namespace"), EXEMPT.values(), ids=EXEMPT)
 def test_never_stamped(document: dict[str, Any], namespace: str) -> None:
     facts = replace(FACTS, namespace=namespace, defaults={"arch": "arm64", "scheduler": "enabled"})
-    assert decision_for(document, facts) == Decision(StampOutcome.EXEMPT)
+    assert decision_for(document, facts) == StampDecision(StampOutcome.EXEMPT)
 
 
 FAKES = {
@@ -579,7 +579,7 @@ def test_a_second_look_at_the_same_admission_changes_and_counts_nothing() -> Non
 def test_what_was_copied_from_a_pod_into_a_template_is_decided_anew() -> None:
     copied = stamped(owned(), SPOT)
     copied["metadata"]["ownerReferences"] = [{**REPLICA_SET, "uid": "other"}]
-    assert share_of(decode_pod(msgspec.json.encode(copied)), SHARED) == (Owner("shop", "other"), Share(percent=30))
+    assert share_of(decode_pod(msgspec.json.encode(copied)), SHARED) == (ShareOwner("shop", "other"), Share(percent=30))
     after = stamped(copied, ON_DEMAND)
     assert after["metadata"]["labels"] == {"dovetail.dev/on-demand-share": "on-demand"}
     assert after["metadata"]["annotations"]["dovetail.dev/on-demand-ticket"] == "other.2.t1"
@@ -604,7 +604,7 @@ UNSHARED = {
 
 
 @pytest.mark.parametrize(("document", "facts", "text"), UNSHARED.values(), ids=UNSHARED)
-def test_a_share_is_not_applied(document: dict[str, Any], facts: Facts, text: str) -> None:
+def test_a_share_is_not_applied(document: dict[str, Any], facts: StampFacts, text: str) -> None:
     decision = decision_for(document, facts)
     assert SHARE_STAMP not in decision.stamped
     assert [text in one for one in decision.warnings] == [True]
@@ -637,7 +637,7 @@ def test_whoever_asks_for_a_repair_that_will_not_be_is_told(document: dict[str, 
 
 def test_whose_pods_are_counted() -> None:
     wanted = share_of(decode_pod(msgspec.json.encode(owned({"dovetail.dev/on-demand": "2"}))), FACTS)
-    assert wanted == (Owner("shop", "r"), Share(count=2))
+    assert wanted == (ShareOwner("shop", "r"), Share(count=2))
     assert share_of(decode_pod(msgspec.json.encode(owned())), FACTS) is None
     assert share_of(decode_pod(msgspec.json.encode(owned({STAMP_KEY: "disabled"}))), SHARED) is None
 
@@ -729,13 +729,13 @@ all_facts = st.builds(
 
 
 @given(document=pods, facts=all_facts)
-def test_deciding_twice_changes_nothing_more(document: dict[str, Any], facts: Facts) -> None:
+def test_deciding_twice_changes_nothing_more(document: dict[str, Any], facts: StampFacts) -> None:
     once = stamped(document, facts)
     assert decision_for(once, facts).operations == ()
 
 
 @given(document=pods, facts=all_facts)
-def test_nothing_of_the_user_is_lost_without_rewriting(document: dict[str, Any], facts: Facts) -> None:
+def test_nothing_of_the_user_is_lost_without_rewriting(document: dict[str, Any], facts: StampFacts) -> None:
     after = stamped(document, replace(facts, defaults={**facts.defaults, "legacy-labels": "keep"}))
     if decision_for(document, facts).stamped and "legacy-labels" in decision_for(document, facts).stamped:
         return
@@ -776,8 +776,8 @@ def images(*pending: str, may_gate: bool = True, **found: tuple[tuple[str, str],
     return Images({name: frozenset(platforms) for name, platforms in found.items()}, frozenset(pending), may_gate)
 
 
-def built(known: Images | None, labels: dict[str, str] = STAMP) -> Facts:
-    return Facts("shop", labels, images=known)
+def built(known: Images | None, labels: dict[str, str] = STAMP) -> StampFacts:
+    return StampFacts("shop", labels, images=known)
 
 
 def running(*names: str, init: tuple[str, ...] = (), **spec: Any) -> dict[str, Any]:
@@ -914,7 +914,7 @@ def test_a_pod_without_labels_that_is_held_and_shared_keeps_its_mark() -> None:
     assert after["metadata"]["labels"] == {PENDING: "true", "dovetail.dev/on-demand-share": "spot"}
 
 
-def settled(document: dict[str, Any], facts: Facts, *, late: bool = False) -> dict[str, Any] | None:
+def settled(document: dict[str, Any], facts: StampFacts, *, late: bool = False) -> dict[str, Any] | None:
     """The marked pod after what is found out was written; None while it waits."""
     decision = settle(decode_pod(msgspec.json.encode(document)), facts, late=late)
     if decision is None:
@@ -970,7 +970,7 @@ FREED = {
 
 
 @pytest.mark.parametrize("facts", FREED.values(), ids=FREED)
-def test_a_pod_that_was_held_goes_as_it_is(facts: Facts) -> None:
+def test_a_pod_that_was_held_goes_as_it_is(facts: StampFacts) -> None:
     after = settled(HELD, facts)
     assert after is not None
     assert after["spec"] == {**HELD["spec"], "schedulingGates": []}

@@ -31,10 +31,10 @@ from tests.support.verdict_cases import (
 )
 from tests.unit.webhook.test_app import SOURCE
 from tests.unit.webhook.test_review import body
-from webhook.app import Admission, create_app
+from webhook.app import AdmissionHandler, create_app
 from webhook.conversion import Conversion
 from webhook.review import MAX_WARNING_BYTES, MAX_WARNINGS
-from webhook.validation import MAX_AT_ONCE, MAX_OBJECT_BYTES, Surroundings, Validation, opinion
+from webhook.validation import MAX_AT_ONCE, MAX_OBJECT_BYTES, Validation, ValidationContext, opinion
 
 PLURALS = {
     "NodePool": "nodepools",
@@ -52,9 +52,9 @@ class Beside:
         classes = [one["metadata"]["name"] for one in documents if one["kind"] == "EC2NodeClass"]
         named = {("karpenter.k8s.aws", "EC2NodeClass"): classes} if known else {}
         overlays = [msgspec.convert(one, NodeOverlay) for one in documents if one["kind"] == "NodeOverlay"]
-        self.found: Surroundings | Exception = Surroundings(pools, named, overlays)
+        self.found: ValidationContext | Exception = ValidationContext(pools, named, overlays)
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> ValidationContext:
         if isinstance(self.found, Exception):
             raise self.found
         return self.found
@@ -62,7 +62,10 @@ class Beside:
 
 def client(beside: Beside) -> FlaskClient:
     return create_app(
-        Admission(SOURCE, FakeClock()), Validation(beside.surroundings, FakeClock()), Conversion(FakeClock()), str
+        AdmissionHandler(SOURCE, FakeClock()),
+        Validation(beside.surroundings, FakeClock()),
+        Conversion(FakeClock()),
+        str,
     ).test_client()
 
 
@@ -290,7 +293,7 @@ def test_few_are_validated_at_a_time_and_the_others_admitted() -> None:
     entered, leave = threading.Semaphore(0), threading.Event()
 
     class Slow(Beside):
-        def surroundings(self) -> Surroundings:
+        def surroundings(self) -> ValidationContext:
             entered.release()
             assert leave.wait(30)
             return super().surroundings()
@@ -320,7 +323,7 @@ def test_garbage_is_a_bad_request_and_a_readable_uid_is_admitted() -> None:
 
 def test_many_warnings_and_errors_are_cut() -> None:
     many = pool(*(need(f"karpenter.k8s.aws/instance-{n}é", "In", "x") for n in range(40)))
-    told = opinion(msgspec.convert(many, NodePool), None, Surroundings())
+    told = opinion(msgspec.convert(many, NodePool), None, ValidationContext())
     assert len(told.errors) == 40, "é makes no label"
     message = answered(review(many))["status"]["message"]
     assert message.endswith("and 30 more errors")

@@ -18,25 +18,25 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.scheduling.attempts import finishing
 from provisioner.state.misses import Stop
-from provisioner.support.http.values import Request, Response
+from provisioner.support.http.values import HttpRequest, Response
 from provisioner.support.metrics import render
 from provisioner.why.access import Access, AccessError, Right, User
 from provisioner.why.instant import Instant, Memory
 from provisioner.why.nodes import why_node
 from provisioner.why.pods import why_pod
-from provisioner.why.server import MOST_NAMESPACES, QUESTIONS, USER_TIME, Asked, WhyServer, asked
+from provisioner.why.server import MOST_NAMESPACES, QUESTIONS, USER_TIME, WhyRequest, WhyServer, asked
 from tests.support.clock import FakeClock
 from tests.support.cluster import World
 from tests.support.dumps import dumped, existing_node, wire_pod
 from tests.support.kube import FakeApi
 
 PATHS = {
-    "a pod": ("/why/pod/default/web-1", Asked("web-1", "default")),
-    "a pod with dots": ("/why/pod/default/web.1", Asked("web.1", "default")),
-    "a node": ("/why/node/ip-10-0-0-1.ec2.internal", Asked("ip-10-0-0-1.ec2.internal")),
+    "a pod": ("/why/pod/default/web-1", WhyRequest("web-1", "default")),
+    "a pod with dots": ("/why/pod/default/web.1", WhyRequest("web.1", "default")),
+    "a node": ("/why/node/ip-10-0-0-1.ec2.internal", WhyRequest("ip-10-0-0-1.ec2.internal")),
     "the longest name": (
         f"/why/node/{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 61}",
-        Asked(f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 61}"),
+        WhyRequest(f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 61}"),
     ),
     "a longer one": (f"/why/node/{'a.' * 127}a", None),
     "a huge one": (f"/why/node/{'a' * 8000}", None),
@@ -62,7 +62,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("target", "found"), PATHS.values(), ids=PATHS)
-def test_what_a_path_asks_about(target: str, found: Asked | None) -> None:
+def test_what_a_path_asks_about(target: str, found: WhyRequest | None) -> None:
     assert asked(target) == found
 
 
@@ -108,7 +108,7 @@ class Served:
 
     def ask(self, target: str, user: str = "jane", method: str = "GET", **more: Any) -> Response:
         headers = [(b"authorization", f"Bearer {user}".encode())] if user else []
-        return self.server.handle(Request(method, target, headers, **more))
+        return self.server.handle(HttpRequest(method, target, headers, **more))
 
     def json(self, target: str, user: str = "jane") -> dict[str, Any]:
         answer = self.ask(target, user)
@@ -208,7 +208,7 @@ def test_only_get_is_answered(served: Served, method: str) -> None:
 
 def test_two_tokens_are_none(served: Served) -> None:
     headers = [(b"authorization", b"Bearer jane"), (b"authorization", b"Bearer admin")]
-    assert served.server.handle(Request("GET", "/why/pod/theirs/spy", headers)).status == 401
+    assert served.server.handle(HttpRequest("GET", "/why/pod/theirs/spy", headers)).status == 401
 
 
 def test_who_asks_too_often_is_told_when_to_come_again_and_others_are_answered(served: Served) -> None:

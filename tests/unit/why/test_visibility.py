@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis import names
-from provisioner.why.answers import Blocker, Drain, NodeAnswer, Place, PodAnswer, Reason, Told
+from provisioner.why.answers import Drain, NodeAnswer, PodAnswer, Told, WhyBlocker, WhyPlace, WhyReason
 from provisioner.why.nodes import why_node
 from provisioner.why.visibility import (
     ELSEWHERE,
@@ -79,7 +79,7 @@ def test_pods_elsewhere_are_counted_and_their_budget_is_not_named() -> None:
     assert namespaces_of(whole) == {"default", "theirs"}
     found = node_for(whole, theirs)
     assert (found.pods, found.pods_elsewhere) == (("default/web",), 2)
-    assert found.reasons[0] == Reason(type="PodBudget", message=ELSEWHERE)
+    assert found.reasons[0] == WhyReason(type="PodBudget", message=ELSEWHERE)
     assert found.summary == f"Node n is not disrupted: {ELSEWHERE}."
     text = msgspec.json.encode(found).decode()
     assert "theirs" not in text
@@ -103,7 +103,7 @@ def test_what_blocks_a_drain_is_told_of_the_pods_that_may_be_seen() -> None:
     assert (found.drain.waiting, found.drain.waiting_elsewhere) == (("default/web",), 1)
     assert "default/web and 1 pod of other namespaces cannot be evicted now (pod-protected)" in found.summary
     (blocker,) = (node_for(whole, lambda _: True).drain or Drain()).blockers
-    assert blocker == Blocker(
+    assert blocker == WhyBlocker(
         cause="pod-protected",
         message="2 pods of other namespaces cannot be evicted now (pod-protected)",
         pods_elsewhere=2,
@@ -118,21 +118,23 @@ def answer(**changes: Any) -> NodeAnswer:
         "at": NOON,
         "state": "UnderWay",
         "summary": "Node n is being disrupted.",
-        "place": Place(node="n"),
+        "place": WhyPlace(node="n"),
     }
     return NodeAnswer(**{**plain, **changes})
 
 
 HIDDEN = {
     "a condition of the NodeClaim": answer(
-        place=Place(waits_for=(Told(type="Initialized", status="False", message="pod theirs/spy is not Ready"),))
+        place=WhyPlace(waits_for=(Told(type="Initialized", status="False", message="pod theirs/spy is not Ready"),))
     ),
     "a condition of a drain": answer(
         drain=Drain(conditions=(Told(type="Drained", status="False", message="theirs/spy of ReplicaSet spy"),))
     ),
     "a finalizer that looks like it": answer(drain=Drain(finalizers=("theirs/spy", "example.com/hold"))),
     "a budget of a pod that may be seen": answer(
-        drain=Drain(blockers=(Blocker(cause="pod-budget", message="m", pods=("default/a",), budgets=("theirs/spy",)),))
+        drain=Drain(
+            blockers=(WhyBlocker(cause="pod-budget", message="m", pods=("default/a",), budgets=("theirs/spy",)),)
+        )
     ),
     "what is missing": answer(missing=("Pod theirs/spy cannot be read",)),
 }
@@ -156,7 +158,7 @@ def test_a_pod_hears_nothing_of_others_and_keeps_what_its_scheduler_said() -> No
         state="Planned",
         summary="Pod default/web is planned onto NodeClaim c, which is not Launched yet (waits for theirs/spy).",
         scheduler="0/1 nodes are available: 1 node(s) had untolerated taint {theirs/spy: }",
-        reasons=(Reason(type="NotApart", message="theirs/spy keeps it off"),),
+        reasons=(WhyReason(type="NotApart", message="theirs/spy keeps it off"),),
     )
     found = pod_for(one, theirs)
     assert found.summary == f"Pod default/web is Planned: {ELSEWHERE}."

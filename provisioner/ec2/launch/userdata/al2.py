@@ -10,7 +10,7 @@ from provisioner.ec2.launch.userdata.flags import kubelet_flags
 from provisioner.ec2.launch.userdata.inputs import NodeInput
 
 
-def parts_of(user_data: str) -> tuple[mime.Part, ...]:
+def parts_of(user_data: str) -> tuple[mime.MimePart, ...]:
     """The user's parts: those of a MIME document, else one script.
 
     Raises:
@@ -18,7 +18,7 @@ def parts_of(user_data: str) -> tuple[mime.Part, ...]:
     """
     if not user_data.strip():
         return ()
-    return mime.read(user_data) if mime.is_mime(user_data) else (mime.Part.of(mime.SHELL_SCRIPT, user_data),)
+    return mime.read(user_data) if mime.is_mime(user_data) else (mime.MimePart.of(mime.SHELL_SCRIPT, user_data),)
 
 
 def render(node: NodeInput) -> str:
@@ -27,7 +27,7 @@ def render(node: NodeInput) -> str:
     Raises:
         UserDataError: the user's MIME document cannot be read.
     """
-    return mime.write((*parts_of(node.user_data), mime.Part.of(mime.SHELL_SCRIPT, _script(node))))
+    return mime.write((*parts_of(node.user_data), mime.MimePart.of(mime.SHELL_SCRIPT, _script(node))))
 
 
 def _script(node: NodeInput) -> str:

@@ -37,7 +37,7 @@ def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text_node)
 
 
-def parts_of(user_data: str) -> tuple[mime.Part, ...]:
+def parts_of(user_data: str) -> tuple[mime.MimePart, ...]:
     """The user's parts: those of a MIME document, else one NodeConfig or one script.
 
     Raises:
@@ -47,7 +47,7 @@ def parts_of(user_data: str) -> tuple[mime.Part, ...]:
         return ()
     if mime.is_mime(user_data):
         return mime.read(user_data)
-    return (mime.Part.of(mime.NODE_CONFIG if is_mapping(user_data) else mime.SHELL_SCRIPT, user_data),)
+    return (mime.MimePart.of(mime.NODE_CONFIG if is_mapping(user_data) else mime.SHELL_SCRIPT, user_data),)
 
 
 def render(node: NodeInput) -> str:
@@ -56,7 +56,7 @@ def render(node: NodeInput) -> str:
     Raises:
         UserDataError: the user's MIME document cannot be read, or the cluster's service CIDR is not known.
     """
-    return mime.write((*parts_of(node.user_data), mime.Part.of(mime.NODE_CONFIG, _text(node))))
+    return mime.write((*parts_of(node.user_data), mime.MimePart.of(mime.NODE_CONFIG, _text(node))))
 
 
 def kubelet_config(node: NodeInput) -> dict[str, Any]:
@@ -123,5 +123,5 @@ def is_mapping(text: str) -> bool:
         return isinstance(yamltext.first(text).value, dict)
     except yamltext.UnboundedError:
         raise UserDataError("the YAML is nested too deeply, or its aliases unfold to too much") from None
-    except yamltext.DocumentError:
+    except yamltext.YamlDocumentError:
         return False

@@ -13,7 +13,7 @@ from typing import Final
 
 from provisioner.apis import ec2
 from provisioner.ec2.launch.userdata import al2023, bottlerocket, mime, node_config
-from provisioner.ec2.launch.userdata.inputs import Cluster, UserDataError
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster, UserDataError
 from provisioner.values.message import Said
 
 _MOST: Final = 10
@@ -50,7 +50,7 @@ class _Said:
     value: str
 
 
-def contradictions(family: str, user_data: str, cluster: Cluster) -> tuple[str, ...]:
+def contradictions(family: str, user_data: str, cluster: JoinedCluster) -> tuple[str, ...]:
     """A sentence for each value that is not the cluster's, the first ten in the order in which they stand; certificates are not shown.
 
     Args:

@@ -15,7 +15,7 @@ class UserDataError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class JoinedCluster:
     """The cluster that nodes join.
 
     Attributes:
@@ -57,7 +57,7 @@ class NodeInput:
     """
 
     family: str
-    cluster: Cluster
+    cluster: JoinedCluster
     max_pods: int
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class NodeInput:
         return has_ipv6(self.kubelet, self.cluster)
 
 
-def has_ipv6(kubelet: Mapping[str, Any], cluster: Cluster | None) -> bool:
+def has_ipv6(kubelet: Mapping[str, Any], cluster: JoinedCluster | None) -> bool:
     """Whether nodes, and so their pods, have IPv6 addresses: the kubelet's first DNS server tells, else what is known of the cluster."""
     servers = kubelet.get("clusterDNS")
     if isinstance(servers, list) and servers:

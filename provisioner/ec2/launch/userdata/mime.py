@@ -18,14 +18,14 @@ _LONGEST_HEADER: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MimePart:
     """One part: its headers in their order, and its text without the newline before the next delimiter."""
 
     headers: tuple[tuple[str, str], ...]
     text: str
 
     @classmethod
-    def of(cls, content_type: str, text: str) -> "Part":
+    def of(cls, content_type: str, text: str) -> "MimePart":
         """A part with nothing but a type."""
         return cls((("Content-Type", content_type),), text)
 
@@ -40,13 +40,13 @@ def is_mime(text: str) -> bool:
     return text.strip().startswith(_OPENINGS)
 
 
-def read(text: str) -> tuple[Part, ...]:
+def read(text: str) -> tuple[MimePart, ...]:
     """The parts of multipart user data.
 
     Raises:
         UserDataError: there is no content type, it is not multipart, or the parts have no end.
     """
-    return tuple(Part(*_split(part)) for part in _between(*_opened(text))[0])
+    return tuple(MimePart(*_split(part)) for part in _between(*_opened(text))[0])
 
 
 def rest(text: str) -> str:
@@ -54,7 +54,7 @@ def rest(text: str) -> str:
     return _between(*_opened(text))[1]
 
 
-def write(parts: Iterable[Part]) -> str:
+def write(parts: Iterable[MimePart]) -> str:
     """One multipart document of `parts`, in their order."""
     found = tuple(parts)
     boundary = _boundary(found)
@@ -64,7 +64,7 @@ def write(parts: Iterable[Part]) -> str:
     return "\n".join([*lines, f"--{boundary}--", ""]).replace("\r", "")
 
 
-def _boundary(parts: tuple[Part, ...]) -> str:
+def _boundary(parts: tuple[MimePart, ...]) -> str:
     """The usual one, unless a line of a part would end the part early."""
     boundary = BOUNDARY
     lines = {line.rstrip() for part in parts for line in part.text.splitlines()}

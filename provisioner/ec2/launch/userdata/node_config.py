@@ -104,7 +104,7 @@ def read(text: str) -> NodeConfig:
                 f"nodeadm cannot decompress a part of type application/node.eks.aws, and nodes would not join: {error}"
             )
         )
-    except yamltext.DocumentError as error:
+    except yamltext.YamlDocumentError as error:
         return NodeConfig(_not_a_node_config(str(error)))
     document = found.value
     if not isinstance(document, Mapping):
@@ -137,7 +137,7 @@ def _first(text: str) -> yamltext.First:
 
     Raises:
         ValueError: it is compressed and cannot be read.
-        DocumentError: of `yamltext.first`.
+        YamlDocumentError: of `yamltext.first`.
     """
     try:
         data = base64.b64decode(text.replace("\n", "").encode(), validate=True)

@@ -65,7 +65,7 @@ def _unread(family: str, user_data: str) -> Iterator[str]:
             yield Said("what follows the end of the MIME document is not read; only the last delimiter may end with --")
 
 
-def _of_part(family: str, part: mime.Part, *, handled: bool) -> Iterator[str]:
+def _of_part(family: str, part: mime.MimePart, *, handled: bool) -> Iterator[str]:
     kind = part.media_type
     if kind == mime.NODE_CONFIG:
         yield from (

@@ -7,7 +7,7 @@ import pytest
 from provisioner.apis import cel
 from provisioner.apis.conversion.beta import KEPT_V1, ConversionError, convert, kept_kubelet, to_beta, to_v1
 from provisioner.apis.conversion.definitions import BETA, V1, documents, two_versions
-from provisioner.apis.conversion.ownership import Owner, owner_of
+from provisioner.apis.conversion.ownership import DefinitionsOwner, owner_of
 from provisioner.apis.openapi import defaulted, violations
 
 KUBELET = "compatibility.karpenter.sh/v1beta1-kubelet-conversion"
@@ -136,15 +136,33 @@ def test_a_definition_stores_v1_alone_and_serves_the_other_as_deprecated() -> No
 OWNERS = {
     "nobody": ({}, {}, None),
     "kubectl": ({"app.kubernetes.io/managed-by": "kustomize"}, {}, None),
-    "Helm by label": ({"app.kubernetes.io/managed-by": "Helm"}, {}, Owner("Helm", "app.kubernetes.io/managed-by")),
-    "Helm by annotation": ({}, {"meta.helm.sh/release-name": "x"}, Owner("Helm", "meta.helm.sh/release-name")),
-    "Argo CD": ({}, {"argocd.argoproj.io/tracking-id": "x"}, Owner("Argo CD", "argocd.argoproj.io/tracking-id")),
-    "Flux": ({"kustomize.toolkit.fluxcd.io/name": "x"}, {}, Owner("Flux", "kustomize.toolkit.fluxcd.io/name")),
+    "Helm by label": (
+        {"app.kubernetes.io/managed-by": "Helm"},
+        {},
+        DefinitionsOwner("Helm", "app.kubernetes.io/managed-by"),
+    ),
+    "Helm by annotation": (
+        {},
+        {"meta.helm.sh/release-name": "x"},
+        DefinitionsOwner("Helm", "meta.helm.sh/release-name"),
+    ),
+    "Argo CD": (
+        {},
+        {"argocd.argoproj.io/tracking-id": "x"},
+        DefinitionsOwner("Argo CD", "argocd.argoproj.io/tracking-id"),
+    ),
+    "Flux": (
+        {"kustomize.toolkit.fluxcd.io/name": "x"},
+        {},
+        DefinitionsOwner("Flux", "kustomize.toolkit.fluxcd.io/name"),
+    ),
 }
 
 
 @pytest.mark.parametrize(("labels", "annotations", "owner"), OWNERS.values(), ids=OWNERS)
-def test_who_keeps_a_definition(labels: dict[str, str], annotations: dict[str, str], owner: Owner | None) -> None:
+def test_who_keeps_a_definition(
+    labels: dict[str, str], annotations: dict[str, str], owner: DefinitionsOwner | None
+) -> None:
     assert owner_of(labels, annotations) == owner
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cli.plan.catalogues import chosen
-from provisioner.cli.plan.objects import Objects
-from provisioner.cli.plan.questions import Question, pods_in, question_of
+from provisioner.cli.plan.objects import PlanObjects
+from provisioner.cli.plan.questions import PlanQuestion, pods_in, question_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
@@ -93,8 +93,8 @@ spec:
 """
 
 
-def asked(*texts: str) -> tuple[Question, Objects]:
-    objects = Objects()
+def asked(*texts: str) -> tuple[PlanQuestion, PlanObjects]:
+    objects = PlanObjects()
     objects.read(Path("-"), "---\n".join((POOLS, *texts)).encode())
     table = chosen("kwok", objects)
     return question_of(objects, pods_in(objects), objects.pools, table, SystemClock(), anew=False), objects

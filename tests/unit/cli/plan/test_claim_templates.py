@@ -11,8 +11,8 @@ from provisioner.apis import names
 from provisioner.apis.shapes import PodShape, altered_shape
 from provisioner.cli.plan import workloads
 from provisioner.cli.plan.catalogues import chosen
-from provisioner.cli.plan.objects import Objects
-from provisioner.cli.plan.questions import Question, pods_in, question_of
+from provisioner.cli.plan.objects import PlanObjects
+from provisioner.cli.plan.questions import PlanQuestion, pods_in, question_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
@@ -84,15 +84,15 @@ def volume(name: str, where: dict[str, Any], size: str, storage_class: str) -> d
     }
 
 
-def asked(tmp_path: Path, *documents: dict[str, Any]) -> tuple[Question, Objects]:
-    path, objects = tmp_path / "objects.yaml", Objects()
+def asked(tmp_path: Path, *documents: dict[str, Any]) -> tuple[PlanQuestion, PlanObjects]:
+    path, objects = tmp_path / "objects.yaml", PlanObjects()
     path.write_text(yaml.safe_dump_all(documents))
     objects.read(path, path.read_bytes())
     table = chosen("ec2:us-east-1", objects)
     return question_of(objects, pods_in(objects), objects.pools, table, SystemClock(), anew=False), objects
 
 
-def solved(question: Question) -> Result:
+def solved(question: PlanQuestion) -> Result:
     return prepare(question.world).solve(question.pods)
 
 
@@ -182,8 +182,8 @@ def many(templates: int, replicas: int) -> dict[str, Any]:
     return one
 
 
-def read(*documents: dict[str, Any]) -> Objects:
-    objects = Objects()
+def read(*documents: dict[str, Any]) -> PlanObjects:
+    objects = PlanObjects()
     objects.read(Path("objects.json"), json.dumps({"kind": "List", "items": documents}).encode())
     return objects
 

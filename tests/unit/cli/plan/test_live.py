@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from provisioner.cli.plan.live import take
-from provisioner.cli.plan.objects import Objects
+from provisioner.cli.plan.objects import PlanObjects
 from provisioner.kube.client import Client
 from provisioner.support.errors import UserError
 from tests.support.clock import FakeClock
@@ -28,8 +28,8 @@ def cluster(answers: Mapping[str, FakeAnswer]) -> FakeApi:
     return FakeApi(respond=respond)
 
 
-def taken(answers: Mapping[str, FakeAnswer]) -> tuple[Objects, FakeApi]:
-    objects, api = Objects(), cluster(answers)
+def taken(answers: Mapping[str, FakeAnswer]) -> tuple[PlanObjects, FakeApi]:
+    objects, api = PlanObjects(), cluster(answers)
     take(objects, Client(api, FakeClock()), "cluster c")
     return objects, api
 

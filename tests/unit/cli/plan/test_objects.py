@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from provisioner.apis.pods import Pod
-from provisioner.cli.plan.objects import Objects
+from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.questions import pods_in
 from provisioner.cli.plan.workloads import workload_of
 
 FILE = Path("some.json")
 
 
-def read(*objects: dict[str, Any]) -> Objects:
-    found = Objects()
+def read(*objects: dict[str, Any]) -> PlanObjects:
+    found = PlanObjects()
     found.read(FILE, msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
     return found
 
@@ -199,7 +199,7 @@ def test_notes_are_bounded() -> None:
 
 
 def test_a_dump_of_a_typed_list_is_read() -> None:
-    found = Objects()
+    found = PlanObjects()
     items = [{"metadata": {"name": "a", "labels": {}}, "spec": {}, "status": {}}]
     found.read(FILE, msgspec.json.encode({"apiVersion": "v1", "kind": "NodeList", "items": items}))
     assert [node.metadata.name for node in found.nodes] == ["a"]
@@ -225,7 +225,7 @@ def test_objects_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_file_without_objects_and_one_of_something_else_are_told() -> None:
-    found = Objects()
+    found = PlanObjects()
     found.read(Path("empty.yaml"), b"# nothing\n")
     found.read(Path("list.yaml"), b"[1, 2]\n")
     assert [str(one).partition(";")[0] for one in found.problems] == [

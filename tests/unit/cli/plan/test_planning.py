@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from provisioner.cli.plan.planning import EXACT, GREEDY, Answer, Settings, plan
-from provisioner.cli.plan.questions import Question
+from provisioner.cli.plan.planning import EXACT, GREEDY, PlanAnswer, PlanSettings, plan
+from provisioner.cli.plan.questions import PlanQuestion
 from provisioner.packing.process import COMMAND, PlannerProcess
 from provisioner.scheduling.problem import World
 from provisioner.support.clock import SystemClock
@@ -22,13 +22,13 @@ POOL = pool(
         instance_type("wide", "8", "64Gi", 4.0, capacity_types=("on-demand",)),
     )
 )
-QUICK = Settings(seconds=60.0, rounds=5)
+QUICK = PlanSettings(seconds=60.0, rounds=5)
 
 
-def question(count: int = 16) -> Question:
+def question(count: int = 16) -> PlanQuestion:
     asked = problem(pods(count, shape("1", "1Gi")), POOL)
     world = World(**{name: getattr(asked, name) for name in World.__dataclass_fields__})
-    return Question(world, asked.pods, ())
+    return PlanQuestion(world, asked.pods, ())
 
 
 def test_the_planner_finds_a_cheaper_fleet_in_a_process_of_its_own() -> None:
@@ -53,7 +53,7 @@ def test_the_same_question_has_the_same_plan() -> None:
     assert plan(question(), QUICK) == plan(question(), QUICK)
 
 
-def greedy_because(found: Answer) -> str:
+def greedy_because(found: PlanAnswer) -> str:
     assert found.result.usd_per_hour == found.greedy_usd_per_hour == 8.0
     assert (found.stage, found.faults) == (GREEDY, ())
     assert not found.in_time
@@ -94,7 +94,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("nodes", "says"), WRONG.values(), ids=WRONG)
 def test_an_answer_that_is_incomplete_or_illegal_is_refused(nodes: str, says: str) -> None:
-    command = scripted(f'say(Answered(q.number, 0.1, "dive", (), {nodes.format(POOL.name)}))')
+    command = scripted(f'say(PackingReply(q.number, 0.1, "dive", (), {nodes.format(POOL.name)}))')
     found = plan(question(), QUICK, PlannerProcess(SystemClock(), command=command))
     assert (found.stage, found.result.usd_per_hour) == (GREEDY, 8.0)
     assert "refused: " in found.fallback

@@ -11,8 +11,8 @@ from provisioner.apis.core import Node, NodeSpec, NodeStatus
 from provisioner.apis.meta import ObjectMeta, OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.cli.plan.catalogues import PlanCatalogue, chosen, default_pool
-from provisioner.cli.plan.objects import Objects
-from provisioner.cli.plan.questions import Question, current_of, pods_in, question_of
+from provisioner.cli.plan.objects import PlanObjects
+from provisioner.cli.plan.questions import PlanQuestion, current_of, pods_in, question_of
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 from tests.support import cluster
@@ -41,17 +41,17 @@ def pod(name: str, node_name: str = "", owner: OwnerReference | None = None, cpu
     return Pod(name=name, namespace="default", uid=name, shape=shape(cpu, "1Gi"), node_name=node_name, owner=owner)
 
 
-def table_of(objects: Objects) -> PlanCatalogue:
+def table_of(objects: PlanObjects) -> PlanCatalogue:
     return chosen("auto", objects)
 
 
-def asked(objects: Objects, *, anew: bool = False) -> Question:
+def asked(objects: PlanObjects, *, anew: bool = False) -> PlanQuestion:
     table = table_of(objects)
     return question_of(objects, pods_in(objects), objects.pools, table, SystemClock(), anew=anew)
 
 
 def test_pods_on_nodes_stay_and_the_others_are_planned() -> None:
-    found = asked(Objects(nodes=[node("a")], pods=[pod("here", "a"), pod("waits")]))
+    found = asked(PlanObjects(nodes=[node("a")], pods=[pod("here", "a"), pod("waits")]))
     assert [one.uid for one in found.pods] == ["waits"]
     (there,) = found.world.bins
     assert there.room["cpu"] == 1500
@@ -60,7 +60,7 @@ def test_pods_on_nodes_stay_and_the_others_are_planned() -> None:
 def test_planned_anew_no_worker_is_there() -> None:
     own = {"node_role.kubernetes.io__control_plane": ""}
     plane = node("plane", **own)
-    objects = Objects(nodes=[node("a"), plane], pods=[pod("here", "a"), pod("etcd", "plane"), pod("waits")])
+    objects = PlanObjects(nodes=[node("a"), plane], pods=[pod("here", "a"), pod("etcd", "plane"), pod("waits")])
     found = asked(objects, anew=True)
     assert sorted(one.uid for one in found.pods) == ["here", "waits"]
     assert [one.node_name for one in found.world.bins] == ["plane"]
@@ -68,20 +68,20 @@ def test_planned_anew_no_worker_is_there() -> None:
 
 
 def test_without_nodes_in_the_input_every_pod_is_planned() -> None:
-    assert [one.uid for one in asked(Objects(pods=[pod("here", "a")])).pods] == ["here"]
+    assert [one.uid for one in asked(PlanObjects(pods=[pod("here", "a")])).pods] == ["here"]
 
 
 def test_finished_and_mirror_pods_are_not_planned() -> None:
     static = OwnerReference(api_version="v1", kind="Node", name="a", uid="a", controller=True)
     done = msgspec.structs.replace(pod("done", "a"), phase="Succeeded")
-    found = asked(Objects(nodes=[node("a")], pods=[done, pod("static", "a", static), pod("own", "a")]), anew=True)
+    found = asked(PlanObjects(nodes=[node("a")], pods=[done, pod("static", "a", static), pod("own", "a")]), anew=True)
     assert [one.uid for one in found.pods] == ["own"]
 
 
 def test_daemons_without_their_daemon_set_take_their_room() -> None:
     owner = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="agent", uid="u", controller=True)
     found = asked(
-        Objects(nodes=[node("a")], pods=[pod("agent-1", "a", owner, "200m"), pod("agent-2", "b", owner, "200m")]),
+        PlanObjects(nodes=[node("a")], pods=[pod("agent-1", "a", owner, "200m"), pod("agent-2", "b", owner, "200m")]),
         anew=True,
     )
     assert found.pods == ()
@@ -90,7 +90,7 @@ def test_daemons_without_their_daemon_set_take_their_room() -> None:
 
 
 def test_without_a_node_pool_there_is_a_default_one_and_it_is_said() -> None:
-    found = asked(Objects(pods=[pod("p")]))
+    found = asked(PlanObjects(pods=[pod("p")]))
     (only,) = found.world.pools
     assert only.name == "default"
     assert 'uses a NodePool "default"' in found.notes[0]
@@ -101,7 +101,7 @@ def test_without_a_node_pool_there_is_a_default_one_and_it_is_said() -> None:
 def test_nodes_of_a_static_node_pool_stay_and_cost_nothing_more() -> None:
     static = cluster.pool("fixed", replicas=1)
     there = [node("a"), node("b", **{"karpenter.sh__nodepool": "fixed"})]
-    objects = Objects(nodes=there, pools=[static], pods=[pod("one", "a"), pod("two", "b")])
+    objects = PlanObjects(nodes=there, pools=[static], pods=[pod("one", "a"), pod("two", "b")])
     found = asked(objects, anew=True)
     assert [one.node_name for one in found.world.bins] == ["b"]
     assert [one.uid for one in found.pods] == ["one"]
@@ -114,7 +114,7 @@ def test_the_fleet_of_now_has_the_prices_of_the_catalogue() -> None:
     nodes = [node("a"), node("b"), node("c", "unheard.of"), node("f", eks__amazonaws="x")]
     nodes.append(node("plane", **{"node_role.kubernetes.io__control_plane": ""}))
     nodes.append(node("s", **spot))
-    objects = Objects(nodes=nodes)
+    objects = PlanObjects(nodes=nodes)
     now = current_of(objects, table_of(objects), SystemClock())
     assert now.groups == (
         (TYPE, "us-east-1a", "on-demand", 3, 0.096),
@@ -125,18 +125,19 @@ def test_the_fleet_of_now_has_the_prices_of_the_catalogue() -> None:
 
 
 def test_the_catalogue_follows_the_input() -> None:
-    assert table_of(Objects()).name == "ec2:us-east-1"
+    assert table_of(PlanObjects()).name == "ec2:us-east-1"
     assert (
-        table_of(Objects(nodes=[node("a", **{"topology.kubernetes.io__region": "eu-west-1"})])).name == "ec2:eu-west-1"
+        table_of(PlanObjects(nodes=[node("a", **{"topology.kubernetes.io__region": "eu-west-1"})])).name
+        == "ec2:eu-west-1"
     )
-    kwok = default_pool(chosen("kwok", Objects()))
-    assert table_of(Objects(pools=[kwok])).name == "kwok"
+    kwok = default_pool(chosen("kwok", PlanObjects()))
+    assert table_of(PlanObjects(pools=[kwok])).name == "kwok"
 
 
 @pytest.mark.parametrize("name", ["gcp", "ec2", "ec2:", "ec2:../..", "ec2:US-EAST-1"])
 def test_another_catalogue_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="Use --catalogue kwok, kwok:FILE, or ec2:REGION"):
-        chosen(name, Objects())
+        chosen(name, PlanObjects())
 
 
 def test_a_file_of_instance_types_is_a_catalogue(tmp_path: Path) -> None:
@@ -151,11 +152,11 @@ def test_a_file_of_instance_types_is_a_catalogue(tmp_path: Path) -> None:
     good = {"name": "own.4x", "architecture": "arm64", "operatingSystems": ["linux"], "offerings": [offering]}
     path = tmp_path / "types.json"
     path.write_text(json.dumps([{**good, "resources": {"cpu": "4", "memory": "8Gi"}}, {**good, "name": "bad"}]))
-    table = chosen(f"kwok:{path}", Objects())
+    table = chosen(f"kwok:{path}", PlanObjects())
     assert [one.name for one in table.types_of(default_pool(table))] == ["own.4x"]
     assert [one for one in table.notes if "(bad) is ignored: resources" in one]
     with pytest.raises(UserError, match="no-such-file: cannot be read"):
-        chosen(f"kwok:{tmp_path}/no-such-file", Objects())
+        chosen(f"kwok:{tmp_path}/no-such-file", PlanObjects())
 
 
 ESTIMATED = {"ec2:eu-west-1": "us-east-1", "ec2:us-iso-east-1": "us-east-1", "ec2:cn-northwest-1": "cn-north-1"}
@@ -163,8 +164,8 @@ ESTIMATED = {"ec2:eu-west-1": "us-east-1", "ec2:us-iso-east-1": "us-east-1", "ec
 
 @pytest.mark.parametrize(("catalogue", "source"), ESTIMATED.items())
 def test_a_region_without_prices_has_estimates_and_says_so(catalogue: str, source: str) -> None:
-    table = chosen(catalogue, Objects())
+    table = chosen(catalogue, PlanObjects())
     assert table.estimated
     assert any(f"estimated from those of {source}" in one for one in table.notes)
     assert table.currency == ("CNY" if source == "cn-north-1" else "USD")
-    assert not chosen("ec2:us-east-1", Objects()).estimated
+    assert not chosen("ec2:us-east-1", PlanObjects()).estimated

@@ -15,11 +15,11 @@ from provisioner.apis import names
 from provisioner.cli.why import leader
 from provisioner.cli.why.command import command
 from provisioner.cli.why.text import node_text, pod_text
-from provisioner.kube.config import Connection
+from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import ConnectionFailed
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
-from provisioner.why.answers import Drain, NodeAnswer, Place, PodAnswer, Told, as_json
+from provisioner.why.answers import Drain, NodeAnswer, PodAnswer, Told, WhyPlace, as_json
 from tests.support.clock import NOON, FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, ok, refusal
 
@@ -48,7 +48,7 @@ class Wire:
 def led(*wires: Wire | Exception) -> Callable[[], leader.Leader]:
     rest = list(wires)
 
-    def opens() -> leader.Stream:
+    def opens() -> leader.PortStream:
         first = rest.pop(0)
         if isinstance(first, Exception):
             raise first
@@ -113,7 +113,7 @@ class Connected(FakeApi):
 
 
 def through(*answers: FakeAnswer, token: str = "Bearer t") -> leader.Leader:
-    connection = cast("Connection", Connected(*answers, token=token))
+    connection = cast("ApiConnection", Connected(*answers, token=token))
     return leader.through(connection, "karpenter-leader-election", "dovetail-system", FakeClock())
 
 
@@ -165,12 +165,12 @@ URLS = (
 @pytest.mark.parametrize("url", URLS)
 def test_the_token_leaves_this_machine_through_the_api_server_only(url: str) -> None:
     with pytest.raises(UserError, match="the local end of a port-forward"):
-        leader.at(url, cast("Connection", Connected()), FakeClock())
+        leader.at(url, cast("ApiConnection", Connected()), FakeClock())
 
 
 def test_an_open_port_forward_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
-        leader.at("http://localhost:8445", cast("Connection", Connected()), FakeClock()).source
+        leader.at("http://localhost:8445", cast("ApiConnection", Connected()), FakeClock()).source
         == "the leader at http://localhost:8445"
     )
 
@@ -198,7 +198,7 @@ def test_what_is_no_name_is_asked_of_nobody(name: str) -> None:
 
 def test_people_read_which_way_was_gone() -> None:
     mine: dict[str, Any] = {"node": "n", "node_claim": "", "node_pool": "", "at": NOON, "state": "s", "summary": "S."}
-    node = NodeAnswer(**mine, place=Place(), pods=("a/b",), pods_elsewhere=3, source="the leader (pod a/b)")
+    node = NodeAnswer(**mine, place=WhyPlace(), pods=("a/b",), pods_elsewhere=3, source="the leader (pod a/b)")
     text = node_text(node)
     assert "4 pods that would need another place (3 of other namespaces)" in text
     assert text.endswith("Answered by the leader (pod a/b).")
@@ -216,7 +216,7 @@ def test_what_comes_from_the_leader_cannot_write_to_the_terminal() -> None:
         at=NOON,
         state="s",
         summary="S\x9b.",
-        place=Place(),
+        place=WhyPlace(),
         drain=Drain(conditions=(condition,), finalizers=("a\x1b/b",)),
         source="the leader (pod a/b\x1b)",
     )
@@ -247,6 +247,6 @@ def test_a_port_of_this_machine_that_lies_takes_no_more_than_a_leader(
     threading.Timer(4.0, over.set).start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(leader.NotAnsweredError, match=says):
-        leader.ask(lambda: leader.at(url, cast("Connection", Connected()), SystemClock()), "/x", PodAnswer)
+        leader.ask(lambda: leader.at(url, cast("ApiConnection", Connected()), SystemClock()), "/x", PodAnswer)
     over.set()
     thread.join()

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from provisioner.apis import names
-from provisioner.apis.command import Candidate, CommandRecord, Replacement, encode_command
+from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement, encode_command
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.karpenter import NodePool
 from provisioner.cli.documents import plain_yaml
@@ -448,7 +448,7 @@ def of_command(*, created: bool = True, paused: bool = False) -> list[Any]:
         id="0123456789ab",
         reason="Drifted",
         method="drift",
-        candidates=(Candidate("n-claim", "uid-n-claim"),),
+        candidates=(CandidateRecord("n-claim", "uid-n-claim"),),
         replacements=(Replacement("new-claim"),),
     )
     made = existing_node("n", annotations={names.COMMAND_ANNOTATION: encode_command(record)})

@@ -11,7 +11,7 @@ from provisioner.apis.command import command_on
 from provisioner.disruption.commands.queue import BUDGET_SECONDS
 from provisioner.disruption.controller import METHODS, Method
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import DisruptionView, MethodAnswer
 from tests.interleaving.edges import COMMAND_EDGES, Edge, command_state
 from tests.support.cluster import pod
 from tests.support.disrupting import Make, staged
@@ -43,7 +43,7 @@ WAYS: Final[dict[Edge, tuple[str, tuple[str, ...]]]] = {
 STEPS = 4
 
 
-def together(view: View) -> MethodAnswer:
+def together(view: DisruptionView) -> MethodAnswer:
     """Every node that no command has, at once."""
     free = tuple(sorted(node.key.name for node in view.snapshot.nodes if not node.deleting and node.initialized))
     return MethodAnswer((Proposal("Underutilized", "multi", free),)) if len(free) > 1 else MethodAnswer()

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from provisioner.apis.command import Candidate, CommandRecord, Phase, Replacement
+from provisioner.apis.command import CandidateRecord, CommandPhase, CommandRecord, Replacement
 from provisioner.disruption.commands.progress import (
     CandidateFacts,
-    Facts,
+    CommandFacts,
+    CommandStep,
+    CommandVerdict,
     Next,
     ReplacementState,
-    Step,
-    Verdict,
     next_step,
 )
 
@@ -27,10 +27,10 @@ def facts(
     *states: ReplacementState,
     creatable: bool = True,
     stalled: str = "",
-    verdict: Verdict | None = None,
-) -> Facts:
+    verdict: CommandVerdict | None = None,
+) -> CommandFacts:
     named = tuple((f"new-{number}", state) for number, state in enumerate(states))
-    return Facts(candidates, named, frozenset(name for name, _ in named if creatable), stalled, verdict)
+    return CommandFacts(candidates, named, frozenset(name for name, _ in named if creatable), stalled, verdict)
 
 
 def changed(candidates: tuple[CandidateFacts, ...], which: int, **changes: Any) -> tuple[CandidateFacts, ...]:
@@ -38,12 +38,12 @@ def changed(candidates: tuple[CandidateFacts, ...], which: int, **changes: Any) 
     return tuple(replace(one, **changes) if number == which else one for number, one in enumerate(candidates))
 
 
-def step_of(given: Facts, phase: Phase = Phase.COMMITTED) -> Next:
+def step_of(given: CommandFacts, phase: CommandPhase = CommandPhase.COMMITTED) -> Next:
     record = CommandRecord(
         id="id",
         reason="Drifted",
         method="drift",
-        candidates=tuple(Candidate(one.name, f"uid-{one.name}") for one in given.candidates),
+        candidates=tuple(CandidateRecord(one.name, f"uid-{one.name}") for one in given.candidates),
         replacements=tuple(Replacement(name) for name, _ in given.replacements),
         phase=phase,
     )
@@ -53,47 +53,51 @@ def step_of(given: Facts, phase: Phase = Phase.COMMITTED) -> Next:
 @dataclass(frozen=True)
 class Case:
     want: Next
-    given: Facts
-    phase: Phase = Phase.COMMITTED
+    given: CommandFacts
+    phase: CommandPhase = CommandPhase.COMMITTED
 
 
-VALID, BLOCKED, WAITS = Verdict(), Verdict("a pod"), Verdict("a budget", waits=True)
-ROLL_BACK = Next(Step.ROLL_BACK)
+VALID, BLOCKED, WAITS = CommandVerdict(), CommandVerdict("a pod"), CommandVerdict("a budget", waits=True)
+ROLL_BACK = Next(CommandStep.ROLL_BACK)
 
 
 def blames(*replacements: str) -> Next:
-    return Next(Step.ROLL_BACK, replacements)
+    return Next(CommandStep.ROLL_BACK, replacements)
 
 
 EDGES = {
-    "what is not marked is marked": Case(Next(Step.MARK, ("b",)), facts(changed(TWO, 1, marked=False), ABSENT)),
-    "what lost its mark is marked again": Case(Next(Step.MARK, ("a",)), facts(changed(ONE, 0, marked=False), READY)),
-    "marked, replacements are created": Case(Next(Step.CREATE, ("new-1",)), facts(ONE, COMING, ABSENT)),
+    "what is not marked is marked": Case(Next(CommandStep.MARK, ("b",)), facts(changed(TWO, 1, marked=False), ABSENT)),
+    "what lost its mark is marked again": Case(
+        Next(CommandStep.MARK, ("a",)), facts(changed(ONE, 0, marked=False), READY)
+    ),
+    "marked, replacements are created": Case(Next(CommandStep.CREATE, ("new-1",)), facts(ONE, COMING, ABSENT)),
     "what cannot be created again is rolled back": Case(ROLL_BACK, facts(ONE, COMING, ABSENT, creatable=False)),
-    "what comes is waited for": Case(Next(Step.AWAIT_REPLACEMENTS, ("new-1",)), facts(ONE, READY, COMING)),
-    "all are ready, it is validated": Case(Next(Step.VALIDATE), facts(ONE, READY)),
-    "nothing to replace, it is validated": Case(Next(Step.VALIDATE), facts(ONE)),
-    "valid, one candidate is deleted": Case(Next(Step.DELETE, ("a",)), facts(ONE, READY, verdict=VALID)),
-    "valid, several are sealed first": Case(Next(Step.SEAL), facts(TWO, READY, verdict=VALID)),
+    "what comes is waited for": Case(Next(CommandStep.AWAIT_REPLACEMENTS, ("new-1",)), facts(ONE, READY, COMING)),
+    "all are ready, it is validated": Case(Next(CommandStep.VALIDATE), facts(ONE, READY)),
+    "nothing to replace, it is validated": Case(Next(CommandStep.VALIDATE), facts(ONE)),
+    "valid, one candidate is deleted": Case(Next(CommandStep.DELETE, ("a",)), facts(ONE, READY, verdict=VALID)),
+    "valid, several are sealed first": Case(Next(CommandStep.SEAL), facts(TWO, READY, verdict=VALID)),
     "not valid, it is rolled back": Case(ROLL_BACK, facts(ONE, READY, verdict=BLOCKED)),
-    "a budget is waited for": Case(Next(Step.AWAIT_BUDGET), facts(ONE, READY, verdict=WAITS)),
-    "sealed, the record's holder goes last": Case(Next(Step.DELETE, ("b", "a")), facts(TWO, READY), Phase.DELETING),
+    "a budget is waited for": Case(Next(CommandStep.AWAIT_BUDGET), facts(ONE, READY, verdict=WAITS)),
+    "sealed, the record's holder goes last": Case(
+        Next(CommandStep.DELETE, ("b", "a")), facts(TWO, READY), CommandPhase.DELETING
+    ),
     "sealed and half done, the rest goes": Case(
-        Next(Step.DELETE, ("a",)), facts(changed(TWO, 1, deleting=True), READY), Phase.DELETING
+        Next(CommandStep.DELETE, ("a",)), facts(changed(TWO, 1, deleting=True), READY), CommandPhase.DELETING
     ),
     "sealed, what is gone already is not missed": Case(
-        Next(Step.DELETE, ("a",)), facts(changed(TWO, 1, there=False), READY), Phase.DELETING
+        Next(CommandStep.DELETE, ("a",)), facts(changed(TWO, 1, there=False), READY), CommandPhase.DELETING
     ),
     "sealed, nothing calls it off": Case(
-        Next(Step.DELETE, ("b", "a")), facts(TWO, FAILED, stalled="x", verdict=BLOCKED), Phase.DELETING
+        Next(CommandStep.DELETE, ("b", "a")), facts(TWO, FAILED, stalled="x", verdict=BLOCKED), CommandPhase.DELETING
     ),
     "all go, their end is awaited": Case(
-        Next(Step.AWAIT_END), facts(tuple(replace(one, deleting=True) for one in TWO)), Phase.DELETING
+        Next(CommandStep.AWAIT_END), facts(tuple(replace(one, deleting=True) for one in TWO)), CommandPhase.DELETING
     ),
     "the only candidate goes, its end is awaited": Case(
-        Next(Step.AWAIT_END), facts(changed(ONE, 0, deleting=True), READY)
+        Next(CommandStep.AWAIT_END), facts(changed(ONE, 0, deleting=True), READY)
     ),
-    "all are gone": Case(Next(Step.DONE), facts(changed(ONE, 0, there=False), COMING)),
+    "all are gone": Case(Next(CommandStep.DONE), facts(changed(ONE, 0, there=False), COMING)),
     "one of several is gone": Case(ROLL_BACK, facts(changed(TWO, 1, there=False), READY)),
     "one of several is deleted by somebody": Case(ROLL_BACK, facts(changed(TWO, 0, deleting=True), READY)),
     "one is interrupted": Case(ROLL_BACK, facts(changed(TWO, 1, interrupted=True), READY)),
@@ -112,7 +116,9 @@ def test_edges(case: Case) -> None:
 
 
 def test_why_it_is_rolled_back_is_said() -> None:
-    assert {step_of(case.given).why != "" for case in EDGES.values() if case.want.step is Step.ROLL_BACK} == {True}
+    assert {step_of(case.given).why != "" for case in EDGES.values() if case.want.step is CommandStep.ROLL_BACK} == {
+        True
+    }
     assert step_of(facts(changed(TWO, 1, there=False))).why == "NodeClaim b no longer exists"
 
 
@@ -134,25 +140,25 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_edges_that_are_not_there(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", CommandPhase)
+def test_edges_that_are_not_there(phase: CommandPhase) -> None:
     """In every combination of facts: nothing is deleted unvalidated, nothing before its replacements, nothing twice."""
     for given in EVERY:
         following = step_of(given, phase)
         ready = all(state is READY for _, state in given.replacements)
         sound = all(one.there and not one.deleting and one.joined and one.marked for one in given.candidates)
-        if following.step is Step.SEAL:
-            assert phase is Phase.COMMITTED
+        if following.step is CommandStep.SEAL:
+            assert phase is CommandPhase.COMMITTED
             assert ready
             assert sound
             assert given.verdict == VALID
             assert not given.stalled
-        if following.step is Step.DELETE:
-            assert phase is Phase.DELETING
+        if following.step is CommandStep.DELETE:
+            assert phase is CommandPhase.DELETING
             assert not {one.name for one in given.candidates if one.deleting or not one.there} & set(following.names)
-        if following.step in (Step.CREATE, Step.MARK, Step.VALIDATE, Step.ROLL_BACK):
-            assert phase is Phase.COMMITTED
-        if following.step is Step.CREATE:
+        if following.step in (CommandStep.CREATE, CommandStep.MARK, CommandStep.VALIDATE, CommandStep.ROLL_BACK):
+            assert phase is CommandPhase.COMMITTED
+        if following.step is CommandStep.CREATE:
             assert given.creatable.issuperset(following.names)
             assert all(dict(given.replacements)[name] is ABSENT for name in following.names)
 
@@ -161,4 +167,4 @@ def test_what_waits_says_so_again_and_what_acts_ends() -> None:
     """Acting on a step changes the facts it was taken from, so no step follows itself for ever but those that wait."""
     after_mark = step_of(facts(TWO, ABSENT)).step
     after_create = step_of(facts(TWO, COMING)).step
-    assert (after_mark, after_create) == (Step.CREATE, Step.AWAIT_REPLACEMENTS)
+    assert (after_mark, after_create) == (CommandStep.CREATE, CommandStep.AWAIT_REPLACEMENTS)

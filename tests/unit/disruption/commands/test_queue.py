@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import Candidate, Phase, command_on, encode_command
+from provisioner.apis.command import CandidateRecord, CommandPhase, command_on, encode_command
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.interruption import INSTANCE_TERMINATED, Interruption
 from provisioner.apis.karpenter import NodeClaim
@@ -26,7 +26,7 @@ from provisioner.disruption.commands.queue import (
 )
 from provisioner.disruption.controller import ANSWER_SECONDS, METHODS, WORLD_SECONDS, Method
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.kube.errors import Conflict
 from provisioner.scheduling.node_claims import NewClaim
 from provisioner.scheduling.world import without
@@ -695,7 +695,7 @@ def test_a_replacement_that_the_api_server_refuses_calls_it_off(stage: Stage) ->
 # --- commands over several candidates ----------------------------------------------------------------------------------
 
 
-def together(view: View) -> MethodAnswer:
+def together(view: DisruptionView) -> MethodAnswer:
     """Every node that no command has, at once."""
     free = tuple(sorted(node.key.name for node in view.snapshot.nodes if not node.deleting))
     return MethodAnswer((Proposal("Underutilized", "multi", free),)) if free else MethodAnswer()
@@ -749,8 +749,8 @@ def test_a_candidate_that_may_not_be_deleted_does_not_hold_the_others_for_ever(s
     stage.put("b")
     record = command_on(stage.server.claim("a"))
     assert record is not None
-    both = (*record.candidates, Candidate("b", stage.server.claim("b").metadata.uid))
-    sealed = encode_command(msgspec.structs.replace(record, candidates=both, phase=Phase.DELETING))
+    both = (*record.candidates, CandidateRecord("b", stage.server.claim("b").metadata.uid))
+    sealed = encode_command(msgspec.structs.replace(record, candidates=both, phase=CommandPhase.DELETING))
     stage.server.refuse["b"] = 403
     stage.server.writer.metadata(stage.server.claim("a"), annotations={names.COMMAND_ANNOTATION: sealed})
     stage.initialize(name)
@@ -971,7 +971,7 @@ def test_one_whose_record_is_refused_is_called_off(stage: Stage, status: int) ->
 
 
 def test_plans_say_what_it_places_after_its_record_is_written(stages: Make) -> None:
-    def onto_b(view: View) -> MethodAnswer:
+    def onto_b(view: DisruptionView) -> MethodAnswer:
         placed = {"b": tuple(pod for node in view.snapshot.nodes if node.key.name == "a" for pod in node.pods)}
         return MethodAnswer((Proposal("Drifted", "drift", ("a",), (), placed),))
 
@@ -1075,11 +1075,11 @@ def test_a_node_that_somebody_opened_is_closed_before_its_pods_are_listed(stage:
 NOTHING = MethodAnswer()
 
 
-def listening(answer: MethodAnswer = NOTHING) -> tuple[list[View], Method]:
+def listening(answer: MethodAnswer = NOTHING) -> tuple[list[DisruptionView], Method]:
     """A method that gives one answer, and the views that it was asked about."""
-    seen: list[View] = []
+    seen: list[DisruptionView] = []
 
-    def ask(view: View) -> MethodAnswer:
+    def ask(view: DisruptionView) -> MethodAnswer:
         seen.append(view)
         return answer
 
@@ -1128,14 +1128,14 @@ def test_an_answer_takes_no_longer_than_it_may_and_other_methods_have_their_turn
     ended: list[tuple[str, bool]] = []
     stage: Stage
 
-    def endless(view: View) -> MethodAnswer:
+    def endless(view: DisruptionView) -> MethodAnswer:
         while not view.expired() and len(ended) < 100:
             ended.append(("drift", False))
             stage.world.clock.advance(1)
         ended.append(("drift", view.expired()))
         return NOTHING
 
-    def next_one(view: View) -> MethodAnswer:
+    def next_one(view: DisruptionView) -> MethodAnswer:
         ended.append(("next", view.expired()))
         return NOTHING
 

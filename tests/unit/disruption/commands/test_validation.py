@@ -13,7 +13,7 @@ from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.disruption.commands import validation
-from provisioner.disruption.commands.progress import Verdict
+from provisioner.disruption.commands.progress import CommandVerdict
 from provisioner.disruption.commands.validation import Sighted, standing, verdict, with_room
 from provisioner.disruption.proposal import Proposal
 from provisioner.state.keys import NodeKey
@@ -128,11 +128,11 @@ CASES = {
 TAINTS = ({"key": "node.kubernetes.io/unschedulable", "effect": names.NO_SCHEDULE},)
 NOT_READY = "node b, on which pod default/web is to run, is not ready"
 TOO = ({"key": "node.kubernetes.io/not-ready", "effect": names.NO_SCHEDULE},)
-BAD: dict[str, tuple[dict[str, Any], bool, Verdict]] = {
-    "is cordoned": ({"taints": TAINTS}, True, Verdict("pod default/web fits on no other node")),
-    "is not ready, and tainted for it": ({"ready": False, "taints": TOO}, True, Verdict(NOT_READY, waits=True)),
-    "is not ready": ({"ready": False}, False, Verdict(NOT_READY)),
-    "is not ready, and was bought for it": ({"ready": False}, True, Verdict(NOT_READY, waits=True)),
+BAD: dict[str, tuple[dict[str, Any], bool, CommandVerdict]] = {
+    "is cordoned": ({"taints": TAINTS}, True, CommandVerdict("pod default/web fits on no other node")),
+    "is not ready, and tainted for it": ({"ready": False, "taints": TOO}, True, CommandVerdict(NOT_READY, waits=True)),
+    "is not ready": ({"ready": False}, False, CommandVerdict(NOT_READY)),
+    "is not ready, and was bought for it": ({"ready": False}, True, CommandVerdict(NOT_READY, waits=True)),
 }
 
 
@@ -140,7 +140,7 @@ BAD: dict[str, tuple[dict[str, Any], bool, Verdict]] = {
 @pytest.mark.parametrize("reason", [UNDERUTILIZED, DRIFTED])
 @pytest.mark.parametrize(("bad", "replaced", "want"), BAD.values(), ids=BAD)
 def test_a_place_on_a_node_that_takes_no_pods_now_is_none(
-    bad: dict[str, Any], replaced: bool, want: Verdict, reason: str, forceful: bool
+    bad: dict[str, Any], replaced: bool, want: CommandVerdict, reason: str, forceful: bool
 ) -> None:
     world = World()
     world.existing_node("a")
@@ -173,7 +173,7 @@ def test_verdict(case: Case) -> None:
     found = verdict(
         case.reason, [sighted], pod_budgets(*case.budgets), world.cluster.snapshot(), replaced=case.replaced
     )
-    assert found == Verdict(case.want, waits=case.waits)
+    assert found == CommandVerdict(case.want, waits=case.waits)
 
 
 def test_what_never_ends_counts_before_what_does() -> None:

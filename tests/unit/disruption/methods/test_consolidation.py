@@ -17,7 +17,7 @@ from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.replacement import NO_CHEAPER_NODE, SPOT_TO_SPOT_DISABLED, too_few_spot_types
 from provisioner.disruption.simulation import simulator as simulation
 from provisioner.disruption.simulation.simulator import NOT_JUDGED_IN_TIME
-from provisioner.disruption.view import Acceptance, Settings
+from provisioner.disruption.view import Acceptance, DisruptionSettings
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools
 from provisioner.scheduling.result import Result, Unplaced
 from provisioner.scheduling.world import Policies
@@ -234,7 +234,7 @@ def test_a_saving_that_does_not_pay_for_the_move_is_left() -> None:
     fleet.node("a", several(80, "w", shape("40m", "64Mi")))
     answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
-    fleet.settings = Settings(acceptance=Acceptance.KARPENTER)
+    fleet.settings = DisruptionSettings(acceptance=Acceptance.KARPENTER)
     assert [gist(one)[1] for one in consolidation.propose(fleet.view()).proposals] == [["almost"]]
 
 
@@ -465,7 +465,7 @@ def test_row_105_spot_is_not_replaced_by_spot_unless_the_gate_is_open() -> None:
     answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
     assert told(answer)["a"] == "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
-    fleet.settings = Settings(spot_to_spot=True)
+    fleet.settings = DisruptionSettings(spot_to_spot=True)
     (one,) = consolidation.propose(fleet.view()).proposals
     claim = one.replacements[0]
     assert claim.instance_types == tuple(f"t{n:02d}" for n in range(15)), (
@@ -476,7 +476,7 @@ def test_row_105_spot_is_not_replaced_by_spot_unless_the_gate_is_open() -> None:
 
 def test_row_105_fifteen_cheaper_types_are_needed() -> None:
     types = spot_types(10)
-    fleet = Fleet(types=types, settings=Settings(spot_to_spot=True))
+    fleet = Fleet(types=types, settings=DisruptionSettings(spot_to_spot=True))
     fleet.node("a", several(2, "w"), kind=types[-1], capacity_type="spot")
     answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
@@ -494,7 +494,7 @@ def test_row_105_counts_in_company_too(count: int) -> None:
         own = of_app(name, selector={names.ZONE_LABEL: zone})
         fleet.node(name, several(2, name, own), kind=types[-1], zone=zone, capacity_type=capacity_type)
     assert judged_together(fleet) == SPOT_TO_SPOT_DISABLED
-    fleet.settings = Settings(spot_to_spot=True)
+    fleet.settings = DisruptionSettings(spot_to_spot=True)
     move = judged_together(fleet)
     if count < 15:
         assert move == too_few_spot_types(15, 9)

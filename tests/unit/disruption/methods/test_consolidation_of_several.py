@@ -7,7 +7,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.disruption.methods import candidate_sets as sets
 from provisioner.disruption.methods import consolidation
-from provisioner.disruption.view import Settings
+from provisioner.disruption.view import DisruptionSettings
 from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, Fleet, gist, gone, pool, running, several, told
 from tests.support.problems import apart, app, instance_type, of_app, shape
 
@@ -102,7 +102,7 @@ def test_spot_nodes_are_not_made_one_unless_the_gate_is_open() -> None:
     for name in "ab":
         fleet.node(name, several(1, name, THREE_QUARTERS), kind=kinds[0], capacity_type="spot")
     assert consolidation.propose(fleet.view()).proposals == ()
-    fleet.settings = Settings(spot_to_spot=True)
+    fleet.settings = DisruptionSettings(spot_to_spot=True)
     assert [gist(one)[1] for one in consolidation.propose(fleet.view()).proposals] == [["m"]]
 
 

@@ -14,7 +14,7 @@ from provisioner.apis.pods import Pod, PodShape
 from provisioner.disruption import candidates
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.methods import drift, static_drift
-from provisioner.disruption.simulation.simulator import Answer, Simulation
+from provisioner.disruption.simulation.simulator import Simulation, SimulationAnswer
 from provisioner.scheduling.judging import Design, designed
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.keys import NodeKey
@@ -409,9 +409,9 @@ def counted(monkeypatch: pytest.MonkeyPatch, *, real: bool = True) -> list[tuple
     asked: list[tuple[str, ...]] = []
     ask = Simulation.ask
 
-    def count(self: Simulation, some: Sequence[Candidate], **terms: Any) -> Answer:
+    def count(self: Simulation, some: Sequence[Candidate], **terms: Any) -> SimulationAnswer:
         asked.append(tuple(one.key for one in some))
-        return ask(self, some, **terms) if real else Answer(None, "no")
+        return ask(self, some, **terms) if real else SimulationAnswer(None, "no")
 
     monkeypatch.setattr(Simulation, "ask", count)
     return asked
@@ -434,7 +434,7 @@ def test_nodes_that_have_not_drifted_are_not_looked_at(monkeypatch: pytest.Monke
     looked: list[str] = []
     look = candidates.refusal
 
-    def count(node: NodeView, *rest: Any, **more: Any) -> candidates.Refused | None:
+    def count(node: NodeView, *rest: Any, **more: Any) -> candidates.RefusedNode | None:
         looked.append(node.key.name)
         return look(node, *rest, **more)
 

@@ -13,7 +13,7 @@ from provisioner.apis.core import PersistentVolumeClaim, PersistentVolumeClaimSo
 from provisioner.apis.pods import Pod
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.methods.emptiness import emptiness
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.state.keys import NodeKey
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.values.taints import Toleration
@@ -52,7 +52,7 @@ def decide(
     seen = dict.fromkeys("abc", LONG) if empty_for is None else empty_for
     snapshot, away = world.cluster.snapshot(), frozenset(under_way)
     ledger = AllowanceLedger(snapshot, taken=away, most=most)
-    view = View(
+    view = DisruptionView(
         snapshot,
         None,
         ledger.allowed,

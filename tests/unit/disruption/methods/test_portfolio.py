@@ -12,8 +12,8 @@ from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.simulation.foresight import saved_by
-from provisioner.disruption.simulation.simulator import Answer, Simulation
-from provisioner.disruption.view import Acceptance, Settings, View
+from provisioner.disruption.simulation.simulator import Simulation, SimulationAnswer
+from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView
 from provisioner.scheduling.prepared import Prepared
 from tests.support.economy import Economy, scaled_down
 
@@ -22,15 +22,15 @@ KINDS = [("batch", seed) for seed in range(1, 7)] + [("micro", 3), ("micro", 5)]
 
 def economy_of(kind: str, seed: int, nodes: int = 30, acceptance: Acceptance = Acceptance.SAVING) -> Economy:
     start = scaled_down(kind, nodes, seed)
-    start.fleet = replace(start.fleet, settings=Settings(acceptance=acceptance))
+    start.fleet = replace(start.fleet, settings=DisruptionSettings(acceptance=acceptance))
     return start
 
 
-def saved(view: View) -> float:
+def saved(view: DisruptionView) -> float:
     return sum(one.saving_usd_per_hour for one in consolidation.propose(view).proposals)
 
 
-def brought(view: View) -> float:
+def brought(view: DisruptionView) -> float:
     """What is saved within the horizon less what the moves cost."""
     hour = timedelta(hours=1)
     horizon, overlap = HORIZON / hour, OVERLAP / hour
@@ -97,7 +97,7 @@ def test_only_passes_that_are_near_the_best_are_played(
 ) -> None:
     asked, ahead = [], consolidation._ahead
 
-    def counted(view: View, prepared: Prepared, found: Sequence[Any]) -> Any:
+    def counted(view: DisruptionView, prepared: Prepared, found: Sequence[Any]) -> Any:
         asked.append(len(found))
         return ahead(view, prepared, found)
 
@@ -109,7 +109,7 @@ def test_only_passes_that_are_near_the_best_are_played(
 def test_nodes_that_budgets_hold_back_are_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, ask = [], Simulation.ask
 
-    def counted(self: Simulation, some: Sequence[Candidate], **more: Any) -> Answer:
+    def counted(self: Simulation, some: Sequence[Candidate], **more: Any) -> SimulationAnswer:
         asked.append([one.key for one in some])
         return ask(self, some, **more)
 
@@ -127,7 +127,7 @@ def test_where_any_saving_pays_what_brings_more_than_it_costs_comes_first(monkey
     for one in consolidation.propose(economy.view()).proposals:
         economy.carry_out(one)
     careful = consolidation.propose(economy.view()).proposals
-    economy.fleet.settings = Settings(acceptance=Acceptance.KARPENTER)
+    economy.fleet.settings = DisruptionSettings(acceptance=Acceptance.KARPENTER)
     every = consolidation.propose(economy.view())
     assert every.proposals[: len(careful)] == careful
     assert len(every.proposals) > len(careful) > 0

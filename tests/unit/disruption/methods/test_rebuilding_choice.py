@@ -15,7 +15,7 @@ from provisioner.disruption.methods.moves import Consolidation
 from provisioner.disruption.methods.rebuilding_choice import choices
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation import simulator as simulation
-from provisioner.disruption.view import Acceptance, Settings, View
+from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView
 from provisioner.scheduling.drainability import StuckEviction
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
@@ -51,7 +51,9 @@ def fleet_of(count: int = 10, **more: Any) -> Fleet:
     return fleet
 
 
-def view_of(fleet: Fleet, search: Callable[[Prepared, Result], Result] | None = improved, **more: Any) -> View:
+def view_of(
+    fleet: Fleet, search: Callable[[Prepared, Result], Result] | None = improved, **more: Any
+) -> DisruptionView:
     return replace(fleet.view(**more), improved=search)
 
 
@@ -145,7 +147,7 @@ def test_a_saving_that_does_not_pay_is_none(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_saving_that_does_not_pay_is_none_where_any_is_accepted_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptance, "EVICTION_USD", 0.1)
     fleet = fleet_of()
-    fleet.settings = Settings(acceptance=Acceptance.KARPENTER)
+    fleet.settings = DisruptionSettings(acceptance=Acceptance.KARPENTER)
     assert proposed(fleet) == ()
 
 

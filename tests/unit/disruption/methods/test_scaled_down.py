@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from provisioner.disruption.methods import consolidation, rebuilding
-from provisioner.disruption.view import Acceptance, Settings
+from provisioner.disruption.view import Acceptance, DisruptionSettings
 from tests.support.economy import Economy, karpenters, shrunk
 from tests.support.fleets import told
 
@@ -22,7 +22,9 @@ ROWS = {
 
 
 def fork(economy: Economy, acceptance: Acceptance) -> Economy:
-    fleet = replace(copy(economy.fleet), nodes=list(economy.fleet.nodes), settings=Settings(acceptance=acceptance))
+    fleet = replace(
+        copy(economy.fleet), nodes=list(economy.fleet.nodes), settings=DisruptionSettings(acceptance=acceptance)
+    )
     return Economy(fleet, improved=economy.improved)
 
 

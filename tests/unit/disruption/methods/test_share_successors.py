@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis.pods import PodShape, decode_pod
-from provisioner.apis.stamping import Facts
+from provisioner.apis.stamping import StampFacts
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.methods import consolidation, drift
 from tests.support.fleets import ABC, OLD, Fleet, gist, gone, several
@@ -20,7 +20,7 @@ SMALL, LARGE = (
 SIDES = pytest.mark.parametrize(("facts", "capacity_type"), [(ON_DEMAND, "on-demand"), (SPOT, "spot")])
 
 
-def shape(facts: Facts) -> PodShape:
+def shape(facts: StampFacts) -> PodShape:
     """Of a pod of one CPU that the webhook stamped, as the provisioner reads it."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     stored = stamped(owned(containers=[container]), facts)
@@ -28,7 +28,7 @@ def shape(facts: Facts) -> PodShape:
     return decode_pod(msgspec.json.encode(stored)).shape
 
 
-def fleet(kind: InstanceType, facts: Facts, **more: Any) -> Fleet:
+def fleet(kind: InstanceType, facts: StampFacts, **more: Any) -> Fleet:
     """An on-demand node with two pods of a share."""
     made = Fleet(types=(SMALL, LARGE))
     made.node("a", several(2, "w", shape(facts)), kind=kind, **more)
@@ -36,7 +36,7 @@ def fleet(kind: InstanceType, facts: Facts, **more: Any) -> Fleet:
 
 
 @SIDES
-def test_a_node_is_replaced_by_one_that_its_pods_successors_may_run_on(facts: Facts, capacity_type: str) -> None:
+def test_a_node_is_replaced_by_one_that_its_pods_successors_may_run_on(facts: StampFacts, capacity_type: str) -> None:
     (one,) = consolidation.propose(fleet(LARGE, facts).view()).proposals
     assert gist(one) == (("a",), ["small"], {})
     assert one.replacements[0].planned_capacity_type == capacity_type
@@ -44,14 +44,16 @@ def test_a_node_is_replaced_by_one_that_its_pods_successors_may_run_on(facts: Fa
 
 @SIDES
 def test_a_drifted_node_is_replaced_by_one_that_its_pods_successors_may_run_on(
-    facts: Facts, capacity_type: str
+    facts: StampFacts, capacity_type: str
 ) -> None:
     (one,) = drift.propose(fleet(SMALL, facts, drifted=OLD).view()).proposals
     assert [claim.planned_capacity_type for claim in one.replacements] == [capacity_type]
 
 
 @pytest.mark.parametrize(("facts", "goes"), [(ON_DEMAND, []), (SPOT, [("a",)])])
-def test_room_on_spot_is_none_for_pods_whose_successors_run_on_demand(facts: Facts, goes: list[tuple[str]]) -> None:
+def test_room_on_spot_is_none_for_pods_whose_successors_run_on_demand(
+    facts: StampFacts, goes: list[tuple[str]]
+) -> None:
     made = fleet(SMALL, facts)
     made.node("room", several(1, "x"), kind=SMALL, capacity_type="spot")
     spared = made.view(spared=["room"])

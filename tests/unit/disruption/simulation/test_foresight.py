@@ -9,13 +9,13 @@ from provisioner.disruption.methods import consolidation
 from provisioner.disruption.methods.moves import Consolidation
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation.foresight import Play, ahead, saved_by
-from provisioner.disruption.view import View
+from provisioner.disruption.view import DisruptionView
 from tests.support.economy import scaled_down
 from tests.support.fleets import LARGE, Fleet, gist, pool, running, several
 from tests.support.problems import of_app
 
 
-def begun(view: View) -> Play:
+def begun(view: DisruptionView) -> Play:
     assert view.prepared is not None
     return Play(view, view.prepared)
 

@@ -6,7 +6,7 @@ from botocore import exceptions as botocore_errors
 
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError
 from provisioner.ec2.access import errors
-from provisioner.ec2.access.errors import Kind, Scope
+from provisioner.ec2.access.errors import FailureKind, FailureScope
 from tests.support.ec2.shortages import SHORTAGES
 
 DENY = "You are not authorized to perform this operation. User: x is not authorized to perform: ec2:RunInstances"
@@ -15,119 +15,121 @@ DENY = "You are not authorized to perform this operation. User: x is not authori
 @dataclass(frozen=True)
 class Case:
     code: str
-    kind: Kind
+    kind: FailureKind
     reason: str = "LaunchFailed"
     message: str = ""
     status: int = 400
-    scope: Scope = Scope.NOTHING
+    scope: FailureScope = FailureScope.NOTHING
     advice: str = ""
     maybe_done: bool = False
 
 
 CASES = {
-    "no capacity": Case("InsufficientInstanceCapacity", Kind.SHORTAGE, scope=Scope.OFFERING),
-    "no pool of the fleet has any": Case("UnfulfillableCapacity", Kind.SHORTAGE, scope=Scope.OFFERING),
-    "not sold in that zone": Case("Unsupported", Kind.SHORTAGE, scope=Scope.OFFERING),
-    "reservation used up": Case("ReservationCapacityExceeded", Kind.SHORTAGE, scope=Scope.RESERVATION),
+    "no capacity": Case("InsufficientInstanceCapacity", FailureKind.SHORTAGE, scope=FailureScope.OFFERING),
+    "no pool of the fleet has any": Case("UnfulfillableCapacity", FailureKind.SHORTAGE, scope=FailureScope.OFFERING),
+    "not sold in that zone": Case("Unsupported", FailureKind.SHORTAGE, scope=FailureScope.OFFERING),
+    "reservation used up": Case("ReservationCapacityExceeded", FailureKind.SHORTAGE, scope=FailureScope.RESERVATION),
     "spread placement group is full": Case(
         "InsufficientInstanceCapacity",
-        Kind.SHORTAGE,
+        FailureKind.SHORTAGE,
         message="You have reached the limit of instances in this spread placement group",
-        scope=Scope.ZONE_OF_GROUP,
+        scope=FailureScope.ZONE_OF_GROUP,
         advice="seven",
     ),
     "no addresses": Case(
         "InsufficientFreeAddressesInSubnet",
-        Kind.ADDRESSES,
+        FailureKind.ADDRESSES,
         "InsufficientFreeAddressesInSubnet",
-        scope=Scope.SUBNET,
+        scope=FailureScope.SUBNET,
         advice="add subnets",
     ),
     "a subnet whose free addresses are scattered": Case(
         "InsufficientCidrBlocks",
-        Kind.ADDRESSES,
+        FailureKind.ADDRESSES,
         "InsufficientFreeAddressesInSubnet",
         "The specified subnet does not have enough free cidr blocks to satisfy the request.",
-        scope=Scope.PREFIXES,
+        scope=FailureScope.PREFIXES,
         advice="CIDR reservation",
     ),
     "a subnet with fewer addresses than the prefixes have": Case(
         "InvalidParameterValue",
-        Kind.ADDRESSES,
+        FailureKind.ADDRESSES,
         "InsufficientFreeAddressesInSubnet",
         "There aren't sufficient free Ipv4 addresses or prefixes",
-        scope=Scope.PREFIXES,
+        scope=FailureScope.PREFIXES,
         advice="ipPrefixCount",
     ),
     "no public addresses": Case(
         "InsufficientAddressCapacity",
-        Kind.SHORTAGE,
-        scope=Scope.OFFERING,
+        FailureKind.SHORTAGE,
+        scope=FailureScope.OFFERING,
         advice="associatePublicIPAddress",
     ),
-    "quota of network interfaces": Case("NetworkInterfaceLimitExceeded", Kind.QUOTA, advice="network interfaces"),
-    "quota of volumes": Case("VolumeLimitExceeded", Kind.QUOTA, "VolumeLimitExceeded", advice="EBS quotas"),
-    "quota of IOPS": Case("MaxIOPSLimitExceeded", Kind.QUOTA, "VolumeLimitExceeded", advice="IOPS"),
+    "quota of network interfaces": Case(
+        "NetworkInterfaceLimitExceeded", FailureKind.QUOTA, advice="network interfaces"
+    ),
+    "quota of volumes": Case("VolumeLimitExceeded", FailureKind.QUOTA, "VolumeLimitExceeded", advice="EBS quotas"),
+    "quota of IOPS": Case("MaxIOPSLimitExceeded", FailureKind.QUOTA, "VolumeLimitExceeded", advice="IOPS"),
     "a zone without such volumes": Case(
         "InsufficientVolumeCapacity",
-        Kind.SHORTAGE,
-        scope=Scope.OFFERING,
+        FailureKind.SHORTAGE,
+        scope=FailureScope.OFFERING,
         advice="volumeType",
     ),
     "a zone that does not sell the volume type": Case(
         "VolumeTypeNotAvailableInZone",
-        Kind.SHORTAGE,
-        scope=Scope.OFFERING,
+        FailureKind.SHORTAGE,
+        scope=FailureScope.OFFERING,
         advice="volumeType",
     ),
     "a capacity block that has not begun": Case(
         "InvalidCapacityReservationState.PendingActivation",
-        Kind.SHORTAGE,
-        scope=Scope.RESERVATION,
+        FailureKind.SHORTAGE,
+        scope=FailureScope.RESERVATION,
         advice="not started",
     ),
     "spot quota": Case(
         "MaxSpotInstanceCountExceeded",
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         "SpotQuotaExceeded",
-        scope=Scope.VCPU_QUOTA,
+        scope=FailureScope.VCPU_QUOTA,
         advice="quota",
     ),
     "vCPU quota": Case(
         "VcpuLimitExceeded",
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         "VCPULimitExceeded",
-        scope=Scope.VCPU_QUOTA,
+        scope=FailureScope.VCPU_QUOTA,
         advice="quota",
     ),
     "fleet quota": Case(
-        "MaxFleetCountExceeded", Kind.QUOTA, "FleetQuotaExceeded", scope=Scope.FLEET_QUOTA, advice="quota"
+        "MaxFleetCountExceeded", FailureKind.QUOTA, "FleetQuotaExceeded", scope=FailureScope.FLEET_QUOTA, advice="quota"
     ),
     "account being verified": Case(
-        "PendingVerification", Kind.QUOTA, "AccountPendingVerification", advice="four hours"
+        "PendingVerification", FailureKind.QUOTA, "AccountPendingVerification", advice="four hours"
     ),
     "free plan": Case(
         "InvalidParameterCombination",
-        Kind.INVALID,
+        FailureKind.INVALID,
         "FreeTierIneligible",
         "The specified instance type is not eligible for Free Tier.",
-        scope=Scope.OFFERING,
+        scope=FailureScope.OFFERING,
         advice="plan",
     ),
     "spot role missing": Case(
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
-        Kind.DENIED,
+        FailureKind.DENIED,
         "SpotSLRCreationFailed",
-        scope=Scope.CAPACITY_TYPE,
+        scope=FailureScope.CAPACITY_TYPE,
         advice="create-service-linked-role",
     ),
-    "denied": Case("UnauthorizedOperation", Kind.DENIED, "Unauthorized", DENY, 403, advice="controller role"),
+    "denied": Case("UnauthorizedOperation", FailureKind.DENIED, "Unauthorized", DENY, 403, advice="controller role"),
     "denied by another word": Case(
-        "AccessDeniedException", Kind.DENIED, "Unauthorized", DENY, 400, advice="controller role"
+        "AccessDeniedException", FailureKind.DENIED, "Unauthorized", DENY, 400, advice="controller role"
     ),
     "denied by the boundary": Case(
         "UnauthorizedOperation",
-        Kind.DENIED,
+        FailureKind.DENIED,
         "Unauthorized",
         DENY + " with an explicit deny in a permissions boundary",
         403,
@@ -135,7 +137,7 @@ CASES = {
     ),
     "not allowed by the boundary": Case(
         "UnauthorizedOperation",
-        Kind.DENIED,
+        FailureKind.DENIED,
         "Unauthorized",
         DENY + " because no permissions boundary allows the ec2:RunInstances action",
         403,
@@ -143,7 +145,7 @@ CASES = {
     ),
     "denied by the organization": Case(
         "UnauthorizedOperation",
-        Kind.DENIED,
+        FailureKind.DENIED,
         "Unauthorized",
         DENY + " with an explicit deny in a service control policy",
         403,
@@ -151,16 +153,18 @@ CASES = {
     ),
     "image not shared": Case(
         "AuthFailure",
-        Kind.DENIED,
+        FailureKind.DENIED,
         "AMIAuthorizationFailure",
         "Not authorized for images: [ami-1]",
         403,
         advice="share the image",
     ),
-    "expired credentials": Case("RequestExpired", Kind.CREDENTIALS, "Unauthorized", status=400, advice="credentials"),
+    "expired credentials": Case(
+        "RequestExpired", FailureKind.CREDENTIALS, "Unauthorized", status=400, advice="credentials"
+    ),
     "credentials that AWS does not know": Case(
         "AuthFailure",
-        Kind.CREDENTIALS,
+        FailureKind.CREDENTIALS,
         "Unauthorized",
         "AWS was not able to validate the provided access credentials",
         401,
@@ -168,68 +172,74 @@ CASES = {
     ),
     "groups of another VPC": Case(
         "InvalidParameter",
-        Kind.INVALID,
+        FailureKind.INVALID,
         "SecurityGroupSubnetVPCMismatch",
         "Security group sg-1 and subnet subnet-1 belong to different networks.",
         advice="same VPC",
     ),
     "profile not known yet": Case(
         "InvalidParameterValue",
-        Kind.INVALID,
+        FailureKind.INVALID,
         "InstanceProfileNameInvalid",
         "Value (x) for parameter iamInstanceProfile.name is invalid.",
         advice="instance profile",
     ),
     "profile with a wrong name": Case(
         "InvalidParameterValue",
-        Kind.INVALID,
+        FailureKind.INVALID,
         "InstanceProfileNameInvalid",
         "Invalid IAM Instance Profile name",
         advice="instance profile",
     ),
     "template gone, by name": Case(
-        "InvalidLaunchTemplateName.NotFoundException", Kind.NOT_FOUND, "LaunchTemplateNotFound"
+        "InvalidLaunchTemplateName.NotFoundException", FailureKind.NOT_FOUND, "LaunchTemplateNotFound"
     ),
-    "template gone, by id": Case("InvalidLaunchTemplateId.NotFound", Kind.NOT_FOUND, "LaunchTemplateNotFound"),
+    "template gone, by id": Case("InvalidLaunchTemplateId.NotFound", FailureKind.NOT_FOUND, "LaunchTemplateNotFound"),
     "template gone, by id and the longer word": Case(
-        "InvalidLaunchTemplateId.NotFoundException", Kind.NOT_FOUND, "LaunchTemplateNotFound"
+        "InvalidLaunchTemplateId.NotFoundException", FailureKind.NOT_FOUND, "LaunchTemplateNotFound"
     ),
     "user data too long": Case(
         "InvalidUserData.Malformed",
-        Kind.INVALID,
+        FailureKind.INVALID,
         "UserDataSizeLimitExceeded",
         "User data is limited to 16384 bytes",
         advice="16384",
     ),
     "user data malformed": Case(
         "InvalidUserData.Malformed",
-        Kind.INVALID,
+        FailureKind.INVALID,
         "InvalidUserData",
         "Invalid BASE64 encoding of user data.",
         advice="user data",
     ),
-    "image id malformed": Case("InvalidAMIID.Malformed", Kind.INVALID, "InvalidAMIID", advice="amiSelectorTerms"),
-    "image gone": Case("InvalidAMIID.NotFound", Kind.NOT_FOUND, "AMINotFound", advice="amiSelectorTerms"),
-    "throttled by EC2": Case("RequestLimitExceeded", Kind.THROTTLED, "RequestLimitExceeded", status=503),
-    "throttled by others": Case("ThrottlingException", Kind.THROTTLED, "RequestLimitExceeded"),
-    "throttled by status alone": Case("", Kind.THROTTLED, "RequestLimitExceeded", status=429),
-    "server error": Case("InternalError", Kind.SERVER, "InternalError", status=500, maybe_done=True),
-    "server error of a fleet": Case("Server.InternalError", Kind.SERVER, "InternalError", status=0, maybe_done=True),
-    "server error by status alone": Case("Strange", Kind.SERVER, "InternalError", status=502, maybe_done=True),
-    "unavailable": Case("Unavailable", Kind.SERVER, "InternalError", status=503, maybe_done=True),
-    "token of another request": Case("IdempotentParameterMismatch", Kind.MISMATCH, "IdempotentParameterMismatch"),
-    "dry run": Case("DryRunOperation", Kind.DRY_RUN, "DryRunOperation", status=412),
-    "instance gone": Case("InvalidInstanceID.NotFound", Kind.NOT_FOUND),
-    "reservation gone": Case("InvalidCapacityReservationId.NotFound", Kind.NOT_FOUND),
-    "queue gone": Case("AWS.SimpleQueueService.NonExistentQueue", Kind.NOT_FOUND),
-    "queue gone, the JSON protocol": Case("QueueDoesNotExist", Kind.NOT_FOUND),
-    "role gone": Case("NoSuchEntity", Kind.NOT_FOUND, status=404),
-    "parameter gone": Case("ParameterNotFound", Kind.NOT_FOUND),
-    "profile exists": Case("EntityAlreadyExists", Kind.EXISTS, status=409),
-    "template exists": Case("InvalidLaunchTemplateName.AlreadyExistsException", Kind.EXISTS),
-    "request refused": Case("InvalidParameterValue", Kind.INVALID, advice="EC2 rejects the request"),
-    "something new": Case("BrandNewProblem", Kind.UNKNOWN),
-    "nothing said": Case("", Kind.UNKNOWN, status=0),
+    "image id malformed": Case(
+        "InvalidAMIID.Malformed", FailureKind.INVALID, "InvalidAMIID", advice="amiSelectorTerms"
+    ),
+    "image gone": Case("InvalidAMIID.NotFound", FailureKind.NOT_FOUND, "AMINotFound", advice="amiSelectorTerms"),
+    "throttled by EC2": Case("RequestLimitExceeded", FailureKind.THROTTLED, "RequestLimitExceeded", status=503),
+    "throttled by others": Case("ThrottlingException", FailureKind.THROTTLED, "RequestLimitExceeded"),
+    "throttled by status alone": Case("", FailureKind.THROTTLED, "RequestLimitExceeded", status=429),
+    "server error": Case("InternalError", FailureKind.SERVER, "InternalError", status=500, maybe_done=True),
+    "server error of a fleet": Case(
+        "Server.InternalError", FailureKind.SERVER, "InternalError", status=0, maybe_done=True
+    ),
+    "server error by status alone": Case("Strange", FailureKind.SERVER, "InternalError", status=502, maybe_done=True),
+    "unavailable": Case("Unavailable", FailureKind.SERVER, "InternalError", status=503, maybe_done=True),
+    "token of another request": Case(
+        "IdempotentParameterMismatch", FailureKind.MISMATCH, "IdempotentParameterMismatch"
+    ),
+    "dry run": Case("DryRunOperation", FailureKind.DRY_RUN, "DryRunOperation", status=412),
+    "instance gone": Case("InvalidInstanceID.NotFound", FailureKind.NOT_FOUND),
+    "reservation gone": Case("InvalidCapacityReservationId.NotFound", FailureKind.NOT_FOUND),
+    "queue gone": Case("AWS.SimpleQueueService.NonExistentQueue", FailureKind.NOT_FOUND),
+    "queue gone, the JSON protocol": Case("QueueDoesNotExist", FailureKind.NOT_FOUND),
+    "role gone": Case("NoSuchEntity", FailureKind.NOT_FOUND, status=404),
+    "parameter gone": Case("ParameterNotFound", FailureKind.NOT_FOUND),
+    "profile exists": Case("EntityAlreadyExists", FailureKind.EXISTS, status=409),
+    "template exists": Case("InvalidLaunchTemplateName.AlreadyExistsException", FailureKind.EXISTS),
+    "request refused": Case("InvalidParameterValue", FailureKind.INVALID, advice="EC2 rejects the request"),
+    "something new": Case("BrandNewProblem", FailureKind.UNKNOWN),
+    "nothing said": Case("", FailureKind.UNKNOWN, status=0),
 }
 
 
@@ -251,7 +261,7 @@ def test_classify(case: Case) -> None:
 def test_the_shortage_of_each_request_parameter_is_known(parameter: str) -> None:
     """None is taken for a wrong request, which would never be sent again; of what no other offering helps against a person is told."""
     failure = errors.classify(*SHORTAGES[parameter])
-    assert failure.kind in {Kind.SHORTAGE, Kind.ADDRESSES, Kind.QUOTA}
+    assert failure.kind in {FailureKind.SHORTAGE, FailureKind.ADDRESSES, FailureKind.QUOTA}
     assert failure.unfulfillable or failure.advice
 
 
@@ -261,7 +271,7 @@ EXCEPTIONS = {
             {"Error": {"Code": "VcpuLimitExceeded", "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": 400}},
             "CreateFleet",
         ),
-        Kind.QUOTA,
+        FailureKind.QUOTA,
         False,
     ),
     "an answer by status alone": (
@@ -269,36 +279,40 @@ EXCEPTIONS = {
             {"Error": {"Code": "503", "Message": "Service Unavailable"}, "ResponseMetadata": {"HTTPStatusCode": 503}},
             "CreateFleet",
         ),
-        Kind.SERVER,
+        FailureKind.SERVER,
         True,
     ),
-    "no credentials": (botocore_errors.NoCredentialsError(), Kind.CREDENTIALS, False),
+    "no credentials": (botocore_errors.NoCredentialsError(), FailureKind.CREDENTIALS, False),
     "credentials that cannot be had": (
         botocore_errors.CredentialRetrievalError(provider="x", error_msg="y"),
-        Kind.CREDENTIALS,
+        FailureKind.CREDENTIALS,
         False,
     ),
-    "no answer in time": (botocore_errors.ReadTimeoutError(endpoint_url="https://ec2"), Kind.CONNECTION, True),
-    "cut off": (botocore_errors.ConnectionClosedError(endpoint_url="https://ec2"), Kind.CONNECTION, True),
-    "never reached": (botocore_errors.ConnectTimeoutError(endpoint_url="https://ec2"), Kind.CONNECTION, False),
-    "no such host": (botocore_errors.EndpointConnectionError(endpoint_url="https://ec2"), Kind.CONNECTION, False),
+    "no answer in time": (botocore_errors.ReadTimeoutError(endpoint_url="https://ec2"), FailureKind.CONNECTION, True),
+    "cut off": (botocore_errors.ConnectionClosedError(endpoint_url="https://ec2"), FailureKind.CONNECTION, True),
+    "never reached": (botocore_errors.ConnectTimeoutError(endpoint_url="https://ec2"), FailureKind.CONNECTION, False),
+    "no such host": (
+        botocore_errors.EndpointConnectionError(endpoint_url="https://ec2"),
+        FailureKind.CONNECTION,
+        False,
+    ),
     "TLS breaks in the middle": (
         botocore_errors.SSLError(endpoint_url="https://ec2", error="DECRYPTION_FAILED_OR_BAD_RECORD_MAC"),
-        Kind.CONNECTION,
+        FailureKind.CONNECTION,
         True,
     ),
     "a certificate that nobody trusts": (
         botocore_errors.SSLError(endpoint_url="https://ec2", error="CERTIFICATE_VERIFY_FAILED"),
-        Kind.CONNECTION,
+        FailureKind.CONNECTION,
         False,
     ),
-    "wrong parameters": (botocore_errors.ParamValidationError(report="r"), Kind.INVALID, False),
-    "a defect": (KeyError("x"), Kind.UNKNOWN, True),
+    "wrong parameters": (botocore_errors.ParamValidationError(report="r"), FailureKind.INVALID, False),
+    "a defect": (KeyError("x"), FailureKind.UNKNOWN, True),
 }
 
 
 @pytest.mark.parametrize(("error", "kind", "maybe_done"), EXCEPTIONS.values(), ids=EXCEPTIONS)
-def test_classify_exception(error: Exception, kind: Kind, maybe_done: bool) -> None:
+def test_classify_exception(error: Exception, kind: FailureKind, maybe_done: bool) -> None:
     failure = errors.classify_exception(error)
     assert (failure.kind, failure.maybe_done) == (kind, maybe_done)
 
@@ -384,4 +398,4 @@ SAID: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("case", SAID.values(), ids=SAID)
 def test_the_same_failure_reads_the_same(case: tuple[str, str]) -> None:
     message, want = case
-    assert str(errors.Failure(Kind.UNKNOWN, "R", "Code", message)) == f"Code: {want}"
+    assert str(errors.Failure(FailureKind.UNKNOWN, "R", "Code", message)) == f"Code: {want}"

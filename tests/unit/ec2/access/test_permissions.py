@@ -18,7 +18,7 @@ from provisioner.ec2.access.permissions import (
     POLICIES,
     SELF_CHECK,
     VOLUME_ENCRYPTION,
-    Names,
+    PolicyNames,
     document,
     permissions_of,
     scopes,
@@ -36,7 +36,7 @@ CHECKED_AS = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage"}
 
 
 REGION, ACCOUNT, CLUSTER = "eu-west-1", "123456789012", "prod"
-NAMES = Names.of("aws", REGION, ACCOUNT, CLUSTER)
+NAMES = PolicyNames.of("aws", REGION, ACCOUNT, CLUSTER)
 OWNED = "kubernetes.io/cluster/prod"
 OURS = {OWNED: "owned", "karpenter.sh/nodepool": "default", "eks:eks-cluster-name": CLUSTER}
 REQUESTED = launch_tags(ec2.EC2NodeClass(metadata=ObjectMeta(name="default")), "default", CLUSTER)
@@ -521,7 +521,7 @@ def test_a_deny_of_somebody_else_wins() -> None:
 
 
 def test_a_policy_of_another_cluster_does_not_reach_ours() -> None:
-    other = Names.of("aws", REGION, ACCOUNT, "other")
+    other = PolicyNames.of("aws", REGION, ACCOUNT, "other")
     policies = [document(policy, other) for policy in (NODE_LIFECYCLE, IAM_INTEGRATION)]
     assert judge(policies, "ec2:CreateFleet", launch(REQUESTED)) is Decision.NOT_ALLOWED
     instance = Touched(arn("instance"), resource_tags(OURS))

@@ -15,7 +15,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2 import labels
 from provisioner.ec2.instances import drift
 from provisioner.ec2.instances.drift import DriftJudge
-from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.instances.inventory import Inventory
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY
@@ -28,7 +28,7 @@ ARM = {"key": names.ARCH_LABEL, "operator": "In", "values": ["arm64"]}
 KIND = InstanceType(
     "m5.large", Requirements.from_labels({names.INSTANCE_TYPE_LABEL: "m5.large", names.ARCH_LABEL: "amd64"}), EMPTY
 )
-INSTANCE = Instance(
+INSTANCE = Ec2Instance(
     "i-00000000000000001",
     "running",
     "m5.large",
@@ -72,7 +72,7 @@ RESERVATION = {
     "instanceType": "m5.large",
     "ownerID": "123456789012",
 }
-CASES: dict[str, tuple[NodeClaim, EC2NodeClass, Instance, str, str]] = {
+CASES: dict[str, tuple[NodeClaim, EC2NodeClass, Ec2Instance, str, str]] = {
     "as its class says": (a_claim(), a_class(), INSTANCE, "", ""),
     "of another spec": (a_claim(), a_class(OTHER_HASH), INSTANCE, "", drift.NODE_CLASS),
     "of another spec, of a class with unknown fields": (a_claim(), newer(a_class(OTHER_HASH)), INSTANCE, "", ""),
@@ -149,7 +149,7 @@ CASES: dict[str, tuple[NodeClaim, EC2NodeClass, Instance, str, str]] = {
 
 
 @pytest.mark.parametrize(("one", "of", "instance", "group", "want"), CASES.values(), ids=CASES)
-def test_drift(one: NodeClaim, of: EC2NodeClass, instance: Instance, group: str, want: str) -> None:
+def test_drift(one: NodeClaim, of: EC2NodeClass, instance: Ec2Instance, group: str, want: str) -> None:
     assert drift.drifted(one, of, instance, KIND, group) == want
 
 
@@ -182,7 +182,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize(("instance", "what"), HIDDEN.values(), ids=HIDDEN)
-def test_what_ec2_does_not_describe_of_an_instance_is_not_judged(instance: Instance, what: str) -> None:
+def test_what_ec2_does_not_describe_of_an_instance_is_not_judged(instance: Ec2Instance, what: str) -> None:
     with pytest.raises(drift.NotJudgedError, match=what):
         drift.drifted(a_claim(), a_class(), instance, KIND)
 
@@ -190,15 +190,15 @@ def test_what_ec2_does_not_describe_of_an_instance_is_not_judged(instance: Insta
 class Source:
     """EC2, as far as the inventory asks it."""
 
-    def __init__(self, *instances: Instance) -> None:
+    def __init__(self, *instances: Ec2Instance) -> None:
         self.instances = {one.id: one for one in instances}
         self.asked = 0
         self.error: CloudError | None = None
 
-    def list(self) -> Sequence[Instance]:
+    def list(self) -> Sequence[Ec2Instance]:
         return list(self.instances.values())
 
-    def get(self, provider_id: str) -> Instance:
+    def get(self, provider_id: str) -> Ec2Instance:
         self.asked += 1
         if self.error is not None:
             raise self.error

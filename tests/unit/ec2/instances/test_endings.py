@@ -2,25 +2,25 @@
 
 import pytest
 
-from provisioner.ec2.access.errors import Scope
+from provisioner.ec2.access.errors import FailureScope
 from provisioner.ec2.instances.endings import ended_at_launch, holds_back, launch_failure, told_failure
-from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.instances.instances import Ec2Instance
 from tests.support.ec2.instances import STATE_REASONS
 
 FAILED = {
-    "Client.InternalError": ("LaunchFailed", Scope.NOTHING, "KMS key", True),
-    "Client.InvalidSnapshot.NotFound": ("LaunchFailed", Scope.NOTHING, "snapshot", True),
-    "Client.VolumeLimitExceeded": ("VolumeLimitExceeded", Scope.NOTHING, "EBS quotas", True),
-    "Client.InstanceInitiatedShutdown": ("LaunchFailed", Scope.NOTHING, "spec.userData", True),
-    "Server.InternalError": ("InternalError", Scope.OFFERING, "", True),
-    "Server.InsufficientInstanceCapacity": ("LaunchFailed", Scope.OFFERING, "", False),
+    "Client.InternalError": ("LaunchFailed", FailureScope.NOTHING, "KMS key", True),
+    "Client.InvalidSnapshot.NotFound": ("LaunchFailed", FailureScope.NOTHING, "snapshot", True),
+    "Client.VolumeLimitExceeded": ("VolumeLimitExceeded", FailureScope.NOTHING, "EBS quotas", True),
+    "Client.InstanceInitiatedShutdown": ("LaunchFailed", FailureScope.NOTHING, "spec.userData", True),
+    "Server.InternalError": ("InternalError", FailureScope.OFFERING, "", True),
+    "Server.InsufficientInstanceCapacity": ("LaunchFailed", FailureScope.OFFERING, "", False),
 }
 """Reason, what is closed, the remedy, and whether launches pause; every other documented ending was asked for, or EC2 took the instance back."""
 
 
-def described(code: str, state: str = "terminated") -> Instance:
+def described(code: str, state: str = "terminated") -> Ec2Instance:
     said = {"Code": code, "Message": f"{code}: {STATE_REASONS.get(code, 'something')}"}
-    return Instance.of({"InstanceId": "i-0", "State": {"Name": state}, "StateReason": said})
+    return Ec2Instance.of({"InstanceId": "i-0", "State": {"Name": state}, "StateReason": said})
 
 
 @pytest.mark.parametrize("code", STATE_REASONS)
@@ -44,7 +44,7 @@ def test_each_documented_ending(code: str) -> None:
 def test_an_ending_that_is_in_no_list_counts_as_a_failed_launch() -> None:
     failure = described("Client.BrandNewReason").failure
     assert failure is not None
-    assert failure.scope is Scope.NOTHING
+    assert failure.scope is FailureScope.NOTHING
 
 
 @pytest.mark.parametrize("state", ["pending", "running", "stopped"])
@@ -56,4 +56,4 @@ def test_an_ending_without_a_reason_says_nothing() -> None:
     assert launch_failure("", "") is None
     assert told_failure("") is None
     assert told_failure("Failed to register node: no key") is None
-    assert Instance.of({"InstanceId": "i-0", "State": {"Name": "terminated"}}).failure is None
+    assert Ec2Instance.of({"InstanceId": "i-0", "State": {"Name": "terminated"}}).failure is None

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from provisioner.cloudprovider.errors import InstanceNotFoundError
 from provisioner.ec2.instances.instances import (
     MOST_CALLS,
-    Instance,
+    Ec2Instance,
     InstanceError,
     Instances,
     InstanceUnseenError,
@@ -25,13 +25,13 @@ ROW: Mapping[str, Any] = {
     "InstanceType": "m5.large",
     "Placement": {"AvailabilityZone": "a", "AvailabilityZoneId": "az1", "Tenancy": "default"},
 }
-PLAIN = Instance("i-1", "running", "m5.large", "a", "on-demand", zone_id="az1")
+PLAIN = Ec2Instance("i-1", "running", "m5.large", "a", "on-demand", zone_id="az1")
 RESERVED = {
     "CapacityReservationId": "cr-1",
     "CapacityReservationSpecification": {"CapacityReservationPreference": "capacity-reservations-only"},
 }
 
-CASES: dict[str, tuple[dict[str, Any], Instance]] = {
+CASES: dict[str, tuple[dict[str, Any], Ec2Instance]] = {
     "on demand": ({}, PLAIN),
     "spot": ({"SpotInstanceRequestId": "sir-1"}, replace(PLAIN, capacity_type="spot")),
     "in a reservation that it asked for": (
@@ -72,8 +72,8 @@ CASES: dict[str, tuple[dict[str, Any], Instance]] = {
 
 
 @pytest.mark.parametrize(("more", "want"), CASES.values(), ids=CASES)
-def test_a_row_of_describe_instances(more: dict[str, Any], want: Instance) -> None:
-    assert Instance.of({**ROW, **more}) == want
+def test_a_row_of_describe_instances(more: dict[str, Any], want: Ec2Instance) -> None:
+    assert Ec2Instance.of({**ROW, **more}) == want
 
 
 IDS = {

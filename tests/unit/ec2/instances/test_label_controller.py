@@ -9,7 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.ec2 import labels
-from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.instances.label_controller import PartitionSync, Relabeller, left_reservations, sync_capacity_types
 from provisioner.ec2.instances.partitions import PATIENCE_SECONDS, PartitionHook
 from tests.support.clock import NOON
@@ -25,15 +25,15 @@ RESERVED = {
     labels.RESERVATION_INTERRUPTIBLE: "false",
 }
 ON_DEMAND = {names.NODEPOOL_LABEL: "general", names.REGISTERED_LABEL: "true", names.CAPACITY_TYPE_LABEL: "on-demand"}
-LEFT = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "on-demand")
-STAYS = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "reserved", reservation_id="cr-1")
+LEFT = Ec2Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "on-demand")
+STAYS = Ec2Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "reserved", reservation_id="cr-1")
 
 
 def owner(**fields: Any) -> Any:
     return claim("a", **{"provider_id": LEFT.provider_id, "labels": RESERVED, **fields})
 
 
-CASES: dict[str, tuple[Any, Instance, bool]] = {
+CASES: dict[str, tuple[Any, Ec2Instance, bool]] = {
     "an instance that has left": (owner(), LEFT, True),
     "one that stays": (owner(), STAYS, False),
     "one that never was in one": (owner(labels=ON_DEMAND), LEFT, False),
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Any, Instance, bool]] = {
 
 
 @pytest.mark.parametrize(("one", "instance", "left"), CASES.values(), ids=CASES)
-def test_who_has_left(one: Any, instance: Instance, left: bool) -> None:
+def test_who_has_left(one: Any, instance: Ec2Instance, left: bool) -> None:
     assert bool(left_reservations([one], [instance])) is left
 
 
@@ -99,7 +99,7 @@ class Partitions:
             owner(labels=GROUPED), node("n", provider_id=LEFT.provider_id, labels=GROUPED), claim("elsewhere")
         )
 
-    def _get_all(self, provider_ids: Collection[str]) -> Mapping[str, Instance]:
+    def _get_all(self, provider_ids: Collection[str]) -> Mapping[str, Ec2Instance]:
         self.asked += 1
         if self.broken:
             raise CloudError("throttled")

@@ -6,15 +6,15 @@ import pytest
 
 from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.instances.orphans import sort_out
 from provisioner.ec2.launch.launch_marks import BATCH_TAG
 from tests.support.cluster import claim
 
 
-def instance(number: int, *, state: str = "running", **tags: str) -> Instance:
+def instance(number: int, *, state: str = "running", **tags: str) -> Ec2Instance:
     keys = {"claim": ec2.NODECLAIM_TAG, "batch": BATCH_TAG}
-    return Instance(
+    return Ec2Instance(
         id=f"i-{number:017x}",
         state=state,
         instance_type="m5.large",
@@ -32,7 +32,7 @@ def launching(name: str, mark: str = "", **metadata: Any) -> NodeClaim:
     return claim(name, annotations={names.LAUNCH_ANNOTATION: mark} if mark else {}, **metadata)
 
 
-CASES: dict[str, tuple[list[Instance], list[NodeClaim], list[str], list[int]]] = {
+CASES: dict[str, tuple[list[Ec2Instance], list[NodeClaim], list[str], list[int]]] = {
     "nothing": ([], [], [], []),
     "an instance with its claim": ([instance(1)], [owner(1)], [], []),
     "an instance without any": ([instance(1)], [], [], [1]),
@@ -68,7 +68,7 @@ CASES: dict[str, tuple[list[Instance], list[NodeClaim], list[str], list[int]]] =
 
 @pytest.mark.parametrize(("instances", "claims", "awaited", "orphans"), CASES.values(), ids=CASES)
 def test_sorting_out(
-    instances: list[Instance], claims: list[NodeClaim], awaited: list[str], orphans: list[int]
+    instances: list[Ec2Instance], claims: list[NodeClaim], awaited: list[str], orphans: list[int]
 ) -> None:
     found = sort_out(instances, claims)
     assert list(found.awaited) == awaited

@@ -8,13 +8,13 @@ import pytest
 
 from provisioner.apis import ec2, names
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
-from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.instances.tagging_controller import TaggingController, is_due, missing_tags
-from provisioner.support.workers import DONE, Result
+from provisioner.support.workers import DONE, ReconcileResult
 from tests.support.cluster import World, claim
 from tests.support.tinyserver import TinyServer
 
-INSTANCE = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "spot")
+INSTANCE = Ec2Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "spot")
 ALL = {ec2.NAME_TAG: "node-a", ec2.NODECLAIM_TAG: "a", ec2.CLUSTER_NAME_TAG: "blue"}
 TAGGED = {ec2.TAGGED_ANNOTATION: "true", ec2.CLUSTER_NAME_TAGGED_ANNOTATION: "true"}
 
@@ -89,7 +89,7 @@ def test_a_claim_tagged_by_an_old_karpenter_gets_what_is_new() -> None:
 def test_an_instance_that_ec2_does_not_know_is_tried_again_until_its_claim_goes() -> None:
     stage = Stage({})
     stage.error = InstanceNotFoundError("x")
-    assert stage.controller.reconcile("a") == Result(failed=True)
+    assert stage.controller.reconcile("a") == ReconcileResult(failed=True)
     stage.error = None
     assert stage.controller.reconcile("a") == DONE
     assert stage.tagged
@@ -99,7 +99,7 @@ def test_instances_in_a_zone_that_is_shifted_away_from_wait() -> None:
     stage = Stage({})
     stage.instance = replace(stage.instance, zone_id="use1-az1")
     stage.shifted = {"use1-az1"}
-    assert stage.controller.reconcile("a") == Result(requeue_after=60.0)
+    assert stage.controller.reconcile("a") == ReconcileResult(requeue_after=60.0)
     assert stage.tagged == []
     stage.shifted.clear()
     stage.controller.reconcile("a")
@@ -114,10 +114,10 @@ def test_instances_in_a_zone_that_is_shifted_away_from_wait() -> None:
 def test_tags_give_way_to_launches_for_a_while(fields: dict[str, Any], waits: bool) -> None:
     stage = Stage({})
     stage.server.put(claim("b", **fields))
-    assert stage.controller.reconcile("a") == (Result(requeue_after=5.0) if waits else DONE)
+    assert stage.controller.reconcile("a") == (ReconcileResult(requeue_after=5.0) if waits else DONE)
     assert bool(stage.tagged) is not waits
     stage.world.clock.advance(29.0)
-    assert stage.controller.reconcile("a") == (Result(requeue_after=5.0) if waits else DONE)
+    assert stage.controller.reconcile("a") == (ReconcileResult(requeue_after=5.0) if waits else DONE)
     stage.world.clock.advance(1.0)
     assert stage.controller.reconcile("a") == DONE
     assert len(stage.tagged) == 1
@@ -126,7 +126,7 @@ def test_tags_give_way_to_launches_for_a_while(fields: dict[str, Any], waits: bo
 def test_tags_are_added_once_the_launch_is_over() -> None:
     stage = Stage({})
     stage.server.put(claim("b"))
-    assert stage.controller.reconcile("a") == Result(requeue_after=5.0)
+    assert stage.controller.reconcile("a") == ReconcileResult(requeue_after=5.0)
     stage.server.put(claim("b", provider_id="aws:///z/i-2", true=(names.LAUNCHED,)))
     stage.world.clock.advance(5.0)
     assert stage.controller.reconcile("a") == DONE
@@ -136,7 +136,7 @@ def test_tags_are_added_once_the_launch_is_over() -> None:
 def test_tags_that_fail_are_tried_again_and_not_noted() -> None:
     stage = Stage({})
     stage.error = CloudError("throttled")
-    assert stage.controller.reconcile("a") == Result(failed=True)
+    assert stage.controller.reconcile("a") == ReconcileResult(failed=True)
     assert is_due(stage.server.claim("a"))
 
 

@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.ec2 import labels
 from provisioner.ec2.interruption.capacity_block_controller import expiring_blocks, mark_expiring
-from provisioner.support.workers import Pool, pool
+from provisioner.support.workers import WorkerPool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim
 from tests.support.tinyserver import TinyServer
@@ -48,12 +48,12 @@ def test_which_blocks_are_left(row: dict[str, Any], expiring: bool) -> None:
 
 
 @pytest.fixture
-def workers() -> Iterator[Pool]:
+def workers() -> Iterator[WorkerPool]:
     with pool(1) as threads:
         yield threads
 
 
-def test_instances_of_a_block_that_ends_are_marked_once(workers: Pool) -> None:
+def test_instances_of_a_block_that_ends_are_marked_once(workers: WorkerPool) -> None:
     server = TinyServer(World())
     server.put(owner(), claim("b", provider_id="aws:///us-east-1a/i-00000000000000002"))
     asked: list[Sequence[str]] = []
@@ -72,7 +72,7 @@ def test_instances_of_a_block_that_ends_are_marked_once(workers: Pool) -> None:
     assert server.done == ["PATCH nodeclaims/a"]
 
 
-def test_without_reservations_nobody_is_asked(workers: Pool) -> None:
+def test_without_reservations_nobody_is_asked(workers: WorkerPool) -> None:
     server = TinyServer(World())
     server.put(claim("b", provider_id="aws:///us-east-1a/i-00000000000000002"))
 

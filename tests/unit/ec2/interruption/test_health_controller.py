@@ -12,7 +12,7 @@ from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.ec2.interruption.health_controller import DENIED_SECONDS, POLL_SECONDS, HealthPoller
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import Pool, pool
+from provisioner.support.workers import WorkerPool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim
 from tests.support.tinyserver import TinyServer
@@ -28,7 +28,7 @@ def planned(hours: float, description: str = "") -> dict[str, Any]:
 
 
 class Stage:
-    def __init__(self, workers: Pool) -> None:
+    def __init__(self, workers: WorkerPool) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
         self.rows: list[Mapping[str, Any]] = []
@@ -53,7 +53,7 @@ class Stage:
 
 
 @pytest.fixture
-def workers() -> Iterator[Pool]:
+def workers() -> Iterator[WorkerPool]:
     with pool(1) as threads:
         yield threads
 
@@ -61,7 +61,9 @@ def workers() -> Iterator[Pool]:
 @pytest.mark.parametrize(
     ("field", "reason"), [("InstanceStatus", "instance_status"), ("SystemStatus", "system_status")]
 )
-def test_an_impaired_instance_is_ended_without_waiting_for_its_pods(workers: Pool, field: str, reason: str) -> None:
+def test_an_impaired_instance_is_ended_without_waiting_for_its_pods(
+    workers: WorkerPool, field: str, reason: str
+) -> None:
     stage = Stage(workers)
     stage.rows = [{"InstanceId": INSTANCE, field: IMPAIRED}]
     assert stage.poller.poll() == POLL_SECONDS
@@ -72,7 +74,7 @@ def test_an_impaired_instance_is_ended_without_waiting_for_its_pods(workers: Poo
     assert stage.server.recorder.events == [("NodeClaim", "mine", "Warning", "InstanceUnhealthy")]
 
 
-def test_planned_work_waits_for_its_day(workers: Pool) -> None:
+def test_planned_work_waits_for_its_day(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.rows = [planned(48)]
     stage.poller.poll()
@@ -82,7 +84,7 @@ def test_planned_work_waits_for_its_day(workers: Pool) -> None:
     assert stage.server.has("nodeclaims", "mine")
 
 
-def test_planned_work_that_is_cancelled_is_forgotten_unless_it_has_begun(workers: Pool) -> None:
+def test_planned_work_that_is_cancelled_is_forgotten_unless_it_has_begun(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.rows = [planned(48)]
     stage.poller.poll()
@@ -96,7 +98,7 @@ def test_planned_work_that_is_cancelled_is_forgotten_unless_it_has_begun(workers
     assert stage.mark() is not None, "it is closed already, its pods may have left"
 
 
-def test_planned_work_that_is_moved_waits_for_its_new_day_unless_it_has_begun(workers: Pool) -> None:
+def test_planned_work_that_is_moved_waits_for_its_new_day_unless_it_has_begun(workers: WorkerPool) -> None:
     stage = Stage(workers)
     for hours, begins in ((48, 24), (96, 72), (30, 6)):
         stage.rows = [planned(hours)]
@@ -113,7 +115,7 @@ def test_planned_work_that_is_moved_waits_for_its_new_day_unless_it_has_begun(wo
     assert stage.mark() == begun, "it is closed already, its pods may have left"
 
 
-def test_planned_work_is_not_moved_by_another_notice(workers: Pool) -> None:
+def test_planned_work_is_not_moved_by_another_notice(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.rows = [planned(48)]
     stage.poller.poll()
@@ -128,14 +130,14 @@ def test_planned_work_is_not_moved_by_another_notice(workers: Pool) -> None:
     assert (found.begins, found.budgeted) == (None, False)
 
 
-def test_instances_of_others_are_nothing_to_us(workers: Pool) -> None:
+def test_instances_of_others_are_nothing_to_us(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.rows = [{**planned(1), "InstanceId": "i-00000000000000002"}]
     stage.poller.poll()
     assert stage.server.done == []
 
 
-def test_without_the_permission_it_says_so_and_asks_once_an_hour(workers: Pool) -> None:
+def test_without_the_permission_it_says_so_and_asks_once_an_hour(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.error = ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstanceStatus")
     assert stage.poller.poll() == DENIED_SECONDS
@@ -144,7 +146,7 @@ def test_without_the_permission_it_says_so_and_asks_once_an_hour(workers: Pool) 
         stage.poller.poll()
 
 
-def test_a_mark_that_is_refused_is_tried_with_the_next_poll(workers: Pool) -> None:
+def test_a_mark_that_is_refused_is_tried_with_the_next_poll(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.rows = [planned(48)]
     stage.server.refuse["mine"] = 403
@@ -154,7 +156,7 @@ def test_a_mark_that_is_refused_is_tried_with_the_next_poll(workers: Pool) -> No
     assert stage.mark() is not None
 
 
-def test_an_episode_is_counted_once(workers: Pool) -> None:
+def test_an_episode_is_counted_once(workers: WorkerPool) -> None:
     def count() -> float:
         name = "karpenter_interruption_instance_status_unhealthy_total"
         return REGISTRY.get_sample_value(name, {"category": "event_status"}) or 0.0
@@ -171,7 +173,7 @@ def test_an_episode_is_counted_once(workers: Pool) -> None:
     assert count() == before + 2
 
 
-def test_an_instance_that_breaks_while_it_is_drained_is_marked_too(workers: Pool) -> None:
+def test_an_instance_that_breaks_while_it_is_drained_is_marked_too(workers: WorkerPool) -> None:
     stage = Stage(workers)
     provider_id = f"aws:///us-east-1a/{INSTANCE}"
     stage.server.put(claim("mine", provider_id=provider_id, deletionTimestamp=NOON.isoformat()))
@@ -183,7 +185,7 @@ def test_an_instance_that_breaks_while_it_is_drained_is_marked_too(workers: Pool
     assert stage.server.done == ["PATCH nodeclaims/mine"]
 
 
-def test_a_claim_that_is_going_is_left_by_planned_work(workers: Pool) -> None:
+def test_a_claim_that_is_going_is_left_by_planned_work(workers: WorkerPool) -> None:
     stage = Stage(workers)
     going = NOON.isoformat()
     stage.server.put(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.ec2.interruption.messages import Kind, MessageError, Notice, is_over, iso_time, parse
+from provisioner.ec2.interruption.messages import MessageError, Notice, NoticeKind, is_over, iso_time, parse
 
 INSTANCE, OTHER = "i-0b662ef9931388ba0", "i-0123456789abcdef0"
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -53,48 +53,48 @@ STARTS = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 ACTED_UPON: dict[str, tuple[str, Notice]] = {
     "a spot instance that is taken back": (
         ec2("EC2 Spot Instance Interruption Warning", **{"instance-action": "terminate"}),
-        Notice(Kind.SPOT_INTERRUPTED, (INSTANCE,), AT),
+        Notice(NoticeKind.SPOT_INTERRUPTED, (INSTANCE,), AT),
     ),
     "one that might be soon": (
         ec2("EC2 Instance Rebalance Recommendation"),
-        Notice(Kind.REBALANCE, (INSTANCE,), AT),
+        Notice(NoticeKind.REBALANCE, (INSTANCE,), AT),
     ),
     "an instance of a reservation that its owner takes back": (
         ec2("EC2 Capacity Reservation Instance Interruption Warning", **{"instance-action": "terminate"}),
-        Notice(Kind.RESERVATION_INTERRUPTED, (INSTANCE,), AT),
+        Notice(NoticeKind.RESERVATION_INTERRUPTED, (INSTANCE,), AT),
     ),
     "an instance that stops": (
         ec2("EC2 Instance State-change Notification", state="stopping"),
-        Notice(Kind.STOPPED, (INSTANCE,), AT),
+        Notice(NoticeKind.STOPPED, (INSTANCE,), AT),
     ),
     "an instance that has stopped": (
         ec2("EC2 Instance State-change Notification", state="stopped"),
-        Notice(Kind.STOPPED, (INSTANCE,), AT),
+        Notice(NoticeKind.STOPPED, (INSTANCE,), AT),
     ),
     "an instance that ends": (
         ec2("EC2 Instance State-change Notification", state="shutting-down"),
-        Notice(Kind.TERMINATED, (INSTANCE,), AT),
+        Notice(NoticeKind.TERMINATED, (INSTANCE,), AT),
     ),
     "an instance that has ended": (
         ec2("EC2 Instance State-change Notification", state="terminated"),
-        Notice(Kind.TERMINATED, (INSTANCE,), AT),
+        Notice(NoticeKind.TERMINATED, (INSTANCE,), AT),
     ),
-    "instances that AWS will work on": (health(), Notice(Kind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT, STARTS)),
+    "instances that AWS will work on": (health(), Notice(NoticeKind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT, STARTS)),
     "without saying when": (
         health(startTime="soon"),
-        Notice(Kind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT),
+        Notice(NoticeKind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT),
     ),
     "with the time in the other form": (
         health(startTime="2026-11-23T12:00:00Z"),
-        Notice(Kind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT, STARTS),
+        Notice(NoticeKind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT, STARTS),
     ),
     "of which one is settled": (
         health(affectedEntities=[{"entityValue": OTHER, "status": "RESOLVED"}, {"entityValue": INSTANCE}]),
-        Notice(Kind.SCHEDULED_CHANGE, (INSTANCE,), AT, STARTS),
+        Notice(NoticeKind.SCHEDULED_CHANGE, (INSTANCE,), AT, STARTS),
     ),
     "told by their ARN, twice": (
         health(affectedEntities=[{"entityValue": f"arn:aws:ec2:us-east-1:1:instance/{INSTANCE}"}] * 2),
-        Notice(Kind.SCHEDULED_CHANGE, (INSTANCE,), AT, STARTS),
+        Notice(NoticeKind.SCHEDULED_CHANGE, (INSTANCE,), AT, STARTS),
     ),
 }
 
@@ -142,7 +142,7 @@ NOTHING: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize(("body", "why"), NOTHING.values(), ids=NOTHING)
 def test_messages_that_say_nothing_to_us(body: str, why: str) -> None:
     notice = parse(body)
-    assert notice.kind is Kind.NO_OP
+    assert notice.kind is NoticeKind.NO_OP
     assert why in notice.why
 
 
@@ -178,14 +178,14 @@ def test_malformed_messages_are_refused_with_the_reason(body: str, what: str) ->
 )
 def test_no_message_breaks_the_reader(body: str) -> None:
     try:
-        assert parse(body).kind is Kind.NO_OP
+        assert parse(body).kind is NoticeKind.NO_OP
     except MessageError:
         pass
 
 
 def test_a_message_without_a_time_is_read_all_the_same() -> None:
     body = json.dumps({**json.loads(ec2("EC2 Spot Instance Interruption Warning")), "time": "yesterday"})
-    assert parse(body) == Notice(Kind.SPOT_INTERRUPTED, (INSTANCE,), None)
+    assert parse(body) == Notice(NoticeKind.SPOT_INTERRUPTED, (INSTANCE,), None)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_message_without_a_time_is_read_all_the_same() -> None:
 def test_a_time_that_nobody_can_reckon_with_is_none(time: str) -> None:
     """The message would never be handled, and would come again until the queue forgets it."""
     body = json.dumps({**json.loads(ec2("EC2 Spot Instance Interruption Warning")), "time": time})
-    assert parse(body) == Notice(Kind.SPOT_INTERRUPTED, (INSTANCE,), None)
+    assert parse(body) == Notice(NoticeKind.SPOT_INTERRUPTED, (INSTANCE,), None)
 
 
 def test_times_have_a_zone() -> None:

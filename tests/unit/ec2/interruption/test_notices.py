@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.apis.interruption import Interruption
 from provisioner.ec2.interruption import notices
-from provisioner.ec2.interruption.messages import Kind, Notice
+from provisioner.ec2.interruption.messages import Notice, NoticeKind
 from provisioner.ec2.settings import AwsSettings
 from tests.support.clock import NOON
 
@@ -15,19 +15,19 @@ SETTINGS = AwsSettings(cluster_name="c", region="us-east-1")
 LATER = NOON + timedelta(seconds=10)
 MEANINGS: dict[str, tuple[Notice, Interruption | None]] = {
     "two minutes of notice count from when EC2 gave it": (
-        Notice(Kind.SPOT_INTERRUPTED, at=NOON),
+        Notice(NoticeKind.SPOT_INTERRUPTED, at=NOON),
         Interruption(
             "spot_interrupted", replaced=True, evicts=NOON + timedelta(seconds=45), ends=NOON + timedelta(seconds=120)
         ),
     ),
     "or from now": (
-        Notice(Kind.SPOT_INTERRUPTED),
+        Notice(NoticeKind.SPOT_INTERRUPTED),
         Interruption(
             "spot_interrupted", replaced=True, evicts=LATER + timedelta(seconds=45), ends=LATER + timedelta(seconds=120)
         ),
     ),
     "a reservation that is taken back leaves as much": (
-        Notice(Kind.RESERVATION_INTERRUPTED, at=NOON),
+        Notice(NoticeKind.RESERVATION_INTERRUPTED, at=NOON),
         Interruption(
             "capacity_reservation_interrupted",
             replaced=True,
@@ -35,11 +35,14 @@ MEANINGS: dict[str, tuple[Notice, Interruption | None]] = {
             ends=NOON + timedelta(seconds=120),
         ),
     ),
-    "a recommendation is ignored": (Notice(Kind.REBALANCE, at=NOON), None),
-    "an instance that stops is drained at once": (Notice(Kind.STOPPED, at=NOON), Interruption("instance_stopped")),
-    "an instance that ends too": (Notice(Kind.TERMINATED, at=NOON), Interruption("instance_terminated")),
+    "a recommendation is ignored": (Notice(NoticeKind.REBALANCE, at=NOON), None),
+    "an instance that stops is drained at once": (
+        Notice(NoticeKind.STOPPED, at=NOON),
+        Interruption("instance_stopped"),
+    ),
+    "an instance that ends too": (Notice(NoticeKind.TERMINATED, at=NOON), Interruption("instance_terminated")),
     "a change in two days begins in one": (
-        Notice(Kind.SCHEDULED_CHANGE, at=NOON, starts=LATER + timedelta(hours=48)),
+        Notice(NoticeKind.SCHEDULED_CHANGE, at=NOON, starts=LATER + timedelta(hours=48)),
         Interruption(
             "scheduled_change",
             begins=LATER + timedelta(hours=24),
@@ -50,7 +53,7 @@ MEANINGS: dict[str, tuple[Notice, Interruption | None]] = {
         ),
     ),
     "a change in an hour is forced, with a moment for pods to end": (
-        Notice(Kind.SCHEDULED_CHANGE, at=NOON, starts=LATER + timedelta(hours=1)),
+        Notice(NoticeKind.SCHEDULED_CHANGE, at=NOON, starts=LATER + timedelta(hours=1)),
         Interruption(
             "scheduled_change",
             begins=LATER - timedelta(hours=23),
@@ -61,7 +64,7 @@ MEANINGS: dict[str, tuple[Notice, Interruption | None]] = {
         ),
     ),
     "a change of unknown time may begin now": (
-        Notice(Kind.SCHEDULED_CHANGE, at=NOON),
+        Notice(NoticeKind.SCHEDULED_CHANGE, at=NOON),
         Interruption(
             "scheduled_change",
             begins=LATER,
@@ -71,7 +74,7 @@ MEANINGS: dict[str, tuple[Notice, Interruption | None]] = {
             ends=LATER + timedelta(hours=22, minutes=2),
         ),
     ),
-    "nothing means nothing": (Notice(Kind.NO_OP), None),
+    "nothing means nothing": (Notice(NoticeKind.NO_OP), None),
 }
 
 
@@ -81,7 +84,7 @@ def test_what_a_notice_means(notice: Notice, want: Interruption | None) -> None:
 
 
 def test_a_recommendation_does_what_the_setting_says() -> None:
-    told = Notice(Kind.REBALANCE, at=NOON)
+    told = Notice(NoticeKind.REBALANCE, at=NOON)
     assert notices.interruption(told, replace(SETTINGS, rebalance="replace"), NOON) == Interruption(
         "rebalance_recommendation", replaced=True
     )
@@ -97,7 +100,7 @@ def test_the_times_are_settings() -> None:
         scheduled_drain=timedelta(hours=4),
         scheduled_force=timedelta(hours=3),
     )
-    spot = notices.interruption(Notice(Kind.SPOT_INTERRUPTED, at=NOON), settings, NOON)
+    spot = notices.interruption(Notice(NoticeKind.SPOT_INTERRUPTED, at=NOON), settings, NOON)
     change = notices.scheduled("x", NOON + timedelta(hours=8), settings, NOON)
     assert spot is not None
     assert spot.evicts == NOON + timedelta(seconds=20)
@@ -105,7 +108,7 @@ def test_the_times_are_settings() -> None:
 
 
 def test_every_kind_of_message_has_an_event() -> None:
-    assert set(notices.EVENTS) == set(Kind) - {Kind.NO_OP}
+    assert set(notices.EVENTS) == set(NoticeKind) - {NoticeKind.NO_OP}
 
 
 def test_a_capacity_block_is_left_before_ec2_takes_it_back() -> None:

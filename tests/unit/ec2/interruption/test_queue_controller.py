@@ -13,11 +13,11 @@ from provisioner.ec2 import labels
 from provisioner.ec2.interruption.queue import InterruptionQueue, Received
 from provisioner.ec2.interruption.queue_controller import QueueReader
 from provisioner.ec2.launch.orders import offer_of
-from provisioner.ec2.market.unavailable_offerings import Shortages, Standing
+from provisioner.ec2.market.unavailable_offerings import OfferingStanding, Shortages
 from provisioner.ec2.nodeclass.reservations import ReservationBook
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import Pool, pool
+from provisioner.support.workers import WorkerPool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
 from tests.support.tinyserver import TinyServer
@@ -74,7 +74,7 @@ STATE, RESERVATION = "EC2 Instance State-change Notification", "EC2 Capacity Res
 class Stage:
     """A reader over a queue, and an instance of ours; called in this thread."""
 
-    def __init__(self, workers: Pool, **settings: Any) -> None:
+    def __init__(self, workers: WorkerPool, **settings: Any) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
         self.queue, self.shortages, self.book = FakeQueue(), Shortages(), ReservationBook()
@@ -106,7 +106,7 @@ class Stage:
 
 
 @pytest.fixture
-def workers() -> Iterator[Pool]:
+def workers() -> Iterator[WorkerPool]:
     with pool(2) as threads:
         yield threads
 
@@ -126,7 +126,7 @@ ACTED: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize(("body", "reason", "told"), ACTED.values(), ids=ACTED)
 def test_messages_about_our_instances_are_acted_upon_told_and_deleted(
-    workers: Pool, body: str, reason: str, told: str
+    workers: WorkerPool, body: str, reason: str, told: str
 ) -> None:
     stage = Stage(workers)
     stage.queue.put(body)
@@ -147,7 +147,7 @@ DELETED: dict[str, str] = {
 
 
 @pytest.mark.parametrize("body", DELETED.values(), ids=DELETED)
-def test_messages_that_are_nothing_to_us_are_deleted(workers: Pool, body: str) -> None:
+def test_messages_that_are_nothing_to_us_are_deleted(workers: WorkerPool, body: str) -> None:
     stage = Stage(workers)
     stage.queue.put(body)
     assert stage.reader.poll() == 1
@@ -155,7 +155,7 @@ def test_messages_that_are_nothing_to_us_are_deleted(workers: Pool, body: str) -
     assert stage.server.recorder.events == []
 
 
-def test_a_message_whose_mark_is_not_written_stays(workers: Pool) -> None:
+def test_a_message_whose_mark_is_not_written_stays(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.queue.put(event(SPOT))
     stage.queue.put("what?")
@@ -167,7 +167,7 @@ def test_a_message_whose_mark_is_not_written_stays(workers: Pool) -> None:
     assert stage.mark() == "spot_interrupted"
 
 
-def test_a_message_that_comes_twice_is_written_once_and_closes_the_offering_once(workers: Pool) -> None:
+def test_a_message_that_comes_twice_is_written_once_and_closes_the_offering_once(workers: WorkerPool) -> None:
     stage = Stage(workers)
     for _ in range(3):
         stage.queue.put(event(SPOT))
@@ -179,17 +179,17 @@ def test_a_message_that_comes_twice_is_written_once_and_closes_the_offering_once
     once = Shortages()
     once.taken_back(offer, NOON, "SpotInterruption")
     assert stage.shortages.to_config(NOON) == once.to_config(NOON)
-    assert stage.shortages.standing(offer, NOON + timedelta(seconds=179)) is Standing.CLOSED
+    assert stage.shortages.standing(offer, NOON + timedelta(seconds=179)) is OfferingStanding.CLOSED
 
 
-def test_a_reservation_that_is_taken_back_has_no_instances_left(workers: Pool) -> None:
+def test_a_reservation_that_is_taken_back_has_no_instances_left(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.queue.put(event(RESERVATION))
     stage.reader.poll()
     assert stage.book.available("cr-1") == 0
 
 
-def test_an_instance_that_we_end_ourselves_says_nothing_new(workers: Pool) -> None:
+def test_an_instance_that_we_end_ourselves_says_nothing_new(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.put_claim(deletionTimestamp=NOON.isoformat())
     stage.queue.put(event(STATE, state="shutting-down"))
@@ -197,7 +197,7 @@ def test_an_instance_that_we_end_ourselves_says_nothing_new(workers: Pool) -> No
     assert stage.server.recorder.events == []
 
 
-def test_an_instance_that_is_taken_back_while_it_is_drained_is_marked_all_the_same(workers: Pool) -> None:
+def test_an_instance_that_is_taken_back_while_it_is_drained_is_marked_all_the_same(workers: WorkerPool) -> None:
     """Its drain may wait for a budget or for the end of a pause, and its instance does not."""
     stage = Stage(workers)
     stage.put_claim(deletionTimestamp=NOON.isoformat())
@@ -205,10 +205,12 @@ def test_an_instance_that_is_taken_back_while_it_is_drained_is_marked_all_the_sa
     assert stage.reader.poll() == 1
     assert stage.mark() == "spot_interrupted"
     offer = offer_of(stage.server.claim("mine"))
-    assert stage.shortages.standing(offer, NOON + timedelta(seconds=1)) is Standing.CLOSED
+    assert stage.shortages.standing(offer, NOON + timedelta(seconds=1)) is OfferingStanding.CLOSED
 
 
-def test_a_spot_notice_of_an_instance_that_nobody_knows_yet_waits_for_its_launch_to_be_written(workers: Pool) -> None:
+def test_a_spot_notice_of_an_instance_that_nobody_knows_yet_waits_for_its_launch_to_be_written(
+    workers: WorkerPool,
+) -> None:
     stage = Stage(workers)
     stage.server.put(claim("launching", labels=BOUGHT))
     stage.queue.put(event(SPOT, OTHER))
@@ -219,7 +221,7 @@ def test_a_spot_notice_of_an_instance_that_nobody_knows_yet_waits_for_its_launch
     assert interruption_of(stage.server.claim("launching").metadata.annotations) is not None
 
 
-def test_but_not_for_ever(workers: Pool) -> None:
+def test_but_not_for_ever(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.server.put(claim("launching", labels=BOUGHT))
     stage.queue.put(event(SPOT, OTHER), sent=NOON - timedelta(seconds=91))
@@ -227,7 +229,9 @@ def test_but_not_for_ever(workers: Pool) -> None:
 
 
 @pytest.mark.parametrize(("rebalance", "replaced"), [("replace", True), ("drain", False)])
-def test_recommendations_are_followed_where_the_setting_says_so(workers: Pool, rebalance: str, replaced: bool) -> None:
+def test_recommendations_are_followed_where_the_setting_says_so(
+    workers: WorkerPool, rebalance: str, replaced: bool
+) -> None:
     stage = Stage(workers, rebalance=rebalance)
     stage.queue.put(event(REBALANCE))
     stage.reader.poll()
@@ -236,7 +240,7 @@ def test_recommendations_are_followed_where_the_setting_says_so(workers: Pool, r
     assert found.replaced is replaced
 
 
-def test_messages_are_counted_under_karpenters_names(workers: Pool) -> None:
+def test_messages_are_counted_under_karpenters_names(workers: WorkerPool) -> None:
     stage = Stage(workers)
 
     def value(name: str, **given: str) -> float:

@@ -7,11 +7,11 @@ from botocore.validate import ParamValidator
 
 from provisioner.apis import ec2
 from provisioner.ec2 import labels
-from provisioner.ec2.access.errors import Kind
+from provisioner.ec2.access.errors import FailureKind
 from provisioner.ec2.launch import fleet
 from provisioner.ec2.launch.fleet import Launched, Override
 from provisioner.ec2.launch.launch_marks import Mark
-from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages, Standing
+from provisioner.ec2.market.unavailable_offerings import OfferingKey, OfferingStanding, Shortages
 from provisioner.ec2.nodeclass.subnets import SubnetBook
 from tests.support.clock import NOON
 
@@ -208,13 +208,13 @@ def test_each_refusal_once() -> None:
     )
     found = fleet.outcome({"Errors": [error, error]}, ASKED, "spot")
     (refused,) = found.refused
-    assert (refused.failure.kind, refused.offer, refused.subnet) == (Kind.SHORTAGE, ASKED[0].offer, "subnet-a")
+    assert (refused.failure.kind, refused.offer, refused.subnet) == (FailureKind.SHORTAGE, ASKED[0].offer, "subnet-a")
 
 
 def test_an_answer_of_nothing() -> None:
     assert fleet.outcome({}, ASKED, "spot") == fleet.FleetAnswer((), ())
     (refused,) = fleet.outcome({"Errors": [{"ErrorCode": "UnauthorizedOperation"}]}, ASKED, "spot").refused
-    assert refused.failure.kind is Kind.DENIED
+    assert refused.failure.kind is FailureKind.DENIED
 
 
 def noted(
@@ -232,14 +232,14 @@ def noted(
 
 def test_a_shortage_closes_its_offering() -> None:
     table, empty = noted(refusal("InsufficientInstanceCapacity", InstanceType="m5.large", AvailabilityZone="a"))
-    assert table.standing(ASKED[0].offer, NOON) is Standing.CLOSED
-    assert table.standing(ASKED[1].offer, NOON) is Standing.OPEN
+    assert table.standing(ASKED[0].offer, NOON) is OfferingStanding.CLOSED
+    assert table.standing(ASKED[1].offer, NOON) is OfferingStanding.OPEN
     assert empty == ()
 
 
 def test_a_pool_that_gave_some_and_refused_the_rest_is_closed() -> None:
     table, _ = noted(refusal("InsufficientInstanceCapacity", InstanceType="m5.large", AvailabilityZone="a"), launched=2)
-    assert table.standing(ASKED[0].offer, NOON) is Standing.CLOSED
+    assert table.standing(ASKED[0].offer, NOON) is OfferingStanding.CLOSED
 
 
 def test_a_pool_that_gave_is_trusted_again() -> None:
@@ -257,7 +257,7 @@ def test_a_full_subnet_closes_itself_not_its_types() -> None:
         refusal("InsufficientFreeAddressesInSubnet", InstanceType="m5.large", SubnetId="subnet-a", AvailabilityZone="a")
     )
     assert not table.subnet_open("subnet-a", NOON)
-    assert table.standing(ASKED[0].offer, NOON) is Standing.OPEN
+    assert table.standing(ASKED[0].offer, NOON) is OfferingStanding.OPEN
 
 
 def test_a_subnet_without_contiguous_addresses_is_closed_for_prefixes_only() -> None:
@@ -268,7 +268,7 @@ def test_a_subnet_without_contiguous_addresses_is_closed_for_prefixes_only() -> 
     for prefixes, zones in ((None, {"a"}), (1, set[str]())):
         spec, status = (
             ec2.EC2NodeClassSpec(ip_prefix_count=prefixes),
-            ec2.EC2NodeClassStatus(subnets=(ec2.Subnet(id="subnet-a", zone="a"),)),
+            ec2.EC2NodeClassStatus(subnets=(ec2.SubnetStatus(id="subnet-a", zone="a"),)),
         )
         assert book.by_zone(ec2.EC2NodeClass(spec=spec, status=status), NOON).keys() == zones
 
@@ -285,12 +285,12 @@ def test_a_used_up_reservation_is_named_and_closes_no_offering() -> None:
 def test_the_fleet_quota_closes_launches_only() -> None:
     table, _ = noted(refusal("MaxFleetCountExceeded"))
     assert table.fleet_open_at(NOON) > NOON
-    assert table.standing(ASKED[0].offer, NOON) is Standing.OPEN
+    assert table.standing(ASKED[0].offer, NOON) is OfferingStanding.OPEN
 
 
 def test_a_missing_spot_role_closes_spot() -> None:
     table, _ = noted(refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"))
-    assert table.standing(OfferingKey("spot", "x1.large", "z"), NOON) is Standing.CLOSED
+    assert table.standing(OfferingKey("spot", "x1.large", "z"), NOON) is OfferingStanding.CLOSED
 
 
 def test_a_missing_permission_closes_nothing() -> None:
@@ -310,8 +310,8 @@ def test_a_fleet_configuration_that_a_zone_does_not_have_closes_its_offering() -
     table, _ = noted(
         refusal("InvalidFleetConfiguration", NOT_IN_THIS_ZONE, InstanceType="m5.large", AvailabilityZone="a")
     )
-    assert table.standing(ASKED[0].offer, NOON) is Standing.CLOSED
-    assert table.standing(ASKED[1].offer, NOON) is Standing.OPEN
+    assert table.standing(ASKED[0].offer, NOON) is OfferingStanding.CLOSED
+    assert table.standing(ASKED[1].offer, NOON) is OfferingStanding.OPEN
 
 
 @pytest.mark.parametrize("code", OF_ONE_OFFERING)
@@ -319,10 +319,10 @@ def test_what_only_some_offerings_are_refused_for_closes_them(code: str) -> None
     said = OF_ONE_OFFERING[code]
     refused = refusal(code, said, InstanceType="m5.large", AvailabilityZone="b")
     table, _ = noted(refused, launched=1)
-    assert table.standing(ASKED[1].offer, NOON) is Standing.CLOSED
+    assert table.standing(ASKED[1].offer, NOON) is OfferingStanding.CLOSED
     short = refusal("InsufficientInstanceCapacity", InstanceType="c5.large", AvailabilityZone="a")
     table, _ = noted(refused, short)
-    assert table.standing(ASKED[1].offer, NOON) is Standing.CLOSED
+    assert table.standing(ASKED[1].offer, NOON) is OfferingStanding.CLOSED
 
 
 @pytest.mark.parametrize("code", OF_ONE_OFFERING)

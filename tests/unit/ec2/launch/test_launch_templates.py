@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from provisioner.apis import ec2
 from provisioner.ec2.launch import templates
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
-from provisioner.ec2.launch.templates import Template, TemplateUses
+from provisioner.ec2.launch.templates import LaunchTemplate, TemplateUses
 from provisioner.ec2.nodeclass.discovery import DiscoveryError
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import FakeClock
@@ -75,7 +75,7 @@ class Stage:
             self.clock.advance(3600)
 
     def make(self, *numbers: int) -> None:
-        self.templates.ensure(Template(f"dovetail.dev/{number:02d}", {}, TAGS) for number in numbers)
+        self.templates.ensure(LaunchTemplate(f"dovetail.dev/{number:02d}", {}, TAGS) for number in numbers)
 
     def ours(self) -> list[int]:
         return sorted(int(name[-2:]) for name in self.cloud.there if name.startswith("dovetail.dev/"))

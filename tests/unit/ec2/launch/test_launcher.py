@@ -15,7 +15,7 @@ from provisioner.cloudprovider.errors import CreateError, LaunchUnderWayError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
 from provisioner.ec2.instances.instances import Instances
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
-from provisioner.ec2.launch.launcher import Launcher, World
+from provisioner.ec2.launch.launcher import Launcher, LaunchWorld
 from provisioner.ec2.launch.templates import TemplateUses
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.nodeclass.reservations import ReservationBook
@@ -98,7 +98,7 @@ class Stage:
             self.cloud,
             Instances(self.cloud, CLOCK, "prod"),
             LaunchTemplates(self.cloud, TemplateUses(), CLOCK, "prod"),
-            World(
+            LaunchWorld(
                 class_of=lambda _: ready,
                 types_of=types_of,
                 cluster=lambda: CLUSTER,

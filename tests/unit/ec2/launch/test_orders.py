@@ -14,14 +14,14 @@ from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.ec2 import labels
 from provisioner.ec2.launch import fleet, orders
-from provisioner.ec2.launch.orders import Around, Made, Order
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.orders import Made, Order, OrderContext
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.market.instance_types import EfaLaunch, PlacementGroup
-from provisioner.ec2.market.unavailable_offerings import OfferingKey, Standing
+from provisioner.ec2.market.unavailable_offerings import OfferingKey, OfferingStanding
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS, Resources
 
-CLUSTER = Cluster("prod", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
+CLUSTER = JoinedCluster("prod", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
 ARM = "arm64"
 
 
@@ -104,7 +104,7 @@ def claim(
     )
 
 
-def around(**changes: Any) -> Around:
+def around(**changes: Any) -> OrderContext:
     given: dict[str, Any] = {
         "node_class": node_class(),
         "types": TYPES,
@@ -113,7 +113,7 @@ def around(**changes: Any) -> Around:
         "subnets": {"a": "subnet-a", "b": "subnet-b"},
         "max_pods": {"m5.large": 29, "m6g.large": 29}.__getitem__,
     }
-    return Around(**(given | changes))
+    return OrderContext(**(given | changes))
 
 
 def named(order: Order) -> list[tuple[str, str, str]]:
@@ -177,9 +177,9 @@ class Case:
     around: Mapping[str, Any] = field(default_factory=dict)
 
 
-def standing(**of: Standing) -> Callable[[OfferingKey], Standing]:
+def standing(**of: OfferingStanding) -> Callable[[OfferingKey], OfferingStanding]:
     """By zone."""
-    return lambda offer: of.get(offer.zone, Standing.OPEN)
+    return lambda offer: of.get(offer.zone, OfferingStanding.OPEN)
 
 
 CASES = {
@@ -188,12 +188,12 @@ CASES = {
         [("on-demand", "m6g.large", "a"), ("on-demand", "m5.large", "a")], ON_DEMAND, {"subnets": {"a": "subnet-a"}}
     ),
     "what is doubted is left to probes": Case(
-        [("on-demand", "m5.large", "b")], ON_DEMAND, {"standing": standing(a=Standing.DOUBTED)}
+        [("on-demand", "m5.large", "b")], ON_DEMAND, {"standing": standing(a=OfferingStanding.DOUBTED)}
     ),
     "unless there is nothing else": Case(
         [("on-demand", "m6g.large", "a"), ("on-demand", "m5.large", "a"), ("on-demand", "m5.large", "b")],
         ON_DEMAND,
-        {"standing": standing(a=Standing.DOUBTED, b=Standing.DOUBTED)},
+        {"standing": standing(a=OfferingStanding.DOUBTED, b=OfferingStanding.DOUBTED)},
     ),
 }
 
@@ -204,7 +204,7 @@ def test_what_is_ordered(case: Case) -> None:
 
 
 def test_an_order_of_nothing_but_doubted_says_so() -> None:
-    order = orders.order_of(claim(ON_DEMAND), around(standing=lambda _: Standing.DOUBTED))
+    order = orders.order_of(claim(ON_DEMAND), around(standing=lambda _: OfferingStanding.DOUBTED))
     assert order.doubted
     fewer = orders.narrowed(order, {OfferingKey("on-demand", "m5.large", "b")})
     assert named(fewer) == [("on-demand", "m5.large", "b")]

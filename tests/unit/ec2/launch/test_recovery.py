@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from provisioner.apis import ec2
 from provisioner.ec2.access.errors import classify
-from provisioner.ec2.instances.instances import Instance
+from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.launch import recovery
-from provisioner.ec2.launch.fleet import FleetAnswer, Launched, Refused
+from provisioner.ec2.launch.fleet import FleetAnswer, FleetRefused, Launched
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.recovery import (
     PATIENCE_SECONDS,
     REPEAT_SECONDS,
     TOKEN_SECONDS,
     Evidence,
-    Step,
+    RecoveryStep,
 )
 from provisioner.ec2.market.unavailable_offerings import OfferingKey
 
@@ -25,28 +25,34 @@ ALL = frozenset(range(4))
 @dataclass(frozen=True)
 class Case:
     known: Evidence
-    want: Step
+    want: RecoveryStep
 
 
 STEPS = {
-    "nothing is seen of a whole launch": Case(Evidence(ALL), Step.REPEAT),
-    "all is seen": Case(Evidence(ALL, seen=4), Step.DEAL),
-    "all of a launch of which claims are gone": Case(Evidence(frozenset({0, 3}), seen=4), Step.DEAL),
-    "silence is no answer after ten seconds": Case(Evidence(ALL, quiet_seconds=11, searched_seconds=11), Step.REPEAT),
-    "nor after a minute, but the call is not repeated any more": Case(
-        Evidence(ALL, quiet_seconds=61, searched_seconds=REPEAT_SECONDS), Step.WAIT
+    "nothing is seen of a whole launch": Case(Evidence(ALL), RecoveryStep.REPEAT),
+    "all is seen": Case(Evidence(ALL, seen=4), RecoveryStep.DEAL),
+    "all of a launch of which claims are gone": Case(Evidence(frozenset({0, 3}), seen=4), RecoveryStep.DEAL),
+    "silence is no answer after ten seconds": Case(
+        Evidence(ALL, quiet_seconds=11, searched_seconds=11), RecoveryStep.REPEAT
     ),
-    "silence for minutes is one": Case(Evidence(ALL, quiet_seconds=PATIENCE_SECONDS), Step.DEAL),
-    "a part for minutes is all there is": Case(Evidence(ALL, seen=2, quiet_seconds=PATIENCE_SECONDS), Step.DEAL),
-    "a part may be repeated": Case(Evidence(ALL, seen=2, youngest_seconds=20), Step.REPEAT),
-    "not where its token may have expired": Case(Evidence(ALL, seen=2, youngest_seconds=TOKEN_SECONDS), Step.WAIT),
-    "a repetition that did not tell is not tried again": Case(Evidence(ALL, told=True), Step.WAIT),
-    "a launch of which claims are gone cannot be repeated": Case(Evidence(frozenset({0, 2})), Step.WAIT),
-    "unless this process knows the call": Case(Evidence(frozenset({0, 2}), ordered=3), Step.REPEAT),
-    "a launch that was never committed is not repeated": Case(Evidence(frozenset({1, 2})), Step.WAIT),
-    "and not waited for for long": Case(Evidence(frozenset({1, 2}), quiet_seconds=10), Step.DEAL),
-    "unless something of it is seen": Case(Evidence(frozenset({1, 2}), seen=1, quiet_seconds=10), Step.WAIT),
-    "nobody carries its mark": Case(Evidence(frozenset()), Step.DEAL),
+    "nor after a minute, but the call is not repeated any more": Case(
+        Evidence(ALL, quiet_seconds=61, searched_seconds=REPEAT_SECONDS), RecoveryStep.WAIT
+    ),
+    "silence for minutes is one": Case(Evidence(ALL, quiet_seconds=PATIENCE_SECONDS), RecoveryStep.DEAL),
+    "a part for minutes is all there is": Case(
+        Evidence(ALL, seen=2, quiet_seconds=PATIENCE_SECONDS), RecoveryStep.DEAL
+    ),
+    "a part may be repeated": Case(Evidence(ALL, seen=2, youngest_seconds=20), RecoveryStep.REPEAT),
+    "not where its token may have expired": Case(
+        Evidence(ALL, seen=2, youngest_seconds=TOKEN_SECONDS), RecoveryStep.WAIT
+    ),
+    "a repetition that did not tell is not tried again": Case(Evidence(ALL, told=True), RecoveryStep.WAIT),
+    "a launch of which claims are gone cannot be repeated": Case(Evidence(frozenset({0, 2})), RecoveryStep.WAIT),
+    "unless this process knows the call": Case(Evidence(frozenset({0, 2}), ordered=3), RecoveryStep.REPEAT),
+    "a launch that was never committed is not repeated": Case(Evidence(frozenset({1, 2})), RecoveryStep.WAIT),
+    "and not waited for for long": Case(Evidence(frozenset({1, 2}), quiet_seconds=10), RecoveryStep.DEAL),
+    "unless something of it is seen": Case(Evidence(frozenset({1, 2}), seen=1, quiet_seconds=10), RecoveryStep.WAIT),
+    "nobody carries its mark": Case(Evidence(frozenset()), RecoveryStep.DEAL),
 }
 
 
@@ -67,14 +73,14 @@ def test_nothing_that_may_have_been_sent_is_launched_anew_before_minutes_of_sile
 ) -> None:
     known = Evidence(frozenset({0, *ordinals}), 0, seen, quiet, searched, told=told)
     if seen < known.total and quiet < PATIENCE_SECONDS:
-        assert recovery.next_step(known) is not Step.DEAL
+        assert recovery.next_step(known) is not RecoveryStep.DEAL
 
 
 def launched(count: int) -> tuple[Launched, ...]:
     return tuple(Launched(f"i-{number}", "m5.large", "a", "s", "ami", "spot") for number in range(count))
 
 
-WHY = (Refused(classify("InsufficientInstanceCapacity"), OfferingKey("spot", "m5.large", "a")),)
+WHY = (FleetRefused(classify("InsufficientInstanceCapacity"), OfferingKey("spot", "m5.large", "a")),)
 TELLING = {
     "the first answer, with nothing in it": (FleetAnswer((), ()), False, True),
     "a repeated one with nothing in it": (FleetAnswer((), ()), True, False),
@@ -90,8 +96,8 @@ def test_which_answers_tell(found: FleetAnswer, repeated: bool, want: bool) -> N
     assert recovery.tells(found, 3, repeated=repeated) is want
 
 
-def instance(name: str, owner: str = "") -> Instance:
-    return Instance(name, "running", "m5.large", "a", "spot", tags={ec2.NODECLAIM_TAG: owner} if owner else {})
+def instance(name: str, owner: str = "") -> Ec2Instance:
+    return Ec2Instance(name, "running", "m5.large", "a", "spot", tags={ec2.NODECLAIM_TAG: owner} if owner else {})
 
 
 def test_what_is_written_down_outweighs_a_tag() -> None:

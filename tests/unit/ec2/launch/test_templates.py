@@ -26,7 +26,7 @@ def made(
     region: str = "us-east-1",
     *,
     reservations: bool = True,
-) -> templates.Template:
+) -> templates.LaunchTemplate:
     own = {"amiFamily": "AL2023", **(spec or {})}
     node_class = msgspec.convert({"metadata": {"name": "default"}, "spec": own}, EC2NodeClass)
     return templates.template(node_class, instance, TAGS, region, reservations=reservations)

@@ -12,7 +12,7 @@ from provisioner.ec2 import labels
 from provisioner.ec2.access import wire
 from provisioner.ec2.launch import templates
 from provisioner.ec2.market import instance_types
-from provisioner.ec2.market.instance_types import Kubelet, PlacementGroup, Settings, Shape
+from provisioner.ec2.market.instance_types import Kubelet, MarketSettings, PlacementGroup, Shape
 from provisioner.values.requirement import Operator
 from tests.support import ec2pages
 from tests.support.ec2 import hardware, nodes
@@ -22,7 +22,7 @@ from tests.support.ec2.protocol import AwsError
 GIB = 2**30
 MIB = 2**20
 ZONES = (("us-east-1a", "use1-az1"), ("us-east-1b", "use1-az2"))
-SETTINGS = Settings("us-east-1")
+SETTINGS = MarketSettings("us-east-1")
 LINUX = Shape(family=ec2.AL2023, zones=ZONES)
 INFOS = [
     info
@@ -47,7 +47,7 @@ class PodsCase:
     type: str
     want: int
     shape: Shape = LINUX
-    settings: Settings = SETTINGS
+    settings: MarketSettings = SETTINGS
 
 
 PREFIXES = replace(SETTINGS, prefix_delegation=True)
@@ -103,7 +103,7 @@ class RoomCase:
     """Allocatable amounts of m5.large in the wire's words; those not named are as by default."""
 
     shape: Shape = LINUX
-    settings: Settings = SETTINGS
+    settings: MarketSettings = SETTINGS
     want: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,7 +1,7 @@
 """The types of a region without an account are those that are published, at the prices that are shipped."""
 
 from provisioner.apis import names
-from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, Subnet
+from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, SubnetStatus
 from provisioner.cloudprovider.types import cheapest_offering
 from provisioner.ec2 import labels
 from provisioner.ec2.market import static_data
@@ -47,7 +47,7 @@ def test_a_class_has_the_zones_of_its_subnets_and_its_own_kubelet() -> None:
     catalogue = OfflineCatalogue("us-east-1", static_prices("us-east-1"), ZONES)
     node_class = EC2NodeClass(
         spec=EC2NodeClassSpec(ami_family="AL2023", kubelet={"maxPods": 20}),
-        status=EC2NodeClassStatus(subnets=(Subnet(id="s", zone="us-east-1f", zone_id="use1-az5"),)),
+        status=EC2NodeClassStatus(subnets=(SubnetStatus(id="s", zone="us-east-1f", zone_id="use1-az5"),)),
     )
     own = {one.name: one for one in catalogue.types(node_class)}
     plain = {one.name: one for one in catalogue.types(None)}

@@ -8,7 +8,7 @@ from provisioner.ec2.cloud import tables_of
 from provisioner.ec2.launch.templates import TemplateUses
 from provisioner.ec2.market import discovered_capacity, persistence, unavailable_offerings
 from provisioner.ec2.market.discovered_capacity import MemoryTable, Seen
-from provisioner.ec2.market.persistence import Keeper, Table
+from provisioner.ec2.market.persistence import Keeper, KeptTable
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.kube.errors import ApiError, NotFound, ServerError
 from provisioner.kube.resources import Resource
@@ -119,7 +119,7 @@ def test_a_table_that_shrank_leaves_nothing_behind() -> None:
         seen.append(len(found))
         return 0
 
-    table = Table("t-", True, lambda _: list(parts), read)
+    table = KeptTable("t-", True, lambda _: list(parts), read)
     Keeper(maps, "dovetail-system", [table], FakeClock()).save()
     del parts[1:]
     Keeper(maps, "dovetail-system", [table], FakeClock()).save()
@@ -129,7 +129,7 @@ def test_a_table_that_shrank_leaves_nothing_behind() -> None:
 
 def test_no_table_fills_more_maps_than_the_permissions_name() -> None:
     maps = Maps()
-    table = Table("t-", True, lambda _: [{"x": str(index)} for index in range(20)], lambda *_: 0)
+    table = KeptTable("t-", True, lambda _: [{"x": str(index)} for index in range(20)], lambda *_: 0)
     Keeper(maps, "dovetail-system", [table], FakeClock()).save()
     assert len(maps.data) == persistence.MAX_PARTS
 

@@ -27,7 +27,7 @@ def published() -> dict[str, dict[str, str]]:
 @functools.cache
 def ours() -> dict[str, InstanceType]:
     shape = instance_types.Shape(family=ec2.AL2023, zones=(("us-east-1a", "use1-az1"),))
-    settings = instance_types.Settings("us-east-1")
+    settings = instance_types.MarketSettings("us-east-1")
     infos = [
         info
         for page in ec2pages.type_pages(ec2pages.described_types().values())

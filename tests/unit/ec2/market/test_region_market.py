@@ -8,7 +8,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from provisioner.apis import ec2, names
 from provisioner.apis.core import Node, NodeStatus
-from provisioner.apis.ec2 import AMI, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, Subnet
+from provisioner.apis.ec2 import AMI, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, SubnetStatus
 from provisioner.apis.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassReference
 from provisioner.apis.meta import ObjectMeta
 from provisioner.cloudprovider.errors import CloudError
@@ -19,7 +19,7 @@ from provisioner.ec2.market import region_market
 from provisioner.ec2.market.catalogue import Region
 from provisioner.ec2.market.discovered_capacity import MemoryTable, Seen
 from provisioner.ec2.market.instance_types import PlacementGroup
-from provisioner.ec2.market.region_market import INSTANCE_TYPES_NOT_IN_TABLES, Around, Reads, RegionMarket
+from provisioner.ec2.market.region_market import INSTANCE_TYPES_NOT_IN_TABLES, MarketContext, Reads, RegionMarket
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.ec2.settings import AwsSettings
 from tests.support import ec2pages
@@ -49,7 +49,9 @@ def node_class(*zones: str, family: str = "AL2023", image: str = "ami-1") -> EC2
         metadata=ObjectMeta(name="default"),
         spec=EC2NodeClassSpec(ami_family=family),
         status=EC2NodeClassStatus(
-            subnets=tuple(Subnet(id=f"subnet-{zone}", zone=zone, zone_id=f"id-{zone}") for zone in zones or ("a", "b")),
+            subnets=tuple(
+                SubnetStatus(id=f"subnet-{zone}", zone=zone, zone_id=f"id-{zone}") for zone in zones or ("a", "b")
+            ),
             amis=(AMI(id=image),),
         ),
     )
@@ -79,7 +81,7 @@ class World:
             lambda: self.discounts,
             lambda: self.prefixes,
         )
-        around = Around(
+        around = MarketContext(
             claims=lambda: self.claims,
             group_of=lambda _: self._answer("group", self.group),
             ipv6=lambda _: self.ipv6,

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.ec2.access.errors import Scope
+from provisioner.ec2.access.errors import FailureScope
 from provisioner.ec2.market import unavailable_offerings
-from provisioner.ec2.market.unavailable_offerings import CONFIG_KEY, OfferingKey, Shortages, Standing
+from provisioner.ec2.market.unavailable_offerings import CONFIG_KEY, OfferingKey, OfferingStanding, Shortages
 from tests.support.clock import NOON
 
 SPOT = OfferingKey("spot", "m5.large", "a")
@@ -32,7 +32,7 @@ def closed_for(table: Shortages, offer: OfferingKey, now: datetime) -> float:
         middle = (low + high) / 2
         low, high = (
             (middle, high)
-            if table.standing(offer, now + timedelta(seconds=middle)) is Standing.CLOSED
+            if table.standing(offer, now + timedelta(seconds=middle)) is OfferingStanding.CLOSED
             else (low, middle)
         )
     return high
@@ -55,7 +55,7 @@ def test_failure_probe_failure_waits_longer() -> None:
     table = short(SPOT)
     first = closed_for(table, SPOT, NOON)
     then = after(first + 1)
-    assert table.standing(SPOT, then) is Standing.DOUBTED
+    assert table.standing(SPOT, then) is OfferingStanding.DOUBTED
     assert table.grant(SPOT, 10, then) == 1
     table.failed(SPOT, then, CODE)
     assert closed_for(table, SPOT, then) > 1.7 * first
@@ -69,16 +69,16 @@ def test_answers_to_calls_that_were_under_way_count_once() -> None:
 def test_one_probes_while_the_others_wait() -> None:
     table, then = short(SPOT), after(60)
     assert table.grant(SPOT, 100, then) == 1
-    assert table.standing(SPOT, then) is Standing.PROBED
-    assert not Standing.PROBED.available
+    assert table.standing(SPOT, then) is OfferingStanding.PROBED
+    assert not OfferingStanding.PROBED.available
     assert table.grant(SPOT, 100, then) == 0
 
 
 def test_a_probe_that_nobody_answers_for_is_forgotten_after_a_minute() -> None:
     table = short(SPOT)
     table.grant(SPOT, 1, after(60))
-    assert table.standing(SPOT, after(119)) is Standing.PROBED
-    assert table.standing(SPOT, after(121)) is Standing.DOUBTED
+    assert table.standing(SPOT, after(119)) is OfferingStanding.PROBED
+    assert table.standing(SPOT, after(121)) is OfferingStanding.DOUBTED
 
 
 def test_a_probe_that_said_nothing_is_given_back() -> None:
@@ -94,7 +94,7 @@ def test_each_instance_admits_four_times_as_many_until_it_is_trusted() -> None:
         granted.append(table.grant(SPOT, 1000, after(second)))
         table.succeeded(SPOT, after(second), granted[-1])
     assert granted == [1, 4, 16, 64, 1000]
-    assert table.standing(SPOT, after(65)) is Standing.OPEN
+    assert table.standing(SPOT, after(65)) is OfferingStanding.OPEN
     assert len(table) == 0
 
 
@@ -111,7 +111,7 @@ def test_what_was_taken_back_is_closed_for_three_minutes() -> None:
     table = Shortages()
     table.taken_back(SPOT, NOON, "SpotInterruption")
     assert closed_for(table, SPOT, NOON) == pytest.approx(TAKEN, abs=0.1)
-    assert table.standing(SAME_FAMILY, NOON) is Standing.DOUBTED
+    assert table.standing(SAME_FAMILY, NOON) is OfferingStanding.DOUBTED
 
 
 def test_also_where_it_was_short_already() -> None:
@@ -150,23 +150,23 @@ UNTOUCHED = {
 @pytest.mark.parametrize("other", UNTOUCHED.values(), ids=UNTOUCHED)
 def test_nothing_is_inferred_about(other: OfferingKey) -> None:
     table = short(SPOT)
-    assert table.standing(other, NOON) is Standing.OPEN
+    assert table.standing(other, NOON) is OfferingStanding.OPEN
     assert table.grant(other, 500, NOON) == 500
 
 
 def test_the_same_family_in_the_same_zone_is_doubted_for_three_minutes() -> None:
     table = short(SPOT)
-    assert table.standing(SAME_FAMILY, NOON) is Standing.DOUBTED
+    assert table.standing(SAME_FAMILY, NOON) is OfferingStanding.DOUBTED
     assert table.standing(SAME_FAMILY, NOON).available
-    assert table.standing(SAME_FAMILY, after(181)) is Standing.OPEN
+    assert table.standing(SAME_FAMILY, after(181)) is OfferingStanding.OPEN
 
 
 def test_what_is_doubted_is_probed_not_rushed() -> None:
     table = short(SPOT)
     assert table.grant(SAME_FAMILY, 500, NOON) == 1
-    assert table.standing(SAME_FAMILY, NOON) is Standing.PROBED
+    assert table.standing(SAME_FAMILY, NOON) is OfferingStanding.PROBED
     table.succeeded(SAME_FAMILY, after(1))
-    assert table.standing(SAME_FAMILY, after(2)) is Standing.OPEN
+    assert table.standing(SAME_FAMILY, after(2)) is OfferingStanding.OPEN
     assert table.grant(SAME_FAMILY, 500, after(2)) == 500
 
 
@@ -174,29 +174,29 @@ def test_doubt_comes_back_with_the_next_failure_of_the_family() -> None:
     table = short(SPOT)
     table.succeeded(SAME_FAMILY, after(1))
     table.failed(OfferingKey("spot", "m5.2xlarge", "a"), after(2), CODE)
-    assert table.standing(SAME_FAMILY, after(3)) is Standing.DOUBTED
+    assert table.standing(SAME_FAMILY, after(3)) is OfferingStanding.DOUBTED
 
 
 def test_a_vcpu_quota_closes_what_it_counts_and_nothing_else() -> None:
     table = Shortages()
-    table.failed(OfferingKey("on-demand", "m5.large", "a"), NOON, "VcpuLimitExceeded", Scope.VCPU_QUOTA)
-    assert table.standing(OfferingKey("on-demand", "c7g.large", "b"), NOON) is Standing.CLOSED
-    assert table.standing(OfferingKey("on-demand", "p5.48xlarge", "a"), NOON) is Standing.OPEN
-    assert table.standing(OfferingKey("spot", "m5.large", "a"), NOON) is Standing.OPEN
+    table.failed(OfferingKey("on-demand", "m5.large", "a"), NOON, "VcpuLimitExceeded", FailureScope.VCPU_QUOTA)
+    assert table.standing(OfferingKey("on-demand", "c7g.large", "b"), NOON) is OfferingStanding.CLOSED
+    assert table.standing(OfferingKey("on-demand", "p5.48xlarge", "a"), NOON) is OfferingStanding.OPEN
+    assert table.standing(OfferingKey("spot", "m5.large", "a"), NOON) is OfferingStanding.OPEN
 
 
 def test_a_missing_spot_role_closes_spot() -> None:
     table = Shortages()
-    table.failed(SPOT, NOON, "x", Scope.CAPACITY_TYPE)
-    assert table.standing(OfferingKey("spot", "p5.48xlarge", "c"), NOON) is Standing.CLOSED
-    assert table.standing(OfferingKey("on-demand", "m5.large", "a"), NOON) is Standing.OPEN
+    table.failed(SPOT, NOON, "x", FailureScope.CAPACITY_TYPE)
+    assert table.standing(OfferingKey("spot", "p5.48xlarge", "c"), NOON) is OfferingStanding.CLOSED
+    assert table.standing(OfferingKey("on-demand", "m5.large", "a"), NOON) is OfferingStanding.OPEN
 
 
 def test_a_fleet_quota_holds_launches_back_without_blaming_an_offering() -> None:
     table = Shortages()
     assert table.fleet_open_at(NOON) == NOON
-    table.failed(SPOT, NOON, "MaxFleetCountExceeded", Scope.FLEET_QUOTA)
-    assert table.standing(SPOT, NOON) is Standing.OPEN
+    table.failed(SPOT, NOON, "MaxFleetCountExceeded", FailureScope.FLEET_QUOTA)
+    assert table.standing(SPOT, NOON) is OfferingStanding.OPEN
     assert timedelta(seconds=40) < table.fleet_open_at(NOON) - NOON < timedelta(seconds=50)
     table.succeeded(SPOT, after(60))
     assert table.fleet_open_at(after(60)) == after(60)
@@ -205,21 +205,21 @@ def test_a_fleet_quota_holds_launches_back_without_blaming_an_offering() -> None
 def test_a_placement_group_has_shortages_of_its_own() -> None:
     inside = OfferingKey("spot", "m5.large", "a", "pg-1", "1")
     table = short(inside)
-    assert table.standing(inside, NOON) is Standing.CLOSED
-    assert table.standing(SPOT, NOON) is Standing.OPEN
-    assert table.standing(OfferingKey("spot", "m5.large", "a", "pg-1", "2"), NOON) is Standing.DOUBTED
+    assert table.standing(inside, NOON) is OfferingStanding.CLOSED
+    assert table.standing(SPOT, NOON) is OfferingStanding.OPEN
+    assert table.standing(OfferingKey("spot", "m5.large", "a", "pg-1", "2"), NOON) is OfferingStanding.DOUBTED
 
 
 def test_a_general_shortage_holds_inside_placement_groups_too() -> None:
-    assert short(SPOT).standing(OfferingKey("spot", "m5.large", "a", "pg-1", "1"), NOON) is Standing.CLOSED
+    assert short(SPOT).standing(OfferingKey("spot", "m5.large", "a", "pg-1", "1"), NOON) is OfferingStanding.CLOSED
 
 
 def test_a_spread_group_that_is_full_in_a_zone_closes_the_zone_for_it() -> None:
     table = Shortages()
-    table.failed(OfferingKey("spot", "m5.large", "a", "pg-1"), NOON, CODE, Scope.ZONE_OF_GROUP)
-    assert table.standing(OfferingKey("on-demand", "c5.large", "a", "pg-1"), NOON) is Standing.CLOSED
-    assert table.standing(OfferingKey("on-demand", "c5.large", "b", "pg-1"), NOON) is Standing.OPEN
-    assert table.standing(OfferingKey("on-demand", "c5.large", "a"), NOON) is Standing.OPEN
+    table.failed(OfferingKey("spot", "m5.large", "a", "pg-1"), NOON, CODE, FailureScope.ZONE_OF_GROUP)
+    assert table.standing(OfferingKey("on-demand", "c5.large", "a", "pg-1"), NOON) is OfferingStanding.CLOSED
+    assert table.standing(OfferingKey("on-demand", "c5.large", "b", "pg-1"), NOON) is OfferingStanding.OPEN
+    assert table.standing(OfferingKey("on-demand", "c5.large", "a"), NOON) is OfferingStanding.OPEN
 
 
 def test_subnets() -> None:
@@ -232,14 +232,14 @@ def test_subnets() -> None:
 
 def test_failures_of_other_scopes_change_nothing_here() -> None:
     table = Shortages()
-    for scope in (Scope.SUBNET, Scope.RESERVATION, Scope.NOTHING):
+    for scope in (FailureScope.SUBNET, FailureScope.RESERVATION, FailureScope.NOTHING):
         table.failed(SPOT, NOON, "x", scope)
     assert len(table) == 0
 
 
 def test_after_half_an_hour_all_is_forgotten() -> None:
     table = short(SPOT)
-    assert table.standing(SPOT, after(1801)) is Standing.OPEN
+    assert table.standing(SPOT, after(1801)) is OfferingStanding.OPEN
     assert len(table) == 0
 
 
@@ -272,18 +272,18 @@ def test_a_full_table_gives_up_the_oldest() -> None:
     for second, offer in enumerate(offers):
         table.failed(offer, after(second * 0.1), CODE)
     assert len(table) <= 32
-    assert table.standing(offers[0], after(4)) is Standing.OPEN
-    assert table.standing(offers[-1], after(4)) is Standing.CLOSED
+    assert table.standing(offers[0], after(4)) is OfferingStanding.OPEN
+    assert table.standing(offers[-1], after(4)) is OfferingStanding.CLOSED
 
 
 def test_it_comes_back_from_its_config_map() -> None:
     table = short(SPOT, OfferingKey("spot", "c5.large", "b", "pg-1", "2"))
-    table.failed(OfferingKey("on-demand", "m5.large", "a"), NOON, "VcpuLimitExceeded", Scope.VCPU_QUOTA)
+    table.failed(OfferingKey("on-demand", "m5.large", "a"), NOON, "VcpuLimitExceeded", FailureScope.VCPU_QUOTA)
     again = Shortages()
     assert again.restore(table.to_config(after(1)), after(2)) == 0
     assert repr(again) == repr(table)
-    assert again.standing(SPOT, after(2)) is Standing.CLOSED
-    assert again.standing(SAME_FAMILY, after(2)) is Standing.DOUBTED
+    assert again.standing(SPOT, after(2)) is OfferingStanding.CLOSED
+    assert again.standing(SAME_FAMILY, after(2)) is OfferingStanding.DOUBTED
     assert again.to_config(after(2)) == table.to_config(after(2))
 
 
@@ -316,16 +316,16 @@ def test_what_cannot_be_read_costs_itself_only(data: dict[str, str], bad: int, e
 def test_a_clock_that_was_ahead_closes_nothing_for_longer_than_a_failure_now_would() -> None:
     table = Shortages()
     table.restore(kept([GOOD[0], 3, EPOCH + 86400, EPOCH + 90000, CODE]), NOON)
-    assert table.standing(SPOT, NOON) is Standing.CLOSED
+    assert table.standing(SPOT, NOON) is OfferingStanding.CLOSED
     assert table.standing(SPOT, after(265)).available
-    assert table.standing(SPOT, after(1801)) is Standing.OPEN
+    assert table.standing(SPOT, after(1801)) is OfferingStanding.OPEN
 
 
 def test_restoring_does_not_open_what_is_known_to_be_closed() -> None:
     old = short(SPOT).to_config(NOON)
     table = short(SPOT, at=after(40))
     table.restore(old, after(41))
-    assert table.standing(SPOT, after(60)) is Standing.CLOSED
+    assert table.standing(SPOT, after(60)) is OfferingStanding.CLOSED
 
 
 def test_at_most_900_kib_are_kept_the_newest_first() -> None:
@@ -340,7 +340,7 @@ def test_at_most_900_kib_are_kept_the_newest_first() -> None:
     again.restore(data, after(120))
     assert 5_000 < len(again) < 12_000
     newest = OfferingKey("on-demand", "family-11999.metal-48xl", "ap-southeast-1a")
-    assert again.standing(newest, after(120)) is Standing.CLOSED
+    assert again.standing(newest, after(120)) is OfferingStanding.CLOSED
 
 
 @given(
@@ -362,7 +362,7 @@ def test_never_more_than_is_admitted_and_never_closed_for_longer_than_the_longes
             assert not table.standing(offer, now).available
         elif action == "win":
             table.succeeded(offer, now)
-            assert table.standing(offer, now) is not Standing.CLOSED
+            assert table.standing(offer, now) is not OfferingStanding.CLOSED
         elif action == "grant":
             standing = table.standing(offer, now)
             granted = table.grant(offer, 1000, now)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.nodeclass.cluster import EksCluster, NotKnownYet, Sources, decide, minor_of
 from provisioner.ec2.settings import AwsSettings
 
@@ -18,42 +18,42 @@ def settings(**more: Any) -> AwsSettings:
     return AwsSettings(cluster_name="c", region="us-east-1", **more)
 
 
-CASES: dict[str, tuple[AwsSettings, Sources, Cluster]] = {
+CASES: dict[str, tuple[AwsSettings, Sources, JoinedCluster]] = {
     "everything of EKS but the version": (
         settings(),
         Sources(eks=EKS, server_minor=34, dns="10.100.0.10"),
-        Cluster("c", "https://eks", "RUtT", 34, "10.100.0.0/16", "10.100.0.10"),
+        JoinedCluster("c", "https://eks", "RUtT", 34, "10.100.0.0/16", "10.100.0.10"),
     ),
     "the version of EKS where it is said so": (
         settings(eks_control_plane=True),
         Sources(eks=EKS, server_minor=34),
-        Cluster("c", "https://eks", "RUtT", 33, "10.100.0.0/16", ""),
+        JoinedCluster("c", "https://eks", "RUtT", 33, "10.100.0.0/16", ""),
     ),
     "the API server's, when EKS has none": (
         settings(eks_control_plane=True, cluster_endpoint="https://x"),
         Sources(server_minor=34, authority=FILE),
-        Cluster("c", "https://x", FILE_TEXT, 34, "", ""),
+        JoinedCluster("c", "https://x", FILE_TEXT, 34, "", ""),
     ),
     "the file that we trust, byte by byte, before EKS": (
         settings(),
         Sources(eks=EKS, server_minor=34, authority=FILE),
-        Cluster("c", "https://eks", FILE_TEXT, 34, "10.100.0.0/16", ""),
+        JoinedCluster("c", "https://eks", FILE_TEXT, 34, "10.100.0.0/16", ""),
     ),
     "settings before everything": (
         settings(cluster_endpoint="https://mine", cluster_ca_bundle="TUlORQ=="),
         Sources(eks=EKS, server_minor=34, authority=FILE),
-        Cluster("c", "https://mine", "TUlORQ==", 34, "10.100.0.0/16", ""),
+        JoinedCluster("c", "https://mine", "TUlORQ==", 34, "10.100.0.0/16", ""),
     ),
     "the CIDR of the API server, when EKS does not know the cluster": (
         settings(cluster_endpoint="https://x"),
         Sources(server_minor=34, cidr="10.96.0.0/12", authority=FILE),
-        Cluster("c", "https://x", FILE_TEXT, 34, "10.96.0.0/12", ""),
+        JoinedCluster("c", "https://x", FILE_TEXT, 34, "10.96.0.0/12", ""),
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_cluster(case: tuple[AwsSettings, Sources, Cluster]) -> None:
+def test_the_cluster(case: tuple[AwsSettings, Sources, JoinedCluster]) -> None:
     given, sources, want = case
     assert decide(given, sources) == want
 

@@ -9,7 +9,7 @@ import pytest
 from provisioner.apis.ec2 import NODECLASS_CONDITIONS, NODECLASS_CONDITIONS_WITHOUT_RESERVATIONS, EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.ec2.nodeclass.controller import changes, conditions_of, refers, with_fields
-from provisioner.ec2.nodeclass.verdicts import Finding
+from provisioner.ec2.nodeclass.verdicts import ClassFinding
 from tests.support.clock import NOON
 
 KINDS = (
@@ -21,7 +21,7 @@ KINDS = (
     "InstanceProfileReady",
     "ValidationSucceeded",
 )
-GOOD = [Finding(kind, "True") for kind in KINDS]
+GOOD = [ClassFinding(kind, "True") for kind in KINDS]
 
 
 def class_of(**status: Any) -> EC2NodeClass:
@@ -29,22 +29,22 @@ def class_of(**status: Any) -> EC2NodeClass:
     return msgspec.convert({"metadata": metadata, "status": status}, EC2NodeClass)
 
 
-def told(node_class: EC2NodeClass, findings: list[Finding], seconds: float = 0) -> dict[str, tuple[str, str]]:
+def told(node_class: EC2NodeClass, findings: list[ClassFinding], seconds: float = 0) -> dict[str, tuple[str, str]]:
     conditions = conditions_of(NODECLASS_CONDITIONS, node_class, findings, NOON + timedelta(seconds=seconds))
     return {one.type: (one.status, one.reason) for one in conditions}
 
 
-READY: dict[str, tuple[list[Finding], tuple[str, str]]] = {
+READY: dict[str, tuple[list[ClassFinding], tuple[str, str]]] = {
     "nothing was looked at": ([], ("Unknown", "ReconcilingDependents")),
     "everything is good": (GOOD, ("True", "Ready")),
-    "one is not known": ([*GOOD, Finding("SubnetsReady", "Unknown", "X")], ("Unknown", "ReconcilingDependents")),
-    "one is bad": ([*GOOD, Finding("SubnetsReady", "False", "X")], ("False", "UnhealthyDependents")),
+    "one is not known": ([*GOOD, ClassFinding("SubnetsReady", "Unknown", "X")], ("Unknown", "ReconcilingDependents")),
+    "one is bad": ([*GOOD, ClassFinding("SubnetsReady", "False", "X")], ("False", "UnhealthyDependents")),
     "one is missing": (GOOD[1:], ("Unknown", "ReconcilingDependents")),
 }
 
 
 @pytest.mark.parametrize("case", READY.values(), ids=READY)
-def test_the_root_follows(case: tuple[list[Finding], tuple[str, str]]) -> None:
+def test_the_root_follows(case: tuple[list[ClassFinding], tuple[str, str]]) -> None:
     findings, want = case
     assert told(class_of(), findings)["Ready"] == want
 
@@ -85,15 +85,15 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 def test_what_is_written(case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
     status, fields, want = case
     node_class = class_of(**status)
-    found = [Finding("SubnetsReady", "True", fields=fields)]
+    found = [ClassFinding("SubnetsReady", "True", fields=fields)]
     assert changes(node_class.status, found, node_class.status.conditions) == want
 
 
 def test_later_steps_see_what_earlier_ones_found() -> None:
     node_class = class_of(instanceProfile="p", securityGroups=[{"id": "sg-1"}])
     found = [
-        Finding("SubnetsReady", "True", fields={"subnets": SUBNETS}),
-        Finding("SecurityGroupsReady", "False", fields={"securityGroups": None}),
+        ClassFinding("SubnetsReady", "True", fields={"subnets": SUBNETS}),
+        ClassFinding("SecurityGroupsReady", "False", fields={"securityGroups": None}),
     ]
     status = with_fields(node_class, found)
     assert [one.id for one in status.subnets] == ["subnet-1"]

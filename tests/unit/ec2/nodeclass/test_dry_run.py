@@ -13,8 +13,8 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.ec2 import labels
 from provisioner.ec2.launch import orders
-from provisioner.ec2.launch.orders import Around, launch_tags
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.orders import OrderContext, launch_tags
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.market.instance_types import PlacementGroup
 from provisioner.ec2.nodeclass.dry_run import (
     STAND_IN_POOL,
@@ -30,7 +30,7 @@ from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
 from tests.support.clock import NOON
 
-CLUSTER = Cluster("c", "https://api", "Q0E=", 33, "10.100.0.0/16", "10.100.0.10")
+CLUSTER = JoinedCluster("c", "https://api", "Q0E=", 33, "10.100.0.0/16", "10.100.0.10")
 
 
 def image(name: str, variant: Variant, arch: str = "x86_64") -> AMI:
@@ -205,7 +205,7 @@ def test_the_dry_run_asks_for_what_a_launch_asks_for(
         NodeClaim,
     )
     sold = replace(TYPES[0], capacity=Resources.of({"cpu": 2000, "memory": 2**33, "pods": 29}))
-    around = Around(node_class, (sold,), CLUSTER, "us-east-1", {"a": "subnet-a"}, lambda _: 29, group=group)
+    around = OrderContext(node_class, (sold,), CLUSTER, "us-east-1", {"a": "subnet-a"}, lambda _: 29, group=group)
     (launched,) = orders.order_of(claim, around).needed
     made = rehearsed(node_class, Choice("m5.large", PLAIN), mine, CLUSTER, group, "us-east-1")
     beside = {"UserData", "TagSpecifications"}

@@ -85,7 +85,7 @@ def row(name: str, free: int, zone: str = "a", **more: Any) -> dict[str, Any]:
 def test_subnets_are_found_once_those_with_most_addresses_first() -> None:
     rows = [row("subnet-b", 5), row("subnet-c", 9), row("subnet-a", 5), row("subnet-c", 9)]
     assert [one.id for one in found(rows)] == ["subnet-c", "subnet-a", "subnet-b"]
-    assert to_status(found(rows[:1])) == (ec2.Subnet(id="subnet-b", zone="us-east-1a", zone_id="use1-a"),)
+    assert to_status(found(rows[:1])) == (ec2.SubnetStatus(id="subnet-b", zone="us-east-1a", zone_id="use1-a"),)
 
 
 def test_a_subnet_that_is_being_made_is_not_found() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.ec2.launch.userdata.inputs import Cluster
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.nodeclass.validation import (
     PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES,
     acceptance,
@@ -19,7 +19,7 @@ from provisioner.ec2.nodeclass.validation import (
 from provisioner.values import yamltext
 from tests.support.verdict_cases import USER_DATA, user_data_case
 
-CLUSTER = Cluster("c", "https://c.eks.amazonaws.com", "Q0E=", 33, "10.100.0.0/16", "10.100.0.10")
+CLUSTER = JoinedCluster("c", "https://c.eks.amazonaws.com", "Q0E=", 33, "10.100.0.0/16", "10.100.0.10")
 AL2023 = [{"alias": "al2023@latest"}]
 NODE_CONFIG = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"
 
@@ -149,7 +149,7 @@ def test_a_node_config_is_parsed_once_whoever_asks(monkeypatch: pytest.MonkeyPat
 
 
 def test_al2023_needs_the_service_cidr_and_no_other_family_does() -> None:
-    without = Cluster("c", "https://c", "Q0E=", 33)
+    without = JoinedCluster("c", "https://c", "Q0E=", 33)
     assert validate(class_of(), without).reason == "ClusterCIDRResolutionFailed"
     assert validate(class_of(amiSelectorTerms=[{"alias": "bottlerocket@latest"}]), without).reason == ""
 

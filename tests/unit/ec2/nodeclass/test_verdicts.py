@@ -11,10 +11,10 @@ from provisioner.ec2.access.errors import classify
 from provisioner.ec2.market.instance_types import PlacementGroup
 from provisioner.ec2.nodeclass import verdicts
 from provisioner.ec2.nodeclass.discovery import DiscoveryError, FoundImages
-from provisioner.ec2.nodeclass.groups import Group
-from provisioner.ec2.nodeclass.reservations import Found
+from provisioner.ec2.nodeclass.groups import FoundSecurityGroup
+from provisioner.ec2.nodeclass.reservations import FoundReservation
 from provisioner.ec2.nodeclass.subnets import Subnet
-from provisioner.ec2.nodeclass.verdicts import Finding
+from provisioner.ec2.nodeclass.verdicts import ClassFinding
 
 
 def class_of(conditions: tuple[dict[str, Any], ...] = (), **spec: Any) -> EC2NodeClass:
@@ -23,11 +23,11 @@ def class_of(conditions: tuple[dict[str, Any], ...] = (), **spec: Any) -> EC2Nod
     )
 
 
-GROUPS = (Group("sg-1", "nodes", "vpc-1"),)
+GROUPS = (FoundSecurityGroup("sg-1", "nodes", "vpc-1"),)
 BY_ID: dict[str, Any] = {"capacityReservationSelectorTerms": [{"id": "cr-1"}, {"tags": {"a": "b"}}]}
 ONE = (CapacityReservation(id="cr-1"),)
 
-FINDINGS: dict[str, tuple[Finding, tuple[str, str, str, float | None, str]]] = {
+FINDINGS: dict[str, tuple[ClassFinding, tuple[str, str, str, float | None, str]]] = {
     "images": (verdicts.of_images(FoundImages((AMI(id="ami-1"),)), 33), ("True", "", "", 300, "")),
     "no images": (
         verdicts.of_images(FoundImages((), ("/p",)), 33),
@@ -56,18 +56,24 @@ FINDINGS: dict[str, tuple[Finding, tuple[str, str, str, float | None, str]]] = {
         verdicts.of_groups(GROUPS, [Subnet("subnet-1", "a", vpc="vpc-2")]),
         ("True", "", "", 300, "subnet-1 belongs to another VPC"),
     ),
-    "no reservations wanted": (verdicts.of_reservations(class_of(), Found((), {}), None), ("True", "", "", None, "")),
-    "reservations": (verdicts.of_reservations(class_of(**BY_ID), Found(ONE, {}), None), ("True", "", "", 60, "")),
+    "no reservations wanted": (
+        verdicts.of_reservations(class_of(), FoundReservation((), {}), None),
+        ("True", "", "", None, ""),
+    ),
+    "reservations": (
+        verdicts.of_reservations(class_of(**BY_ID), FoundReservation(ONE, {}), None),
+        ("True", "", "", 60, ""),
+    ),
     "a reservation that ends soon": (
-        verdicts.of_reservations(class_of(**BY_ID), Found(ONE, {}), 12.5),
+        verdicts.of_reservations(class_of(**BY_ID), FoundReservation(ONE, {}), 12.5),
         ("True", "", "", 12.5, ""),
     ),
     "a reservation that ends now": (
-        verdicts.of_reservations(class_of(**BY_ID), Found(ONE, {}), 0.01),
+        verdicts.of_reservations(class_of(**BY_ID), FoundReservation(ONE, {}), 0.01),
         ("True", "", "", 1, ""),
     ),
     "a reservation that is not there": (
-        verdicts.of_reservations(class_of(**BY_ID), Found((), {}), None),
+        verdicts.of_reservations(class_of(**BY_ID), FoundReservation((), {}), None),
         ("True", "", "", 60, "spec.capacityReservationSelectorTerms[0]: capacity reservation cr-1 does not exist"),
     ),
     "no placement group wanted": (verdicts.of_group(None, wanted=False), ("True", "", "", None, "")),
@@ -84,7 +90,7 @@ FINDINGS: dict[str, tuple[Finding, tuple[str, str, str, float | None, str]]] = {
 
 
 @pytest.mark.parametrize("case", FINDINGS.values(), ids=FINDINGS)
-def test_findings(case: tuple[Finding, tuple[str, str, str, float | None, str]]) -> None:
+def test_findings(case: tuple[ClassFinding, tuple[str, str, str, float | None, str]]) -> None:
     found, (status, reason, message, again, warning) = case
     assert (found.status, found.reason, found.look_again) == (status, reason, again)
     assert message in found.message
@@ -131,26 +137,26 @@ def test_a_group_that_cannot_be_looked_up_has_its_own_reason() -> None:
     assert verdicts.after_failure(class_of(), "PlacementGroupReady", THROTTLED, reason).reason == reason
 
 
-DEPENDENCIES: dict[str, tuple[list[Finding], tuple[str, str] | None]] = {
-    "all good": ([Finding("AMIsReady", "True"), Finding("SubnetsReady", "True")], None),
+DEPENDENCIES: dict[str, tuple[list[ClassFinding], tuple[str, str] | None]] = {
+    "all good": ([ClassFinding("AMIsReady", "True"), ClassFinding("SubnetsReady", "True")], None),
     "one is not": (
-        [Finding("AMIsReady", "False", "x"), Finding("SubnetsReady", "Unknown", "x")],
+        [ClassFinding("AMIsReady", "False", "x"), ClassFinding("SubnetsReady", "Unknown", "x")],
         ("False", "waiting for AMIsReady, SubnetsReady"),
     ),
     "one is not known": (
-        [Finding("AMIsReady", "True"), Finding("InstanceProfileReady", "Unknown", "x")],
+        [ClassFinding("AMIsReady", "True"), ClassFinding("InstanceProfileReady", "Unknown", "x")],
         ("Unknown", "waiting for InstanceProfileReady"),
     ),
     "a placement group stands in the templates": (
-        [Finding("PlacementGroupReady", "False", "x")],
+        [ClassFinding("PlacementGroupReady", "False", "x")],
         ("False", "waiting for PlacementGroupReady"),
     ),
-    "a reservation does not": ([Finding("CapacityReservationsReady", "False", "x")], None),
+    "a reservation does not": ([ClassFinding("CapacityReservationsReady", "False", "x")], None),
 }
 
 
 @pytest.mark.parametrize("case", DEPENDENCIES.values(), ids=DEPENDENCIES)
-def test_dependencies(case: tuple[list[Finding], tuple[str, str] | None]) -> None:
+def test_dependencies(case: tuple[list[ClassFinding], tuple[str, str] | None]) -> None:
     findings, want = case
     found = verdicts.dependencies(findings)
     assert (None if found is None else (found.status, found.message)) == want

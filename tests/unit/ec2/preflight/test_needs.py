@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from provisioner.apis import ec2
-from provisioner.ec2.access.permissions import PERMISSIONS, POLICIES, Feature, Names, document
-from provisioner.ec2.preflight.needs import Account, Need, features, keys, needs, parameters
+from provisioner.ec2.access.permissions import PERMISSIONS, POLICIES, Feature, PolicyNames, document
+from provisioner.ec2.preflight.needs import AwsAccount, Need, features, keys, needs, parameters
 from provisioner.ec2.settings import AwsSettings
 from tests.support.iam import Decision, Touched, judge
 
-NAMES = Names.of("aws", "eu-west-1", "123456789012", "prod")
+NAMES = PolicyNames.of("aws", "eu-west-1", "123456789012", "prod")
 OWN_KEY = "0b1c2d3e-0000-0000-0000-000000000000"
 
 
@@ -109,7 +109,7 @@ def test_what_is_in_use(given: AwsSettings, classes: tuple[ec2.EC2NodeClass, ...
     assert features(given, classes) == wanted | {Feature.ALWAYS, Feature.SPOT}
 
 
-def asked(account: Account, *used: Feature) -> tuple[Need, ...]:
+def asked(account: AwsAccount, *used: Feature) -> tuple[Need, ...]:
     return needs(frozenset({Feature.ALWAYS, Feature.SPOT, *used}), account)
 
 
@@ -124,7 +124,7 @@ def resources(found: tuple[Need, ...], action: str, sid: str = "") -> set[str]:
 
 EVERYTHING = needs(
     frozenset(Feature),
-    Account(NAMES, parameters=("/prod/ami/gpu",), keys=(f"arn:aws:kms:eu-west-1:123456789012:key/{OWN_KEY}",)),
+    AwsAccount(NAMES, parameters=("/prod/ami/gpu",), keys=(f"arn:aws:kms:eu-west-1:123456789012:key/{OWN_KEY}",)),
 )
 
 
@@ -151,7 +151,7 @@ def test_what_is_asked_about_is_not_allowed_without_its_own_statement(need: Need
 
 
 def test_what_was_discovered_is_asked_about() -> None:
-    found = asked(Account(NAMES, ids={"subnet": ["subnet-1", "subnet-2"], "image": ["ami-9"]}))
+    found = asked(AwsAccount(NAMES, ids={"subnet": ["subnet-1", "subnet-2"], "image": ["ami-9"]}))
     used = resources(found, "ec2:RunInstances", "AllowScopedEC2InstanceAccess")
     assert "arn:aws:ec2:eu-west-1:123456789012:subnet/subnet-1" in used
     assert "arn:aws:ec2:eu-west-1:123456789012:subnet/subnet-2" in used
@@ -159,7 +159,7 @@ def test_what_was_discovered_is_asked_about() -> None:
 
 
 def test_many_of_a_kind_are_asked_about_by_a_few() -> None:
-    found = asked(Account(NAMES, ids={"subnet": [f"subnet-{number}" for number in range(100)]}))
+    found = asked(AwsAccount(NAMES, ids={"subnet": [f"subnet-{number}" for number in range(100)]}))
     assert sum(":subnet/" in one for one in resources(found, "ec2:CreateFleet")) == 5
 
 
@@ -189,25 +189,25 @@ def test_kinds_of_resources_are_asked_about_where_they_are_used(feature: Feature
     def is_asked(found: tuple[Need, ...]) -> bool:
         return any(f":{kind}/" in one for one in resources(found, "ec2:RunInstances"))
 
-    assert not is_asked(asked(Account(NAMES)))
-    assert is_asked(asked(Account(NAMES), feature))
+    assert not is_asked(asked(AwsAccount(NAMES)))
+    assert is_asked(asked(AwsAccount(NAMES), feature))
 
 
 def test_the_roles_of_the_classes_are_those_that_are_passed() -> None:
     roles = ("arn:aws:iam::123456789012:role/a", "arn:aws:iam::123456789012:role/team/b")
-    assert resources(asked(Account(NAMES, node_roles=roles)), "iam:PassRole") == set(roles)
-    assert resources(asked(Account(NAMES)), "iam:PassRole") == {NAMES.node_role_arn}
+    assert resources(asked(AwsAccount(NAMES, node_roles=roles)), "iam:PassRole") == set(roles)
+    assert resources(asked(AwsAccount(NAMES)), "iam:PassRole") == {NAMES.node_role_arn}
 
 
 def test_a_queue_called_like_a_kind_of_resource_is_asked_about() -> None:
-    odd = Names.of("aws", "eu-west-1", "123456789012", "prod", queue="snapshot")
-    found = asked(Account(odd), Feature.INTERRUPTION)
+    odd = PolicyNames.of("aws", "eu-west-1", "123456789012", "prod", queue="snapshot")
+    found = asked(AwsAccount(odd), Feature.INTERRUPTION)
     assert resources(found, "sqs:ReceiveMessage") == {"arn:aws:sqs:eu-west-1:123456789012:snapshot"}
 
 
 def test_services_have_the_names_of_the_partition() -> None:
-    china = Names.of("aws-cn", "cn-north-1", "123456789012", "prod")
-    (need,) = (need for need in asked(Account(china)) if need.row.action == "iam:PassRole")
+    china = PolicyNames.of("aws-cn", "cn-north-1", "123456789012", "prod")
+    (need,) = (need for need in asked(AwsAccount(china)) if need.row.action == "iam:PassRole")
     assert dict(need.context)["iam:PassedToService"] == ("ec2.amazonaws.com.cn",)
     (need,) = (need for need in EVERYTHING if need.row.action == "iam:PassRole")
     assert dict(need.context)["iam:PassedToService"] == ("ec2.amazonaws.com",)
@@ -215,7 +215,7 @@ def test_services_have_the_names_of_the_partition() -> None:
 
 def test_parameters_of_ones_own_as_arns() -> None:
     names = ("/golden/gpu", "bare", "arn:aws:ssm:eu-west-1:999999999999:parameter/shared")
-    found = asked(Account(NAMES, parameters=names), Feature.OWN_PARAMETERS)
+    found = asked(AwsAccount(NAMES, parameters=names), Feature.OWN_PARAMETERS)
     assert resources(found, "ssm:GetParameter") == {
         "arn:aws:ssm:eu-west-1:123456789012:parameter/golden/gpu",
         "arn:aws:ssm:eu-west-1:123456789012:parameter/bare",

@@ -2,13 +2,13 @@
 
 import pytest
 
-from provisioner.ec2.access.permissions import PERMISSIONS, Feature, Names
-from provisioner.ec2.preflight.needs import Account, Need, needs
+from provisioner.ec2.access.permissions import PERMISSIONS, Feature, PolicyNames
+from provisioner.ec2.preflight.needs import AwsAccount, Need, needs
 from provisioner.ec2.preflight.simulator import MOST_RESULTS, batches, context_entries
 
-NAMES = Names.of("aws", "eu-west-1", "123456789012", "prod")
+NAMES = PolicyNames.of("aws", "eu-west-1", "123456789012", "prod")
 EVERYTHING = needs(
-    frozenset(Feature), Account(NAMES, parameters=("/a",), keys=("arn:aws:kms:eu-west-1:123456789012:key/1",))
+    frozenset(Feature), AwsAccount(NAMES, parameters=("/a",), keys=("arn:aws:kms:eu-west-1:123456789012:key/1",))
 )
 
 

@@ -5,12 +5,12 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from provisioner.ec2.access.permissions import PERMISSIONS, TEMPLATE_USED
-from provisioner.ec2.preflight.findings import Verdict
+from provisioner.ec2.preflight.findings import CheckVerdict
 from provisioner.ec2.preflight.needs import Need
-from provisioner.ec2.preflight.trials import Sample, Trials
+from provisioner.ec2.preflight.trials import Trials, TrialSample
 from provisioner.ec2.settings import AwsSettings
 
-SAMPLE = Sample("ami-1", "m5.large", "subnet-1", "us-east-1a", ("sg-1",), (("team", "a"),))
+SAMPLE = TrialSample("ami-1", "m5.large", "subnet-1", "us-east-1a", ("sg-1",), (("team", "a"),))
 FLEET = Need(next(row for row in PERMISSIONS if (row.action, row.scope) == ("ec2:CreateFleet", TEMPLATE_USED)), (), ())
 
 
@@ -35,14 +35,14 @@ class Cloud:
         raise ClientError({"Error": {"Code": self.code, "Message": "so"}}, "CreateFleet")
 
 
-def verdict(cloud: Cloud) -> Verdict:
+def verdict(cloud: Cloud) -> CheckVerdict:
     (answer,) = Trials(cloud, AwsSettings(cluster_name="prod", region="us-east-1"), SAMPLE, "").answers(FLEET)
     return answer.verdict
 
 
 def test_a_fleet_is_tried_with_the_type_and_the_zone_of_the_sample() -> None:
     cloud = Cloud()
-    assert verdict(cloud) is Verdict.OK
+    assert verdict(cloud) is CheckVerdict.OK
     (asked,) = cloud.fleets
     assert asked["DryRun"] is True
     (override,) = asked["LaunchTemplateConfigs"][0]["Overrides"]
@@ -52,5 +52,5 @@ def test_a_fleet_is_tried_with_the_type_and_the_zone_of_the_sample() -> None:
 
 
 def test_a_fleet_that_is_refused_as_it_is_permits_nothing() -> None:
-    assert verdict(Cloud("InvalidParameterValue")) is Verdict.UNKNOWN
-    assert verdict(Cloud("UnauthorizedOperation")) is Verdict.MISSING
+    assert verdict(Cloud("InvalidParameterValue")) is CheckVerdict.UNKNOWN
+    assert verdict(Cloud("UnauthorizedOperation")) is CheckVerdict.MISSING

@@ -9,7 +9,7 @@ import pytest
 from provisioner.lab.devcluster import versions
 from provisioner.lab.devcluster.binaries import Binaries, find
 from provisioner.lab.devcluster.errors import BinaryError
-from provisioner.lab.devcluster.progress import Progress
+from provisioner.lab.devcluster.progress import StepProgress
 
 
 def program(text: str = "", status: int = 0) -> str:
@@ -35,7 +35,7 @@ class Maker:
     def key(self) -> str:
         return "key"
 
-    def make(self, names: Iterable[str], directory: Path, progress: Progress) -> None:
+    def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
         self.asked.append(list(names))
         for index, name in enumerate(self.asked[-1], 1):
             progress.begin(index, len(self.asked[-1]), name)

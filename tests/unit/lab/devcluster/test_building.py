@@ -9,7 +9,7 @@ import pytest
 from provisioner.lab.devcluster import versions
 from provisioner.lab.devcluster.building import GoBuild
 from provisioner.lab.devcluster.errors import BuildError
-from provisioner.lab.devcluster.progress import SILENT, Progress
+from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.devcluster.toolchain import Toolchain
 
 GOOD = """#!/bin/sh
@@ -24,7 +24,7 @@ esac
 """
 
 
-class Heard(Progress):
+class Heard(StepProgress):
     """A progress that remembers."""
 
     def __init__(self) -> None:

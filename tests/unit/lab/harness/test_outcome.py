@@ -8,12 +8,12 @@ import pytest
 
 from provisioner.lab.harness.outcome import DemoResult
 from provisioner.lab.harness.placement import Placement
-from provisioner.lab.harness.running import Run
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.running import DemoRun
+from provisioner.lab.harness.scoreboard import RunCounts
 
-RUN = Run(
+RUN = DemoRun(
     pods=1000,
-    counts=Counts(nodes=61, running=1000, usd_per_hour=23.456),
+    counts=RunCounts(nodes=61, running=1000, usd_per_hour=23.456),
     placement=Placement(planned=10_000, on_plan=9987, absorbed=13, unbound=0),
     nominations=Placement(planned=0, on_plan=0, absorbed=0, unbound=0),
     first_running_seconds=3.21,
@@ -63,7 +63,10 @@ def test_without_a_goal_placement_is_only_told() -> None:
 
 
 BAD = {
-    "a pod that does not run": ({"counts": Counts(running=999)}, "999 of 1000 pods were running when the time was up"),
+    "a pod that does not run": (
+        {"counts": RunCounts(running=999)},
+        "999 of 1000 pods were running when the time was up",
+    ),
     "a node that is left": ({"nodes_left": 1}, "1 nodes were left after every Deployment was scaled to 0"),
     "placement just below its goal": ({"placement": share(98.99)}, "planned placement 98.9 % is below 99 %"),
     "nominated pods just below their goal": (
@@ -72,7 +75,7 @@ BAD = {
     ),
     "no plan at all": ({"placement": Placement(0, 0, 0, 0)}, "no pod had a plan"),
     "nothing ever ran": (
-        {"counts": Counts(), "first_running_seconds": math.nan, "all_running_seconds": math.nan},
+        {"counts": RunCounts(), "first_running_seconds": math.nan, "all_running_seconds": math.nan},
         "0 of 1000 pods were running",
     ),
 }
@@ -87,5 +90,5 @@ def test_a_bad_run_says_what_failed_and_exits_1(change: dict[str, Any], want: st
 
 
 def test_every_problem_is_named() -> None:
-    outcome = of(counts=Counts(running=1), nodes_left=2, placement=share(3))
+    outcome = of(counts=RunCounts(running=1), nodes_left=2, placement=share(3))
     assert len(outcome.problems()) == 3

@@ -14,7 +14,7 @@ from provisioner.apis.plan import Plan, PlanEntry, encode_plan
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.kube.resources import NODES
 from provisioner.lab.harness.placement import Placement
-from provisioner.lab.harness.scoreboard import PRICE_LABEL, Counts, Scoreboard
+from provisioner.lab.harness.scoreboard import PRICE_LABEL, RunCounts, Scoreboard
 from tests.support.pod_waits import pod_waits
 
 
@@ -68,21 +68,21 @@ def claim(name: str, plan: str = "", node_name: str = "") -> NodeClaim:
 
 
 def test_an_empty_board_counts_nothing() -> None:
-    assert Scoreboard().counts() == Counts()
+    assert Scoreboard().counts() == RunCounts()
 
 
 def test_a_run_from_pending_to_running_and_back() -> None:
     board = Scoreboard()
     board.pod(pod("a", stamped=True), 1.0)
     board.pod(pod("b"), 2.0)
-    assert board.counts() == Counts(pods=2, pending=2, stamped=1)
+    assert board.counts() == RunCounts(pods=2, pending=2, stamped=1)
     board.claim(claim("c1", plan_for("a")), 3.0)
-    assert board.counts() == Counts(pods=2, pending=2, planned=1, claims=1, stamped=1)
+    assert board.counts() == RunCounts(pods=2, pending=2, planned=1, claims=1, stamped=1)
     board.node(node("n1"))
     board.pod(pod("a", node="n1", stamped=True), 4.0)
     board.pod(pod("a", node="n1", phase="Running", stamped=True), 5.0)
     board.pod(pod("a", node="n1", phase="Running", stamped=True), 6.0)
-    assert board.counts() == Counts(
+    assert board.counts() == RunCounts(
         pods=2, pending=1, planned=1, claims=1, nodes=1, running=1, stamped=1, usd_per_hour=0.5
     )
     assert (board.bound_moments(), board.running_moments()) == ([4.0], [5.0])
@@ -92,7 +92,7 @@ def test_a_run_from_pending_to_running_and_back() -> None:
         board.pod(pod(uid), 7.0, deleted=True)
     board.claim(claim("c1"), 8.0, deleted=True)
     board.node(node("n1"), deleted=True)
-    assert board.counts() == Counts()
+    assert board.counts() == RunCounts()
     assert board.claim_moments() == [3.0]
 
 
@@ -100,7 +100,7 @@ def test_daemons_are_in_no_count_but_use_their_node() -> None:
     board = Scoreboard()
     board.node(node("n1"))
     board.pod(pod("d", node="n1", phase="Running", owner="DaemonSet"), 1.0)
-    assert board.counts() == Counts(nodes=1, usd_per_hour=0.5)
+    assert board.counts() == RunCounts(nodes=1, usd_per_hour=0.5)
     assert board.running_moments() == []
     assert board.utilisation("cpu") == 0.25
 
@@ -161,7 +161,7 @@ BAD = {
 def test_a_node_without_price_costs_nothing(bad: Node) -> None:
     board = Scoreboard()
     board.node(bad)
-    assert board.counts() == Counts(nodes=1)
+    assert board.counts() == RunCounts(nodes=1)
 
 
 def test_a_damaged_plan_is_counted_and_skipped() -> None:

@@ -4,10 +4,10 @@ import io
 
 from rich.console import Console
 
-from provisioner.lab.harness.scoreboard import Counts
+from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.table import live
 
-ROW = Counts(pods=3, pending=1, planned=2, claims=4, nodes=5, running=6, stamped=7, usd_per_hour=8.125)
+ROW = RunCounts(pods=3, pending=1, planned=2, claims=4, nodes=5, running=6, stamped=7, usd_per_hour=8.125)
 
 
 def test_plain_lines_hold_every_column_and_repeat_nothing() -> None:
@@ -15,7 +15,7 @@ def test_plain_lines_hold_every_column_and_repeat_nothing() -> None:
     with live(Console(file=output, width=20)) as show:
         show(1.0, ROW)
         show(2.0, ROW)
-        show(3.0, Counts())
+        show(3.0, RunCounts())
     assert output.getvalue().splitlines() == [
         "   1.0 s  pending 1  planned 2  claims 4  nodes 5  running 6  stamped 7  8.12 $/h",
         "   3.0 s  pending 0  planned 0  claims 0  nodes 0  running 0  stamped 0  0.00 $/h",

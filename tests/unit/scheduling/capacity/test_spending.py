@@ -10,7 +10,7 @@ from provisioner.apis.pool_limits import USD, PoolLimitError, spending_limit
 from provisioner.scheduling.capacity.spending import PricedTypes, reached, spent
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Pool
+from provisioner.scheduling.problem import SchedulingPool
 from provisioner.values.resources import Resources
 from tests.support import cluster
 from tests.support.fleets import Fleet
@@ -28,7 +28,7 @@ def annotated(text: str | None) -> NodePool:
     return one
 
 
-def limited(own: Pool, usd: float) -> Pool:
+def limited(own: SchedulingPool, usd: float) -> SchedulingPool:
     """With a money limit, as `scheduling.world` makes it."""
     types = PricedTypes().of(own.name, own.instance_types, own.requirements)
     return replace(own, instance_types=types, remaining=Resources.of({USD: round(usd * 1e6)}))
@@ -54,7 +54,7 @@ def test_what_is_no_amount_is_refused_with_its_path(text: str) -> None:
     [(pool(types=(BOTH,)), 2), (pool("default", SPOT, types=(BOTH,)), 8)],
     ids=["of both capacity types, where a node may come to cost a dollar", "of spot"],
 )
-def test_no_more_nodes_are_planned_than_the_limit_pays_for(own: Pool, nodes: int) -> None:
+def test_no_more_nodes_are_planned_than_the_limit_pays_for(own: SchedulingPool, nodes: int) -> None:
     asked = problem(pods(10, shape("3", "1Gi")), limited(own, 2.5))
     prepared = prepare(asked)
     result = prepared.solve(asked.pods)

@@ -4,7 +4,7 @@ import pytest
 
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.scheduling.constraints.filters import FilterError
-from provisioner.scheduling.constraints.selectors import Peers, holds, label_set, read_selector
+from provisioner.scheduling.constraints.selectors import SelectedPeers, holds, label_set, read_selector
 
 
 def expression(operator: str, *values: str) -> LabelSelector:
@@ -44,7 +44,7 @@ def test_equal_selectors_are_equal_however_they_are_written() -> None:
 def test_namespaces_by_name_and_by_label() -> None:
     spaces = {"prod": {"tier": "prod"}, "dev": {}}
     by_label = read_selector(LabelSelector(match_labels={"tier": "prod"}), "")
-    peers = Peers(frozenset({"dev"}), (), by_label)
+    peers = SelectedPeers(frozenset({"dev"}), (), by_label)
     assert [peers.include(label_set(one, {}), spaces) for one in ("prod", "dev", "other")] == [True, True, False]
 
 
@@ -55,4 +55,4 @@ def test_equal_label_sets_are_one_object() -> None:
 
 def test_labels_that_differ_between_brothers_are_told() -> None:
     selector = read_selector(LabelSelector(match_labels={"statefulset.kubernetes.io/pod-name": "db-0", "app": "a"}), "")
-    assert Peers(frozenset(), selector).per_pod_labels == {"statefulset.kubernetes.io/pod-name"}
+    assert SelectedPeers(frozenset(), selector).per_pod_labels == {"statefulset.kubernetes.io/pod-name"}

@@ -16,7 +16,7 @@ from provisioner.scheduling.improvement.granted import Granted, granted
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Packing, Pool
+from provisioner.scheduling.problem import Packing, SchedulingPool
 from provisioner.scheduling.result import Result
 from tests.support import problems
 from tests.support.problems import app, meant, of_app, pods, pool, problem, spread
@@ -49,7 +49,7 @@ class Case:
 
     nodes: tuple[Planned, ...]
     want: str = ""
-    pools: tuple[Pool, ...] = (pool("general", types=TYPES),)
+    pools: tuple[SchedulingPool, ...] = (pool("general", types=TYPES),)
 
 
 CASES = {

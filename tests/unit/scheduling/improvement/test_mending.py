@@ -21,7 +21,7 @@ from provisioner.scheduling.improvement.granted import granted
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Bin, Packing, Pool
+from provisioner.scheduling.problem import Bin, Packing, SchedulingPool
 from provisioner.scheduling.result import PlannedClaim, Result
 from tests.support import problems
 from tests.support.problems import app, meant, node, of_app, pod, pool, problem, spread, term
@@ -50,7 +50,7 @@ class Case:
 
     nodes: tuple[tuple[str, str, str, str, tuple[str, ...]], ...]
     want: tuple[str, ...]
-    pools: tuple[Pool, ...] = (pool("general", types=TYPES),)
+    pools: tuple[SchedulingPool, ...] = (pool("general", types=TYPES),)
     more: dict[str, Any] = field(default_factory=dict)
     bins: tuple[Bin, ...] = ()
 

@@ -13,7 +13,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.improvement.partitions import cheapest
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Packing, Pool
+from provisioner.scheduling.problem import Packing, SchedulingPool
 from tests.support import problems
 from tests.support.problems import apart, app, expressions, node, of_app, pods, pool, problem, shape, spread, term
 from tests.support.work import Lines
@@ -37,7 +37,7 @@ def preferring(key: str, value: str, cpu: str = "1") -> PodShape:
     return shape(cpu, "1Gi", affinity=Affinity(node_affinity=NodeAffinity(preferred=preferred)))
 
 
-def a_pool(name: str, *types: InstanceType, **more: Any) -> Pool:
+def a_pool(name: str, *types: InstanceType, **more: Any) -> SchedulingPool:
     return pool(name, types=types, **more)
 
 
@@ -46,7 +46,7 @@ class Row:
     """What is asked, and what is bought: by type, how many nodes."""
 
     pods: tuple[Pod, ...]
-    pools: tuple[Pool, ...]
+    pools: tuple[SchedulingPool, ...]
     greedy: dict[str, int]
     bought: dict[str, int]
     more: dict[str, Any] = field(default_factory=dict)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from provisioner.support.http.connection import (
     KNOWN_HEAD_BYTES,
     KNOWN_HEADS,
-    Connection,
-    RefusedError,
-    Step,
+    ConnectionStep,
+    PeerConnection,
+    RequestRefusedError,
 )
 from provisioner.support.http.values import Response
 from tests.support.rawhttp import get, post
@@ -37,21 +37,21 @@ WANTED += [("POST", "/e", b""), ("GET", "/f", b"")]
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Connection, socket.socket]]:
+def pair() -> Iterator[tuple[PeerConnection, socket.socket]]:
     here, there = socket.socketpair()
     with here, there:
-        yield Connection(here, ("", ""), 4096, own=True), there
+        yield PeerConnection(here, ("", ""), 4096, own=True), there
 
 
 def requests_of(pieces: list[bytes]) -> tuple[list[tuple[str, str, bytes]], bool]:
     """The requests in a stream that comes in pieces, each answered before the next; and whether the connection goes on."""
     here, there = socket.socketpair()
     with here, there:
-        connection = Connection(here, ("", ""), 4096, own=True)
+        connection = PeerConnection(here, ("", ""), 4096, own=True)
         found, goes_on = [], True
         for piece in pieces:
             connection.feed(piece)
-            while goes_on and connection.step(1000) is Step.WHOLE:
+            while goes_on and connection.step(1000) is ConnectionStep.WHOLE:
                 request = connection.request()
                 found.append((request.method, request.target, request.body))
                 connection.send(connection.encode(Response(200, b"ok"), close=False))
@@ -72,12 +72,12 @@ def test_a_stream_may_come_byte_by_byte() -> None:
 
 @given(noise=st.binary(max_size=300), at=st.integers(0, len(STREAM)))
 def test_noise_is_refused_or_waited_out_and_nothing_else(noise: bytes, at: int) -> None:
-    with contextlib.suppress(RefusedError):
+    with contextlib.suppress(RequestRefusedError):
         found, _ = requests_of([piece for piece in (STREAM[:at], noise, STREAM[at:]) if piece])
         assert len(found) <= len(WANTED) + len(noise)
 
 
-def test_what_a_peer_did_not_take_is_kept(pair: tuple[Connection, socket.socket]) -> None:
+def test_what_a_peer_did_not_take_is_kept(pair: tuple[PeerConnection, socket.socket]) -> None:
     connection, there = pair
     answer = b"x" * 5_000_000
     connection.send(answer)
@@ -89,7 +89,7 @@ def test_what_a_peer_did_not_take_is_kept(pair: tuple[Connection, socket.socket]
     assert connection.unsent == b""
 
 
-def test_a_request_that_is_not_complete_cannot_be_had(pair: tuple[Connection, socket.socket]) -> None:
+def test_a_request_that_is_not_complete_cannot_be_had(pair: tuple[PeerConnection, socket.socket]) -> None:
     connection, _ = pair
     with pytest.raises(LookupError):
         connection.request()
@@ -105,7 +105,7 @@ class Counted(h11.Connection):
         return super().next_event()
 
 
-def test_what_is_read_at_a_time_amounts_to_few_events(pair: tuple[Connection, socket.socket]) -> None:
+def test_what_is_read_at_a_time_amounts_to_few_events(pair: tuple[PeerConnection, socket.socket]) -> None:
     """40,000 chunks of a byte each were as many events, and nobody else was answered meanwhile."""
     for stream in (
         b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 40_000,
@@ -113,10 +113,10 @@ def test_what_is_read_at_a_time_amounts_to_few_events(pair: tuple[Connection, so
         post(b"x" * 200_000)[:-1],
         get() * 100,
     ):
-        connection = Connection(socket.socket(), ("", ""), 4096, own=True)
+        connection = PeerConnection(socket.socket(), ("", ""), 4096, own=True)
         connection._http = http = Counted(h11.SERVER, max_incomplete_event_size=4096)
         connection.feed(stream)
-        with contextlib.suppress(RefusedError), connection.sock:
+        with contextlib.suppress(RequestRefusedError), connection.sock:
             connection.step(1_000_000)
         assert http.events <= 3
 
@@ -177,7 +177,7 @@ def streams(draw: st.DrawFn) -> list[bytes]:
 
 
 def by_h11(stream: bytes, answer: Response) -> tuple[Told, bytes]:
-    """What h11 makes of a stream that ends, and what it answers; as `Connection` did before it knew heads."""
+    """What h11 makes of a stream that ends, and what it answers; as `PeerConnection` did before it knew heads."""
     http = h11.Connection(h11.SERVER, max_incomplete_event_size=4096)
     http.receive_data(stream)
     http.receive_data(b"")
@@ -218,16 +218,16 @@ def phrase(status: int) -> bytes:
 
 
 def by_connection(pieces: list[bytes], answer: Response) -> tuple[Told, bytes, int]:
-    """The same of a `Connection`, and how many heads it knew again."""
+    """The same of a `PeerConnection`, and how many heads it knew again."""
     here, there = socket.socketpair()
     told: Told = []
     sent, known = b"", 0
     with here, there:
-        connection = Connection(here, ("", ""), 4096, own=True)
+        connection = PeerConnection(here, ("", ""), 4096, own=True)
         for piece in [*pieces, b""]:
             connection.feed(piece)
             try:
-                while (step := connection.step(1000)) is Step.WHOLE:
+                while (step := connection.step(1000)) is ConnectionStep.WHOLE:
                     request = connection.request()
                     told.append((request.method, request.target, list(request.headers), request.body))
                     known += connection.is_known
@@ -235,9 +235,9 @@ def by_connection(pieces: list[bytes], answer: Response) -> tuple[Told, bytes, i
                     connection.forget()
                     if not connection.next_request():
                         return told, sent, known
-            except RefusedError:
+            except RequestRefusedError:
                 return [*told, "refused"], sent, known
-            if step is Step.GONE:
+            if step is ConnectionStep.GONE:
                 break
     return told, sent, known
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.support.http.server import PROMPT_SECONDS, HttpServer, listen
-from provisioner.support.http.values import Limits, Request, Response
+from provisioner.support.http.values import HttpRequest, Limits, Response
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
 from tests.support.rawhttp import Address, Desk, Peer, Pki, get, post, serving, trusting
@@ -615,7 +615,7 @@ def test_where_it_listens(host: str, reached: list[str]) -> None:
 
 
 def test_a_connection_that_breaks_the_server_is_the_only_one() -> None:
-    def handle(request: Request) -> Response:
+    def handle(request: HttpRequest) -> Response:
         if request.path == "/odd":
             return Response(200, b"", headers=[("not a header", "\n")])
         return Response(200)
@@ -654,7 +654,7 @@ class Quick:
         self.threads: list[str] = []
         self.before: Callable[[], object] = lambda: None
 
-    def __call__(self, request: Request) -> Response | None:
+    def __call__(self, request: HttpRequest) -> Response | None:
         if request.path not in {"/now", "/now-big"}:
             return None
         self.threads.append(threading.current_thread().name)

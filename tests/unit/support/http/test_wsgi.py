@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from flask import Flask, request
 
-from provisioner.support.http.values import Request
+from provisioner.support.http.values import HttpRequest
 from provisioner.support.http.wsgi import environ, handler
 
 
 def test_what_an_application_is_told() -> None:
     made = environ(
-        Request(
+        HttpRequest(
             "POST",
             "/a%20b%C3%A4/c?d=%20e",
             [
@@ -60,7 +60,7 @@ TARGETS = {
 
 @pytest.mark.parametrize(("target", "path", "query"), TARGETS.values(), ids=TARGETS.keys())
 def test_where_a_request_goes(target: str, path: str, query: str) -> None:
-    made = environ(Request("GET", target))
+    made = environ(HttpRequest("GET", target))
     assert (made["PATH_INFO"], made["QUERY_STRING"]) == (path, query)
 
 
@@ -71,10 +71,10 @@ def test_a_flask_application_is_asked() -> None:
     def echo() -> tuple[bytes, int, dict[str, str]]:
         return request.get_data() + request.args["more"].encode(), 201, {"X-Own": "1", "Connection": "close"}
 
-    answer = handler(app)(Request("POST", "/echo?more=!", body=b"abc"))
+    answer = handler(app)(HttpRequest("POST", "/echo?more=!", body=b"abc"))
     assert (answer.status, answer.body, answer.content_type) == (201, b"abc!", "text/html; charset=utf-8")
     assert answer.headers == [("X-Own", "1"), ("Connection", "close")]
-    assert handler(app)(Request("GET", "/nowhere")).status == 404
+    assert handler(app)(HttpRequest("GET", "/nowhere")).status == 404
 
 
 def test_an_answer_in_parts_is_joined_and_closed() -> None:
@@ -91,5 +91,5 @@ def test_an_answer_in_parts_is_joined_and_closed() -> None:
         start("200 Very well", [])(b"a")
         return Parts()
 
-    answer = handler(application)(Request("GET", "/"))
+    answer = handler(application)(HttpRequest("GET", "/"))
     assert (answer.status, answer.body, closed) == (200, b"abc", [True])

@@ -12,7 +12,7 @@ from tests.support.kube import nested
 from webhook.images.documents import (
     MAX_BYTES,
     Challenge,
-    DocumentError,
+    ImageDocumentError,
     Login,
     Platform,
     challenges_in,
@@ -92,7 +92,7 @@ NOTHING: dict[str, bytes] = {
 
 @pytest.mark.parametrize("body", NOTHING.values(), ids=NOTHING)
 def test_what_says_nothing_is_an_error(body: bytes) -> None:
-    with pytest.raises(DocumentError):
+    with pytest.raises(ImageDocumentError):
         platforms_in(body)
 
 
@@ -119,7 +119,7 @@ def test_the_largest_document_takes_little_more_memory_than_its_text(body: bytes
     assert len(body) <= MAX_BYTES
     tracemalloc.start()
     try:
-        with pytest.raises(DocumentError):
+        with pytest.raises(ImageDocumentError):
             platforms_in(body)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -138,7 +138,7 @@ def test_an_entry_is_an_attestation_by_its_annotations_alone() -> None:
     "body", [b"", b"[]", b"{}", b'{"os":"linux"}', b'{"os":"linux","architecture":"unknown"}', nested(100_000)]
 )
 def test_a_configuration_that_says_nothing_is_an_error(body: bytes) -> None:
-    with pytest.raises(DocumentError):
+    with pytest.raises(ImageDocumentError):
         platform_in(body)
 
 
@@ -149,7 +149,7 @@ def test_a_token_has_either_name() -> None:
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "é", "a" * 20_000])
 def test_a_token_that_may_not_stand_in_a_header_is_an_error(token: str) -> None:
-    with pytest.raises(DocumentError):
+    with pytest.raises(ImageDocumentError):
         token_in(json.dumps({"token": token}).encode())
 
 
@@ -206,7 +206,7 @@ def test_old_secrets_and_plain_fields_are_read() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"auths": 3}', nested(100_000)])
 def test_a_secret_that_cannot_be_read_is_an_error_without_its_content(data: bytes) -> None:
-    with pytest.raises(DocumentError, match=r"^the pull secret cannot be read$"):
+    with pytest.raises(ImageDocumentError, match=r"^the pull secret cannot be read$"):
         login_in({".dockerconfigjson": data}, parse("ghcr.io/x"))
 
 

@@ -15,7 +15,7 @@ from webhook.images import lookups as module
 from webhook.images.documents import Login, Platform, platforms_in
 from webhook.images.lookups import Key, Lookups
 from webhook.images.references import Host, Reference, parse
-from webhook.images.registry import Found, LookupFailedError
+from webhook.images.registry import FoundImage, LookupFailedError
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 SHA = "sha256:" + "a" * 64
@@ -28,12 +28,12 @@ class Registries:
     def __init__(self, **images: frozenset[Platform] | LookupFailedError) -> None:
         self.images: dict[str, frozenset[Platform] | LookupFailedError] = dict(images)
         self.asked: list[str] = []
-        self.known: list[Found | None] = []
+        self.known: list[FoundImage | None] = []
         self.logins: list[Login | None] = []
         self.free = threading.Event()
         self.free.set()
 
-    def look(self, reference: Reference, login: Callable[[], Login | None], known: Found | None) -> Found:
+    def look(self, reference: Reference, login: Callable[[], Login | None], known: FoundImage | None) -> FoundImage:
         self.asked.append(str(reference))
         self.known.append(known)
         self.logins.append(login())
@@ -41,7 +41,7 @@ class Registries:
         answer = self.images.get(reference.repository.removeprefix("library/"), LookupFailedError("no", ours=True))
         if isinstance(answer, LookupFailedError):
             raise answer
-        return Found(answer, SHA)
+        return FoundImage(answer, SHA)
 
 
 class Bench:
@@ -129,7 +129,7 @@ def test_a_tag_is_looked_up_again_while_what_is_known_still_counts_and_a_digest_
         assert at.ask("web", keep=False).found == {}
         assert at.ask(f"pinned@{SHA}").found == {f"pinned@{SHA}": {ARM64}}
         assert sum("pinned" in one for one in registries.asked) == 1
-        assert registries.known[:3] == [None, None, Found(frozenset({AMD64}), SHA)], "which the registry is told"
+        assert registries.known[:3] == [None, None, FoundImage(frozenset({AMD64}), SHA)], "which the registry is told"
 
 
 def test_a_tag_that_cannot_be_looked_up_again_counts_until_its_time_is_over() -> None:
@@ -323,7 +323,7 @@ def test_where_an_image_was_seen_to_run_widens_what_its_configuration_says_to_th
 
 def test_an_error_that_nobody_thought_of_ends_no_thread() -> None:
     class Broken(Registries):
-        def look(self, reference: Reference, login: Callable[[], Login | None], known: Found | None) -> Found:
+        def look(self, reference: Reference, login: Callable[[], Login | None], known: FoundImage | None) -> FoundImage:
             self.asked.append(str(reference))
             raise ZeroDivisionError
 
@@ -357,7 +357,7 @@ def test_a_full_memory_of_the_longest_names_is_small() -> None:
             for number in range(module.MAX_KNOWN + 100):
                 image = parse(f"quay.io/{'a' * 200}{number:08}:{'t' * 128}")
                 key = Key(image, f"{number:063}", tuple(f"{number:04}{secret:0249}" for secret in range(4)))
-                found = Found(platforms_in(document), f"sha256:{number:064}")  # type: ignore[arg-type]
+                found = FoundImage(platforms_in(document), f"sha256:{number:064}")  # type: ignore[arg-type]
                 at.lookups._keep(key, found, "found", 0.0, 0.0)
             taken = tracemalloc.get_traced_memory()[0]
         finally:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.apis.stamping import Facts, ImagesAsked
+from provisioner.apis.stamping import ImagesAsked, StampFacts
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PartialIdentity
@@ -19,7 +19,7 @@ from webhook.images.documents import Login, Platform
 from webhook.images.lookups import Lookups
 from webhook.images.marked import MarkedPods
 from webhook.images.references import Reference
-from webhook.images.registry import Found, LookupFailedError
+from webhook.images.registry import FoundImage, LookupFailedError
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 GATE = {"name": "dovetail.dev/image-arch"}
@@ -67,14 +67,14 @@ class Bench:
         self.recorder = Told(client, self.clock)
         self.pods = MarkedPods(self.api, client, self.of, self.lookups, self.recorder, self.clock)
 
-    def of(self, namespace: str) -> Facts | None:
-        return Facts(namespace, self.settings)
+    def of(self, namespace: str) -> StampFacts | None:
+        return StampFacts(namespace, self.settings)
 
-    def _look(self, reference: Reference, login: Callable[[], Login | None], known: Found | None) -> Found:
+    def _look(self, reference: Reference, login: Callable[[], Login | None], known: FoundImage | None) -> FoundImage:
         name = reference.repository.removeprefix("library/")
         if name not in self.known:
             raise LookupFailedError("no", ours=True)
-        return Found(frozenset({self.known[name]}), "sha256:1")
+        return FoundImage(frozenset({self.known[name]}), "sha256:1")
 
     def _respond(self, sent: Sent) -> FakeAnswer:
         if sent.path.endswith("selfsubjectaccessreviews"):

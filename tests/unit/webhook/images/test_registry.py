@@ -35,8 +35,8 @@ from webhook.images.credentials import Credentials
 from webhook.images.documents import MAX_BYTES, Login, Platform
 from webhook.images.lookups import Key
 from webhook.images.references import Host, parse
-from webhook.images.registry import Found, LookupFailedError, Registry, client_context
-from webhook.images.transport import RefusedError, Transport, TransportError
+from webhook.images.registry import FoundImage, LookupFailedError, Registry, client_context
+from webhook.images.transport import RegistryRefusedError, Transport, TransportError
 from webhook.images.trust import Trust, parse_accounts, parse_networks, parse_registries
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
@@ -67,7 +67,7 @@ def fails(
     reference: object,
     words: str,
     login: Callable[[], Login | None] = nobody,
-    known: Found | None = None,
+    known: FoundImage | None = None,
 ) -> LookupFailedError:
     with pytest.raises(LookupFailedError, match=words) as caught:
         registry.look(reference, login, known)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ NO_DIGEST = {
 def test_a_registry_that_answers_head_with_nothing_useful_is_asked_as_ever(at: Hosts, answer: Answer) -> None:
     store = Store()
     store.list("team/app", "1", index(("linux", "amd64")))
-    known = Found(frozenset({ARM64}), "sha256:" + "0" * 64)
+    known = FoundImage(frozenset({ARM64}), "sha256:" + "0" * 64)
     at.respond = lambda asked: answer if asked.method == "HEAD" else store(asked)
     assert at.registry().look(at.reference(), nobody, known).platforms == {AMD64}
     at.respond = lambda asked: Answer(429) if asked.method == "HEAD" else store(asked)
@@ -193,7 +193,7 @@ def test_a_registry_that_is_named_by_its_address_must_be_listed_and_public(at: H
 def test_other_ways_to_write_an_address_are_seen_through(at: Hosts, name: str) -> None:
     trust = Trust(parse_registries(f"{name}:{at.port}"))
     transport = Transport(trust, at.context(), time.monotonic)
-    with pytest.raises((RefusedError, TransportError)):
+    with pytest.raises((RegistryRefusedError, TransportError)):
         transport.ask("GET", Host(name, at.port), "/v2/", {}, 10, time.monotonic() + 5)
     assert at.asked == []
 

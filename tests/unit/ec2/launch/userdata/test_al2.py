@@ -149,7 +149,7 @@ USERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "a script": (SCRIPT, [("text/x-shellscript", SCRIPT)]),
     "anything else is a script": ("a: b", [("text/x-shellscript", "a: b")]),
     "a MIME document": (
-        mime.write([mime.Part.of("text/cloud-config", "a: b"), mime.Part.of(mime.SHELL_SCRIPT, SCRIPT)]),
+        mime.write([mime.MimePart.of("text/cloud-config", "a: b"), mime.MimePart.of(mime.SHELL_SCRIPT, SCRIPT)]),
         [("text/cloud-config", "a: b"), ("text/x-shellscript", SCRIPT)],
     ),
 }

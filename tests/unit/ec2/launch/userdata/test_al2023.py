@@ -113,7 +113,7 @@ def test_merge_keys_are_not_unfolded() -> None:
     try:
         with pytest.raises(UserDataError, match="unfold to too much"):
             al2023.parts_of(bomb)
-        assert refused("AL2023", mime.write([mime.Part.of(mime.NODE_CONFIG, bomb)])) == ""
+        assert refused("AL2023", mime.write([mime.MimePart.of(mime.NODE_CONFIG, bomb)])) == ""
         assert contradictions("AL2023", bomb, CLUSTER) == ()
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
@@ -138,7 +138,7 @@ USERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "a key that stands twice": ("a: 1\na: 2", [("application/node.eks.aws", "a: 1\na: 2")]),
     "comments alone": ("# nothing\n", [("text/x-shellscript", "# nothing\n")]),
     "a MIME document": (
-        mime.write([mime.Part.of(mime.NODE_CONFIG, CONFIG), mime.Part.of(mime.SHELL_SCRIPT, "x")]),
+        mime.write([mime.MimePart.of(mime.NODE_CONFIG, CONFIG), mime.MimePart.of(mime.SHELL_SCRIPT, "x")]),
         [("application/node.eks.aws", CONFIG), ("text/x-shellscript", "x")],
     ),
 }

@@ -67,7 +67,7 @@ SET = (
 
 
 def document(kind: str, text: str) -> str:
-    return mime.write([mime.Part.of(mime.SHELL_SCRIPT, "#!/bin/sh\necho"), mime.Part.of(kind, text)])
+    return mime.write([mime.MimePart.of(mime.SHELL_SCRIPT, "#!/bin/sh\necho"), mime.MimePart.of(kind, text)])
 
 
 CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {

@@ -3,7 +3,7 @@
 import pytest
 
 from provisioner.ec2.launch.userdata.inputs import UserDataError
-from provisioner.ec2.launch.userdata.mime import Part, is_mime, read, write
+from provisioner.ec2.launch.userdata.mime import MimePart, is_mime, read, write
 
 TWO = """MIME-Version: 1.0
 Content-Type: multipart/mixed; boundary="BOUNDARY"
@@ -24,14 +24,14 @@ packages: [jq]
 an epilogue
 """
 PARTS = (
-    Part(
+    MimePart(
         (
             ("Content-Type", 'text/x-shellscript; charset="us-ascii"'),
             ("Content-Disposition", 'attachment; filename="a.sh"'),
         ),
         "#!/bin/bash\necho one\n",
     ),
-    Part((("Content-Type", "text/cloud-config"),), "packages: [jq]"),
+    MimePart((("Content-Type", "text/cloud-config"),), "packages: [jq]"),
 )
 
 
@@ -100,7 +100,7 @@ def test_what_counts_as_mime(text: str, want: bool) -> None:
 
 def test_a_part_without_headers() -> None:
     (part,) = read('Content-Type: multipart/mixed; boundary="a"\n\n--a\n\nhello\n--a--')
-    assert (part, part.media_type) == (Part((), "hello"), "text/plain")
+    assert (part, part.media_type) == (MimePart((), "hello"), "text/plain")
 
 
 def test_a_document_of_nothing() -> None:
@@ -108,7 +108,7 @@ def test_a_document_of_nothing() -> None:
 
 
 def test_it_is_written_with_the_usual_boundary() -> None:
-    assert write([Part.of("text/a", "x"), Part.of("text/b", "y\n")]) == (
+    assert write([MimePart.of("text/a", "x"), MimePart.of("text/b", "y\n")]) == (
         'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="//"\n\n'
         "--//\nContent-Type: text/a\n\nx\n"
         "--//\nContent-Type: text/b\n\ny\n\n"
@@ -118,9 +118,9 @@ def test_it_is_written_with_the_usual_boundary() -> None:
 
 @pytest.mark.parametrize("line", ["--//", "--//--", "--//  ", "a\n--//\n--///"])
 def test_a_text_that_contains_the_delimiter_gets_another(line: str) -> None:
-    parts = (Part.of("text/a", f"before\n{line}\nafter"), Part.of("text/b", "y"))
+    parts = (MimePart.of("text/a", f"before\n{line}\nafter"), MimePart.of("text/b", "y"))
     assert read(write(parts)) == parts
 
 
 def test_carriage_returns_are_left_out() -> None:
-    assert "\r" not in write([Part.of("text/a", "x\r\ny\r")])
+    assert "\r" not in write([MimePart.of("text/a", "x\r\ny\r")])

@@ -19,7 +19,7 @@ def config(spec: str, head: str = HEAD) -> str:
 
 
 def part(text: str, kind: str = mime.NODE_CONFIG) -> str:
-    return mime.write([mime.Part.of(mime.SHELL_SCRIPT, "#!/bin/sh"), mime.Part.of(kind, text)])
+    return mime.write([mime.MimePart.of(mime.SHELL_SCRIPT, "#!/bin/sh"), mime.MimePart.of(kind, text)])
 
 
 def packed(text: str) -> str:
@@ -129,13 +129,13 @@ UNREAD: dict[str, tuple[str, str, tuple[str, ...]]] = {
         mime.write(
             [
                 *(
-                    mime.Part.of(f"text/{kind}", "a")
+                    mime.MimePart.of(f"text/{kind}", "a")
                     for kind in ("cloud-config", "cloud-boothook", "x-include-url", "jinja2")
                 ),
-                mime.Part.of(mime.SHELL_SCRIPT, SCRIPT),
-                mime.Part.of("text/plain", SCRIPT),
-                mime.Part.of(mime.NODE_CONFIG, config("{}")),
-                mime.Part.of('multipart/mixed; boundary="a"', "--a--"),
+                mime.MimePart.of(mime.SHELL_SCRIPT, SCRIPT),
+                mime.MimePart.of("text/plain", SCRIPT),
+                mime.MimePart.of(mime.NODE_CONFIG, config("{}")),
+                mime.MimePart.of('multipart/mixed; boundary="a"', "--a--"),
             ]
         ),
         (),
@@ -147,7 +147,7 @@ UNREAD: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "AL2023: a part that another part reads": (
         "AL2023",
-        mime.write([mime.Part.of("text/part-handler", "#part-handler"), mime.Part.of("text/x-own", "a")]),
+        mime.write([mime.MimePart.of("text/part-handler", "#part-handler"), mime.MimePart.of("text/x-own", "a")]),
         (),
     ),
     "AL2023: a part without type": ("AL2023", part(CLOUD_CONFIG, "text/plain"), ("set its Content-Type",)),
@@ -182,7 +182,7 @@ UNREAD: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "Custom: anything": ("Custom", CLOUD_CONFIG, ()),
     "no more than ten": (
         "AL2023",
-        mime.write(mime.Part.of(f"text/x-{number}", "a") for number in range(50)),
+        mime.write(mime.MimePart.of(f"text/x-{number}", "a") for number in range(50)),
         tuple(f"text/x-{number}" for number in range(10)),
     ),
 }
