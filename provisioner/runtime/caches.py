@@ -9,10 +9,8 @@ from typing import Any, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer
-from provisioner.apis.core import DaemonSet, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
-from provisioner.apis.pods import Pod
 from provisioner.apis.stamping import StampFacts
 from provisioner.apis.templates import Admission, are_of_eks
 from provisioner.cloudprovider.overlays import Overlays
@@ -90,12 +88,12 @@ class Caches:
         self.unreadable: Callable[[Resource[Any], ObjectIdentity, str], None] = _ignored
         #: That another Karpenter leads, as a sentence; set before anything is started.
         self.beside: Callable[[], str] = str
-        self.nodes = self._reflect(resources.NODES, self._node, NodeChanged)
+        self.nodes = self._reflect(resources.NODES, self._carried(self.cluster.node_changed), NodeChanged)
         self.pools = self._reflect(resources.NODEPOOLS, self._pool, NodePoolChanged)
         self.overlays = Overlays(self.pools.store.list, clock)
-        self.claims = self._reflect(resources.NODECLAIMS, self._claim, NodeClaimChanged)
-        self.daemons = self._reflect(resources.DAEMONSETS, self._daemonset)
-        self.pods = self._reflect(resources.PODS, self._pod, PodChanged, page=PODS_PAGE)
+        self.claims = self._reflect(resources.NODECLAIMS, self._carried(self.cluster.claim_changed), NodeClaimChanged)
+        self.daemons = self._reflect(resources.DAEMONSETS, self._carried(self.cluster.daemonset_changed))
+        self.pods = self._reflect(resources.PODS, self._carried(self.cluster.pod_changed), PodChanged, page=PODS_PAGE)
         self.classes = self._classes(options)
         self._settings_key = f"{options.system_namespace}/{names.SETTINGS_CONFIGMAP}"
         self.settings = self._reflect(
@@ -328,21 +326,13 @@ class Caches:
 
         return enter
 
-    def _pod(self, old: Pod | None, new: Pod | None) -> None:
-        self.effects(self.cluster.pod_changed(old, new))
-
-    def _node(self, old: Node | None, new: Node | None) -> None:
-        self.effects(self.cluster.node_changed(old, new))
-
-    def _claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
-        self.effects(self.cluster.claim_changed(old, new))
+    def _carried(self, take: Callable[[T | None, T | None], Iterable[Effect]]) -> Callable[[T | None, T | None], None]:
+        """A handler that enters events of one kind into the state, and has carried out what follows."""
+        return lambda old, new: self.effects(take(old, new))
 
     def _pool(self, old: NodePool | None, new: NodePool | None) -> None:
         self.overlays.pool_changed(old, new)
         self.effects(self.cluster.pool_changed(old, new))
-
-    def _daemonset(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
-        self.effects(self.cluster.daemonset_changed(old, new))
 
 
 def store_of(watch: Reflector[T] | None) -> Store[T] | None:
