@@ -26,7 +26,8 @@ from provisioner.ec2.interruption.zonal_shift import ZonalShifts
 from provisioner.ec2.launch import templates
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
-from provisioner.ec2.launch.launcher import Launcher, LaunchWorld
+from provisioner.ec2.launch.launcher import Launcher
+from provisioner.ec2.launch.order_builder import LaunchWorld
 from provisioner.ec2.launch.templates import TemplateUses
 from provisioner.ec2.market import discounts, discovered_capacity, prices, reads, unavailable_offerings
 from provisioner.ec2.market import metrics as market_metrics

@@ -17,7 +17,7 @@ from provisioner.cloudprovider.types import (
     readiness_of,
 )
 from provisioner.ec2 import labels
-from provisioner.ec2.launch.launcher import INSTANCE_TYPES_NOT_READ
+from provisioner.ec2.launch.order_builder import INSTANCE_TYPES_NOT_READ
 from provisioner.ec2.market.region_market import RegionMarket
 from provisioner.ec2.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.support.clock import Clock

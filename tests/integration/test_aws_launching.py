@@ -3,7 +3,7 @@
 import contextlib
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -128,7 +128,7 @@ def test_overlays_of_one_pool_decide_for_its_claims_alone(ec2: Ec2, ground: Grou
         return tuple(changed_type(one, cheap[i] if meant[i] else Change()) for i, one in enumerate(types))
 
     with rig(ground, claims, [node_class_of(ground)]) as made:
-        made.launcher._world = replace(made.launcher._world, overlaid=overlaid)
+        made.overlaid = overlaid
         made.start()
         assert made.wait(20), claims.errors
         instances = [made.launcher.create(claims.get(name)) for name in (plain, other)]

@@ -6,7 +6,7 @@ import itertools
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
@@ -18,12 +18,13 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.cloudprovider.types import LaunchedInstance
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
 from provisioner.ec2.access.client import AwsClients
 from provisioner.ec2.instances.instances import Instances
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
-from provisioner.ec2.launch.launcher import Launcher, LaunchWorld
+from provisioner.ec2.launch.launcher import Launcher
+from provisioner.ec2.launch.order_builder import LaunchWorld
 from provisioner.ec2.launch.templates import TemplateUses
 from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.market import reads
@@ -375,6 +376,7 @@ class Rig:
         classes: by name.
         look: seconds between two looks at a launch that was interrupted.
         failing: what the NodePool of every claim says of launches that failed.
+        overlaid: the catalogue as NodeOverlays change it for a NodePool.
     """
 
     look = 0.2
@@ -386,6 +388,7 @@ class Rig:
         self.ec2, self.claims, self.settings, self.market = ground.ec2, claims, ground.settings, ground.market
         self.classes = {one.metadata.name: one for one in classes}
         self.mortal = Mortal(ground.aws, claims, kill)
+        self.overlaid: Callable[[str, Sequence[InstanceType]], Sequence[InstanceType]] = lambda _, types: types
         self.shortages = self.market.shortages
         self.subnets = SubnetBook(self.shortages.subnet_open)
         self.subnets.note(map(Subnet.of, ground.subnets), CLOCK.now())
@@ -406,6 +409,7 @@ class Rig:
                 claims_now=claims.read_all,
                 read=claims.read,
                 write=self.mortal.write,
+                overlaid=lambda pool, types: self.overlaid(pool, types),
                 failing=lambda _: self.failing,
             ),
             subnets=self.subnets,

@@ -121,6 +121,11 @@ class Order:
         return None
 
 
+def lane_of(claim: NodeClaim) -> tuple[str, str]:
+    """The lane of the claim's orders, before there is one."""
+    return claim.spec.node_class_ref.name, claim.pool
+
+
 def ask_key(claim: NodeClaim) -> bytes:
     """Equal for claims that get equal orders; identity and what only matters later is not in it."""
     spec, given = claim.spec, claim.metadata.annotations

@@ -4,7 +4,7 @@ A lane whose instances EC2 ends at launch (`endings.holds_back`) orders one at a
 says yes proves nothing there.
 
 A lane is a class and a pool (`Order.lane`). A lane is short for a while after a fleet of it got nothing; all short lanes share one pace, so that EC2 is not
-asked too often in vain, and the others are not slowed by them. Times are monotonic seconds. Not thread-safe: the launcher's lock guards it.
+asked too often in vain, and the others are not slowed by them. Times are monotonic seconds. Not thread-safe: the lock of `FleetLaunch` guards it.
 """
 
 from collections.abc import Hashable
@@ -26,6 +26,10 @@ TRUST: Final = 64
 FIRST_HOLD, LONGEST_HOLD = 1.0, 30.0
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
 """Of a lane whose instances EC2 ends at launch."""
+
+SHORT_WAIT: Final = 1.0
+LONGEST_WAIT: Final = 15.0
+"""Seconds after which a claim that got nothing is worth another try."""
 
 MAX_LANES: Final = 4096
 
