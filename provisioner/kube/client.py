@@ -428,7 +428,7 @@ class Client:
         urgent: bool = False,
     ) -> bytes:
         """One request with its retries; the answer's body."""
-        target = path + _query(query)
+        target = path + query_text(query)
         may_repeat = method != "POST" if repeatable is None else repeatable
         permit = self.permit if method not in _READING else None
         read, total = timeouts
@@ -528,7 +528,8 @@ def _full_name(resource: Resource[Any], subresource: str) -> str:
     return f"{resource.plural}/{subresource}" if subresource else resource.plural
 
 
-def _query(query: Mapping[str, str] | None) -> str:
+def query_text(query: Mapping[str, str] | None) -> str:
+    """What stands behind a path; without what is ""."""
     given = {key: value for key, value in (query or {}).items() if value}
     return f"?{urllib.parse.urlencode(given)}" if given else ""
 

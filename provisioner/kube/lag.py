@@ -1,4 +1,4 @@
-"""How far a watch is behind what the API server has: `Lag` of one watch, and `Prober`, which asks for many.
+"""How far a watch is behind what the API server has: `Lag` of one watch, `WatchProbe`, which asks for it, and `Prober`, which has many asked for.
 
 A stream that brings something may bring what happened minutes ago, so a sign of life proves nothing. Every ten seconds the API server is asked for the
 version of each kind, and an event or a bookmark of that version or a later one has to arrive. Versions of one kind are compared as numbers, which is
@@ -8,10 +8,15 @@ catches up with etcd, so the next bookmark, which comes about once a minute, is 
 
 import threading
 from collections import deque
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
 
-from provisioner.kube.errors import ApiError
+from provisioner.apis.meta import version_number
+from provisioner.kube.client import METADATA_ONLY, PAGE_SIZE, ListPage, query_text, read_page
+from provisioner.kube.config import Api
+from provisioner.kube.errors import ApiError, error_from
+from provisioner.kube.resources import identity_in
+from provisioner.kube.watched_objects import WatchedObjects
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
@@ -27,6 +32,7 @@ LATE_SECONDS: Final = 63.0
 #: Between two comparisons of one watch, and the most objects that are compared.
 COMPARE_SECONDS: Final = 60.0
 MOST_COMPARED: Final = 20_000
+PROBE_TIMEOUT_SECONDS, PROBE_TOTAL_SECONDS = 5.0, 10.0
 #: More are not remembered: the oldest counts.
 MOST_PROBES: Final = 64
 
@@ -59,6 +65,69 @@ class Lag:
             while self._probes and self._probes[0][0] <= reached:
                 self._probes.popleft()
             return max(0.0, now - self._probes[0][1]) if self._probes else 0.0
+
+
+class WatchProbe:
+    """Asks for the version that one watch should have reached, and compares its cache with what is there until `stopping`.
+
+    Attributes:
+        lag: the probes that the watch has not reached.
+    """
+
+    def __init__(
+        self,
+        connection: Api,
+        objects: WatchedObjects[Any],
+        path: str,
+        selectors: Mapping[str, str],
+        clock: Clock,
+        stopping: threading.Event,
+    ) -> None:
+        self._connection, self._objects, self._path, self._selectors = connection, objects, path, selectors
+        self._clock, self._stopping = clock, stopping
+        self._compared = float("-inf")  # when the cache was last compared with what is there
+        self.lag = Lag()
+
+    def ask(self, lag: Callable[[], float]) -> None:
+        """See `Reflector.probe`; `lag` is the watch's, asked after the answer."""
+        now = self._clock.monotonic()
+        field = self._selectors["fieldSelector"]
+        # what is selected otherwise may take a search; the version is the same
+        found = self._metadata(1, "", {"fieldSelector": field} if field.startswith("metadata.name=") else {})
+        self.lag.probed(version_number(found.metadata.resourceVersion), now)
+        due = now - self._compared >= COMPARE_SECONDS and len(self._objects.store) <= MOST_COMPARED
+        if lag() > LATE_SECONDS and due:
+            self._compared = now
+            if self._equals_server():
+                self.lag.listed(now)
+
+    def _equals_server(self) -> bool:
+        """Whether the cache has all that is there, as it is there."""
+        token, seen = "", 0
+        while not self._stopping.is_set():
+            found = self._metadata(PAGE_SIZE, token, self._selectors)
+            for identity in map(identity_in, found.items or ()):
+                if not self._objects.has(identity):
+                    return False
+                seen += 1
+            token = found.metadata.continue_
+            if not token:
+                return seen == len({*self._objects.store.keys(), *self._objects.bad})
+        return False
+
+    def _metadata(self, limit: int, token: str, selectors: Mapping[str, str]) -> ListPage:
+        query = {**selectors, "limit": str(limit), "continue": token}
+        path = self._path + query_text(query)
+        answer = self._connection.request(
+            "GET",
+            path,
+            headers=METADATA_ONLY,
+            read_timeout=PROBE_TIMEOUT_SECONDS,
+            total_timeout=PROBE_TOTAL_SECONDS,
+        )
+        if answer.status != 200:
+            raise error_from(answer.status, answer.data, request=f"GET {path}")
+        return read_page(answer.data, path)
 
 
 class Probed(Protocol):

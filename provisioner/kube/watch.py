@@ -12,21 +12,18 @@ no deletions, and everything is listed again when the stream ends.
 """
 
 import contextlib
-import logging
 import math
 import random
 import threading
-import urllib.parse
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import urllib3
 
 from provisioner.apis.meta import key_of, version_number
-from provisioner.kube.client import METADATA_ONLY, ListPage, decode_page, page_by_brackets, read_page
+from provisioner.kube.client import ListPage, decode_page, page_by_brackets, query_text
 from provisioner.kube.config import Api, WatchStream, connection_failed
 from provisioner.kube.errors import (
     ApiError,
@@ -41,9 +38,9 @@ from provisioner.kube.errors import (
     Unauthorized,
     error_from,
 )
-from provisioner.kube.lag import COMPARE_SECONDS, LATE_SECONDS, MOST_COMPARED, Lag
+from provisioner.kube.lag import WatchProbe
 from provisioner.kube.resources import ObjectIdentity, PartialIdentity, Resource, identity_in
-from provisioner.kube.store import Store
+from provisioner.kube.watched_objects import WatchedObjects
 from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import DecorrelatedJitter
 from provisioner.support.clock import Clock, SystemClock
@@ -63,7 +60,6 @@ MAX_RETRY_AFTER_SECONDS = 60.0
 MAX_WATCH_LIST_FAILURES = 3  # streams that break off before everything was sent; then pages are tried
 MIN_RELIST_SECONDS = 300.0  # between two lists that we ask for because something could not be read
 PATIENCE_SECONDS = 300.0  # a watch that neither hears nor asks anything for so long hangs
-PROBE_TIMEOUT_SECONDS, PROBE_TOTAL_SECONDS = 5.0, 10.0
 SETTLED_SECONDS = 2.0  # a stream that has stood for so long brought everything that had happened before it was opened
 
 _REQUESTS = metrics.counter(
@@ -72,18 +68,10 @@ _REQUESTS = metrics.counter(
 _RELISTS = metrics.counter(
     "dovetail_watch_relists_total", "Times that the complete list of objects was delivered.", ("resource",)
 )
-_BAD_OBJECTS = metrics.counter(
-    "dovetail_watch_bad_objects_total",
-    "Objects from the API server that could not be read; every delivery is counted.",
-    ("resource",),
-)
 _BAD_NOW = metrics.gauge(
     "dovetail_watch_unreadable_objects",
     "Objects that are ignored, or read without fields that are nested too deeply.",
     ("resource",),
-)
-_HANDLER_FAILURES = metrics.counter(
-    "dovetail_watch_handler_failures_total", "Changes that an event handler failed to process.", ("resource",)
 )
 _OBJECTS = metrics.gauge("dovetail_watch_objects", "Objects in the cache.", ("resource",))
 _STALENESS = metrics.gauge(
@@ -101,21 +89,6 @@ _END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
 _TRIMMED = f"read without the fields that are nested more than {jsontext.MAX_DEPTH} levels deep"
 
 _log = logs.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class BadObject:
-    """An object that is there and is not as it should be.
-
-    Attributes:
-        identity: as far as it could be read.
-        problem: what is wrong with it.
-        left_out: nothing is known of it, or only what it was before; otherwise it is used as far as it goes.
-    """
-
-    identity: ObjectIdentity
-    problem: str
-    left_out: bool
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -137,7 +110,6 @@ class _Bookmark(msgspec.Struct, frozen=True):
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 _TYPE = ("type",)
-_MAX_PROBLEM = 300  # characters of an error that are kept
 
 
 class Reflector(Generic[T]):
@@ -157,10 +129,8 @@ class Reflector(Generic[T]):
         page: objects a request, where the server streams no lists. A page is in memory twice while it arrives, and a pod may have 1.5 MB.
 
     Attributes:
-        store: what the server has, as far as we know.
+        objects: what the server has, as far as we know; `store` and `bad` are its own.
         synced: set once everything has been delivered for the first time, `listed` included.
-        bad: objects that are there now and were left out, read in part, or refused by a handler, by key ("" is one that has none).
-        decode_failures: objects that could not be decoded, counted each time.
         relists: how often everything was asked for, the first time included.
     """
 
@@ -182,7 +152,8 @@ class Reflector(Generic[T]):
     ) -> None:
         self._connection = connection
         self.resource = resource
-        self._changed, self._told_all, self._unreadable = changed, listed, unreadable
+        self.objects = WatchedObjects(resource, changed, listed, unreadable)
+        self.store, self.bad = self.objects.store, self.objects.bad
         self._selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
         self._path = resource.path(namespace)
         self._clock = clock if clock is not None else SystemClock()
@@ -191,8 +162,6 @@ class Reflector(Generic[T]):
         self._page_size = page
         self._backoff = DecorrelatedJitter(MIN_INTERVAL_SECONDS, MAX_BACKOFF_SECONDS, self._rng)
         self._version = ""  # where to go on watching; "" asks for everything
-        self._lag = Lag()
-        self._compared = float("-inf")  # when the cache was last compared with what is there
         self._watch_list = True  # whether to ask for everything in a stream
         self._watch_list_refused = False  # for good: the server does not know it
         self._watch_list_failures = 0
@@ -206,12 +175,10 @@ class Reflector(Generic[T]):
         self._lock = threading.Lock()
         self._response: WatchStream | None = None
         self._thread: threading.Thread | None = None
+        self._probe = WatchProbe(connection, self.objects, self._path, self._selectors, self._clock, self._stopping)
         self._pulse = heartbeat.pulse(f"watch of {self._path} {field_selector}".strip(), PATIENCE_SECONDS)
-        self.store: Store[T] = Store()
         self.synced = threading.Event()
         self._error: ApiError | None = None
-        self.bad: dict[str, BadObject] = {}
-        self.decode_failures = 0
         self.relists = 0
         self.requests = 0
 
@@ -265,7 +232,7 @@ class Reflector(Generic[T]):
 
     def lag(self) -> float:
         """Seconds since the oldest probe that no event, bookmark or list has reached; 0 where all are reached. See `kube.lag`."""
-        return self._lag.seconds(version_number(self._version), self._clock.monotonic())
+        return self._probe.lag.seconds(version_number(self._version), self._clock.monotonic())
 
     def probe(self) -> None:
         """Ask which version the API server has now, and, where a bookmark is overdue, whether the cache equals what is there.
@@ -275,55 +242,8 @@ class Reflector(Generic[T]):
         Raises:
             ApiError: it is not known.
         """
-        if not self.synced.is_set():
-            return
-        now = self._clock.monotonic()
-        field = self._selectors[
-            "fieldSelector"
-        ]  # what is selected otherwise may take a search; the version is the same
-        found = self._metadata(1, "", {"fieldSelector": field} if field.startswith("metadata.name=") else {})
-        self._lag.probed(version_number(found.metadata.resourceVersion), now)
-        if self.lag() > LATE_SECONDS and now - self._compared >= COMPARE_SECONDS and len(self.store) <= MOST_COMPARED:
-            self._compared = now
-            if self._equals_server():
-                self._lag.listed(now)
-
-    def _equals_server(self) -> bool:
-        """Whether the cache has all that is there, as it is there."""
-        token, seen = "", 0
-        while not self._stopping.is_set():
-            found = self._metadata(PAGE_SIZE, token, self._selectors)
-            for identity in map(identity_in, found.items or ()):
-                if not self._has(identity):
-                    return False
-                seen += 1
-            token = found.metadata.continue_
-            if not token:
-                return seen == len({*self.store.keys(), *self.bad})
-        return False
-
-    def _has(self, identity: ObjectIdentity) -> bool:
-        """Whether what is known of an object is this version of it or a later one."""
-        key = key_of(identity)
-        bad, obj = self.bad.get(key), self.store.get(key)
-        known = bad.identity if bad is not None else self.resource.identity(obj) if obj is not None else None
-        if known is None or known.uid != identity.uid:
-            return False
-        return version_number(known.resource_version) >= version_number(identity.resource_version)
-
-    def _metadata(self, limit: int, token: str, selectors: Mapping[str, str]) -> ListPage:
-        query = {**selectors, "limit": str(limit), "continue": token}
-        path = _with_query(self._path, query)
-        answer = self._connection.request(
-            "GET",
-            path,
-            headers=METADATA_ONLY,
-            read_timeout=PROBE_TIMEOUT_SECONDS,
-            total_timeout=PROBE_TOTAL_SECONDS,
-        )
-        if answer.status != 200:
-            raise error_from(answer.status, answer.data, request=f"GET {path}")
-        return read_page(answer.data, path)
+        if self.synced.is_set():
+            self._probe.ask(self.lag)
 
     # The loop
 
@@ -405,7 +325,7 @@ class Reflector(Generic[T]):
 
     def _page(self, token: str, relist: "_Relist") -> ListPage:
         query = {**self._selectors, "limit": str(self._page_size), "continue": token}
-        path = _with_query(self._path, query)
+        path = self._path + query_text(query)
         self._sent()
         answer = self._connection.request("GET", path, read_timeout=self._read_timeout)
         if answer.status != 200:
@@ -424,7 +344,7 @@ class Reflector(Generic[T]):
 
     def _finish_list(self, relist: "_Relist", version: str) -> None:
         self._version = version
-        self._lag.listed(relist.asked)
+        self._probe.lag.listed(relist.asked)
         self._listed = self._clock.monotonic()
         self._blind = relist.blind
         if relist.blind:
@@ -433,24 +353,13 @@ class Reflector(Generic[T]):
                 resource=str(self.resource),
             )
         else:
-            for key in [key for key in self.store.keys() if key not in relist.seen]:  # noqa: SIM118  (no mapping)
-                self._tell(key, self.store.remove(key), None)
-            for key in [key for key in self.bad if key not in relist.seen]:
-                del self.bad[key]
+            self.objects.keep_only(relist.seen)
         self._watch_list = not self._watch_list_refused
         self.relists += 1
         _RELISTS.labels(str(self.resource)).inc()
         self._recovered()
         _log.debug("Listed objects", resource=str(self.resource), objects=len(self.store), version=version)
-        if self._told_all is not None:
-            try:
-                self._told_all()
-            except Exception:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
-                _HANDLER_FAILURES.labels(str(self.resource)).inc()
-                _log.exception(
-                    "Event handler failed at the initial sync",
-                    resource=str(self.resource),
-                )
+        self.objects.tell_listed()
         self.synced.set()
 
     # Watching
@@ -466,7 +375,7 @@ class Reflector(Generic[T]):
         }
         if initial:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        path = _with_query(self._path, query)
+        path = self._path + query_text(query)
         relist = _Relist(self._clock.monotonic()) if initial else None
         try:
             with contextlib.closing(self._lines(path)) as lines:
@@ -580,7 +489,7 @@ class Reflector(Generic[T]):
         """A line that is no event: what it was about is read from its bytes; else it is asked for once more, then passed by."""
         identity = identity_in(line, "object")
         kind = jsontext.strings_at(line, [_TYPE]).get(_TYPE, "")
-        if kind in _CHANGES and self._is_complete(identity):
+        if kind in _CHANGES and self.objects.is_complete(identity):
             self._skip(identity, relist, error, deleted=kind == "DELETED")
             self._took_in()
             return
@@ -589,7 +498,7 @@ class Reflector(Generic[T]):
             raise ConnectionFailed(
                 Said(f"the stream is garbled: {error}"), f"GET {self._path}", maybe_applied=True
             ) from error
-        self._count_bad(PartialIdentity(), error)
+        self.objects.count_bad(PartialIdentity(), error)
         self._lose_sight(relist)
 
     # Objects
@@ -606,111 +515,36 @@ class Reflector(Generic[T]):
         identity = self.resource.identity(obj)
         key = key_of(identity)
         if trimmed or cut:
-            self._count_bad(identity, _TRIMMED)
+            self.objects.count_bad(identity, _TRIMMED)
         else:
             self.bad.pop(key, None)
         if deleted:
-            old = self.store.remove(key)
             if relist is not None:
                 relist.seen.discard(key)
-            if old is not None:  # one that we never told of needs no farewell
-                self._tell(key, old, None)
+            self.objects.remove(key)
             self.bad.pop(key, None)
         else:
             if relist is not None:
                 relist.seen.add(key)
-            self._put(key, obj)
+            self.objects.put(key, obj)
         if relist is None and identity.resource_version:
             self._version = identity.resource_version
-
-    def _put(self, key: str, obj: T) -> None:
-        known = self.store.get(key)
-        if known is None:
-            self.store.put(key, obj)
-            self._tell(key, None, obj)
-            return
-        before, after = self.resource.identity(known), self.resource.identity(obj)
-        if before.resource_version == after.resource_version and before.uid == after.uid:
-            return
-        if before.uid != after.uid:  # deleted and made anew while we did not look: two events, not one
-            self.store.remove(key)
-            self._tell(key, known, None)
-            self.store.put(key, obj)
-            self._tell(key, None, obj)
-            return
-        self.store.put(key, obj)
-        self._tell(key, known, obj)
 
     def _skip(self, identity: PartialIdentity, relist: "_Relist | None", error: Exception, *, deleted: bool) -> None:
-        """Go on past an object that cannot be decoded; what was known of it before stays, unless it is gone."""
-        key = key_of(identity)
-        known = self.store.get(key)
-        gone = known is not None and identity.uid not in ("", self.resource.identity(known).uid)
-        if known is not None and (deleted or gone):
-            self.store.remove(key)
-            self._tell(key, known, None)
-        if not self._is_complete(identity):
+        """Go on past an object that cannot be decoded."""
+        self.objects.skip(identity, error, deleted=deleted)
+        if not self.objects.is_complete(identity):
             self._lose_sight(relist)
         if relist is not None and identity.name:
-            relist.seen.add(key)
+            relist.seen.add(key_of(identity))
         if relist is None and identity.resource_version:
             self._version = identity.resource_version
-        self._count_bad(identity, error)
-        if deleted:
-            self.bad.pop(key, None)
-        elif self._unreadable is not None:
-            try:
-                self._unreadable(identity, error)
-            except Exception:  # noqa: BLE001 - one bad object, or a handler that fails, stops no watch
-                _log.exception("Event handler failed for an unreadable object", resource=str(self.resource), object=key)
-
-    def _tell(self, key: str, old: T | None, new: T | None) -> None:
-        if self._changed is None:
-            return
-        try:
-            self._changed(old, new)
-        except Exception as error:  # noqa: BLE001 - one bad object, or a handler that fails, stops no watch
-            if new is not None:
-                problem = f"{type(error).__name__}: {error}"
-                self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)
-            _HANDLER_FAILURES.labels(str(self.resource)).inc()
-            _log.exception(
-                "Event handler failed",
-                resource=str(self.resource),
-                object=key,
-                event="DELETED" if new is None else "ADDED" if old is None else "MODIFIED",
-            )
-
-    def _is_complete(self, identity: PartialIdentity) -> bool:
-        """Whether it is known which object this is, and where to go on after it."""
-        return bool(
-            identity.name
-            and identity.uid
-            and identity.resource_version
-            and (identity.namespace or not self.resource.namespaced)
-        )
 
     def _lose_sight(self, relist: "_Relist | None") -> None:
         """Something came that may have been about any object."""
         if relist is not None:
             relist.blind = True
         self._blind = True
-
-    def _count_bad(self, identity: ObjectIdentity, problem: Exception | str) -> None:
-        left_out = isinstance(problem, Exception)
-        self.decode_failures += left_out
-        _BAD_OBJECTS.labels(str(self.resource)).inc()
-        key, text = key_of(identity), str(problem)[:_MAX_PROBLEM]
-        known = self.bad.get(key)
-        self.bad[key] = BadObject(identity, text, left_out)
-        is_news = known is None or known.problem != text  # its owner may change it as often as he likes
-        _log.log(
-            logging.WARNING if is_news else logging.DEBUG,
-            "Ignoring an object that cannot be read" if left_out else "Ignoring parts of an object that cannot be read",
-            resource=str(self.resource),
-            object=key or "unknown",
-            error=text,
-        )
 
     # Bookkeeping
 
@@ -769,10 +603,6 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         for line in lines:
             if line.strip():
                 yield line
-
-
-def _with_query(path: str, query: Mapping[str, str]) -> str:
-    return f"{path}?{urllib.parse.urlencode({name: value for name, value in query.items() if value})}"
 
 
 def _interrupt(response: WatchStream) -> None:

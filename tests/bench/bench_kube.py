@@ -84,7 +84,7 @@ else:
     with bulk_load():
         reflector.step()
 cpu = time.process_time() - cpu - making
-assert reflector.synced.is_set() and len(reflector.store) == count and not reflector.decode_failures, reflector
+assert reflector.synced.is_set() and len(reflector.store) == count and not reflector.objects.decode_failures, reflector
 assert sum(pod.node_name == "node-0007" for pod in reflector.store.list()) == count // nodes
 print(json.dumps({"cpu": cpu, "pss": pss_mib(), "grown": pss_mib() - before, "size": size}))
 """

@@ -121,7 +121,7 @@ def test_an_object_that_cannot_be_decoded_is_known_all_the_same() -> None:
 
 
 def test_what_is_too_large_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provisioner.kube.watch.MOST_COMPARED", 0)
+    monkeypatch.setattr("provisioner.kube.lag.MOST_COMPARED", 0)
     world = World()
     world.version = 70
     world.probes(120)

@@ -239,7 +239,7 @@ def test_an_object_that_cannot_be_read_is_reported_and_stays_as_it_was() -> None
     )
     watch.step()
     assert recording.take() == ["ADDED - a@1", "bad x", "sync", "bad a", "ADDED - b@12"]
-    assert (watch.decode_failures, sorted(watch.store.keys())) == (2, ["a", "b"])
+    assert (watch.objects.decode_failures, sorted(watch.store.keys())) == (2, ["a", "b"])
     watch.step()
     assert recording.take() == ["DELETED a@1 -"]
     assert api.sent[1].query["resourceVersion"] == "12"
@@ -327,7 +327,7 @@ def test_a_line_that_stays_garbled_is_passed_by_and_everything_is_listed_when_it
     clock.advance(300)
     assert [watch.step(), watch.step()] == [0, 0]
     assert recording.heard[2:] == ["ADDED - c@12", "ADDED - b@11", "sync"]
-    assert watch.decode_failures == 1
+    assert watch.objects.decode_failures == 1
     assert "sendInitialEvents" in api.sent[3].query
 
 
@@ -400,7 +400,7 @@ def test_an_item_without_a_readable_identity_suspends_every_deletion_that_a_list
         watch.step()
     assert recording.heard[3:] == ["bad ", "sync"]
     assert sorted(watch.store.keys()) == ["a", "b"], "the nameless one may be a"
-    assert watch.decode_failures == 1
+    assert watch.objects.decode_failures == 1
     clock.advance(300)
     watch.step()
     watch.step()
