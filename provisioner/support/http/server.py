@@ -14,10 +14,7 @@ h11 does the protocol; what is here is sockets and time. Why not another server:
 """
 
 import contextlib
-import errno
-import os
 import queue
-import resource
 import selectors
 import socket
 import ssl
@@ -38,35 +35,21 @@ from provisioner.support.http.connection import (
     PeerConnection,
     RequestRefusedError,
     Ticket,
-    abort,
 )
+from provisioner.support.http.listening import ListeningSockets
+from provisioner.support.http.peers import ENDED, LINGER_SECONDS, PeerTable
 from provisioner.support.http.values import Handler, HttpRequest, Limits, Prompt, Response
 
-RESERVED_DESCRIPTORS: Final = 128
-"""Descriptors that a server leaves to the rest of its process: watches, files, other servers."""
-MIN_CONNECTIONS: Final = 16
-LINGER_SECONDS: Final = 2.0
-"""How long a closing connection is still read from, and how long idle ones stay open in a server that stops."""
 PROMPT_SECONDS: Final = 0.02
 """CPU time that no prompt answer should take, because everybody else waits for it; after one that did, threads answer for a while."""
 PROMPT_PAUSE_SECONDS: Final = 1.0
 _READS_AT_ONCE: Final = 16
-_ACCEPTS_AT_ONCE: Final = 64
-_PAUSE_SECONDS: Final = 0.2
 _NEVER: Final = float("inf")
-_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LISTENING: Final = frozenset(
     {ConnectionPhase.FRESH, ConnectionPhase.READING, ConnectionPhase.IDLE, ConnectionPhase.CLOSING}
 )
-_SLOW: Final = (ConnectionPhase.FRESH, ConnectionPhase.READING, ConnectionPhase.WRITING)
 
 CONNECTIONS = metrics.gauge("dovetail_http_connections", "Open connections.", ("server",))
-ENDED = metrics.counter(
-    "dovetail_http_connections_ended_total",
-    "Connections that the server closed early, by reason: evicted (the cap was reached), handshake-failed, first-request-late,"
-    " request-late, answer-not-taken, memory (request bodies, or answers that were not taken, exceeded the limit), bad-request.",
-    ("server", "reason"),
-)
 REFUSED = metrics.counter(
     "dovetail_http_requests_refused_total",
     "Requests answered with status 503, by reason: busy (too many requests were waiting for a thread), late (no answer in time).",
@@ -110,6 +93,9 @@ class HttpServer:
         prompt: asked first, if given; never about requests that others follow on their connection already.
         context: gives the TLS context for a new connection; None is plain HTTP.
         threads: how many requests are answered at once.
+
+    Attributes:
+        peers: whom it is connected with; of its own thread, others may only look.
     """
 
     def __init__(
@@ -125,42 +111,26 @@ class HttpServer:
     ) -> None:
         self.name = name
         self.limits = limits or Limits()
-        self._listeners = list(listeners)
         self._handle = handle
         self._prompt = prompt
         self._prompt_at = 0.0
         self._context = context
-        self._cap = min(self.limits.connections, max(MIN_CONNECTIONS, _descriptors() - RESERVED_DESCRIPTORS))
         self._poller = selectors.DefaultSelector()
-        # Each phase lasts equally long for all, so the order in which they entered it is that of their ends.
-        self._phases: dict[ConnectionPhase, dict[PeerConnection, float]] = {phase: {} for phase in ConnectionPhase}
-        self._seconds = {
-            ConnectionPhase.FRESH: self.limits.first_request_seconds,
-            ConnectionPhase.READING: self.limits.request_seconds,
-            ConnectionPhase.WORKING: self.limits.answer_seconds,
-            ConnectionPhase.WRITING: self.limits.taking_seconds,
-            ConnectionPhase.IDLE: self.limits.idle_seconds,
-            ConnectionPhase.CLOSING: LINGER_SECONDS,
-        }
+        self.peers = PeerTable(name, self.limits, self._poller)
+        self._listening = ListeningSockets(listeners, self.peers)
         self._more: list[
             PeerConnection
         ] = []  # to be read without being told: TLS has taken bytes from the poller's sight
-        self._held = 0
-        self._unsent = 0  # of those that are written to
-        self._tickets: dict[PeerConnection, Ticket] = {}
         self._work: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._done: deque[Ticket] = deque()
         self._late = 0  # threads that still work on what was given up
         self._guests: deque[socket.socket] = deque()
-        self._accepting = False
-        self._accept_at = 0.0
         self._leave_at = self._stop_at = _NEVER
         self._ran = self._ended = False
         self._wake_out, self._wake_in = socket.socketpair()  # no pipe: a late writer must not meet a reused descriptor
         self._wake_out.setblocking(False)
         self._wake_in.setblocking(False)
         self._woken = False
-        self._spare = _spare()
         self._gauge = CONNECTIONS.labels(name)
         self._threads = [
             threading.Thread(target=self._answer_all, name=f"{name}-{number}", daemon=True) for number in range(threads)
@@ -170,12 +140,7 @@ class HttpServer:
     @property
     def port(self) -> int:
         """Where it listens; the first of several."""
-        return int(self._listeners[0].getsockname()[1])
-
-    @property
-    def connections(self) -> int:
-        """How many are open."""
-        return sum(map(len, self._phases.values()))
+        return int(self._listening.sockets[0].getsockname()[1])
 
     def start(self) -> None:
         """Serve in a thread of its own; `stop` ends it."""
@@ -213,7 +178,7 @@ class HttpServer:
         self._poller.register(self._wake_out, selectors.EVENT_READ)
         beat_at = 0.0
         try:
-            while self._stop_at == _NEVER or (self.connections and time.monotonic() < self._stop_at):
+            while self._stop_at == _NEVER or (self.peers and time.monotonic() < self._stop_at):
                 if time.monotonic() >= beat_at:
                     beat()
                     beat_at = time.monotonic() + every
@@ -254,9 +219,9 @@ class HttpServer:
         """Wait once, and do what has come."""
         stopping = self._stop_at != _NEVER
         if stopping:
-            self._close_listeners()
-        elif not self._accepting and time.monotonic() >= self._accept_at:
-            self._accept_on()
+            self._listening.close()
+        else:
+            self._listening.accept_on()
         ready = self._poller.select(self._patience(every))
         if any(key.data is None for key, _ in ready):
             with contextlib.suppress(OSError):
@@ -272,15 +237,15 @@ class HttpServer:
             elif key.data is not None:
                 callers.append(key.data)
         for listener in callers:  # last: those who are here go first
-            self._accept(listener)
+            self._listening.accept(listener)
         self._expire(time.monotonic(), stopping=stopping)
-        self._gauge.set(self.connections)
+        self._gauge.set(len(self.peers))
 
     def _patience(self, every: float) -> float:
         """How long nothing has to be done."""
         if self._more or self._done:
             return 0.0
-        ends = [next(iter(each.values())) for each in self._phases.values() if each]
+        ends = [next(iter(each.values())) for each in self.peers.phases.values() if each]
         now = time.monotonic()
         return max(0.0, min([now + every, self._stop_at, *ends]) - now)
 
@@ -289,10 +254,10 @@ class HttpServer:
         try:
             act(connection)
         except OSError:
-            self._drop(connection)  # the peer is gone
+            self.peers.drop(connection)  # the peer is gone
         except Exception:  # noqa: BLE001 - one request that fails stops no other
             _log.exception("Connection failed", server=self.name)
-            self._drop(connection)
+            self.peers.drop(connection)
 
     def _wake(self) -> None:
         if not self._woken:
@@ -304,131 +269,14 @@ class HttpServer:
         """What threads have answered, and the questions of this process itself."""
         self._woken = False  # before looking: who comes later wakes us again
         while self._guests:
-            self._admit(PeerConnection(self._guests.popleft(), ("", ""), self.limits.head_bytes, own=True))
+            self.peers.admit(self._guests.popleft(), ("", ""), own=True)
         while self._done:
             self._answered(self._done.popleft())
 
-    # Coming
-
-    def _accept_on(self) -> None:
-        for listener in self._listeners:
-            listener.setblocking(False)
-            self._poller.register(listener, selectors.EVENT_READ, listener)
-        self._accepting = True
-
-    def _accept_off(self, until: float) -> None:
-        for listener in self._listeners:
-            self._poller.unregister(listener)
-        self._accepting, self._accept_at = False, until
-
-    def _close_listeners(self) -> None:
-        if self._accepting:
-            self._accept_off(_NEVER)
-        for listener in self._listeners:
-            listener.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPTS_AT_ONCE):
-            if not self._accepting:
-                return
-            try:
-                sock, address = listener.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                if error.errno in _OUT_OF_DESCRIPTORS:
-                    self._find_descriptor(listener)
-                elif error.errno != errno.ECONNABORTED:
-                    _log.warning("Failed to accept a connection", server=self.name, error=str(error))
-                    self._accept_off(time.monotonic() + _PAUSE_SECONDS)
-                continue
-            if self.connections >= self._cap and not self._evict():
-                abort(sock)  # all of them are being answered
-            else:
-                self._admit(PeerConnection(sock, (str(address[0]), str(address[1])), self.limits.head_bytes))
-
-    def _find_descriptor(self, listener: socket.socket) -> None:
-        """The process may open no more: the slowest goes, or else whoever comes."""
-        if self._evict():
-            return
-        if self._spare is not None:
-            os.close(self._spare)
-            with contextlib.suppress(OSError):
-                abort(listener.accept()[0])
-        self._spare = _spare()
-        if self._spare is None:
-            self._accept_off(time.monotonic() + _PAUSE_SECONDS)
-
-    def _evict(self) -> bool:
-        """Make room for one; whether there was somebody to go.
-
-        Those who wait for us go before those we wait for. But each kind of the slow keeps a quarter of the places: else
-        who fills the others with idle connections would have every new one end with the next.
-        """
-        share = self._cap // 4
-        kinds = [
-            (ConnectionPhase.CLOSING, 0),
-            *((phase, share) for phase in _SLOW),
-            (ConnectionPhase.IDLE, 0),
-            *((phase, 0) for phase in _SLOW),
-        ]
-        for phase, kept in kinds:
-            if len(self._phases[phase]) > kept:
-                slowest = next((each for each in self._phases[phase] if not each.own), None)
-                if slowest is not None:
-                    self._drop(slowest, "evicted")
-                    return True
-        return False
-
-    def _admit(self, connection: PeerConnection) -> None:
-        self._phases[ConnectionPhase.FRESH][connection] = time.monotonic() + self._seconds[ConnectionPhase.FRESH]
-        self._watch(connection, selectors.EVENT_READ)
-
-    # Going on and ending
-
-    def _move(self, connection: PeerConnection, phase: ConnectionPhase) -> None:
-        del self._phases[connection.phase][connection]
-        connection.phase = phase
-        self._phases[phase][connection] = time.monotonic() + self._seconds[phase]
-
-    def _watch(self, connection: PeerConnection, events: int) -> None:
-        """From now on the poller tells of these events; 0 for none."""
-        if events == connection.events:
-            return
-        if not events:
-            self._poller.unregister(connection.sock)
-        elif not connection.events:
-            self._poller.register(connection.sock, events, connection)
-        else:
-            self._poller.modify(connection.sock, events, connection)
-        connection.events = events
-
-    def _leave(self, connection: PeerConnection) -> bool:
-        """Forget a connection; False where that has been done."""
-        if self._phases[connection.phase].pop(connection, None) is None:
-            return False
-        if connection.phase is ConnectionPhase.WRITING:
-            self._unsent -= len(connection.unsent)
-        self._watch(connection, 0)
-        self._tickets.pop(connection, None)
-        self._held -= connection.forget()
-        return True
-
-    def _drop(self, connection: PeerConnection, reason: str = "") -> None:
-        """End a connection at once, whatever it does."""
-        if self._leave(connection):
-            if reason:
-                ENDED.labels(self.name, reason).inc()
-                _log.debug("Closed a connection", server=self.name, reason=reason, client=connection.client[0])
-            connection.abort()
-
-    def _close(self, connection: PeerConnection) -> None:
-        """End a connection that was answered."""
-        if self._leave(connection):
-            connection.close()
+    # Ending
 
     def _expire(self, now: float, *, stopping: bool) -> None:
-        for phase, connections in self._phases.items():
+        for phase, connections in self.peers.phases.items():
             while connections:
                 connection, end = next(iter(connections.items()))
                 if stopping and phase in {ConnectionPhase.IDLE, ConnectionPhase.FRESH}:
@@ -438,16 +286,16 @@ class HttpServer:
                 if phase is ConnectionPhase.WORKING:
                     self._guarded(self._give_up, connection)
                 elif phase in {ConnectionPhase.CLOSING, ConnectionPhase.IDLE}:
-                    self._close(connection)
+                    self.peers.close(connection)
                 else:
-                    self._drop(connection, phase.value)
+                    self.peers.drop(connection, phase.value)
 
     def _end(self) -> None:
         self._ended = True
-        self._close_listeners()
-        for connections in self._phases.values():
+        self._listening.close()
+        for connections in self.peers.phases.values():
             for connection in list(connections):
-                self._drop(connection)
+                self.peers.drop(connection)
         while self._guests:
             self._guests.popleft().close()
         for _ in self._threads:
@@ -455,21 +303,19 @@ class HttpServer:
         self._poller.close()
         self._wake_in.close()
         self._wake_out.close()
-        if self._spare is not None:
-            os.close(self._spare)
         self._gauge.set(0)
 
     # Reading
 
     def _ready(self, connection: PeerConnection) -> None:
-        if connection not in self._phases[connection.phase]:
+        if connection not in self.peers:
             return  # it made room for another in this very turn
         if connection.phase is ConnectionPhase.WORKING:
-            self._watch(connection, 0)  # its next request, or its end: both can wait for this answer
+            self.peers.watch(connection, 0)  # its next request, or its end: both can wait for this answer
         elif connection.phase is ConnectionPhase.WRITING:
             before = len(connection.unsent)
             connection.send(connection.unsent)
-            self._unsent += len(connection.unsent) - before
+            self.peers.unsent += len(connection.unsent) - before
             self._sent(connection)
         else:
             self._readable(connection)
@@ -484,16 +330,16 @@ class HttpServer:
                 return
             data = connection.receive()
             if isinstance(data, int):
-                self._watch(connection, data)
+                self.peers.watch(connection, data)
                 return
             if connection.phase is ConnectionPhase.CLOSING:
                 if not data:
-                    self._drop(connection)
+                    self.peers.drop(connection)
                     return
             else:
                 connection.feed(data)
                 self._advance(connection)
-            if connection.phase is ConnectionPhase.IDLE or connection not in self._phases[connection.phase]:
+            if connection.phase is ConnectionPhase.IDLE or connection not in self.peers:
                 return  # answered, or gone
         if connection.has_unread:
             self._more.append(connection)
@@ -501,13 +347,13 @@ class HttpServer:
     def _shake(self, connection: PeerConnection, context: Callable[[], ssl.SSLContext]) -> None:
         try:
             if not connection.encrypted:  # not before its first byte: silence shall cost nothing
-                self._watch(connection, 0)
+                self.peers.watch(connection, 0)
                 connection.wrap(context())
             if events := connection.shake():
-                self._watch(connection, events)
+                self.peers.watch(connection, events)
         except (OSError, ValueError) as error:  # a port scanner, a client that trusts another CA, a peer that is gone
             _log.debug("TLS handshake failed", server=self.name, client=connection.client[0], error=str(error))
-            self._drop(connection, "handshake-failed")
+            self.peers.drop(connection, "handshake-failed")
 
     def _advance(self, connection: PeerConnection) -> None:
         """Take in what the bytes amount to."""
@@ -515,51 +361,41 @@ class HttpServer:
         try:
             step = connection.step(self.limits.body_bytes)
         except RequestRefusedError as error:
-            self._held += connection.held - before
+            self.peers.held += connection.held - before
             ENDED.labels(self.name, "bad-request").inc()
             _log.debug("Refused a request", server=self.name, client=connection.client[0], error=str(error))
             self._refuse(connection, error.status)
             return
-        self._held += connection.held - before
+        self.peers.held += connection.held - before
         if step is ConnectionStep.GONE:
-            self._close(connection)
+            self.peers.close(connection)
         elif step is ConnectionStep.WHOLE:
             self._dispatch(connection)
         else:
             if connection.phase is ConnectionPhase.IDLE:
-                self._move(connection, ConnectionPhase.READING)
-            self._watch(connection, selectors.EVENT_READ)
-        while self._held > self.limits.held_bytes and self._drop_longest():
-            pass
-
-    def _drop_longest(self) -> bool:
-        """End the connection with the longest body that is still being read; whether there was one."""
-        readers = (*self._phases[ConnectionPhase.FRESH], *self._phases[ConnectionPhase.READING])
-        longest = max(readers, key=lambda reader: reader.held, default=None)
-        if longest is None or not longest.held:
-            return False
-        self._drop(longest, "memory")
-        return True
+                self.peers.move(connection, ConnectionPhase.READING)
+            self.peers.watch(connection, selectors.EVENT_READ)
+        self.peers.fit()
 
     # Answering
 
     def _dispatch(self, connection: PeerConnection) -> None:
         """A whole request is there: a thread gets it."""
         crowd = len(self._threads) + self.limits.waiting
-        if self._late >= len(self._threads) or len(self._phases[ConnectionPhase.WORKING]) >= crowd:
+        if self._late >= len(self._threads) or len(self.peers.phases[ConnectionPhase.WORKING]) >= crowd:
             REFUSED.labels(self.name, "busy").inc()
             self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
             return
         request = connection.request()
         if (response := self._prompted(connection, request)) is not None:
             connection.send(connection.encode(response, close=self._stop_at != _NEVER))
-            self._held -= connection.forget()
+            self.peers.forget(connection)
             self._sent(connection)
             return
         ticket = Ticket(connection, request)
-        self._watch(connection, selectors.EVENT_READ)
-        self._move(connection, ConnectionPhase.WORKING)
-        self._tickets[connection] = ticket
+        self.peers.watch(connection, selectors.EVENT_READ)
+        self.peers.move(connection, ConnectionPhase.WORKING)
+        self.peers.tickets[connection] = ticket
         self._work.put(ticket)
 
     def _prompted(self, connection: PeerConnection, request: HttpRequest) -> Response | None:
@@ -606,22 +442,22 @@ class HttpServer:
         connection = ticket.connection
         if not ticket.sent:
             self._late -= 1
-        elif self._tickets.pop(connection, None) is ticket:
-            self._held -= connection.forget()
+        elif self.peers.tickets.pop(connection, None) is ticket:
+            self.peers.forget(connection)
             if ticket.failed:
-                self._drop(connection)
+                self.peers.drop(connection)
             else:
                 self._guarded(self._sent, connection)
 
     def _give_up(self, connection: PeerConnection) -> None:
         """A request has had no answer in time."""
-        ticket = self._tickets[connection]
+        ticket = self.peers.tickets[connection]
         waits = ticket.start.acquire(blocking=False)
         if not waits and not ticket.answer.acquire(blocking=False):
-            self._move(connection, ConnectionPhase.WORKING)  # it is being sent in this moment
+            self.peers.move(connection, ConnectionPhase.WORKING)  # it is being sent in this moment
             return
         self._late += not waits
-        del self._tickets[connection]
+        del self.peers.tickets[connection]
         REFUSED.labels(self.name, "busy" if waits else "late").inc()
         _log.warning(
             "A request was not answered in time",
@@ -634,48 +470,34 @@ class HttpServer:
     def _refuse(self, connection: PeerConnection, status: HTTPStatus) -> None:
         """Answer without a thread, and end the connection."""
         if not connection.may_answer:
-            self._drop(connection)
+            self.peers.drop(connection)
             return
         try:
             connection.send(connection.encode(Response(status, f"{status.phrase.lower()}\n".encode()), close=True))
         except (OSError, h11.LocalProtocolError):
             connection.unsent = b"?"
         if connection.unsent:
-            self._drop(connection)  # it does not even take this
+            self.peers.drop(connection)  # it does not even take this
             return
-        self._held -= connection.forget()
+        self.peers.forget(connection)
         connection.half_close()
-        self._move(connection, ConnectionPhase.CLOSING)
-        self._watch(connection, selectors.EVENT_READ)
+        self.peers.move(connection, ConnectionPhase.CLOSING)
+        self.peers.watch(connection, selectors.EVENT_READ)
 
     def _sent(self, connection: PeerConnection) -> None:
         """As much of an answer as the peer takes has gone."""
         if connection.unsent:
             if connection.phase is not ConnectionPhase.WRITING:
-                self._move(connection, ConnectionPhase.WRITING)
-                self._unsent += len(connection.unsent)
-            self._watch(connection, selectors.EVENT_WRITE)
-            while self._unsent > self.limits.unsent_bytes and len(self._phases[ConnectionPhase.WRITING]) > 1:
-                self._drop(max(self._phases[ConnectionPhase.WRITING], key=lambda peer: len(peer.unsent)), "memory")
+                self.peers.move(connection, ConnectionPhase.WRITING)
+                self.peers.unsent += len(connection.unsent)
+            self.peers.watch(connection, selectors.EVENT_WRITE)
+            self.peers.fit()
         elif not connection.next_request():
-            self._close(connection)
+            self.peers.close(connection)
         else:
-            self._move(connection, ConnectionPhase.IDLE)
-            self._watch(connection, selectors.EVENT_READ)
+            self.peers.move(connection, ConnectionPhase.IDLE)
+            self.peers.watch(connection, selectors.EVENT_READ)
             if connection.has_more:
                 self._advance(connection)
             if connection.has_unread and connection.phase in _LISTENING:
                 self._more.append(connection)
-
-
-def _descriptors() -> int:
-    """How many descriptors this process may have."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def _spare() -> int | None:
-    """A descriptor to be given up when there is no other."""
-    try:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None

@@ -243,7 +243,7 @@ def test_clients_that_break_off_are_forgotten(desk: Desk) -> None:
         for piece in (b"", b"POST / HT", post(b"abc")[:-1], get("/hang"), get("/big")):
             address.peer().send(piece).reset()
         desk.go_on.set()
-        eventually(lambda: not server.connections, "all are gone")
+        eventually(lambda: not server.peers, "all are gone")
         assert address.ask(get()).status == 200
 
 
@@ -345,7 +345,7 @@ def test_the_slowest_make_room(pki: Pki) -> None:
         idle = [address.tcp() for _ in range(PATIENT.connections * 3)]
         assert address.ask(get()).status == 200
         assert good.ask(get()).status == 200
-        assert server.connections <= PATIENT.connections
+        assert len(server.peers) <= PATIENT.connections
         assert ended("evicted") >= before + PATIENT.connections * 2
         assert idle[0].is_ended()
 
@@ -394,7 +394,7 @@ def test_where_no_descriptor_is_left_the_slowest_make_room() -> None:
     """Far below the cap: others than clients have taken them."""
     with newcomers(1) as (good,), serving(limits=PATIENT) as (server, address):
         slow = [address.peer() for _ in range(3)]
-        eventually(lambda: server.connections == 3, "they are there")
+        eventually(lambda: len(server.peers) == 3, "they are there")
         with no_descriptors_left():
             good.sock.connect((address.host, address.port))
             assert good.ask(get()).status == 200
@@ -434,7 +434,7 @@ def test_long_bodies_do_not_fill_the_memory(requests: int) -> None:
         assert all(client.ask(post(b"x" * 999_999)).status == 200 for _ in range(requests))
         assert client.send(post(b"one") + post(b"two")).answer().body == b"one"
         assert client.answer().body == b"two"
-        eventually(lambda: server._held == 0, "nothing is held for nobody")
+        eventually(lambda: server.peers.held == 0, "nothing is held for nobody")
         before = ended("memory")
         peers = []
         for _ in range(12):
@@ -446,10 +446,10 @@ def test_long_bodies_do_not_fill_the_memory(requests: int) -> None:
                 continue  # it was this one
         assert address.ask(post(b"short")).body == b"short"
         eventually(lambda: ended("memory") >= before + 6, "the longest are ended")
-        assert server._held <= limits.held_bytes
+        assert server.peers.held <= limits.held_bytes
         address.leave()
-        eventually(lambda: not server.connections, "all are gone")
-        assert server._held == 0
+        eventually(lambda: not server.peers, "all are gone")
+        assert server.peers.held == 0
 
 
 def test_answers_that_nobody_takes_do_not_fill_the_memory() -> None:
@@ -460,13 +460,13 @@ def test_answers_that_nobody_takes_do_not_fill_the_memory() -> None:
         for _ in range(8):
             address.peer().send(get("/big"))
         eventually(lambda: ended("memory") >= before + 6, "those with most of their answers left are ended")
-        assert server._unsent <= limits.unsent_bytes
+        assert server.peers.unsent <= limits.unsent_bytes
         assert address.ask(post(b"short")).body == b"short"
-        eventually(lambda: server.connections == 2, "others stay")
+        eventually(lambda: len(server.peers) == 2, "others stay")
         assert ended("memory") == before + 6
         address.leave()
-        eventually(lambda: not server.connections, "all are gone")
-        assert server._unsent == 0
+        eventually(lambda: not server.peers, "all are gone")
+        assert server.peers.unsent == 0
 
 
 def test_one_answer_may_be_larger_than_all_together() -> None:
@@ -474,7 +474,7 @@ def test_one_answer_may_be_larger_than_all_together() -> None:
         peer = address.peer()
         for _ in range(2):
             assert len(peer.ask(get("/big")).body) == 32_000_000
-        eventually(lambda: server._unsent == 0, "nothing is left")
+        eventually(lambda: server.peers.unsent == 0, "nothing is left")
 
 
 # --- handlers that hang ---------------------------------------------------------------------------------------------
