@@ -343,7 +343,7 @@ class DisruptionController:
             ceiling=ledger.ceiling,
             under_way=frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands)),
             spared=self._spared(snapshot, buys=buys),
-            loops=self._commands.loops(),
+            loops=self._commands.loops.holds(),
             buffered=self._buffers.keeps,
             settings=self._settings,
             types_of=self._types_of,
@@ -505,7 +505,7 @@ class DisruptionController:
         """
         if not proposals:
             return _Began((), (), frozenset())
-        with self._beginning, self._commands.together():
+        with self._beginning, self._commands.book.together():
             unchanged = standing(proposals, then, self._cluster.snapshot()) if aged else proposals
             current, waiting = self._roomy(unchanged, then)
             for blocked in waiting:
@@ -523,13 +523,13 @@ class DisruptionController:
 
     def _spared(self, snapshot: Snapshot, *, buys: bool) -> dict[str, Spared]:
         """NodeClaims that are no candidates for now, and why: their pool backs off, they replace others, were called off, or are paused."""
-        failing, pause = self._commands.pools_backing_off() if buys else frozenset(), self._pause()
+        failing, pause = self._commands.book.pools_backing_off() if buys else frozenset(), self._pause()
         spared: dict[str, Spared] = {}
         if failing:
             spared = {node.key.name: candidates.BACKING_OFF for node in snapshot.nodes if node.pool in failing}
         for command in snapshot.commands:
             spared |= dict.fromkeys(command.record.replacement_names, candidates.REPLACES)
-        spared |= dict.fromkeys(self._commands.spared(), candidates.CALLED_OFF)
+        spared |= dict.fromkeys(self._commands.book.spared(), candidates.CALLED_OFF)
         if pause != NOTHING:
             spared |= candidates.paused(snapshot, pause)
         return spared
@@ -572,7 +572,7 @@ class DisruptionController:
                 recheck,
                 settled=settled,
                 begun=answer is not None and bool(answer.proposals),
-                called_off=self._commands.called_off(REBUILDING.name),
+                called_off=self._commands.book.called_off(REBUILDING.name),
             )
         rest = lender.rest()
         return settled, soonest(recheck, at + timedelta(seconds=rest)) if rest else recheck
@@ -596,7 +596,7 @@ class DisruptionController:
             (
                 budgets,
                 self._spared(snapshot, buys=True),
-                self._commands.loops(),
+                self._commands.loops.holds(),
                 frozenset(self._refusals.over(now)),
             ),
         )
@@ -732,7 +732,7 @@ class DisruptionController:
             for node in snapshot.nodes
             if node.claim is not None and is_empty(node.pods) and not node.nominated
         }
-        seen -= self._commands.spared()
+        seen -= self._commands.book.spared()
         self._empty_since = {key: self._empty_since.get(key, now) for key in seen}
         return {key: timedelta(seconds=now - since) for key, since in self._empty_since.items()}
 

@@ -16,8 +16,10 @@ from provisioner.disruption import candidates, replacement
 from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger
-from provisioner.disruption.commands import progress, validation
+from provisioner.disruption.commands import inspector, progress, validation
 from provisioner.disruption.commands import queue as commands
+from provisioner.disruption.commands.book import CommandBook
+from provisioner.disruption.commands.inspector import CommandInspector
 from provisioner.disruption.commands.progress import CommandVerdict, ReplacementState
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import DisruptionController
@@ -89,16 +91,16 @@ def _fence() -> None:
 
 
 def _fresh_list() -> None:
-    _set(CommandQueue, "_sighted", lambda self, one: self._sighted_in_caches(one.name))
+    _set(CommandInspector, "_sighted", lambda self, one: self._sighted_in_caches(one.name))
 
 
 def _validation() -> None:
-    _set(CommandQueue, "_validated", lambda *_: CommandVerdict())
+    _set(CommandInspector, "validated", lambda *_: CommandVerdict())
 
 
 def _pod_budgets_fresh() -> None:
     """PodDisruptionBudgets are not asked, neither for candidates nor in the last look."""
-    _set(CommandQueue, "_budgets", lambda *_: (PodBudgets({}), ""))
+    _set(CommandInspector, "_budgets", lambda *_: (PodBudgets({}), ""))
     _set(PodBudgets, "holding", lambda *_, **__: ())
 
 
@@ -115,15 +117,15 @@ def _drain_ignores_protection() -> None:
 
 def _resume() -> None:
     """Who leads next does not know what to do with a command that it did not begin."""
-    known = CommandQueue._known
+    known = CommandBook.known
 
-    def only_mine(self: CommandQueue, holder: str) -> Any:
+    def only_mine(self: CommandBook, holder: str) -> Any:
         first = self._cluster.command_held_by(holder)
         if first is not None and first.record.id not in self._memories:
             return None
         return known(self, holder)
 
-    _set(CommandQueue, "_known", only_mine)
+    _set(CommandBook, "known", only_mine)
 
 
 def _heal() -> None:
@@ -161,6 +163,7 @@ def _record_ignored() -> None:
 def _taint() -> None:
     """Whether a Node is closed is not looked at, so none is."""
     _set(commands, "is_disrupted", lambda _: True)
+    _set(inspector, "is_disrupted", lambda _: True)
 
 
 def _drain() -> None:
@@ -171,13 +174,13 @@ def _drain() -> None:
 
 def _replacement_first() -> None:
     """Replacements count as soon as they are created."""
-    state = CommandQueue._replacement
+    state = CommandInspector.replacement
 
-    def hasty(self: CommandQueue, record: Any, name: str, memory: Any) -> ReplacementState:
+    def hasty(self: CommandInspector, record: Any, name: str, memory: Any) -> ReplacementState:
         found = state(self, record, name, memory)
         return ReplacementState.INITIALIZED if found is ReplacementState.COMING else found
 
-    _set(CommandQueue, "_replacement", hasty)
+    _set(CommandInspector, "replacement", hasty)
 
 
 def _no_replacement() -> None:
@@ -221,14 +224,14 @@ def _phase_ignored() -> None:
 
 def _failed_replacements() -> None:
     """A replacement that failed is waited for, for ever."""
-    state = CommandQueue._replacement
+    state = CommandInspector.replacement
 
-    def patient(self: CommandQueue, record: Any, name: str, memory: Any) -> ReplacementState:
+    def patient(self: CommandInspector, record: Any, name: str, memory: Any) -> ReplacementState:
         found = state(self, record, name, memory)
         return ReplacementState.COMING if found is ReplacementState.FAILED else found
 
-    _set(CommandQueue, "_replacement", patient)
-    _set(CommandQueue, "_stalled", lambda *_: "")
+    _set(CommandInspector, "replacement", patient)
+    _set(CommandInspector, "_stalled", lambda *_: "")
 
 
 def _delete_pods() -> None:
@@ -251,7 +254,7 @@ def _evicts_early() -> None:
             claim = self._cluster.claim(name)
             node = self._cluster.node_of(claim) if claim is not None else None
             if node is not None:
-                self._terminator._evictions.add(self._cluster.bound_to(node.metadata.name))
+                self.inspector._terminator._evictions.add(self._cluster.bound_to(node.metadata.name))
 
     _set(CommandQueue, "_mark", hasty)
 

@@ -26,6 +26,7 @@ from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.commands import validation
+from provisioner.disruption.commands.inspector import CommandInspector
 from provisioner.disruption.commands.progress import CommandVerdict, ReplacementState
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import DisruptionController
@@ -1054,7 +1055,7 @@ def _pause(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         DisruptionController,
         "_spared",
-        lambda self, snapshot, buys: dict.fromkeys(self._commands.spared(), candidates.CALLED_OFF),
+        lambda self, snapshot, buys: dict.fromkeys(self._commands.book.spared(), candidates.CALLED_OFF),
     )
 
 
@@ -1068,7 +1069,7 @@ def _pause_of_commands(patch: pytest.MonkeyPatch) -> None:
 
 
 def _last_look(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CommandQueue, "_validated", lambda *_: CommandVerdict())
+    patch.setattr(CommandInspector, "validated", lambda *_: CommandVerdict())
 
 
 def _last_look_at_budgets(patch: pytest.MonkeyPatch) -> None:
@@ -1095,13 +1096,13 @@ def _static(patch: pytest.MonkeyPatch) -> None:
 
 def _replacement_first(patch: pytest.MonkeyPatch) -> None:
     """What replaces a node counts as initialized from the moment at which it is created."""
-    known = CommandQueue._replacement
+    known = CommandInspector.replacement
 
-    def hasty(self: CommandQueue, *args: Any) -> ReplacementState:
+    def hasty(self: CommandInspector, *args: Any) -> ReplacementState:
         state = known(self, *args)
         return ReplacementState.INITIALIZED if state is ReplacementState.COMING else state
 
-    patch.setattr(CommandQueue, "_replacement", hasty)
+    patch.setattr(CommandInspector, "replacement", hasty)
 
 
 def _accepted(patch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,8 @@ Before anything of a command is done its record is written on its first candidat
 that the next leader goes on with, or marks of none, which it takes back. Source: core spec 6.14.
 """
 
-import contextlib
-import threading
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -17,7 +13,6 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import (
     CandidateRecord,
     CommandPhase,
@@ -29,31 +24,24 @@ from provisioner.apis.command import (
     member_of,
 )
 from provisioner.apis.conditions import CLAIM_CONDITIONS
-from provisioner.apis.core import Node, PodDisruptionBudget
-from provisioner.apis.interruption import INSTANCE_TERMINATED, interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
-from provisioner.apis.plan import PlanError, decode_plan
-from provisioner.apis.pods import Pod, is_evictable
+from provisioner.disruption.commands.book import SPARED_SECONDS, CommandBook, CommandMemory
+from provisioner.disruption.commands.inspector import CommandInspector
 from provisioner.disruption.commands.progress import (
-    CandidateFacts,
-    CommandFacts,
     CommandStep,
     CommandVerdict,
     ReplacementState,
     being_deleted,
     next_step,
 )
-from provisioner.disruption.commands.validation import Sighted, verdict
 from provisioner.disruption.loop_detector import LoopDetector
-from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.methods import rebuilding
 from provisioner.disruption.proposal import DISRUPTING_NODE, Proposal, disrupting_node
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
-from provisioner.kube.survey import survey
 from provisioner.nodeclaims.creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.nodeclaims.growth_ledger import HeldBackError
 from provisioner.nodeclaims.plan_writer import PlanWriter
@@ -61,18 +49,16 @@ from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime import metrics
 from provisioner.runtime.live_reads import Postponed, never
 from provisioner.runtime.object_reference import publish, reference_of
-from provisioner.scheduling.node_claims import NewClaim, planned_claim
+from provisioner.scheduling.node_claims import planned_claim
 from provisioner.state.cluster import Cluster
 from provisioner.state.disruption_commands import Command
-from provisioner.state.keys import NodeKey
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
-from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.termination.disrupted_taint import DisruptedTaints, is_disrupted
-from provisioner.termination.terminator import InstanceSight, Terminator
+from provisioner.termination.terminator import Terminator
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
 #: A command of which nothing has changed for so long is called off.
@@ -86,47 +72,14 @@ WAIT_SECONDS: Final = 5.0
 #: A PodDisruptionBudget that allows nothing at the moment is looked at again after so long, in the caches first.
 BUDGET_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 1.0
-#: What is chosen to go is closed before the first pod of it is evicted; a command waits no longer for others that are not.
-CLOSING_SECONDS: Final = 5.0
 #: Candidates that the caches have not shown as they are for so long were chosen by an outdated view: the command is called off, and another may follow.
 OUTDATED_SECONDS: Final = 5.0
 #: A command that is paused looks again after so long.
 PAUSED_SECONDS: Final = 0.5
-#: A node whose command was called off is left alone for so long: until then the caches have caught up.
-SPARED_SECONDS: Final = 30.0
-#: A pool whose replacement did not register or was not initialized is left alone for so long, and twice as long each time.
-BACKOFF_SECONDS, BACKOFF_MOST_SECONDS = 30.0, 600.0
 #: Failures in a row after which a command is called off that is not written, has no replacements, or whose candidates are refused to go: some 20 s.
 GIVE_UP_AFTER: Final = 8
 _MOST_STEPS: Final = 20
 _log = logs.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What this process remembers of a command; nothing that is needed after a restart.
-
-    Attributes:
-        new: replacements as they were announced.
-        seen: replacements that were seen to exist.
-        launched: replacements that were seen with an instance.
-        failed: replacements that the API server refuses to create, or whose command it refuses.
-        looks: what all objects looked like last, and since when.
-        placed: nodes that keep room for its pods, whose plans do not say so yet.
-        awaits: IDs of commands whose candidates were not closed at the first look; None before it.
-        awaits_until: until when that is waited for (monotonic); None before anybody asked.
-        postponed_at: since when the caches do not show its candidates as they are, before these are closed; None while they did.
-    """
-
-    new: dict[str, NewClaim] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-    launched: set[str] = field(default_factory=set)
-    failed: set[str] = field(default_factory=set)
-    looks: tuple[object, float] | None = None
-    placed: tuple[NodeKey, ...] = ()
-    awaits: frozenset[str] | None = None
-    awaits_until: float | None = None
-    postponed_at: float | None = None
 
 
 class CommandQueue:
@@ -162,28 +115,20 @@ class CommandQueue:
         loops: LoopDetector | None = None,
         postponed: Postponed = never,
     ) -> None:
-        self._pause, self._postponed = pause, postponed
-        self._loops = loops if loops is not None else LoopDetector(recorder, clock)
+        self.loops = loops if loops is not None else LoopDetector(recorder, clock)
+        self.book = CommandBook(cluster, clock)
+        self.inspector = CommandInspector(cluster, client, writer, taints, terminator, clock, timeout, postponed)
         self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
-        self._recorder, self._taints, self._terminator = recorder, taints, terminator
-        self._clock, self._stale, self._timeout = clock, stale, timeout
-        self._lock = threading.Lock()
-        self._memories: dict[str, _Memory] = {}  # by ID of the command
-        self._open: set[str] = set()  # IDs of commands whose candidates may still take pods
-        self._beginning = 0  # passes whose commands are being begun
-        self._spared_until: dict[str, float] = {}  # claim -> monotonic
-        self._called_off = Counter[str]()
-        self._backoffs: dict[str, tuple[int, float]] = {}  # pool -> failures in a row, until when
+        self._recorder, self._taints, self._clock, self._stale, self._pause = recorder, taints, clock, stale, pause
         self.queue = KeyedQueue("disruption-command", self.reconcile, clock, workers=DISRUPTERS)
         self.heals = KeyedQueue("disruption-heal", self.heal, clock, workers=HEALERS)
 
     def start(self) -> None:
         """Go on with every command that is written."""
         for claim in self._cluster.claims():
-            self._loops.saw(claim)
+            self.loops.saw(claim)
         written = self._cluster.commands()
-        with self._lock:  # before the first of them goes on: their nodes may be open still
-            self._open.update(command.record.id for command in written)
+        self.book.opened(written)  # before the first of them goes on
         self.queue.start()
         self.heals.start()
         self.queue.add_all(command.record.holder for command in written)
@@ -195,7 +140,7 @@ class CommandQueue:
 
     def heard(self, claim: NodeClaim) -> None:
         """A NodeClaim changed: the command that waits for it goes on."""
-        self._loops.saw(claim)
+        self.loops.saw(claim)
         name = claim.metadata.name
         for command in (self._cluster.command_waiting_for(name), self._cluster.command_of(name)):
             if command is not None:
@@ -203,50 +148,14 @@ class CommandQueue:
 
     def review(self, snapshot: Snapshot) -> None:
         """Look at every command, and take back what belongs to none; call every second."""
-        now = self._clock.monotonic()
-        with self._lock:
-            self._spared_until = {name: until for name, until in self._spared_until.items() if until > now}
-            live = {command.record.id for command in self._cluster.commands()}
-            self._memories = {key: one for key, one in self._memories.items() if key in live}
-            self._open &= live
+        self.book.tidy()
         for command in snapshot.commands:
             self.queue.offer(command.record.holder)
         for node in snapshot.nodes:
             if _shows_marks(node) and self._is_left_over(node.key.name):
                 self.heals.offer(node.key.name)
 
-    def spared(self) -> frozenset[str]:
-        """NodeClaims whose command was called off a moment ago."""
-        with self._lock:
-            return frozenset(self._spared_until)
-
-    def called_off(self, method: str) -> int:
-        """How many commands of a method were called off by this process."""
-        with self._lock:
-            return self._called_off[method]
-
-    def loops(self) -> LoopHolds:
-        """Whose nodes are left alone, since they were launched and removed again and again."""
-        return self._loops.holds()
-
-    def pools_backing_off(self) -> frozenset[str]:
-        """NodePools whose replacements did not become nodes a moment ago, though they had an instance."""
-        now = self._clock.monotonic()
-        with self._lock:
-            return frozenset(pool for pool, (_, until) in self._backoffs.items() if until > now)
-
     # ------------------------------------------------------------------ beginning
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """What is begun within was chosen together: no pod of it is evicted before all of it is begun."""
-        with self._lock:
-            self._beginning += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._beginning -= 1
 
     def begin(self, proposal: Proposal, snapshot: Snapshot) -> bool:
         """Enter a command into the state, to be carried out from now on; makes no call.
@@ -273,7 +182,7 @@ class CommandQueue:
             return False  # what is taken back at this moment might be this command's
         if not self._cluster.command_begun(record):
             return False
-        memory = _Memory()
+        memory = CommandMemory()
         try:
             why = self._announced(record, proposal, memory) or self._placed(proposal, snapshot, memory)
         except HeldBackError as error:
@@ -283,7 +192,7 @@ class CommandQueue:
             )
             self._say(record.candidate_names, blocked)
             seconds = error.held.seconds
-            self._spare(record, SPARED_SECONDS if seconds is None else max(1.0, seconds))
+            self.book.spare(record, SPARED_SECONDS if seconds is None else max(1.0, seconds))
         except Exception as error:  # noqa: BLE001 - a command that fails is rolled back
             _log.exception("Failed to start a disruption; continuing with the others", command=record.id)
             why = f"{type(error).__name__}: {error}"
@@ -293,22 +202,15 @@ class CommandQueue:
             )
             self._forget(record, memory)
             return False
-        with self._lock:
-            self._memories[record.id] = memory
-            self._open.add(record.id)
-        self._loops.decided(record.candidate_names)
+        self.book.begun(record, memory)
+        self.loops.decided(record.candidate_names)
         self.queue.add(record.holder)
         return True
 
-    def _spare(self, record: CommandRecord, seconds: float) -> None:
-        until = self._clock.monotonic() + seconds
-        with self._lock:
-            self._spared_until.update(dict.fromkeys(record.candidate_names, until))
-
-    def _announced(self, record: CommandRecord, proposal: Proposal, memory: _Memory) -> str:
+    def _announced(self, record: CommandRecord, proposal: Proposal, memory: CommandMemory) -> str:
         for planned in proposal.replacements:
             try:
-                marks = {**self._loops.marks(planned.pods), names.REPLACES_ANNOTATION: record.id}
+                marks = {**self.loops.marks(planned.pods), names.REPLACES_ANNOTATION: record.id}
                 made = partial(planned_claim, planned, annotations=marks, hold_seconds=self._cluster.hold_seconds)
                 new = self._creator.announce(planned.pool, made)
             except NoFreeNameError as error:
@@ -324,7 +226,7 @@ class CommandQueue:
             return str(error)
         return "" if self._cluster.command_begun(whole) else Said("another command was started first")
 
-    def _placed(self, proposal: Proposal, snapshot: Snapshot, memory: _Memory) -> str:
+    def _placed(self, proposal: Proposal, snapshot: Snapshot, memory: CommandMemory) -> str:
         keys = {str(node.key): node.key for node in snapshot.nodes}
         for name, pods in proposal.placements.items():
             if self._cluster.assign(keys[name], pods):
@@ -332,19 +234,16 @@ class CommandQueue:
         memory.placed = tuple(keys[name] for name in proposal.placements)
         return ""
 
-    def _forget(self, record: CommandRecord, memory: _Memory) -> None:
+    def _forget(self, record: CommandRecord, memory: CommandMemory) -> None:
         for name in memory.new:
             self._cluster.claim_failed(name)
         self._writer.take(self._cluster.command_dropped(record))
-        with self._lock:
-            self._memories.pop(record.id, None)
-            self._open.discard(record.id)
 
     # ------------------------------------------------------------------ going on
 
     def reconcile(self, holder: str) -> ReconcileResult:
         """Take every step of one command that can be taken now."""
-        known = self._known(holder)
+        known = self.book.known(holder)
         if known is None:
             return DONE
         command, memory = known
@@ -364,14 +263,14 @@ class CommandQueue:
     def _paused(self, record: CommandRecord) -> str:
         """What pauses a candidate of a command, "" where nothing does."""
         pause = self._pause()
-        return next(filter(None, map(pause.why, self._pools(record))), "") if pause != NOTHING else ""
+        return next(filter(None, map(pause.why, self.inspector.pools(record))), "") if pause != NOTHING else ""
 
-    def _wait(self, command: Command, memory: _Memory, paused: str) -> ReconcileResult:
+    def _wait(self, command: Command, memory: CommandMemory, paused: str) -> ReconcileResult:
         """The command stays as it is, and the time does not count; one that cannot come to its end as it was decided is called off."""
         if not command.written:
             return self._call_off(command, memory, paused)
         memory.looks = None
-        facts = self._facts(command.record, memory, None)
+        facts = self.inspector.facts(command.record, memory, None)
         following = next_step(command.record, facts)
         coming = any(state is ReplacementState.COMING for _, state in facts.replacements)
         if following.step is CommandStep.ROLL_BACK:
@@ -383,7 +282,7 @@ class CommandQueue:
         self._say(command.record.candidate_names, EventMessage("Normal", "DisruptionBlocked", paused))
         return ReconcileResult(requeue_after=PAUSED_SECONDS)
 
-    def _failed(self, holder: str, memory: _Memory, error: ApiError) -> ReconcileResult:
+    def _failed(self, holder: str, memory: CommandMemory, error: ApiError) -> ReconcileResult:
         command = self._cluster.command_held_by(holder)
         if command is None:
             return DONE
@@ -407,7 +306,7 @@ class CommandQueue:
         )
         return ReconcileResult(failed=True)
 
-    def _go_on(self, holder: str, memory: _Memory) -> ReconcileResult:
+    def _go_on(self, holder: str, memory: CommandMemory) -> ReconcileResult:
         for key in memory.placed:  # not before the record: who reads a plan must know that its pods are going
             self._plans.changed(key)
         memory.placed = ()
@@ -417,14 +316,13 @@ class CommandQueue:
             if command is None:
                 return DONE
             record = command.record
-            following = next_step(record, self._facts(record, memory, found))
+            following = next_step(record, self.inspector.facts(record, memory, found))
             found = None
             if following.step is not CommandStep.MARK:
-                with self._lock:
-                    self._open.discard(record.id)
+                self.book.closed(record)
             match following.step:
                 case CommandStep.MARK:
-                    if why := self._why_postponed(following.names):
+                    if why := self.inspector.why_postponed(following.names):
                         if memory.postponed_at is None:
                             memory.postponed_at = self._clock.monotonic()
                         if self._clock.monotonic() - memory.postponed_at >= OUTDATED_SECONDS:
@@ -435,9 +333,9 @@ class CommandQueue:
                 case CommandStep.CREATE:
                     self._create(record, memory, following.names)
                 case CommandStep.VALIDATE:
-                    if self._awaits_others(record, memory):
+                    if self.book.awaits_others(record, memory):
                         return ReconcileResult(requeue_after=AGAIN_SECONDS)
-                    found = self._validated(record)
+                    found = self.inspector.validated(record)
                 case CommandStep.SEAL:
                     self._write(msgspec.structs.replace(record, phase=CommandPhase.DELETING))
                 case CommandStep.DELETE:
@@ -454,110 +352,12 @@ class CommandQueue:
                     return DONE
         return ReconcileResult(requeue_after=AGAIN_SECONDS)
 
-    def _why_postponed(self, those: Iterable[str]) -> str:
-        """Why the caches may not show one of these candidates as it is; "" where they do."""
-        claims = (claim for name in those if (claim := self._cluster.claim(name)) is not None)
-        return next(filter(None, (self._postponed(claim, self._cluster.node_of(claim)) for claim in claims)), "")
-
-    def _awaits_others(self, record: CommandRecord, memory: _Memory) -> bool:
-        """Whether nodes that were chosen before the first pod of this command goes would still take it, and have it evicted once more."""
-        if record.reason == names.REASON_EMPTY:
-            return False
-        now = self._clock.monotonic()
-        with self._lock:
-            if memory.awaits_until is None:
-                memory.awaits_until = now + CLOSING_SECONDS
-            if now >= memory.awaits_until:
-                return False
-            if memory.awaits is None:
-                if self._beginning:
-                    return True  # more are chosen at this moment
-                memory.awaits = frozenset(self._open - {record.id})
-            return not memory.awaits.isdisjoint(self._open)
-
-    def _known(self, holder: str) -> tuple[Command, _Memory] | None:
-        """A command with what is remembered of it; None where there is none, or one that is still being begun."""
-        first = self._cluster.command_held_by(holder)
-        if first is None:
-            return None
-        with self._lock:
-            memory = self._memories.get(first.record.id)
-            if memory is None:
-                if not first.written:
-                    return None  # its replacements are not known yet; `begin` queues it
-                memory = self._memories[first.record.id] = _Memory()
-                self._open.add(first.record.id)
-                _log.info(
-                    "Resuming a disruption that was started earlier",
-                    command=first.record.id,
-                    reason=first.record.reason,
-                )
-        command = self._cluster.command_held_by(holder)  # it may have got its replacements after the first look
-        return (command, memory) if command is not None and command.record.id == first.record.id else None
-
-    # ------------------------------------------------------------------ facts
-
-    def _facts(self, record: CommandRecord, memory: _Memory, found: CommandVerdict | None) -> CommandFacts:
-        candidates = tuple(self._candidate(record, one) for one in record.candidates)
-        replacements = tuple((name, self._replacement(record, name, memory)) for name in record.replacement_names)
-        bodies = {one.name for one in record.replacements if one.body is not None}
-        return CommandFacts(
-            candidates=candidates,
-            replacements=replacements,
-            creatable=frozenset(bodies | memory.new.keys()),
-            stalled=self._stalled(record, memory, (record.phase, candidates, replacements)),
-            verdict=found,
-        )
-
-    def _candidate(self, record: CommandRecord, one: CandidateRecord) -> CandidateFacts:
-        claim = self._cluster.claim(one.name)
-        if claim is None or claim.metadata.uid != one.uid:
-            return CandidateFacts(one.name, there=False)
-        node = self._cluster.node_of(claim)
-        reason = condition(claim.status.conditions, names.DISRUPTION_REASON)
-        return CandidateFacts(
-            one.name,
-            deleting=claim.metadata.deletion_timestamp is not None,
-            joined=node is not None and self._cluster.rivals(claim) is None,
-            marked=node is not None and is_disrupted(node) and reason is not None and reason.reason == record.reason,
-            interrupted=self._is_interrupted(claim),
-        )
-
-    def _replacement(self, record: CommandRecord, name: str, memory: _Memory) -> ReplacementState:
-        claim = self._cluster.claim(name)
-        if name in memory.failed:
-            return ReplacementState.FAILED
-        if claim is None or not claim.metadata.uid:
-            return ReplacementState.FAILED if name in memory.seen else ReplacementState.ABSENT
-        memory.seen.add(name)
-        if is_true(claim.status.conditions, names.LAUNCHED):
-            memory.launched.add(name)
-        if claim.metadata.annotations.get(names.REPLACES_ANNOTATION) != record.id:
-            return ReplacementState.FAILED  # somebody else's has the name
-        if claim.metadata.deletion_timestamp is not None or self._is_interrupted(claim):
-            return ReplacementState.FAILED
-        is_ready = is_true(claim.status.conditions, names.INITIALIZED) and self._cluster.node_of(claim) is not None
-        return ReplacementState.INITIALIZED if is_ready else ReplacementState.COMING
-
-    def _is_interrupted(self, claim: NodeClaim) -> bool:
-        mark = interruption_of(claim.metadata.annotations)
-        return mark is not None and mark.has_begun(self._clock.now())
-
-    def _stalled(self, record: CommandRecord, memory: _Memory, looks: object) -> str:
-        now = self._clock.monotonic()
-        claims = [self._cluster.claim(name) for name in record.replacement_names]
-        steps = [[(one.type, one.status) for one in claim.status.conditions] for claim in claims if claim is not None]
-        if memory.looks is None or memory.looks[0] != (looks, steps):
-            memory.looks = ((looks, steps), now)
-        seconds = now - memory.looks[1]
-        return Said(f"no progress for {seconds:.0f} s") if seconds >= self._timeout.total_seconds() else ""
-
     # ------------------------------------------------------------------ steps
 
     def _commit(self, record: CommandRecord) -> None:
         """Write that the command exists: members first, so that the record never stands alone."""
         for one in record.candidates[1:]:
-            claim = self._own(one)
+            claim = self.inspector.own(one)
             if member_of(claim.metadata.annotations) != record.id:
                 self._writer.metadata(claim, annotations={names.COMMAND_MEMBER_ANNOTATION: record.id})
         self._write(record)
@@ -573,18 +373,12 @@ class CommandQueue:
         )
 
     def _write(self, record: CommandRecord) -> None:
-        claim = self._own(record.candidates[0])
+        claim = self.inspector.own(record.candidates[0])
         known = claim.metadata.annotations
         marks = {names.COMMAND_ANNOTATION: encode_command(record)}
         if names.COMMAND_MEMBER_ANNOTATION in known:  # of an earlier command that was never written
             marks |= {names.COMMAND_MEMBER_ANNOTATION: None}  # type: ignore[dict-item]  # None removes a key
         self._writer.metadata(claim, annotations=marks)
-
-    def _own(self, one: CandidateRecord) -> NodeClaim:
-        claim = self._cluster.claim(one.name)
-        if claim is None or claim.metadata.uid != one.uid or claim.metadata.deletion_timestamp is not None:
-            raise NotFound(404, "NotFound", Said(f"NodeClaim {one.name} is being deleted or no longer exists"))
-        return claim
 
     def _mark(self, record: CommandRecord, those: Iterable[str]) -> None:
         for name in those:
@@ -599,10 +393,10 @@ class CommandQueue:
                 reason = ConditionMessage(names.DISRUPTION_REASON, names.TRUE, record.reason, record.reason)
                 self._writer.status(claim, with_conditions(claim, reason, now=self._clock.now()))
 
-    def _create(self, record: CommandRecord, memory: _Memory, those: Iterable[str]) -> None:
+    def _create(self, record: CommandRecord, memory: CommandMemory, those: Iterable[str]) -> None:
         """Create replacements; a name that is taken by one of this very command is a success."""
         for name in those:
-            new = memory.new.get(name) or self._remembered(record, name)
+            new = memory.new.get(name) or self.inspector.remembered(record, name)
             if new is None:
                 self._refused(
                     memory, name, Said("the record of the command does not contain a valid NodeClaim with this name")
@@ -619,26 +413,9 @@ class CommandQueue:
             except REFUSALS as error:
                 self._refused(memory, name, error)
 
-    def _refused(self, memory: _Memory, name: str, error: object) -> None:
+    def _refused(self, memory: CommandMemory, name: str, error: object) -> None:
         _log.warning("Failed to create a replacement NodeClaim", nodeclaim=name, error=str(error))
         memory.failed.add(name)
-
-    def _remembered(self, record: CommandRecord, name: str) -> NewClaim | None:
-        """A replacement as the record has it, which anybody may have written who may write NodeClaims; None for no such thing."""
-        body = next((one.body for one in record.replacements if one.name == name), None) or {}
-        try:
-            claim = msgspec.convert(body, NodeClaim, strict=False)
-        except msgspec.ValidationError:
-            return None
-        annotations = claim.metadata.annotations
-        if claim.metadata.name != name or claim.metadata.uid or annotations.get(names.REPLACES_ANNOTATION) != record.id:
-            return None
-        try:
-            plan = decode_plan(claim.metadata.annotations.get(names.PLAN_ANNOTATION, "") or "{}")
-        except PlanError:
-            return NewClaim(dict(body), claim)
-        pods = (self._cluster.pod(uid) for entry in plan.pods for uid in entry.uids)
-        return NewClaim(dict(body), claim, tuple(pod for pod in pods if pod is not None))
 
     def _delete(self, record: CommandRecord, those: Iterable[str]) -> None:
         for name in those:
@@ -648,104 +425,25 @@ class CommandQueue:
             self._say((name,), disrupting_node(record.reason))
             pods = self._cluster.pods_of(claim)
             self._writer.delete(claim)
-            self._loops.removed(claim, pods)
-            metrics.claim_disrupted(claim, record.reason.lower(), pods, policy=self._policy(record, claim))
+            self.loops.removed(claim, pods)
+            metrics.claim_disrupted(claim, record.reason.lower(), pods, policy=self.inspector.policy(record, claim))
             _log.info(DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
-        for pool in self._pools(record):
-            with self._lock:
-                self._backoffs.pop(pool, None)
+        self.book.succeeded(self.inspector.pools(record))
 
     def _count_decision(self, record: CommandRecord) -> None:
         decision = "replace" if record.replacements else "delete"
-        metrics.decision(decision, record.reason.lower(), consolidation_type(record.method), self._pools(record))
-
-    def _policy(self, record: CommandRecord, claim: NodeClaim) -> str:
-        """The consolidationPolicy that a disruption followed; "" for drift, or where the NodePool is gone."""
-        if record.reason == names.REASON_DRIFTED:
-            return ""
-        pools = (view.pool for view in self._cluster.snapshot().pools if view.pool.metadata.name == claim.pool)
-        return next((pool.spec.disruption.consolidation_policy for pool in pools), "")
-
-    def _pools(self, record: CommandRecord) -> list[str]:
-        claims = (self._cluster.claim(name) for name in record.candidate_names)
-        return sorted({claim.pool for claim in claims if claim is not None})
-
-    # ------------------------------------------------------------------ validation
-
-    def _validated(self, record: CommandRecord) -> CommandVerdict | None:
-        """Whether the candidates may go, asked of the API server after they were closed; None where the command is another one now.
-
-        Raises:
-            ApiError: it is not known.
-        """
-        snapshot = self._cluster.snapshot()
-        if record.replacements:  # a budget that allows nothing yet shows in the caches; only the last look is a list
-            cached = [self._sighted_in_caches(name) for name in record.candidate_names]
-            early = verdict(record.reason, cached, snapshot.pod_budgets, snapshot, replaced=True)
-            if early.waits:
-                return early
-        if why := self._why_postponed(record.candidate_names):
-            return CommandVerdict(why, waits=True)
-        if not self._is_current(record):
-            return None
-        sighted = [self._sighted(one) for one in record.candidates]
-        budgets, bad = self._budgets(pod for one in sighted for pod in one.pods)
-        found = verdict(record.reason, sighted, budgets, snapshot, replaced=bool(record.replacements))
-        return CommandVerdict(bad) if bad and not found.objection else found
-
-    def _is_current(self, record: CommandRecord) -> bool:
-        """Read the NodeClaims of a command, for a watch may be behind; whether it still counts as it did."""
-        claims = [self._own(one) for one in record.candidates]
-        claims += (claim for name in record.replacement_names if (claim := self._cluster.claim(name)) is not None)
-        for claim in claims:
-            self._writer.read(claim)
-        command = self._cluster.command_held_by(record.holder)
-        return command is not None and command.record == record
-
-    def _sighted(self, one: CandidateRecord) -> Sighted:
-        claim = self._own(one)
-        sight = self._terminator.look(claim)
-        if not all(map(is_disrupted, sight.nodes)):  # somebody opened it: pods that came are listed once it is closed
-            for node in sight.nodes:
-                self._taints.close(node)
-            sight = self._terminator.look(claim)
-        known = self._cluster.node_of(claim)
-        return Sighted(
-            one.name,
-            sight.pods,
-            unknown=_unknown(sight),
-            protected=_protected(claim, *sight.nodes, *((known,) if known is not None else ())),
-            forceful=bool(claim.spec.termination_grace_period),
-            awaited=bool(self._cluster.assigned(NodeKey(one.name))),
-            drifted=is_true(claim.status.conditions, names.DRIFTED),
+        metrics.decision(
+            decision, record.reason.lower(), consolidation_type(record.method), self.inspector.pools(record)
         )
-
-    def _sighted_in_caches(self, name: str) -> Sighted:
-        claim = self._cluster.claim(name)
-        if claim is None:
-            return Sighted(name, drifted=False)
-        forceful = bool(claim.spec.termination_grace_period)
-        drifted = is_true(claim.status.conditions, names.DRIFTED)
-        return Sighted(name, self._cluster.pods_of(claim), forceful=forceful, drifted=drifted)
-
-    def _budgets(self, pods: Iterable[Pod]) -> tuple[PodBudgets, str]:
-        """Those of the namespaces of the pods as the API server has them now, and the first that cannot be decoded."""
-        found: dict[str, tuple[PodDisruptionBudget, ...]] = {}
-        bad = ""
-        for name in sorted({pod.namespace for pod in pods if is_evictable(pod, self._clock.now())}):
-            answer = survey(self._client, resources.PDBS, decode=resources.PDBS.decode, namespace=name)
-            found[name] = tuple(answer.objects)
-            bad = bad or next((Said(f"PodDisruptionBudget {one} cannot be decoded") for one in answer.unreadable), "")
-        return PodBudgets(found), bad
 
     # ------------------------------------------------------------------ calling off
 
     def _call_off(
         self,
         command: Command,
-        memory: _Memory,
+        memory: CommandMemory,
         why: str,
         record: CommandRecord | None = None,
         blamed: Iterable[str] = (),
@@ -787,41 +485,17 @@ class CommandQueue:
         _log.info("Canceled a disruption", command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
-    def _note_failure(self, record: CommandRecord, memory: _Memory, blamed: Iterable[str]) -> None:
+    def _note_failure(self, record: CommandRecord, memory: CommandMemory, blamed: Iterable[str]) -> None:
         """Count it. A NodePool backs off where its nodes do not come up; a shortage, and what happens to candidates, is no fault of it."""
-        states = {name: self._replacement(record, name, memory) for name in record.replacement_names}
+        states = {name: self.inspector.replacement(record, name, memory) for name in record.replacement_names}
         late = sum(state is not ReplacementState.INITIALIZED for state in states.values())
         decision, kind = "replace" if states else "delete", consolidation_type(record.method)
         if late:
             metrics.QUEUE_FAILURES.labels(decision, record.reason.lower(), kind).inc(late)
         else:
             metrics.FAILED_VALIDATIONS.labels(kind).inc(len(record.candidates))
-        now = self._clock.monotonic()
-        with self._lock:
-            self._called_off[record.method] += 1
-            self._memories.pop(record.id, None)
-            self._open.discard(record.id)
-            self._spared_until.update(dict.fromkeys(record.candidate_names, now + SPARED_SECONDS))
-            for pool in self._pools(record) if any(self._is_at_fault(name, memory) for name in blamed) else ():
-                failures = self._backoffs.get(pool, (0, 0.0))[0] + 1
-                seconds = doubled(failures, base=BACKOFF_SECONDS, cap=BACKOFF_MOST_SECONDS)
-                self._backoffs[pool] = (failures, now + seconds)
-
-    def _is_at_fault(self, replacement: str, memory: _Memory) -> bool:
-        """Whether a replacement that failed had an instance that did not become a node, or is refused by the API server.
-
-        One that its cloud takes back is no fault of the pool; one that ended before its Node registered is.
-        """
-        claim = self._cluster.claim(replacement)
-        if claim is not None and self._is_interrupted(claim) and not self._ended_early(claim):
-            return False
-        return replacement in memory.launched or replacement in memory.failed
-
-    @staticmethod
-    def _ended_early(claim: NodeClaim) -> bool:
-        mark = interruption_of(claim.metadata.annotations)
-        ended = mark is not None and mark.reason == INSTANCE_TERMINATED
-        return ended and not is_true(claim.status.conditions, names.REGISTERED)
+        at_fault = any(self.inspector.is_at_fault(name, memory) for name in blamed)
+        self.book.failed(record, self.inspector.pools(record) if at_fault else ())
 
     # ------------------------------------------------------------------ healing
 
@@ -836,7 +510,7 @@ class CommandQueue:
         found = self._cluster.node_of(claim)
         if found is None or found.metadata.deletion_timestamp is not None:
             return False
-        if self._is_interrupted(claim):
+        if self.inspector.is_interrupted(claim):
             return False  # `Interruptions` carries it out
         return any(taint.key == names.DISRUPTED_TAINT.key for taint in found.spec.taints) or (
             condition(claim.status.conditions, names.DISRUPTION_REASON) is not None
@@ -907,16 +581,3 @@ def _shows_marks(node: NodeView) -> bool:
         return False
     told = condition(node.claim.status.conditions, names.DISRUPTION_REASON)
     return node.deleting or is_marked(node.claim) or told is not None
-
-
-def _unknown(sight: InstanceSight) -> str:
-    if len(sight.nodes) > 1:
-        return Said(
-            f"Nodes {sight.nodes[0].metadata.name} and {sight.nodes[1].metadata.name} have the same provider ID"
-        )
-    return next(iter((*sight.unreadable, *sight.strangers)), "")
-
-
-def _protected(claim: NodeClaim, *nodes: Node) -> bool:
-    annotations = [claim.metadata.annotations, *(node.metadata.annotations for node in nodes)]
-    return any(found.get(names.DO_NOT_DISRUPT) == "true" for found in annotations)

@@ -626,7 +626,7 @@ def test_many_nodes_are_asked_about_once_what_was_found_before_has_begun(
         return MethodAnswer()
 
     rebuilds(monkeypatch, ask)
-    monkeypatch.setattr(stage.commands, "called_off", {"rebuild": 3}.__getitem__)
+    monkeypatch.setattr(stage.commands.book, "called_off", {"rebuild": 3}.__getitem__)
     look(stage)
     assert seen == [(True, 1)]
     (end,) = lent.ends

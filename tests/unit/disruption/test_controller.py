@@ -10,7 +10,8 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod
-from provisioner.disruption.commands.queue import GIVE_UP_AFTER, SPARED_SECONDS
+from provisioner.disruption.commands.book import SPARED_SECONDS
+from provisioner.disruption.commands.queue import GIVE_UP_AFTER
 from provisioner.disruption.controller import METHODS, PAUSE_MOST_SECONDS
 from provisioner.disruption.view import VALIDATION
 from provisioner.state.keys import NodeKey

@@ -65,8 +65,8 @@ def test_pods_of_the_workload_are_told(stages: Make) -> None:
     for name in "abc":
         launch(stage, name)
         claim = stage.server.claim(name)
-        stage.commands._loops.decided((name,))
-        stage.commands._loops.removed(claim, [pod(f"w{number}", owner="web") for number in range(12)])
+        stage.commands.loops.decided((name,))
+        stage.commands.loops.removed(claim, [pod(f"w{number}", owner="web") for number in range(12)])
         stage.world.clock.advance(60.0)
     told = [one for one in said(stage) if one.startswith("Pod ")]
     assert len(told) == 10

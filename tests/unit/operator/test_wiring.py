@@ -187,7 +187,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
     "--max-disrupting-nodes": (["--max-disrupting-nodes=7"], lambda made: made._provisioning.ledger._most, 7),
     "--timeouts, command": (
         ["--timeouts=command=7m"],
-        lambda made: made._disruptions.commands._timeout,
+        lambda made: made._disruptions.commands.inspector.timeout,
         timedelta(minutes=7),
     ),
     "--timeouts, launch": (

@@ -201,7 +201,7 @@ STATED = {
     ("nodeclaims/writer.py", "delete_node"): "carries out what its caller has decided",
     ("disruption/commands/queue.py", "_delete"): "validated and sealed: asked by _validated",
     ("disruption/commands/queue.py", "_mark"): "asked by _go_on",
-    ("disruption/commands/queue.py", "_sighted"): "closed before, and opened by somebody since",
+    ("disruption/commands/inspector.py", "_sighted"): "closed before, and opened by somebody since",
     ("termination/eviction_queue.py", "_evict"): "asked by who adds, at most GIVEN_SECONDS before",
     ("termination/eviction_queue.py", "_delete"): "at the deadline of the Node nothing is waited for",
     ("lifecycle/garbage_collection.py", "_end"): "its instance was ended by Terminator, which lists at the API server",

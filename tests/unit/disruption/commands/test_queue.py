@@ -9,20 +9,23 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import CandidateRecord, CommandPhase, command_on, encode_command
+from provisioner.apis.command import CandidateRecord, CommandPhase, CommandRecord, command_on, encode_command
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.interruption import INSTANCE_TERMINATED, Interruption
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.disruption.commands.book import (
+    BACKOFF_MOST_SECONDS,
+    BACKOFF_SECONDS,
+    CLOSING_SECONDS,
+    SPARED_SECONDS,
+    CommandBook,
+)
 from provisioner.disruption.commands.queue import (
     AGAIN_SECONDS,
-    BACKOFF_SECONDS,
     BUDGET_SECONDS,
-    CLOSING_SECONDS,
     GIVE_UP_AFTER,
     OUTDATED_SECONDS,
-    SPARED_SECONDS,
     TIMEOUT,
-    CommandQueue,
 )
 from provisioner.disruption.controller import ANSWER_SECONDS, METHODS, WORLD_SECONDS, Method
 from provisioner.disruption.proposal import Proposal
@@ -139,10 +142,10 @@ def test_no_pod_goes_before_every_node_that_was_chosen_is_closed(stages: Make, m
 def test_a_new_leader_closes_what_was_chosen_together_before_a_pod_of_it_goes(
     stages: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage, late, known = stages(), True, CommandQueue._known
+    stage, late, known = stages(), True, CommandBook.known
     chosen_together(stage, monkeypatch, lambda: True)
     monkeypatch.setattr(
-        CommandQueue, "_known", lambda queue, holder: None if late and holder == "b" else known(queue, holder)
+        CommandBook, "known", lambda book, holder: None if late and holder == "b" else known(book, holder)
     )
     stage.restart()
     stage.settle()
@@ -162,7 +165,7 @@ def test_no_pod_goes_before_everything_that_was_chosen_with_it_is_begun(stages: 
     stage.put("b")
     b = next(one.key for one in stage.world.cluster.snapshot().nodes if one.key.name == "b")
     moved = Proposal("Drifted", "drift", ("a",), placements={str(b): (WEB,)})
-    with stage.commands.together():
+    with stage.commands.book.together():
         assert stage.commands.begin(moved, stage.world.cluster.snapshot())
         stage.settle()
         assert (stage.taints("a"), stage.goes("a")) == ([names.DISRUPTED_TAINT.key], False)
@@ -578,7 +581,7 @@ def test_the_other_nodes_of_its_pool_are_not_held_up_when(
         stage.disruption.run_once()
         stage.settle()
     assert [one.record.holder for one in stage.world.cluster.commands()] == ["b"]
-    assert stage.commands.pools_backing_off() == frozenset()
+    assert stage.commands.book.pools_backing_off() == frozenset()
 
 
 def sold_out(stage: Stage, name: str) -> tuple[str, str, str]:
@@ -628,14 +631,17 @@ def test_the_pods_of_a_replacement_that_cannot_be_launched_are_asked_about_elsew
 
 
 def test_a_pool_that_fails_for_weeks_still_backs_off(stage: Stage) -> None:
-    stage.commands._backoffs["general"] = (2_000, 0.0)
+    before = CommandRecord(id="before", reason="Drifted", method="drift", candidates=(CandidateRecord("gone", "uid"),))
+    for _ in range(2_000):
+        stage.commands.book.failed(before, ("general",))
+    stage.world.clock.advance(BACKOFF_MOST_SECONDS)
     name = begin(stage)
     launch(stage, name)
     lose(stage, name)
     stage.disruption.run_once()
     stage.settle()
     eventually(stage.is_open, "the node is open again", 5.0, 0.01)
-    assert stage.commands.pools_backing_off() == {"general"}
+    assert stage.commands.book.pools_backing_off() == {"general"}
 
 
 @pytest.mark.parametrize(
@@ -652,7 +658,7 @@ def test_a_pool_backs_off_when_its_replacements_end_before_their_nodes_come(
     stage.disruption.run_once()
     stage.settle()
     eventually(stage.is_open, "the node is open again", 5.0, 0.01)
-    assert stage.commands.pools_backing_off() == ({"general"} if backs_off else set())
+    assert stage.commands.book.pools_backing_off() == ({"general"} if backs_off else set())
 
 
 def tries_after(stage: Stage, seconds: float) -> int:
@@ -967,7 +973,7 @@ def test_one_whose_record_is_refused_is_called_off(stage: Stage, status: int) ->
     assert stage.world.cluster.commands() == ()
     assert [node.key.name for node in stage.world.cluster.snapshot().nodes] == ["a"], "its replacement is announced"
     assert not stage.world.cluster.is_planned("web")
-    assert stage.commands.pools_backing_off() == {"general"}
+    assert stage.commands.book.pools_backing_off() == {"general"}
 
 
 def test_plans_say_what_it_places_after_its_record_is_written(stages: Make) -> None:
@@ -1036,7 +1042,7 @@ def test_a_replacement_that_is_being_deleted_replaces_nothing(stage: Stage) -> N
     stage.world.clock.advance(10)
     eventually(stage.is_open, "it is called off", 5.0, 0.01)
     assert not stage.goes()
-    assert (stage.commands.called_off("drift"), stage.commands.called_off("rebuild")) == (1, 0)
+    assert (stage.commands.book.called_off("drift"), stage.commands.book.called_off("rebuild")) == (1, 0)
 
 
 def test_a_replacement_that_is_gone_replaces_nothing(stage: Stage) -> None:
