@@ -5,7 +5,6 @@ it out (`commands`). No method waits for another, and none is left out because a
 so it has a thread of its own, and passes of its own (`consolidation`).
 """
 
-import functools
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,37 +16,32 @@ from typing import Any, Final
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.buffers.controller import CapacityBuffers
-from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import candidates
 from provisioner.disruption.acceptance import HORIZON, THRESHOLD
 from provisioner.disruption.allowance import soonest
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.commands.queue import AGAIN_SECONDS, CommandQueue, consolidation_type
-from provisioner.disruption.commands.validation import standing, with_room
+from provisioner.disruption.commands.validation import standing
 from provisioner.disruption.consolidation_state import TIMEOUT_SECONDS, Looks, Passes, Stillness
 from provisioner.disruption.methods import consolidation, rebuilding, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.methods import emptiness as empty
-from provisioner.disruption.methods.emptiness import (
-    consolidatable_at,
-    emptiness,
-    is_empty,
-)
+from provisioner.disruption.methods.emptiness import consolidatable_at, emptiness, is_empty
 from provisioner.disruption.methods.moves import UNCONSOLIDATABLE
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import ELAPSED, DoNotDisruptNotice, protections
 from provisioner.disruption.rebuilding_planner import Rebuilding
-from provisioner.disruption.refusals import NONE as NO_REFUSALS
 from provisioner.disruption.simulation.simulator import NOT_ALL_PODS_FIT
-from provisioner.disruption.simulation.turns import InOrder, in_turn
+from provisioner.disruption.simulation.turns import InOrder
 from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView, Improved, MethodAnswer, Spared
 from provisioner.disruption.waste import potential_usd_per_hour
+from provisioner.disruption.worlds import WORLD_SECONDS, DisruptionWorlds
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
@@ -56,12 +50,7 @@ from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime import metrics
 from provisioner.runtime.object_reference import node_reference, pod_reference, publish, reference_of
 from provisioner.runtime.poller import ApiPoller
-from provisioner.scheduling.improvement.limits_after import without_charges
-from provisioner.scheduling.judging import Design, designed
-from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.world import BinCache
 from provisioner.state.cluster import Cluster
-from provisioner.state.keys import NodeKey
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
@@ -77,8 +66,6 @@ PAUSE_MOST_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 5.0
 POD_EVENT_DELAY = timedelta(seconds=5)
 POD_EVENT_INTERVAL = timedelta(seconds=10)
-#: Instance types, their prices and their offerings change without an event; a world is made anew after so long.
-WORLD_SECONDS: Final = 10.0
 #: Threads of the queue that writes conditions: one call that hangs holds up one of them.
 TELLERS = 4
 #: What pods say of their disruption is looked at so often.
@@ -133,15 +120,6 @@ class _Telling:
 
     holds: bool
     pod_event: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class _World:
-    """A world with what it was made from, and when."""
-
-    around: tuple[object, ...]
-    at: float
-    prepared: Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +240,8 @@ class DisruptionController:
         self._pause, self._buffers = pause, buffers
         self._cluster, self._writer, self._recorder = cluster, writer, recorder
         self._commands, self._ledger, self._clock = commands, ledger, clock
-        self._stale, self._worlds, self._methods = stale, worlds, tuple(methods)
+        self._stale, self._methods = stale, tuple(methods)
+        self.worlds = DisruptionWorlds(cluster, worlds, clock)
         self._stop = threading.Event()
         self._empty_since: dict[str, float] = {}
         self._untold: dict[str, _Telling] = {}
@@ -274,17 +253,13 @@ class DisruptionController:
         self._types: tuple[float, tuple[object, ...]] | None = None
         self._prices, self._priced_at = NO_PRICE_HISTORY, -math.inf
         self._eligible: dict[str, dict[str, int]] = {}
-        self._preparing = threading.Lock()
         self._beginning = threading.Lock()
-        self._bins = BinCache()
-        self._prepared: _World | None = None
         self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
         self._unreached: dict[str, frozenset[str]] = {}
         self._later: dict[str, frozenset[str]] = {}  # by method: who has waited since it last began something
         self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
         self._protections_at: float | None = None
         self._answers: Mapping[str, tuple[str, MethodAnswer]] = {}  # by method, with its reason
-        self._refusals, self._refusing = NO_REFUSALS, threading.Lock()
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         passes = {"disruption": self.run_once, "consolidation": self.consolidate_once}
         self._pollers = [
@@ -336,8 +311,8 @@ class DisruptionController:
     ) -> DisruptionView:
         """What every question to a method has in common; virtual pods take room where the method is asked about money."""
         return DisruptionView(
-            snapshot=self._with_room_for(snapshot, virtual),
-            prepared=self.world(snapshot) if buys else None,
+            snapshot=self.worlds.with_room_for(snapshot, virtual),
+            prepared=self.worlds.at(snapshot) if buys else None,
             allowed=ledger.allowed,
             why_none=ledger.why_none,
             ceiling=ledger.ceiling,
@@ -346,7 +321,7 @@ class DisruptionController:
             loops=self._commands.loops.holds(),
             buffered=self._buffers.keeps,
             settings=self._settings,
-            types_of=self._types_of,
+            types_of=self.worlds.types_of,
             prices=self._prices,
         )
 
@@ -424,35 +399,11 @@ class DisruptionController:
         ledger.spend({name for one in began.begun for name in one.candidates})
         return began.begun
 
-    def _roomy(self, proposals: Sequence[Proposal], then: Snapshot) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
-        """The proposals for whose pods there is still a place, as things are now, less those that wait for their turn; and the nodes of these."""
-        if not any(one.placements or one.replacements for one in proposals):
-            return proposals, ()
-        now = self._cluster.snapshot()
-        keys = self._worlds.default_keys
-        # made once, where it is asked for: the other thread has a world of another instant
-        world = functools.cache(lambda: self.world(now))
-
-        def legal(some: Sequence[Proposal]) -> bool:
-            names = {name for one in some for name in one.candidates}
-            prepared = without_charges(world(), [node for node in now.nodes if node.key.name in names])
-            going = {
-                late: [str(NodeKey(name)) for one in some if one.late is late for name in one.candidates]
-                for late in (False, True)
-            }
-            placements: dict[str, tuple[Pod, ...]] = {}
-            for one in some:
-                placements.update((name, placements.get(name, ()) + pods) for name, pods in one.placements.items())
-            design = Design(tuple(new for one in some for new in designed(one.replacements)), placements)
-            return prepared.judge(design, leaving=going[False], gone=going[True]).legal
-
-        return in_turn(with_room(proposals, then, now, legal, by_default=bool(keys)), now, keys)
-
     def _ask(self, method: Method, view: DisruptionView) -> MethodAnswer:
         """One question to a method; what it says of nodes that stay is published."""
         with metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
-        answer = self._note_refusals(answer, view.snapshot)
+        answer = self.worlds.note_refusals(answer, view.snapshot)
         self._answers = {**self._answers, method.name: (method.reason, answer)}
         self._unreached[method.name] = answer.unreached
         self._note_eligible(method, answer.eligible)
@@ -460,33 +411,10 @@ class DisruptionController:
             self._say_blocked(blocked, view.snapshot)
         return answer
 
-    def _with_room_for(self, snapshot: Snapshot, virtual: tuple[Pod, ...] = ()) -> Snapshot:
-        """The instant with the pods that take room of their own: virtual ones of buffers, too, and none that is refused wherever it has a place."""
-        over = self._refusals.over(self._clock.monotonic())
-        waiting = tuple(pod for pod in snapshot.waiting if pod.uid not in over) if over else snapshot.waiting
-        return replace(snapshot, waiting=waiting + virtual) if virtual or over else snapshot
-
-    def _note_refusals(self, answer: MethodAnswer, snapshot: Snapshot) -> MethodAnswer:
-        """Remember who had a place in the world that a method looked at, although it is refused; the answer, asked again when it gives that up."""
-        with self._refusing:
-            now = self._clock.monotonic()
-            if answer.judged or self._refusals.known:
-                unbound = {pod.uid for pod in self._cluster.waiting()}
-                self._refusals = self._refusals.noted(answer.judged, unbound, now)
-            left = self._refusals.next_over(now)
-        return (
-            replace(answer, recheck_at=soonest(answer.recheck_at, snapshot.at + left)) if left is not None else answer
-        )
-
     def answers(self) -> Mapping[str, MethodAnswer]:
         """What the last pass of each method made of the nodes of dynamic NodePools, by reason. Any thread may ask."""
         skipped = (static_drift.METHOD, rebuilding.METHOD)
         return {reason: answer for name, (reason, answer) in self._answers.items() if name not in skipped}
-
-    def refused(self) -> tuple[tuple[Pod, str], ...]:
-        """The pods that take no room in simulations, each with the key of the node that has a place for it. Any thread may ask."""
-        over = self._refusals.over(self._clock.monotonic())
-        return tuple((pod, node) for uid, node in sorted(over.items()) if (pod := self._cluster.pod(uid)) is not None)
 
     def _note_waiting(self, method: Method, view: DisruptionView, began: _Began) -> None:
         """Whoever waits keeps what the limit over all pools leaves from nobody in the next passes, until one of them begins something or finds nothing."""
@@ -507,12 +435,12 @@ class DisruptionController:
             return _Began((), (), frozenset())
         with self._beginning, self._commands.book.together():
             unchanged = standing(proposals, then, self._cluster.snapshot()) if aged else proposals
-            current, waiting = self._roomy(unchanged, then)
+            current, waiting = self.worlds.roomy(unchanged, then)
             for blocked in waiting:
                 self._say_blocked(blocked, then)
             held = frozenset(one.key for one in waiting)  # who is tied to these was held, too
             rest = [one for one in proposals if held.isdisjoint(one.candidates)]
-            order = InOrder(rest, then.around.namespaces, then.nodes, by_default=bool(self._worlds.default_keys))
+            order = InOrder(rest, then.around.namespaces, then.nodes, by_default=bool(self.worlds.source.default_keys))
             begun = self._ledger.admit(
                 current,
                 lambda one: one.candidates,
@@ -588,7 +516,7 @@ class DisruptionController:
     def _looks(self, snapshot: Snapshot, now: float) -> Looks:
         """Everything that an answer of consolidation depends on, besides the time. Cost: O(nodes)."""
         if self._types is None or now - self._types[0] >= WORLD_SECONDS:
-            self._types = now, tuple(self._types_of(view.pool) for view in snapshot.pools)
+            self._types = now, tuple(self.worlds.types_of(view.pool) for view in snapshot.pools)
         budgets = self._ledger.at(snapshot).budgets(names.REASON_UNDERUTILIZED)
         return Looks.of(
             snapshot,
@@ -597,7 +525,7 @@ class DisruptionController:
                 budgets,
                 self._spared(snapshot, buys=True),
                 self._commands.loops.holds(),
-                frozenset(self._refusals.over(now)),
+                frozenset(self.worlds.refusals.over(now)),
             ),
         )
 
@@ -632,8 +560,10 @@ class DisruptionController:
     def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> _Began:
         """Begin what still holds, and say of each what becomes of it."""
         for one in proposals:
-            self._say_of_all(
-                one,
+            publish(
+                self._recorder,
+                self._cluster,
+                one.candidates,
                 EventMessage(
                     "Normal",
                     "ConsolidationCandidate",
@@ -647,9 +577,9 @@ class DisruptionController:
             if began.waits(one):
                 continue  # that was said
             if one not in began.current:
-                self._say_of_all(one, _consolidation_rejected(one, "churn"))
+                publish(self._recorder, self._cluster, one.candidates, _consolidation_rejected(one, "churn"))
             elif one not in began.begun:
-                self._say_of_all(one, _consolidation_rejected(one, "budget"))
+                publish(self._recorder, self._cluster, one.candidates, _consolidation_rejected(one, "budget"))
             else:
                 self._say_approved(one, snapshot)
         return began
@@ -663,29 +593,11 @@ class DisruptionController:
                 f"{score.savings:.1%}, disruption {score.disruption:.1%})",
             )
             if len(one.candidates) == 1:
-                self._say_of_all(one, text)
+                publish(self._recorder, self._cluster, one.candidates, text)
             else:
                 for view in snapshot.pools:
                     if view.pool.metadata.name == score.pool:
                         self._recorder.publish(reference_of(view.pool), *text)
-
-    def _say_of_all(self, one: Proposal, message: EventMessage) -> None:
-        publish(self._recorder, self._cluster, one.candidates, message)
-
-    def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        return self._worlds.types_of(pool) if self._worlds.manages(pool) else ()
-
-    def world(self, snapshot: Snapshot) -> Prepared:
-        """The world of an instant, made from that of the last one; the same while nothing changes, for whoever asks. Any thread may."""
-        around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
-        with self._preparing:
-            known, now = self._prepared, self._clock.monotonic()
-            old = known is None or now - known.at > WORLD_SECONDS
-            if known is None or old or any(one is not other for one, other in zip(known.around, around, strict=True)):
-                world = self._worlds.of(snapshot, self._bins).world
-                prepared = prepare(world, known.prepared if known is not None else None)
-                known = self._prepared = _World(around, now, prepared)
-            return known.prepared
 
     def _is_stale(self) -> bool:
         why = self._stale()
@@ -721,7 +633,7 @@ class DisruptionController:
         if now - self._priced_at < WORLD_SECONDS:
             return
         self._priced_at = now
-        catalogues = {view.pool.metadata.name: self._types_of(view.pool) for view in snapshot.pools}
+        catalogues = {view.pool.metadata.name: self.worlds.types_of(view.pool) for view in snapshot.pools}
         self._prices = self._prices.noted(catalogues, snapshot.at, HORIZON)
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:

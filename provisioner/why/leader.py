@@ -58,7 +58,7 @@ class LeaderInstant:
     @functools.cached_property
     def prepared(self) -> Prepared:
         """Its world, which is the one of disruption."""
-        return self.known.disruption.world(self.snapshot)
+        return self.known.disruption.worlds.at(self.snapshot)
 
     @property
     def pause(self) -> Pause:
@@ -73,7 +73,7 @@ class LeaderInstant:
             leads=True,
             behind=f"nothing is disrupted while {why}" if why else "",
             answers=self.known.disruption.answers(),
-            refused=tuple((pod, names.get(node, "")) for pod, node in self.known.disruption.refused()),
+            refused=tuple((pod, names.get(node, "")) for pod, node in self.known.disruption.worlds.refused()),
             postponed=self.known.postponed(),
         )
 

@@ -20,7 +20,7 @@ from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import DoNotDisrupt, Guard, Pod
-from provisioner.disruption import candidates, replacement
+from provisioner.disruption import candidates, replacement, worlds
 from provisioner.disruption import controller as orchestrator
 from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.budget_ledger import BudgetLedger
@@ -1120,7 +1120,7 @@ def _standing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _turns(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(orchestrator, "in_turn", lambda proposals, *_: (tuple(proposals), ()))
+    patch.setattr(worlds, "in_turn", lambda proposals, *_: (tuple(proposals), ()))
 
 
 def _going_counts(patch: pytest.MonkeyPatch) -> None:

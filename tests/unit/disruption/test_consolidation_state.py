@@ -11,15 +11,9 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.buffers.controller import CapacityBuffers
 from provisioner.disruption import controller as disruption
+from provisioner.disruption import worlds
 from provisioner.disruption.consolidation_state import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUT_SECONDS, Looks
-from provisioner.disruption.controller import (
-    CONSOLIDATIONS,
-    METHODS,
-    PROTECTIONS_SECONDS,
-    WORLD_SECONDS,
-    Method,
-    settings_of,
-)
+from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, PROTECTIONS_SECONDS, Method, settings_of
 from provisioner.disruption.methods.moves import LAUNCHED_RECENTLY
 from provisioner.disruption.price_history import LEARNING
 from provisioner.disruption.proposal import Blocked, Proposal, Score
@@ -27,6 +21,7 @@ from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.disruption.replacement import NO_CHEAPER_NODE
 from provisioner.disruption.simulation.turns import WAITS_FOR_TIED
 from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView, Improved, MethodAnswer
+from provisioner.disruption.worlds import WORLD_SECONDS
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.pause import NOTHING, Pause
@@ -447,7 +442,7 @@ def test_a_move_that_waits_for_its_turn_says_so_and_is_not_rejected(
     ) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
         return (), [Blocked(name, "general", WAITS_FOR_TIED) for one in proposals for name in one.candidates]
 
-    monkeypatch.setattr(disruption, "in_turn", hold)
+    monkeypatch.setattr(worlds, "in_turn", hold)
     stage = two(stages)
     look(stage)
     assert left(stage) == ["a", "b"]
@@ -546,7 +541,7 @@ def test_whoever_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_from_
         blocked = [Blocked(one.candidates[0], "general", WAITS_FOR_TIED) for one in waits]
         return [one for one in proposals if one not in waits], blocked
 
-    monkeypatch.setattr(disruption, "in_turn", hold)
+    monkeypatch.setattr(worlds, "in_turn", hold)
     stage = stages("room", most=1)
     stage.world.cluster.pool_changed(
         None, pool("other", disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})
@@ -573,7 +568,7 @@ def test_a_move_that_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_f
         blocked = [Blocked(one.candidates[0], "general", WAITS_FOR_TIED) for one in waits]
         return [one for one in proposals if one not in waits], blocked
 
-    monkeypatch.setattr(disruption, "in_turn", hold)
+    monkeypatch.setattr(worlds, "in_turn", hold)
     stage = two(stages, most=1)
     look(stage)
     assert left(stage) == ["a", "b"]

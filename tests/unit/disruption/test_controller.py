@@ -54,7 +54,7 @@ def test_whoever_asks_why_sees_what_the_next_pass_sees_and_changes_nothing(stage
     assert (dict(view.empty_for), set(view.restless)) == ({"a": timedelta(seconds=2)}, {"a"})
     assert view.first == frozenset({"a"})
     assert view.expired()
-    assert view.prepared is stage.disruption.world(snapshot), "no second world is kept"
+    assert view.prepared is stage.disruption.worlds.at(snapshot), "no second world is kept"
     assert stage.server.done == done
 
 

@@ -136,10 +136,10 @@ def test_a_pod_that_is_refused_for_a_minute_where_it_fits_holds_no_node_any_more
     stage = one_large_node(stages, drifted=drifted)
     stage.world.add(refused(pod("stuck", shape=SMALL), text))
     passes(stage, 4, PATIENCE.total_seconds() / 4 - 0.1)
-    assert (stage.replacements(), stage.disruption.refused()) == ([], ())
+    assert (stage.replacements(), stage.disruption.worlds.refused()) == ([], ())
     passes(stage, 2 if drifted else 4, 15.0)
     assert stage.replacements()
-    assert [(one.name, key) for one, key in stage.disruption.refused()] == [("stuck", "a")]
+    assert [(one.name, key) for one, key in stage.disruption.worlds.refused()] == [("stuck", "a")]
 
 
 def test_a_pod_that_has_no_place_for_a_while_begins_anew() -> None:

@@ -273,7 +273,7 @@ BUILT_IN: dict[str, tuple[Callable[[Controllers], Any], Any]] = {
         3,
     ),
     "three nodes for a hostname spread, for disruption": (
-        lambda made: there(made._disruptions.voluntary._worlds)._policies.hostname_domains,
+        lambda made: there(made._disruptions.voluntary.worlds.source)._policies.hostname_domains,
         3,
     ),
 }

@@ -27,13 +27,15 @@ from provisioner.disruption.commands.queue import (
     OUTDATED_SECONDS,
     TIMEOUT,
 )
-from provisioner.disruption.controller import ANSWER_SECONDS, METHODS, WORLD_SECONDS, Method
+from provisioner.disruption.controller import ANSWER_SECONDS, METHODS, Method
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import DisruptionView, MethodAnswer
+from provisioner.disruption.worlds import WORLD_SECONDS
 from provisioner.kube.errors import Conflict
 from provisioner.scheduling.node_claims import NewClaim
 from provisioner.scheduling.world import without
 from provisioner.state.pause import Pause
+from provisioner.state.snapshot import Snapshot
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod
 from tests.support.disrupting import Stage
@@ -1150,11 +1152,16 @@ def test_an_answer_takes_no_longer_than_it_may_and_other_methods_have_their_turn
     assert ended == [*[("drift", False)] * int(ANSWER_SECONDS), ("drift", True), ("next", False)]
 
 
-def test_a_method_that_nothing_concerns_is_not_asked_and_no_world_is_made(stages: Make) -> None:
-    stage = stages()
+def test_a_method_that_nothing_concerns_is_not_asked_and_no_world_is_made(
+    stages: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, asked = stages(), list[Snapshot]()
     stage.put("a")
+    monkeypatch.setattr(stage.disruption.worlds, "at", asked.append)
     stage.disruption.run_once()
-    assert stage.disruption._prepared is None
+    assert asked == []
+    stage.disruption.view(stage.world.cluster.snapshot(), first=frozenset(), expired=lambda: True)
+    assert len(asked) == 1, "it would be seen"
 
 
 def test_candidates_go_and_replacements_stay(stages: Make) -> None:
