@@ -8,8 +8,8 @@ from typing import Final, Protocol
 from extender import metrics, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
-from extender.facts import decode_member
-from extender.plan import Arrival, FamilyMember, NodeStanding
+from extender.facts import FamilyMember, decode_member
+from extender.plan import Arrival, NodeStanding
 from extender.protocol import (
     AskedPod,
     ExtenderProtocolError,
@@ -133,7 +133,7 @@ class Answerer:
         names = question.names
         with board.locked():
             standing = board.table.standing(member, now)
-            holds = board.table.holds
+            holds = board.table.room.holds
             verdict, sampled = self._judged(member, standing, question, now)
             if verdict.steered:
                 board.table.assume(member.uid, verdict.steered, now)
@@ -157,15 +157,15 @@ class Answerer:
     ) -> tuple[placement.PlacementVerdict, list[str] | None]:
         """What is to be said of the nodes, and those of them that pass where not all have to. The board's lock is held."""
         table = self._board.table
-        holds, supposed, disrupted = table.holds, table.supposed, table.disrupted(now)
+        holds, supposed, disrupted = table.room.holds, table.supposed, table.nodes.disrupted(now)
 
         def judge(names: NodeNames) -> placement.PlacementVerdict:
             return placement.judge(member, standing, holds, names, question.pod.nominated, disrupted, supposed)
 
         def sample(names: NodeNames, refused: Collection[str]) -> list[str] | None:
-            return placement.sample(names, placement.SAMPLE, table.levels, start, refused)
+            return placement.sample(names, placement.SAMPLE, table.room.levels, start, refused)
 
-        if table.node_count <= placement.SAMPLE or table.avoided or not placement.takes_any(member):
+        if len(table.nodes) <= placement.SAMPLE or table.nodes.avoided or not placement.takes_any(member):
             return judge(question.names), None
         # no rhythm: pods that ask in the same order again see other nodes
         self._turn = (self._turn * 1_103_515_245 + 12_345) % (1 << 31)
@@ -185,7 +185,9 @@ class Answerer:
         question.names.all()  # decoded before anybody has to wait for the table
         with board.locked():
             standing = board.table.standing(member, board.clock.monotonic())
-            scores = placement.score(member, standing, question.names, board.table.scores, board.table.company)
+            scores = placement.score(
+                member, standing, question.names, board.table.room.scores, board.table.families.company
+            )
         return ("scored" if scores else "echoed"), encode_scores(scores)
 
     def _preempt(self, question: PreemptionQuestion) -> tuple[str, bytes]:
@@ -193,10 +195,10 @@ class Answerer:
         board = self._board
         with board.locked():
             now = board.clock.monotonic()
-            holds = board.table.holds
+            holds = board.table.room.holds
             victims = {node: self._victims(meta, node in holds) for node, meta in question.candidates.items()}
             standing = board.table.standing(member, now)
-            kept = placement.preemptible(member, standing, holds, victims, board.table.disrupted(now))
+            kept = placement.preemptible(member, standing, holds, victims, board.table.nodes.disrupted(now))
             coming = standing.coming if placement.needs_nobodys_room(member, standing) else ""
             if coming and Veto(member.uid, coming) in board.vetoes:
                 board.await_node(coming)  # that its Node joined is why kube-scheduler asks again, most likely
@@ -212,7 +214,7 @@ class Answerer:
     def _victims(self, meta: MetaVictims, held: bool) -> placement.Victims:
         """What an eviction would free; what room that is, only where some is held. The board's lock is held."""
         pods = meta.pods or ()
-        known = (self._board.table.member(pod.uid) for pod in pods) if held else ()
+        known = (self._board.table.families.members.get(pod.uid) for pod in pods) if held else ()
         return placement.Victims(len(pods), Resources.total(one.requests for one in known if one is not None))
 
     def _member(self, pod: AskedPod) -> FamilyMember:
@@ -220,7 +222,7 @@ class Answerer:
         board = self._board
         with board.locked():
             board.table.recall(pod.uid, board.clock.monotonic())
-            known = board.table.member(pod.uid)
+            known = board.table.families.members.get(pod.uid)
         return known if known is not None else jsontext.decode_trimmed(decode_member, pod.raw)[0]
 
     def _await_nodes(self, names: NodeNames) -> None:

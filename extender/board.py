@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from extender import metrics
-from extender.facts import Timeline
-from extender.plan import Arrival, ClaimFacts, ExtenderNode, FamilyMember, PlanTable
+from extender.facts import ClaimFacts, ExtenderNode, FamilyMember, Timeline
+from extender.plan import Arrival, PlanTable
 from extender.refusals import Refusals
 from extender.vetoes import Vetoes
 from provisioner.kube.lag import BEHIND_SECONDS
@@ -110,7 +110,7 @@ class Board:
         if new is not None:
             self._note("Node", new.name, new.problem)
             with self.lock:
-                known = self.table.knows(new.name)
+                known = new.name in self.table.nodes
                 self.table.set_node(new, now)
                 if not known:
                     self.lock.notify_all()
@@ -168,16 +168,16 @@ class Board:
             unknown = self.awaitable(names)
             if not unknown:
                 return
-            known = self.lock.wait_for(lambda: not self.table.unknown(unknown), UNKNOWN_NODE_SECONDS)
+            known = self.lock.wait_for(lambda: not self.table.nodes.unknown(unknown), UNKNOWN_NODE_SECONDS)
             if not known:
                 if len(self._awaited) > _MAX_AWAITED:
                     self._awaited.clear()
-                self._awaited.update(self.table.unknown(unknown))
+                self._awaited.update(self.table.nodes.unknown(unknown))
         metrics.UNKNOWN_NODES.labels("known" if known else "passed").inc()
 
     def awaitable(self, names: Iterable[str]) -> list[str]:
         """The names that `await_nodes` would wait for. `lock` is held."""
-        return [name for name in self.table.unknown(names) if name not in self._awaited]
+        return [name for name in self.table.nodes.unknown(names) if name not in self._awaited]
 
     def await_node(self, plan: str) -> None:
         """Wait a moment for the Node of this plan; kube-scheduler's watch may be ahead of ours. `lock` is held."""

@@ -6,28 +6,131 @@ kubelet on its own Node (NodeRestriction forbids it its taints and the labels of
 - a pod is a DaemonSet's when everything about it says so (`is_of_daemonset`): what it could then do, whoever may create pods
   could do with `spec.nodeName` as well;
 - a Node belongs to a NodeClaim when the claim names it, when it has the claim's UID, which no kubelet can read, or when it is the
-  only Node with the claim's provider ID (`extender.plan`);
+  only Node with the claim's provider ID (`extender.nodes`);
 - what a Node says of its own state moves the holds on itself only, and no further than now.
 """
 
 import sys
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
-from extender.plan import EMPTY_PLAN, ClaimFacts, ExtenderNode, FamilyMember
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import Affinity, Node, NodeSelectorTerm
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, Object, ObjectMeta, condition
 from provisioner.apis.plan import Plan, PlanError, decode_plan
-from provisioner.apis.pods import Pod, decode_pod, is_daemon, is_terminal
-from provisioner.state.promises import is_over
+from provisioner.apis.pods import Pod, PodShape, decode_pod, is_daemon, is_terminal
+from provisioner.state.promises import PodFamily, is_over
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
+
+EMPTY_PLAN: Final = Plan()
+
+
+class FamilyMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The facts about one pod.
+
+    Attributes:
+        uid: of the pod.
+        name: namespace and name of the pod, as the key of a store has them, so that both are one text.
+        namespace: "", for it stands in `name`.
+        resource_version: of the object that these facts are from.
+        owner: UID of its controller, "" for none.
+        klass: key of its class.
+        requests: what it takes, `pods: 1` included.
+        priority: of its priority class.
+        node: where it is bound, "" while it is not.
+        finished: Succeeded or Failed; takes no room.
+        over: it needs no place itself any more (`promises.is_over`), or not yet: it is gated.
+        daemon: the DaemonSet controller made it, for one node.
+        shape: where `klass`, `requests` and `priority` come from; a class stays interned as long as somebody has it.
+    """
+
+    uid: str
+    name: str = ""
+    namespace: ClassVar[str] = ""
+    resource_version: str = ""
+    owner: str = ""
+    klass: str
+    requests: Resources = EMPTY
+    priority: int = 0
+    node: str = ""
+    finished: bool = False
+    over: bool = False
+    daemon: bool = False
+    shape: PodShape | None = None
+
+    @property
+    def family(self) -> PodFamily:
+        """Its equals in plans."""
+        return PodFamily(self.owner, self.klass)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether kube-scheduler may still bind it."""
+        return not self.node and not self.over
+
+
+class ExtenderNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The facts about one node.
+
+    Attributes:
+        name: of the node.
+        allocatable: what it offers to pods.
+        provider_id: as the claim's status has it.
+        claim_uid: UID of the NodeClaim that owns it, "" where no owner reference says so.
+        schedulable: ready, and without taints that fall by themselves.
+        leaving: being deleted; whatever is planned on it is void.
+        disrupted: closed by a disruption, which may take that back.
+        avoided: kube-scheduler would rather have pods elsewhere (a PreferNoSchedule taint).
+        problem: what of it could not be read and is left out, "" for nothing.
+    """
+
+    name: str
+    allocatable: Resources = EMPTY
+    provider_id: str = ""
+    claim_uid: str = ""
+    schedulable: bool = False
+    leaving: bool = False
+    disrupted: bool = False
+    avoided: bool = False
+    problem: str = ""
+
+
+class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The facts about one NodeClaim.
+
+    Attributes:
+        name: of the claim.
+        uid: of the claim.
+        planned_at: when it was created, or its plan was made anew since, as it says.
+        node: name of its node, "" while the claim does not say.
+        provider_id: "" until launched.
+        leaving: being deleted; its plan is void.
+        disrupted: a disruption command has it as a candidate; its plan is void.
+        interrupted: its instance will be; its plan is void once its node is closed for that.
+        initialized_at: when its node was initialized, as it says; None while it is not.
+        requests: what it was made for, due daemons included.
+        plan: the pods it was made for, or that were planned onto its node later.
+        problem: what of it could not be read and is left out, "" for nothing.
+    """
+
+    name: str
+    uid: str = ""
+    planned_at: float = 0.0
+    node: str = ""
+    provider_id: str = ""
+    leaving: bool = False
+    disrupted: bool = False
+    interrupted: bool = False
+    initialized_at: float | None = None
+    requests: Resources = EMPTY
+    plan: Plan = EMPTY_PLAN
+    problem: str = ""
 
 
 class Timeline:

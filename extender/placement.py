@@ -19,7 +19,9 @@ from itertools import chain, filterfalse, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from extender.plan import FamilyMember, Hold, NodeStanding, Supposed, beside
+from extender.facts import FamilyMember
+from extender.holds import Hold, Supposed, beside
+from extender.plan import NodeStanding
 from extender.protocol import MAX_SCORE, NodeNames, encode_score
 from provisioner.apis import names as api_names
 from provisioner.apis.reports import WAITING_FOR_ROOM
@@ -115,7 +117,7 @@ def sample(
     Args:
         names: the feasible nodes.
         count: how many shall pass.
-        levels: nodes with pods of their own, by how full they are (`PlanTable.levels`).
+        levels: nodes with pods of their own, by how full they are (`HeldRoom.levels`).
         start: where the turn begins.
         refused: those of `names` that may not pass.
 
@@ -191,7 +193,7 @@ def score(
         pod: who asks.
         standing: where it may take a planned place.
         names: the feasible nodes.
-        scores: of nodes with pods of their own (`PlanTable.scores`).
+        scores: of nodes with pods of their own (`HeldRoom.scores`).
         company: says which nodes have pods of its owner; only asked where that counts.
     """
     if is_exempt(pod):

@@ -9,8 +9,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from extender.facts import FamilyMember
+from extender.holds import beside
 from extender.placement import avoids_disrupted, refusal
-from extender.plan import FamilyMember, NodeStanding, PlanTable, beside
+from extender.plan import NodeStanding, PlanTable
 from provisioner.values.resources import Resources
 
 MAX_KINDS: Final = 2000
@@ -53,7 +55,9 @@ class _Refused:
 
     def matters(self, table: PlanTable) -> bool:
         """Whether one of the pods still waits, as far as the watch has told."""
-        return self.overflow or any((pod := table.member(uid)) is not None and pod.waiting for uid in self.uids)
+        return self.overflow or any(
+            (pod := table.families.members.get(uid)) is not None and pod.waiting for uid in self.uids
+        )
 
 
 class Refusals:
@@ -89,9 +93,9 @@ class Refusals:
 
     def released(self, table: PlanTable) -> list[str]:
         """Inherited nodes that nothing is held on any more, by name; to be touched. They are forgotten."""
-        free = {node for node in self._inherited if node not in table.holds}
+        free = {node for node in self._inherited if node not in table.room.holds}
         self._inherited -= free
-        return sorted(node for node in free if table.knows(node))
+        return sorted(node for node in free if node in table.nodes)
 
     def kinds(self) -> list[RefusalKind]:
         """Every kind with a refusal to look at, oldest first."""
@@ -107,8 +111,8 @@ class Refusals:
         if refused is None:
             return ""
         standing = table.standing(refused.pod, now)
-        present = sorted(node for node in refused.nodes if table.knows(node))
-        going = table.disrupted(now) if avoids_disrupted(refused.pod) else frozenset()
+        present = sorted(node for node in refused.nodes if node in table.nodes)
+        going = table.nodes.disrupted(now) if avoids_disrupted(refused.pod) else frozenset()
         stay = [node for node in present if node not in going]
         others = beside(refused.nodes, (one for one in table.supposed if now < one.until))
         opened = next((node for node in stay if _would_pass(table, refused.pod, standing, node, others)), "")
@@ -122,7 +126,7 @@ def _would_pass(
 ) -> bool:
     if node == standing.home or node in standing.others:
         return True
-    hold = table.holds.get(node)
+    hold = table.room.holds.get(node)
     crowd = Resources.total(others.get(node, ()))
     if hold is not None and refusal(pod.requests, pod.priority, hold, standing.coming, crowd):
         return False

@@ -62,7 +62,7 @@ class Releaser:
             return []
         touched = [name for name in self._due() if self._touch(name)]
         with board.lock:
-            held, planned, plans = len(board.table.holds), board.table.planned, board.table.plans
+            held, planned, plans = len(board.table.room.holds), board.table.room.planned, len(board.table.live_plans)
             forgotten, board.refusals.forgotten = board.refusals.forgotten, 0
         metrics.HELD_NODES.set(held)
         metrics.PLANNED_PODS.set(planned)
@@ -76,8 +76,8 @@ class Releaser:
         with board.lock:
             if not self._began:
                 self._began = True
-                board.refusals.inherit(board.table.holds)
-                self._retry.add(board.table.some_node())
+                board.refusals.inherit(board.table.room.holds)
+                self._retry.add(min(board.table.nodes.nodes, default=""))
             board.vetoes.forget(self._waits, now)
             ended = board.table.expire(now)
             due = {*board.refusals.released(board.table), *self._retry}
@@ -92,7 +92,7 @@ class Releaser:
         return sorted(due - {""})
 
     def _waits(self, uid: str) -> bool:
-        member = self._board.table.member(uid)
+        member = self._board.table.families.members.get(uid)
         return member is not None and member.waiting
 
     def _touch(self, name: str) -> bool:

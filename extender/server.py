@@ -21,8 +21,7 @@ from certs.serving import ServingContext
 from extender.answering import Answerer
 from extender.app import create_app, prompt
 from extender.board import Board
-from extender.facts import claim_facts, decode_member, node_facts
-from extender.plan import ClaimFacts, ExtenderNode, FamilyMember
+from extender.facts import ClaimFacts, ExtenderNode, FamilyMember, claim_facts, decode_member, node_facts
 from extender.protocol import MAX_BODY_BYTES
 from extender.releasing import Releaser
 from extender.reports import ClientIdentity, Reporter

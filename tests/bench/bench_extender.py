@@ -22,7 +22,7 @@ from flask import Flask
 from extender.answering import Answerer
 from extender.app import create_app, prompt
 from extender.board import Board
-from extender.plan import ClaimFacts, ExtenderNode, FamilyMember
+from extender.facts import ClaimFacts, ExtenderNode, FamilyMember
 from extender.refusals import MAX_KINDS
 from extender.server import SWITCH_SECONDS, ExtenderConfig, server
 from provisioner.apis.plan import Plan, PlanEntry
@@ -191,7 +191,7 @@ def test_prioritize_in_the_process(title: str, planned: int, pod: str) -> None:
         made.table.set_pod(member(100_000 + number, node_name(number)))
     answerer = Answerer(made, _Nowhere())
     bodies = [question(pod.format(i), 5000) for i in range(50)]
-    assert len(made.table.scores) == 5000
+    assert len(made.table.room.scores) == 5000
 
     def call(i: int) -> None:
         made.pod_changed(None, member(i + 100, node_name((i + 100) // PODS_PER_NODE)))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from extender.plan import fullness
+from extender.holds import fullness
 from extender.protocol import MAX_SCORE
 from provisioner.lab.devcluster.kubescheduler import PRIORITIZE_WEIGHT
 from provisioner.lab.harness.results import Figure, at_least, at_most, write

@@ -29,7 +29,7 @@ from extender.answering import Answerer
 from extender.app import create_app as extender_app
 from extender.board import Board
 from extender.facts import Timeline, claim_facts, decode_member, node_facts
-from extender.plan import DISRUPTED_SECONDS
+from extender.nodes import DISRUPTED_SECONDS
 from extender.protocol import MAX_BODY_BYTES, ExtenderProtocolError, ExtenderQuestion, PreemptionQuestion
 from extender.refusals import Refusals
 from extender.server import MEMBERS, known

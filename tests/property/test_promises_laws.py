@@ -60,7 +60,7 @@ def test_room_is_promised_equally_long_whatever_the_flags_of_either_program_say(
     clock.advance(hold - 0.5 if early and hold else hold + 0.5)
     cluster.expire()
     table.expire(clock.monotonic())
-    assert bool(cluster.assigned(NodeKey("a"))) is bool(table.holds) is (early and bool(hold))
+    assert bool(cluster.assigned(NodeKey("a"))) is bool(table.room.holds) is (early and bool(hold))
 
 
 def test_no_room_is_kept_for_a_pod_that_its_owner_does_not_make_again() -> None:
@@ -76,7 +76,7 @@ def test_no_room_is_kept_for_a_pod_that_its_owner_does_not_make_again() -> None:
     table.set_pod(member_of(labeled))
     table.set_claim(claim_facts(planned, timeline), clock.monotonic())
     table.set_node(node_facts(joined), clock.monotonic())
-    held = table.holds[joined.metadata.name]
+    held = table.room.holds[joined.metadata.name]
     cluster.pod_changed(labeled, None)
     table.drop_pod(labeled.uid)
     assert held.needed(0), "its successor is waited for"
@@ -84,7 +84,7 @@ def test_no_room_is_kept_for_a_pod_that_its_owner_does_not_make_again() -> None:
     cluster.pod_changed(None, successor)
     table.set_pod(member_of(successor))
     table.expire(clock.monotonic())
-    assert not table.holds
+    assert not table.room.holds
     assert not cluster.snapshot().nodes[0].planned
 
 
@@ -458,8 +458,8 @@ class Twins:
             for name in self.nodes
         }
         extender = {name: Counter[PodFamily]() for name in self.nodes}
-        self.table.planned  # noqa: B018 - counts are made when somebody asks
-        for site in self.table._sites.values():
+        self.table.room.planned  # noqa: B018 - counts are made when somebody asks
+        for site in self.table.places.sites.values():
             extender.get(site.node, Counter()).update({one: room.held for one, room in site.rooms.items() if room.held})
         return state, extender
 

@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.plan import FamilyMember
+from extender.facts import FamilyMember
 from tests.support.extender import World, entry, member
 
 WORLDS: Final = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 100
@@ -107,7 +107,9 @@ class Cluster:
         """Nodes where more room is held than there is."""
         ledger = self.world.table.ledger
         return [
-            name for name, hold in self.world.table.holds.items() if not hold.needed(-(2**31)).fits(ledger.room(name))
+            name
+            for name, hold in self.world.table.room.holds.items()
+            if not hold.needed(-(2**31)).fits(ledger.room(name))
         ]
 
     def placed(self) -> dict[str, Counter[str]]:

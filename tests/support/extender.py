@@ -5,8 +5,9 @@ from datetime import datetime
 
 import msgspec
 
+from extender.facts import ClaimFacts, ExtenderNode, FamilyMember
 from extender.placement import PlacementVerdict, judge
-from extender.plan import ClaimFacts, ExtenderNode, FamilyMember, PlanTable
+from extender.plan import PlanTable
 from extender.protocol import NodeNames
 from provisioner.apis.plan import Plan, PlanEntry
 from provisioner.values.resources import EMPTY, Resources
@@ -161,8 +162,8 @@ class World:
         """What `filter` decides."""
         raw = NodeNames(msgspec.json.encode(list(names)))
         table = self.table
-        standing, going = table.standing(pod, self.now), table.disrupted(self.now)
-        return judge(pod, standing, table.holds, raw, nominated, going, table.supposed)
+        standing, going = table.standing(pod, self.now), table.nodes.disrupted(self.now)
+        return judge(pod, standing, table.room.holds, raw, nominated, going, table.supposed)
 
     def passing(self, pod: FamilyMember, *names: str, nominated: str = "") -> list[str]:
         """The nodes that `filter` lets pass."""

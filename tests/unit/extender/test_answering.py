@@ -12,9 +12,10 @@ from extender.answering import HUNG_SECONDS, PROMPT_BYTES, Answerer
 from extender.app import create_app, prompt
 from extender.board import MAX_OUTAGE_SECONDS, MAX_SILENCE_SECONDS, Board
 from extender.breaker import SLOW_IN_A_ROW, SLOW_SECONDS
-from extender.facts import claim_facts, node_facts
+from extender.facts import ExtenderNode, FamilyMember, claim_facts, node_facts
+from extender.nodes import SETTLE_SECONDS
 from extender.placement import SAMPLE
-from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, ExtenderNode, FamilyMember
+from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED
 from extender.protocol import MAX_BODY_BYTES, ExtenderProtocolError
 from extender.vetoes import JOINED_SECONDS
 from provisioner.apis import names
@@ -545,7 +546,7 @@ def passed(reason: str) -> float:
 def test_whatever_fails_inside_lets_everything_pass_and_is_counted(bench: Bench) -> None:
     full_plan(bench)
     before = passed("error")
-    del bench.board.table._houses  # an invariant that is broken for good
+    del bench.board.table.families.houses  # an invariant that is broken for good
     assert bench.filter(STRANGER, "n1")["NodeNames"] == ["n1"]
     assert bench.filter(member("a"), "n0", "n1")["NodeNames"] == ["n0", "n1"]
     assert json.loads(bench.answerer.prioritize(question(member("a"), "n1"))) == []
@@ -626,7 +627,7 @@ def test_a_plan_that_cannot_be_read_is_left_out_and_counted_once(bench: Bench) -
     bench.board.claim_changed(bad, bad)
     assert metrics.REGISTRY.get_sample_value("dovetail_extender_bad_objects_total", {"kind": "NodeClaim"}) == before + 1
     bench.board.claim_changed(bad, None)
-    assert bench.board.table.plans == 0
+    assert not bench.board.table.live_plans
 
 
 # --- answers without waiting ----------------------------------------------------------------------------------------
@@ -794,11 +795,11 @@ def test_slow_judgements_in_a_row_let_everything_pass_at_once(bench: Bench, http
 def test_a_judgement_that_fails_fast_does_not_let_others_pass(bench: Bench) -> None:
     """Or one tenant's odd pod would cost everybody the plan."""
     full_plan(bench)
-    houses = bench.board.table._houses
-    del bench.board.table._houses  # every judgement fails
+    houses = bench.board.table.families.houses
+    del bench.board.table.families.houses  # every judgement fails
     for _ in range(SLOW_IN_A_ROW * 2):
         assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n1", "n2"]
-    bench.board.table._houses = houses
+    bench.board.table.families.houses = houses
     assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n2"]
 
 

@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.facts import FamilyMember
+from extender.families import MOST_BROTHERS
+from extender.holds import fullness
+from extender.nodes import DISRUPTED_SECONDS
 from extender.placement import (
     PASS,
     Victims,
@@ -18,7 +22,7 @@ from extender.placement import (
     score,
     takes_any,
 )
-from extender.plan import DISRUPTED_SECONDS, MOST_BROTHERS, Arrival, FamilyMember, fullness
+from extender.plan import Arrival
 from extender.protocol import HostPriority, NodeNames, encode_scores
 from provisioner.apis.core import (
     Affinity,
@@ -217,7 +221,7 @@ def test_without_plans_names_are_not_even_decoded() -> None:
     world = World()
     world.node("n1")
     standing = world.table.standing(STRANGER, world.now)
-    assert judge(STRANGER, standing, world.table.holds, Unread(b'["n1"]')) == PASS
+    assert judge(STRANGER, standing, world.table.room.holds, Unread(b'["n1"]')) == PASS
 
 
 # --- disruption -------------------------------------------------------------------------------------------------------
@@ -268,9 +272,9 @@ def test_a_command_whose_taint_never_comes_refuses_nobody_for_long() -> None:
 def test_nobody_is_evicted_from_a_candidate_of_a_command() -> None:
     world = World()
     candidate(world)
-    disrupted = world.table.disrupted(world.now)
+    disrupted = world.table.nodes.disrupted(world.now)
     standing = world.table.standing(STRANGER, world.now)
-    assert preemptible(STRANGER, standing, world.table.holds, VICTIMS, disrupted) == ["n2"]
+    assert preemptible(STRANGER, standing, world.table.room.holds, VICTIMS, disrupted) == ["n2"]
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
@@ -422,7 +426,7 @@ def test_a_claim_without_a_node_makes_unknown_names_interesting() -> None:
     world = World()
     world.claim("c", entry("a"))
     assert world.table.expects_nodes
-    assert world.table.unknown(["n1"]) == ["n1"]
+    assert world.table.nodes.unknown(["n1"]) == ["n1"]
 
 
 # --- prioritize and preempt -----------------------------------------------------------------------------------------
@@ -434,7 +438,7 @@ def names(*listed: str) -> NodeNames:
 
 def scored(world: World, pod: FamilyMember, *listed: str) -> dict[str, int]:
     standing, table = world.table.standing(pod, world.now), world.table
-    scores = score(pod, standing, names(*listed), table.scores, table.company)
+    scores = score(pod, standing, names(*listed), table.room.scores, table.families.company)
     return {one.host: one.score for one in msgspec.json.decode(encode_scores(scores), type=list[HostPriority])}
 
 
@@ -585,7 +589,7 @@ VICTIMS = {"n1": evicted(1, 1), "n2": evicted(2, 2), "n3": evicted(0)}
 
 
 def preemptible_by(world: World, pod: FamilyMember, candidates: dict[str, Victims]) -> list[str]:
-    return preemptible(pod, world.table.standing(pod, world.now), world.table.holds, candidates)
+    return preemptible(pod, world.table.standing(pod, world.now), world.table.room.holds, candidates)
 
 
 def full_of_others(world: World) -> None:
@@ -644,7 +648,7 @@ def test_a_hold_knows_what_each_priority_needs() -> None:
     world = World()
     world.pods(member("a", priority=10), member("b", klass="big", cores=2, priority=5))
     world.planned_node("n1", entry("a"), entry("b", klass="big"))
-    hold = world.table.holds["n1"]
+    hold = world.table.room.holds["n1"]
     assert hold.needed(5) == cpus(3, pods=2)
     assert hold.needed(10) == cpus(1)
     assert hold.needed(11) == Resources.of({})

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.plan import ClaimFacts, ExtenderNode, FamilyMember, PlanTable
+from extender.facts import ClaimFacts, ExtenderNode, FamilyMember
+from extender.plan import PlanTable
 from provisioner.apis.plan import PlanEntry
 from provisioner.state.promises import VACANT_SECONDS
 from provisioner.values.resources import Resources
@@ -50,7 +51,14 @@ entries: st.SearchStrategy[PlanEntry] = st.builds(
 ).filter(lambda made: made.count > 0)
 plans = st.lists(entries, max_size=2)
 
-TABLE = ("extender/plan.py", "state/joining.py", "state/room_ledger.py", "state/promises.py", "values/resources.py")
+PARTS = ("families", "holds", "nodes", "places", "plan", "room", "sites")
+TABLE = (
+    *(f"extender/{part}.py" for part in PARTS),
+    "state/joining.py",
+    "state/room_ledger.py",
+    "state/promises.py",
+    "values/resources.py",
+)
 """Where everything that the table keeps is made."""
 Step = Callable[[World], None]
 
@@ -106,15 +114,15 @@ ASKERS = (
 def answers(world: World) -> list[object]:
     """Everything that can be asked, in a form that compares."""
     found: list[object] = [world.ask(pod, *NODES, "free") for pod in ASKERS]
-    found += [(name, hold.parts, dict(hold.room)) for name, hold in sorted(world.table.holds.items())]
+    found += [(name, hold.parts, dict(hold.room)) for name, hold in sorted(world.table.room.holds.items())]
     return found
 
 
 def counts(table: PlanTable) -> list[object]:
     """Every number that is kept up."""
-    found: list[object] = [(name, hold.parts, dict(hold.room)) for name, hold in sorted(table.holds.items())]
-    for family, house in sorted(table._houses.items()):
-        found.append((family, house.listed, house.kept, house.strays, house.surplus, table._open_nodes(house)))
+    found: list[object] = [(name, hold.parts, dict(hold.room)) for name, hold in sorted(table.room.holds.items())]
+    for family, house in sorted(table.families.houses.items()):
+        found.append((family, house.listed, house.kept, house.strays, house.surplus, table.room.open_nodes(house)))
         found += [[getattr(room, one) for one in room.__slots__ if one != "site"] for room in house.ordered]
     return found
 
@@ -125,11 +133,11 @@ def test_counts_kept_up_equal_counts_made_anew(history: list[Step]) -> None:
     world = World()
     for step in history:
         step(world)
-        world.table.planned  # noqa: B018 - settle in between, so that increments are used
+        world.table.room.planned  # noqa: B018 - settle in between, so that increments are used
     before = counts(world.table)
-    for site in world.table._sites.values():
-        world.table._mark_site(site)
-    world.table._stale_holds.update(NODES)
+    for site in world.table.places.sites.values():
+        world.table.families.mark_site(site)
+    world.table.families.stale_nodes.update(NODES)
     assert counts(world.table) == before
 
 
@@ -139,9 +147,9 @@ def test_the_order_of_facts_does_not_matter(history: list[Step], rng: random.Ran
     for step in history:
         step(world)
     table = world.table
-    told: list[Step] = [partial(tell_node, facts) for facts in table._nodes.values()]
-    told += [partial(tell_claim, claim) for claim in table._claims.values()]
-    told += [partial(tell_pod, pod) for pod in table._members.values()]
+    told: list[Step] = [partial(tell_node, facts) for facts in table.nodes.nodes.values()]
+    told += [partial(tell_claim, claim) for claim in table.nodes.claims.values()]
+    told += [partial(tell_pod, pod) for pod in table.families.members.values()]
     results = []
     for _ in range(2):
         rng.shuffle(told)
@@ -198,17 +206,15 @@ def test_no_more_is_held_than_pods_wait_or_leave_their_nodes(history: list[Step]
     world.pass_time(VACANT_SECONDS)  # until then successors are waited for
     table = world.table
     waiting = [
-        pod
-        for pod in table._members.values()
-        if pod.waiting or table._going & {pod.node} or (pod.node and not table.knows(pod.node))
+        pod for pod in table.families.members.values() if pod.waiting or (pod.node and not table.nodes.stays(pod.node))
     ]
     changed = sum(
-        (place := table._places.of_pod(pod.uid)) is not None and place.family != pod.family for pod in waiting
+        (place := table.places.promises.of_pod(pod.uid)) is not None and place.family != pod.family for pod in waiting
     )
     need = Resources.of({})
-    for hold in world.table.holds.values():
+    for hold in world.table.room.holds.values():
         need += hold.needed(-1)
-    assert world.table.planned <= len(waiting)
+    assert world.table.room.planned <= len(waiting)
     assert need.fits(sum((pod.requests for pod in waiting), cpus(2).scaled(changed)))
 
 
@@ -218,15 +224,15 @@ def test_a_pod_that_became_one_of_another_class_is_looked_for_once() -> None:
     world.planned_node("n1", entry("a", klass="small"))
     world.planned_node("n2", entry(klass="big", count=1))
     world.pods(member("a", klass="big"))
-    assert sorted(world.table.holds) == ["n1"], "it has its place"
+    assert sorted(world.table.room.holds) == ["n1"], "it has its place"
     world.claim("c-n1", node="n1")
-    assert sorted(world.table.holds) == ["n2"]
+    assert sorted(world.table.room.holds) == ["n2"]
     world.claim("c-n1", entry("a", klass="small"), node="n1", again_at=NOON)
-    assert sorted(world.table.holds) == ["n1"]
+    assert sorted(world.table.room.holds) == ["n1"]
     world.table.drop_claim("c-n1")
     world.table.drop_pod("a")
     world.pods(member("b", klass="big"))
-    assert sorted(world.table.holds) == ["n2"]
+    assert sorted(world.table.room.holds) == ["n2"]
 
 
 def test_a_planned_pod_takes_half_a_kilobyte_of_the_table() -> None:
@@ -243,9 +249,9 @@ def test_a_planned_pod_takes_half_a_kilobyte_of_the_table() -> None:
             uid, instance = f"claim-{number}", f"aws:///a/i-{number}"
             world.node(f"n{number}", 20, claim_uid=uid, provider_id=instance)
             world.claim(f"c{number}", plan, node=f"n{number}", uid=uid, provider_id=instance)
-        assert world.table.planned == len(waiting)
+        assert world.table.room.planned == len(waiting)
         world.pods(*bound)
-        assert world.table.planned == 0
+        assert world.table.room.planned == 0
         kept = tracemalloc.take_snapshot().filter_traces(where)
     finally:
         tracemalloc.stop()
@@ -258,8 +264,8 @@ def test_a_change_of_nothing_but_the_version_costs_no_count() -> None:
     world.pods(pod)
     world.planned_node("n1", entry("a"))
     world.pods(msgspec.structs.replace(pod, resource_version="2"))
-    assert world.table.member("a") == msgspec.structs.replace(pod, resource_version="2")
-    assert world.table.holds["n1"].needed(0) == cpus(1)
+    assert world.table.families.members.get("a") == msgspec.structs.replace(pod, resource_version="2")
+    assert world.table.room.holds["n1"].needed(0) == cpus(1)
 
 
 @pytest.mark.parametrize("owner", ["rs", ""])
@@ -272,16 +278,16 @@ def test_a_pod_that_is_planned_keeps_its_place_where_it_is_known_as_gated_still(
     assert world.table.standing(gated, world.now).home == "n1", "kube-scheduler asks about no pod that is gated"
     world.pods(msgspec.structs.replace(gated, resource_version="2"))
     world.pods(member("a", owner=owner))
-    assert world.table.holds["n1"].needed(0) == cpus(1)
+    assert world.table.room.holds["n1"].needed(0) == cpus(1)
     assert world.table.standing(member("a", owner=owner), world.now).home == "n1"
 
 
 def test_what_a_pod_takes_is_held_when_its_plan_and_node_were_told_before_it() -> None:
     world = World()
     world.planned_node("n1", entry("a"))
-    assert world.table.planned == 1, "asked before anybody knows what it takes"
+    assert world.table.room.planned == 1, "asked before anybody knows what it takes"
     world.pods(member("a"))
-    assert world.table.holds["n1"].needed(0) == cpus(1)
+    assert world.table.room.holds["n1"].needed(0) == cpus(1)
 
 
 def test_a_pod_has_found_its_place_on_a_node_that_is_told_after_it() -> None:
@@ -290,7 +296,7 @@ def test_a_pod_has_found_its_place_on_a_node_that_is_told_after_it() -> None:
     world.bind(placed, "n2")
     world.planned_node("n1", entry("a"))
     world.node("n2")
-    assert not world.table.holds
+    assert not world.table.room.holds
 
 
 @pytest.mark.parametrize("first", ["pod", "plan"])
@@ -302,11 +308,11 @@ def test_a_pod_is_owed_its_place_while_its_node_is_not_there(first: str, owner: 
         world.pods(placed)
     world.planned_node("n1", entry("a", owner=owner))
     world.pods(placed)
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     world.node("n2")
-    assert not world.table.holds
+    assert not world.table.room.holds
     world.table.drop_node("n2", world.now)
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
 
 
 @pytest.mark.parametrize("first", ["pod", "plan"])
@@ -316,7 +322,7 @@ def test_a_pod_that_is_over_has_no_place_in_a_plan_told_before_it_or_after(first
         world.pods(failed)
     world.planned_node("n1", entry("f", owner="", count=2))
     world.pods(failed)
-    assert world.table._places.of_pod("f") is None
+    assert world.table.places.promises.of_pod("f") is None
 
 
 def test_a_pod_that_is_bound_while_its_gates_are_known_still_has_found_its_place() -> None:
@@ -327,7 +333,7 @@ def test_a_pod_that_is_bound_while_its_gates_are_known_still_has_found_its_place
     world.node("n2")
     world.bind(member("a"), "n2")
     world.node("n2", leaving=True)
-    assert not world.table.holds
+    assert not world.table.room.holds
 
 
 @pytest.mark.parametrize("first", ["pod", "plan"])
@@ -338,10 +344,10 @@ def test_a_pod_keeps_its_place_when_it_becomes_one_of_another_class(first: str) 
     world.planned_node("n1", entry("a"))
     world.planned_node("n2", entry("b"))
     world.pods(changed)
-    assert set(world.table.holds) == {"n1", "n2"}
+    assert set(world.table.room.holds) == {"n1", "n2"}
     assert world.passing(changed, "n1", "n2", "free") == ["n1"]
     world.bind(changed, "n2")
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     assert world.passing(member("b"), "n1", "n2", "free") == ["n1"]
 
 
@@ -351,7 +357,7 @@ def test_a_pod_without_an_owner_leaves_nobody_its_place_where_equal_ones_are_pla
     world.pods(member("a", owner="", node="n1"), member("b", owner=""))
     world.planned_node("n1", entry("b", owner=""))
     world.planned_node("n2", entry("a", owner=""))
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     assert world.table.standing(member("b", owner=""), world.now).home == "n1"
 
 
@@ -371,9 +377,9 @@ def test_a_provider_id_that_changes_lets_go_of_its_claim() -> None:
     world.pods(member("a"))
     world.claim("c", entry("a"), provider_id="p")
     world.node("n1", 1, provider_id="p")
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     world.node("n1", 1, provider_id="q")
-    assert not world.table.holds
+    assert not world.table.room.holds
     assert world.table.expects_nodes
 
 
@@ -393,12 +399,12 @@ def test_hundreds_of_equal_pods_are_followed_one_by_one() -> None:
     world.pods(*pods)
     for n in range(50):
         world.planned_node(f"n{n}", entry(*(f"p{i}" for i in range(4 * n, 4 * n + 4))))
-    assert world.table.planned == 200
+    assert world.table.room.planned == 200
     for i, pod in enumerate(pods):
         assert world.passing(pod, *(f"n{n}" for n in range(50))) == [f"n{i // 4}"]
         world.bind(pod, f"n{i // 4}")
-        assert world.table.planned == 199 - i
-    assert not world.table.holds
+        assert world.table.room.planned == 199 - i
+    assert not world.table.room.holds
 
 
 @pytest.mark.parametrize(
@@ -421,7 +427,7 @@ def test_an_event_costs_no_more_in_a_family_of_ten_thousand(what: str) -> None:
         for n in range(20):
             world.planned_node(f"n{n}", entry(*(f"p{i}" for i in range(5 * n, 5 * n + 5))), cores=9)
         world.pods(*(member(f"r{i}", node="far") for i in range(count)))
-        assert world.table.planned == 100 + count * (what == "a pod comes while others are missed")
+        assert world.table.room.planned == 100 + count * (what == "a pod comes while others are missed")
         with Lines() as lines:
             match what:
                 case "a pod is bound" | "a pod is bound where others failed":
@@ -434,7 +440,7 @@ def test_an_event_costs_no_more_in_a_family_of_ten_thousand(what: str) -> None:
                     world.node("n3", 8, leaving=True)
                 case _:
                     world.claim("c-n3", entry("p15", "p16", "p900"), node="n3")
-            assert world.table.holds
+            assert world.table.room.holds
         return lines.count
 
     assert work(10_000) <= work(1_000)
@@ -450,11 +456,11 @@ def test_a_plan_that_a_claim_gets_long_after_its_node_was_ready_has_its_full_tim
     world.node("n1", 1)
     world.pass_time(10 * HOLD_SECONDS)
     world.claim("c", entry("a"), node="n1", born_at=1000.0)
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     world.pass_time(HOLD_SECONDS - 1)
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     world.pass_time(2)
-    assert not world.table.holds
+    assert not world.table.room.holds
 
 
 def test_so_has_one_to_which_pods_are_added() -> None:
@@ -463,7 +469,7 @@ def test_so_has_one_to_which_pods_are_added() -> None:
     world.planned_node("n1", entry("old"))
     world.pass_time(10 * HOLD_SECONDS)
     world.claim("c-n1", entry("old", "a"), node="n1", born_at=1000.0)
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
 
 
 def test_a_plan_that_was_there_before_we_were_has_none_left() -> None:
@@ -471,7 +477,7 @@ def test_a_plan_that_was_there_before_we_were_has_none_left() -> None:
     world.pods(member("a"))
     world.node("n1", 1)
     world.claim("c", entry("a"), node="n1", born_at=0.0, initialized_at=0.0)
-    assert not world.table.holds
+    assert not world.table.room.holds
 
 
 def test_a_plan_that_is_over_is_not_kept_anew_for_a_pod_whose_node_is_disrupted_long_after() -> None:
@@ -481,15 +487,15 @@ def test_a_plan_that_is_over_is_not_kept_anew_for_a_pod_whose_node_is_disrupted_
     world.claim("c-n2", node="n2")
     world.node("n2")
     world.planned_node("n1", entry("a", "b"))
-    assert world.table.planned == 1
+    assert world.table.room.planned == 1
     world.pass_time(HOLD_SECONDS + 1)
-    assert not world.table._places, "nothing is kept of it"
+    assert not world.table.places.promises, "nothing is kept of it"
     world.claim("c-n2", node="n2", disrupted=True)
     world.node("n1", cores=8)
-    assert not world.table.holds
+    assert not world.table.room.holds
     world.claim("c-n1", entry("a", "b", "c"), node="n1")
     world.pods(member("c"))
-    assert world.table.planned == 3, "the plan is made anew"
+    assert world.table.room.planned == 3, "the plan is made anew"
 
 
 @pytest.mark.parametrize("first", ["plan", "command"])
@@ -502,10 +508,10 @@ def test_an_old_plan_is_kept_for_a_pod_on_a_candidate_in_whatever_order_claims_a
         plan = (entry("a"),) if name == "c-n1" else ()
         world.claim(name, *plan, node=name[2:], disrupted=not plan, born_at=0.0, initialized_at=0.0)
     world.pass_time(1)
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     world.claim("c-n2", node="n2")
     world.pass_time(1)
-    assert not world.table._places
+    assert not world.table.places.promises
 
 
 def test_a_successor_that_is_planned_where_it_left_its_place_has_one_beside_it() -> None:
@@ -517,9 +523,9 @@ def test_a_successor_that_is_planned_where_it_left_its_place_has_one_beside_it()
     world.table.drop_pod("a")
     world.bind(member("b"), "n1")
     world.node("n1", leaving=True)
-    assert world.table.planned == 1
+    assert world.table.room.planned == 1
     world.claim("c-n2", entry("b", count=2), node="n2", again_at=NOON)
-    assert world.table.planned == 2
+    assert world.table.room.planned == 2
 
 
 def test_so_has_one_whose_place_was_of_no_use_to_its_brother() -> None:
@@ -530,9 +536,9 @@ def test_so_has_one_whose_place_was_of_no_use_to_its_brother() -> None:
     world.bind(member("b"), "n1")
     world.bind(member("a"), "elsewhere")
     world.node("n1", leaving=True)
-    assert not world.table.holds
+    assert not world.table.room.holds
     world.claim("c-n2", entry("b"), node="n2", again_at=NOON)
-    assert set(world.table.holds) == {"n2"}
+    assert set(world.table.room.holds) == {"n2"}
 
 
 def test_a_plan_may_tell_that_a_pod_is_gone_before_its_watch_does() -> None:
@@ -542,9 +548,9 @@ def test_a_plan_may_tell_that_a_pod_is_gone_before_its_watch_does() -> None:
     world.claim("c-n1", entry(count=1), node="n1")
     world.table.drop_pod("a")
     world.pass_time(0)
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     world.pass_time(VACANT_SECONDS)
-    assert not world.table.holds
+    assert not world.table.room.holds
 
 
 def test_a_plan_dated_to_the_future_counts_no_more_than_one_made_after_it() -> None:
@@ -553,10 +559,10 @@ def test_a_plan_dated_to_the_future_counts_no_more_than_one_made_after_it() -> N
     world.node("n2")
     world.pods(member("p"))
     world.claim("dated", entry("p"), node="n1", born_at=world.now + 1e9)
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}
     world.pass_time(10)
     world.claim("later", entry("p"), node="n2", born_at=world.now)
-    assert set(world.table.holds) == {"n2"}
+    assert set(world.table.room.holds) == {"n2"}
 
 
 def test_a_pod_that_was_taken_off_its_plan_holds_nothing() -> None:
@@ -564,7 +570,7 @@ def test_a_pod_that_was_taken_off_its_plan_holds_nothing() -> None:
     world.pods(member("a"), member("b", klass="other"))
     world.planned_node("n1", entry("a"), entry("b", klass="other"))
     world.claim("c-n1", entry("b", klass="other"), node="n1")
-    assert world.table.holds["n1"].needed(0) == cpus(1)
+    assert world.table.room.holds["n1"].needed(0) == cpus(1)
 
 
 # --- whose node it is -------------------------------------------------------------------------------------------------
@@ -576,6 +582,6 @@ def test_two_nodes_with_the_provider_id_of_one_claim_get_none_of_its_pods() -> N
     world.claim("c", entry("a"), provider_id="p")
     world.node("n1", 1, provider_id="p")
     world.node("liar", 1, provider_id="p")
-    assert not world.table.holds
+    assert not world.table.room.holds
     world.claim("c", entry("a"), provider_id="p", node="n1")  # our own registration says which
-    assert set(world.table.holds) == {"n1"}
+    assert set(world.table.room.holds) == {"n1"}

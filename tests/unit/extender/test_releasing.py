@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from extender.board import Board
-from extender.plan import DISRUPTED_SECONDS
+from extender.nodes import DISRUPTED_SECONDS
 from extender.refusals import MAX_KINDS, MAX_NODES, MAX_PODS, Refusals
 from extender.releasing import Releaser
 from provisioner.apis import names
@@ -250,5 +250,5 @@ def test_a_refused_pod_that_is_planned_there_later_is_woken() -> None:
     (kind,) = refusals.kinds()
     assert refusals.due(kind, world.table, world.now) == ""
     world.claim("c-n1", entry("a"), entry("x", owner="o", klass="o"), node="n1")
-    assert world.table.holds["n1"].needed(0) == cpus(2, pods=2)
+    assert world.table.room.holds["n1"].needed(0) == cpus(2, pods=2)
     assert refusals.due(kind, world.table, world.now) == "n1"
