@@ -36,9 +36,9 @@ from provisioner.options import Options
 from provisioner.runtime import metrics
 from provisioner.runtime.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.runtime.object_reference import reference_of
+from provisioner.state.claim_plans import Launch
 from provisioner.state.cluster import Cluster
 from provisioner.state.joining import Rivals
-from provisioner.state.launches import Launch
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, ReconcileResult

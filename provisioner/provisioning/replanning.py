@@ -1,7 +1,7 @@
 """Pods whose NodeClaims are not being launched yet are planned again with the next batch, where more get a place or all cost less together.
 
 A NodeClaim waits for its launch while it is being created, and after its provider refused it: for want of capacity, throttled, or since something
-is wrong with its class. Nothing of it exists then. Whether it may be launched is decided under the state's lock (`state.launches`): a claim that is
+is wrong with its class. Nothing of it exists then. Whether it may be launched is decided under the state's lock (`state.claim_plans`): a claim that is
 held here is not launched meanwhile, and one that is being launched, or whose launch has an unknown outcome, is never held. The answer is
 carried out as one: the state gives up the claims and their pods' places, if these are still the pods that were planned again; then the new claims
 are announced, and the old ones are deleted.

@@ -92,6 +92,14 @@ class Assignments(Promises[Assignment]):
 
     # ------------------------------------------------------------------ questions
 
+    def is_planned(self, uid: str) -> bool:
+        """Whether some node keeps room for a pod."""
+        return uid in self._by_uid
+
+    def planned_at(self, claim: str) -> float:
+        """When the first of the pods that are planned on a claim were; 0 without any."""
+        return min(self.made_at(NodeKey(claim)), default=0.0)
+
     def made_at(self, key: NodeKey) -> Collection[float]:
         """When the assignments of one node were made: one time for each batch. O(assignments of the node)."""
         return {one.made_at for one in self._of.get(key, ())}

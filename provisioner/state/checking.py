@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from provisioner.apis.command import command_on
-from provisioner.state.assignments import Assignments
 from provisioner.state.cluster import Cluster
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.keys import NodeKey
@@ -57,9 +56,10 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
         fresh._usage.pool_changed(None, pool.pool)
     for command in cluster._commands.frozen():  # of two that name one candidate the first one known counts
         fresh._commands._put(command)
-    fresh._plans._claims, fresh._plans.misses = cluster._plans._claims, cluster._plans.misses
-    fresh._plans._surging, fresh._plans._launches = cluster._plans._surging, cluster._plans._launches
-    fresh._plans.assignments = _assignments_of(cluster._plans.assignments)
+    fresh._plans.claims._known, fresh._plans.misses = cluster._plans.claims._known, cluster._plans.misses
+    fresh._leaving._surging = cluster._leaving._surging
+    for one in cluster._plans.assignments:
+        fresh._plans.assignments.add(one)
     for pod in fresh._pods.all():
         fresh._refresh_pending(pod.uid, now)
     return fresh
@@ -104,13 +104,6 @@ def differences(cluster: Cluster) -> Iterator[str]:
 def _compared(what: str, ours: object, theirs: object) -> Iterator[str]:
     if ours != theirs:
         yield f"{what}: kept {ours!r}, made anew {theirs!r}"
-
-
-def _assignments_of(kept: Assignments) -> Assignments:
-    fresh = Assignments()
-    for one in kept:
-        fresh.add(one)
-    return fresh
 
 
 def _daemons_of(kept: DaemonSets) -> DaemonSets:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from math import inf
+from operator import attrgetter
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from provisioner.apis import names
@@ -23,16 +24,18 @@ from provisioner.apis.pods import STUCK_AFTER, Pod, is_active, is_daemon, is_mir
 from provisioner.apis.templates import Admission
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.admission import Admitting
+from provisioner.state.assignments import Assignments
+from provisioner.state.claim_plans import ClaimPlans, Launch
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.disruption_commands import Commands
 from provisioner.state.effects import DaemonSetUnreadable, Effect
 from provisioner.state.expected_node import Expected, expected_of, is_planned
 from provisioner.state.joining import Joining, Rivals
 from provisioner.state.keys import NodeKey
-from provisioner.state.launches import Launch
 from provisioner.state.leaving import Leaving
 from provisioner.state.misses import Stop
 from provisioner.state.node_views import Inputs, charge_of, is_disrupted, most_of, view_of
+from provisioner.state.open_nodes import OpenNodes
 from provisioner.state.ordered import Ordered
 from provisioner.state.plans import Plans
 from provisioner.state.pod_index import PodIndex
@@ -63,11 +66,12 @@ The same mapping while nothing changes; empty where the pool, the class or the t
 
 def _of(part: str, answer: Callable[Concatenate[Any, P], R]) -> "Callable[Concatenate[Cluster, P], R]":
     """What one part of the state answers, asked under the lock."""
+    find = attrgetter(part)
 
     @functools.wraps(answer)
     def asked(self: "Cluster", /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
-            return answer(getattr(self, part), *args, **kwargs)
+            return answer(find(self), *args, **kwargs)
 
     return asked
 
@@ -122,7 +126,7 @@ class Cluster:
         self._preempting: dict[str, tuple[str, float]] = {}
         self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
         self._usage = PoolUsage()
-        self._leaving = Leaving(self._protection, self._plans.needs_no_place)
+        self._leaving = Leaving(self._protection, self._plans.assignments)
         self._crowded: set[NodeKey] = set()  # nodes with less room than they keep
         self._due: dict[NodeKey, tuple[Mapping[str, str], tuple[Taint, ...], int, Resources]] = {}
         # claim and types that a view was made with
@@ -158,6 +162,8 @@ class Cluster:
                 self._dirty.add(self._joining.key_of_name(known.node_name))
             now = self._clock.monotonic()
             effects = self._plans.pod_changed(known, pod, now, alive=alive) if self._settled else []
+            if not alive:
+                self._leaving.surges_no_more(pod.uid)
             if alive and not pod.node_name and pod.deleted is None:
                 self._sights.seen(pod, now)
             elif self._sights.gone(pod.uid):
@@ -242,23 +248,23 @@ class Cluster:
     def launch_begins(self, claim: str) -> Launch:
         """Ask right before a claim is launched: where the answer is BEGIN, its pods stay with it from here on."""
         with self._lock:
-            return self._plans.launch_begins(claim, self._clock.monotonic())
+            return self._plans.claims.launch_begins(self._clock.monotonic(), claim)
 
     def launch_refused(self, claim: str) -> None:
         """The provider said that it has no instance for a claim, and that none will come of what was asked."""
         with self._lock:
-            self._plans.launch_refused(claim)
+            self._plans.claims.launch_refused(claim)
             self._dirty.add(NodeKey(claim))  # where nobody needs it, it counts no more
 
     def hold_launches(self, seconds: float) -> tuple[str, ...]:
-        """For so long nobody launches the claims whose pods may be planned again; their names. See `Plans.hold_launches`."""
+        """For so long nobody launches the claims whose pods may be planned again; their names. See `ClaimPlans.hold_launches`."""
         with self._lock:
-            return self._plans.hold_launches(self._clock.monotonic() + seconds)
+            return self._plans.claims.hold_launches(self._clock.monotonic(), seconds)
 
     def replan(self, claims: Mapping[str, Collection[str]]) -> list[Effect] | None:
         """Pods (UIDs) of claims that were held are planned anew, and the claims are needed no more; None, and nothing changes, where that may not be."""
         with self._lock:
-            return self._plans.replan(claims, self._clock.monotonic())
+            return self._plans.replan(self._clock.monotonic(), claims)
 
     def command_begun(self, record: CommandRecord) -> bool:
         """A disruption command is about to be written, or one that is not written yet got its replacements.
@@ -343,19 +349,24 @@ class Cluster:
             The pods that are refused, since the node is unknown or going: they must be planned again.
         """
         with self._lock:
-            return self._plans.assign(key, pods, self._clock.monotonic())
+            return self._plans.assign(self._clock.monotonic(), key, pods)
 
     def surges(self, pod: Pod) -> tuple[NodeKey | None, list[Effect]]:
-        """A pod of a node that goes is replaced before it goes; see `Plans.surges`."""
+        """A pod of a node that goes needs no other place, since its successor comes while it still runs, and is planned by itself: its room is free for that.
+
+        Returns:
+            The node that keeps no room for it any more, and what follows.
+        """
         with self._lock:
-            found = self._plans.surges(pod)
+            self._leaving.surges(pod.uid)
+            found = self._plans.surges(pod.uid)
             self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
             return found
 
     def surges_no_more(self, pod: Pod) -> None:
         """It is evicted like any other."""
         with self._lock:
-            if self._plans.surges_no_more(pod.uid):
+            if self._leaving.surges_no_more(pod.uid):
                 self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
 
     def expire(self) -> list[Effect]:
@@ -387,13 +398,14 @@ class Cluster:
     bound_to = _of("_pods", PodIndex.on)
     waiting = _of("_pods", PodIndex.waiting)
     pod = _of("_pods", PodIndex.get)
-    is_unneeded = _of("_plans", Plans.is_unneeded)
-    unneeded = _of("_plans", Plans.unneeded)
-    companions_coming = _of("_plans", Plans.companions_coming)
-    planned_at = _of("_plans", Plans.planned_at)
+    is_unneeded = _of("_plans.claims", ClaimPlans.is_unneeded)
+    unneeded = _of("_plans.claims", ClaimPlans.unneeded)
+    companions_coming = _of("_plans.open_nodes", OpenNodes.companions_coming)
+    planned_at = _of("_plans.assignments", Assignments.planned_at)
+    is_planned = _of("_plans.assignments", Assignments.is_planned)
     plan_of = _of("_plans", Plans.plan_of)
     moved = _of("_plans", Plans.moved)
-    release_launches = _of("_plans", Plans.release_launches)
+    release_launches = _of("_plans.claims", ClaimPlans.release_launches)
     pod_budgets = _of("_protection", PodProtection.frozen)
     volume_of = _of("_around", SurroundingsKeeper.volume_of)
 
@@ -456,11 +468,6 @@ class Cluster:
         node = self.node_of(claim)
         return self.bound_to(node.metadata.name) if node is not None else ()
 
-    def is_planned(self, uid: str) -> bool:
-        """Whether some node keeps room for this pod."""
-        with self._lock:
-            return self._plans.assignments.of_pod(uid) is not None
-
     def waits_from(self, uid: str) -> float:
         """`state.waiting.waits_from` of one unfinished pod, by the monotonic clock; infinity where it is not known."""
         with self._lock:
@@ -470,7 +477,7 @@ class Cluster:
     def is_unanswered(self, uid: str) -> bool:
         """Whether the node that came for this pod is open to it, and its scheduler has neither bound it nor refused it there since."""
         with self._lock:
-            return self._plans.is_unanswered(uid, self._clock.monotonic())
+            return self._plans.open_nodes.is_unanswered(self._clock.monotonic(), uid)
 
     def assigned(self, key: NodeKey) -> tuple[Pod, ...]:
         """The unbound pods that a node still keeps room for, by name."""
@@ -560,7 +567,7 @@ class Cluster:
             if claim is not None and not claim.metadata.uid:  # nobody creates it any more, so it keeps no room for pods
                 effects += self._drop_claim(name)
             else:
-                effects += self._plans.review(NodeKey(name))
+                effects += self._plans.claims.review(NodeKey(name))
         return effects
 
     def _touch(self, keys: Iterable[NodeKey]) -> list[Effect]:
@@ -603,7 +610,7 @@ class Cluster:
 
     def _refresh_pending(self, uid: str, now: float) -> None:
         pod = self._pods.get(uid)
-        if pod is None or not is_pending(pod) or self._plans.assignments.of_pod(uid) is not None:
+        if pod is None or not is_pending(pod) or self._plans.assignments.is_planned(uid):
             self._pending.drop(uid)
             self._waiting.drop(uid)
             self._preempting.pop(uid, None)
@@ -701,7 +708,7 @@ class Cluster:
                 due=lambda labels, taints, pods: self._daemons_due(key, labels, taints, pods),
                 most=lambda claim: self._peak(pool, claim, types),
                 command=command.record.id if command is not None else "",
-                unneeded=key.of_claim and self._plans.is_unneeded(key.name),
+                unneeded=key.of_claim and self._plans.claims.is_unneeded(key.name),
             )
         )
 

@@ -1,13 +1,17 @@
 """The pods of nodes that are being removed, as far as they need another node. Not thread-safe: the owner serialises calls."""
 
-from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 from provisioner.apis.interruption import has_begun, interruption_of
 from provisioner.apis.pods import Guard, Pod, is_daemon, is_reschedulable, is_waiting_for_eviction, read_do_not_disrupt
+from provisioner.state.assignments import Assignments
 from provisioner.state.keys import NodeKey
 from provisioner.state.pod_protection import PodProtection
 from provisioner.state.snapshot import NodeView
+from provisioner.values.bounded import forget_oldest
+
+_MOST_SURGING: Final = 10_000
 
 
 class Leaving:
@@ -15,11 +19,12 @@ class Leaving:
 
     Args:
         protection: which pods nothing may evict.
-        is_assigned: whether a pod has a place already.
+        assignments: which pods have a place already.
     """
 
-    def __init__(self, protection: PodProtection, is_assigned: Callable[[str], bool]) -> None:
-        self._protection, self._is_assigned = protection, is_assigned
+    def __init__(self, protection: PodProtection, assignments: Assignments) -> None:
+        self._protection, self._assignments = protection, assignments
+        self._surging: dict[str, None] = {}  # UIDs of pods whose successors are planned by themselves
         self._views: dict[NodeKey, NodeView] = {}
         self._pods: dict[NodeKey, tuple[Pod, ...]] = {}
         self._stale: set[NodeKey] = set()
@@ -45,6 +50,17 @@ class Leaving:
     def budgets_changed(self) -> None:
         """Other pods may be evicted now."""
         self._stale.update(self._views)
+
+    def surges(self, uid: str) -> None:
+        """A pod needs no place, since its successor comes before it goes."""
+        self._surging[uid] = None
+        forget_oldest(self._surging, _MOST_SURGING)
+
+    def surges_no_more(self, uid: str) -> bool:
+        """It is evicted after all, or gone; whether it was one."""
+        known = uid in self._surging
+        self._surging.pop(uid, None)
+        return known
 
     def is_held(self, key: NodeKey, now: datetime) -> bool:
         """Whether such a node waits for pods of which none leaves, nor may be evicted now. Cost: its pods."""
@@ -75,8 +91,11 @@ class Leaving:
         if view.command and not ends and claim is not None and claim.metadata.deletion_timestamp is None:
             return (), mark is not None  # the command gave them places, or gives up
         free = [
-            pod for pod in view.pods if pod.deleted is None and not self._is_assigned(pod.uid) and is_reschedulable(pod)
+            pod for pod in view.pods if pod.deleted is None and not self._is_placed(pod.uid) and is_reschedulable(pod)
         ]
         found = tuple(pod for pod in free if ends or not self._protection.holds(pod, now))
         is_coming = mark is not None and not ends
         return found, is_coming or any(read_do_not_disrupt(pod).guard is Guard.FOR_A_TIME for pod in free)
+
+    def _is_placed(self, uid: str) -> bool:
+        return uid in self._surging or self._assignments.is_planned(uid)

@@ -14,9 +14,9 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import InstanceType, launch_price
 from provisioner.provisioning import replanning
+from provisioner.state.claim_plans import MOST_TIMES, Launch
 from provisioner.state.effects import ClaimUnneeded, PodSettled
 from provisioner.state.keys import NodeKey
-from provisioner.state.launches import MOST_TIMES, Launch
 from provisioner.values.requirement import Requirements
 from tests.support.batches import Batches
 from tests.support.clock import NOON

@@ -11,10 +11,10 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import Plan, PlanEntry, decode_plan, encode_plan
 from provisioner.apis.pods import Pod
+from provisioner.state.claim_plans import Launch
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import ClaimUnneeded, NominationLost, PodSettled
 from provisioner.state.keys import NodeKey
-from provisioner.state.launches import Launch
 from provisioner.values.taints import Toleration
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, plan_text, pod
