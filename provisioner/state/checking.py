@@ -39,19 +39,19 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     What no object tells is taken over: which pods are assigned where, which launches were refused, samples of DaemonSets, when pods were seen, came
     and went.
     """
-    fresh = Cluster(cluster._types_of, cluster._clock, grace=cluster._sights.grace)
+    fresh = Cluster(cluster._views._types_of, cluster._clock, grace=cluster._pending.grace)
     for node in cluster._joining.nodes.values():
-        fresh._dirty |= fresh._joining.put_node(node, 0.0) or set()
+        fresh._views.dirty |= fresh._joining.put_node(node, 0.0) or set()
     for claim in cluster._joining.claims.values():
-        fresh._dirty |= fresh._joining.put_claim(claim, 0.0) or set()
+        fresh._views.dirty |= fresh._joining.put_claim(claim, 0.0) or set()
     for pod in cluster._pods.all():
         fresh._pods.put(pod)
-    fresh._daemons = _daemons_of(cluster._daemons)
-    fresh._around, fresh._protection = cluster._around, cluster._protection
-    fresh._leaving._protection = cluster._protection
-    fresh._sights._known = dict(cluster._sights._known)
-    fresh._pod_event_at = dict(cluster._pod_event_at)
-    fresh._preempting = dict(cluster._preempting)
+    _take_over(cluster._daemons, fresh._daemons)
+    fresh._around = fresh._views._around = cluster._around
+    fresh._protection = fresh._leaving._protection = cluster._protection
+    fresh._pending._seen = dict(cluster._pending._seen)
+    fresh._pending._preempting = dict(cluster._pending._preempting)
+    fresh._views.pod_event_at = dict(cluster._views.pod_event_at)
     for pool in cluster._usage.frozen():
         fresh._usage.pool_changed(None, pool.pool)
     for command in cluster._commands.frozen():  # of two that name one candidate the first one known counts
@@ -61,7 +61,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     for one in cluster._plans.assignments:
         fresh._plans.assignments.add(one)
     for pod in fresh._pods.all():
-        fresh._refresh_pending(pod.uid, now)
+        fresh._pending.refresh(pod.uid, now)
     return fresh
 
 
@@ -106,13 +106,11 @@ def _compared(what: str, ours: object, theirs: object) -> Iterator[str]:
         yield f"{what}: kept {ours!r}, made anew {theirs!r}"
 
 
-def _daemons_of(kept: DaemonSets) -> DaemonSets:
-    fresh = DaemonSets()
+def _take_over(kept: DaemonSets, fresh: DaemonSets) -> None:
     fresh.admission, fresh._samples = kept.admission, kept._samples
     for owner, daemon in kept._sets.items():
         fresh._sets[owner] = daemon
         fresh._reshape(owner)
-    return fresh
 
 
 class CheckedCluster(Cluster):

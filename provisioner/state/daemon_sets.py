@@ -9,6 +9,7 @@ from provisioner.apis.core import DaemonSet
 from provisioner.apis.pods import Pod, PodShape, is_daemon
 from provisioner.state.admission import EVERYWHERE, AdmissionKeeper
 from provisioner.state.daemons import daemon_shape, runs_on
+from provisioner.state.effects import DaemonSetUnreadable, Effect
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
@@ -51,18 +52,18 @@ class DaemonSets:
 
     # ------------------------------------------------------------------ events
 
-    def changed(self, old: DaemonSet | None, new: DaemonSet | None) -> str:
-        """A DaemonSet was added, changed or removed; why its pods cannot be judged, where they could be until now, or else ""."""
+    def changed(self, old: DaemonSet | None, new: DaemonSet | None) -> list[Effect]:
+        """A DaemonSet was added, changed or removed; what tells of it where its pods cannot be judged, and could be until now."""
         one = new or old
         if one is None:
-            return ""
+            return []
         owner = _Owner(one.metadata.namespace, one.metadata.name, one.metadata.uid)
         if new is None:
             self._sets.pop(owner, None)
             self._samples.pop(owner, None)
             if self._shapes.pop(owner, None) is not None:
                 self._bump()
-            return ""
+            return []
         known = self._sets.get(owner)
         self._sets[owner] = new
         if known is None or known.spec.template != new.spec.template:
@@ -71,9 +72,9 @@ class DaemonSets:
                 sample.requests = None  # of the old template: wait for a pod of the new one
             before = self._shapes.get(owner)
             self._reshape(owner)
-            if before is None or not before.error:
-                return self._shapes[owner].error
-        return ""
+            if self._shapes[owner].error and (before is None or not before.error):
+                return [_unreadable(new, self._shapes[owner])]
+        return []
 
     def pod_changed(self, pod: Pod) -> None:
         """A pod of a DaemonSet is there: what the newest one requests, all are expected to. Equal ones cost a comparison."""
@@ -115,9 +116,10 @@ class DaemonSets:
             self._frozen = tuple(sorted(self._shapes.values(), key=lambda shape: shape.key))
         return self._frozen
 
-    def unreadable(self) -> list[tuple[DaemonSet, str]]:
-        """The DaemonSets whose pods cannot be judged, and why."""
-        return [(self._sets[owner], shape.error) for owner, shape in sorted(self._shapes.items()) if shape.error]
+    def unreadable(self) -> list[Effect]:
+        """What tells of every DaemonSet whose pods cannot be judged; for who begins to carry out effects."""
+        self.settle()
+        return [_unreadable(self._sets[owner], shape) for owner, shape in sorted(self._shapes.items()) if shape.error]
 
     def owns(self, pod: Pod) -> bool:
         """Whether a pod belongs to a DaemonSet that exists."""
@@ -150,6 +152,10 @@ class DaemonSets:
     def _bump(self) -> None:
         self.version += 1
         self._frozen = None
+
+
+def _unreadable(daemon_set: DaemonSet, shape: PodShape) -> DaemonSetUnreadable:
+    return DaemonSetUnreadable(daemon_set, f"spec.template.{shape.error}")
 
 
 def _owner_of(pod: Pod) -> _Owner | None:

@@ -196,6 +196,18 @@ class Joining:
         """Every NodeClaim by name; read only."""
         return self._claims.by_name
 
+    def claim(self, name: str) -> NodeClaim | None:
+        """The newest known state of one claim, own writes included."""
+        return self.claims.get(name)
+
+    def all_claims(self) -> list[NodeClaim]:
+        """Every known claim, by name."""
+        return [claim for _, claim in sorted(self.claims.items())]
+
+    def node(self, name: str) -> Node | None:
+        """The newest known state of one Node."""
+        return self.nodes.get(name)
+
     def node_of(self, claim: NodeClaim) -> Node | None:
         """The one Node that the claim's instance joined as."""
         names = self._instances.pair(claim.status.provider_id)
@@ -234,6 +246,10 @@ class Joining:
         if len(claims) <= 1 and (len(nodes) <= 1 or not claims):
             return None
         return Rivals(tuple(sorted(claims)), tuple(sorted(nodes)))
+
+    def rivals_of(self, claim: NodeClaim) -> Rivals | None:
+        """Who else has the claim's provider ID; None where the claim and its Node are alone. Nothing may be done to rivals."""
+        return self.rivals(claim.status.provider_id)
 
     def tainted_for(self, tolerations: tuple[Toleration, ...]) -> int:
         """How many Nodes have a taint that keeps pods off which tolerate no more; cordoned ones left out. O(sets of taints)."""

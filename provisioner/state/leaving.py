@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Final
 
+from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.interruption import has_begun, interruption_of
 from provisioner.apis.pods import Guard, Pod, is_daemon, is_reschedulable, is_waiting_for_eviction, read_do_not_disrupt
 from provisioner.state.assignments import Assignments
@@ -47,9 +48,10 @@ class Leaving:
         if key in self._views:
             self._stale.add(key)
 
-    def budgets_changed(self) -> None:
-        """Other pods may be evicted now."""
-        self._stale.update(self._views)
+    def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        """A PodDisruptionBudget was added, changed or removed: other pods may be evicted now."""
+        if self._protection.budget_changed(old, new):
+            self._stale.update(self._views)
 
     def surges(self, uid: str) -> None:
         """A pod needs no place, since its successor comes before it goes."""

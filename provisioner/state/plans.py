@@ -255,6 +255,15 @@ class Plans:
         one = self.assignments.of_pod(uid)
         return (one.key, self._end(one, effects.ABSORBED)) if one is not None else (None, [])
 
+    def assigned_pods(self, key: NodeKey) -> tuple[Pod, ...]:
+        """The pods that a node keeps room for, less those whose successor is still to come."""
+        mine = (self._pods.get(one.uid) for one in self.assignments.on(key) if one.uid)
+        return tuple(sorted((pod for pod in mine if pod is not None), key=lambda pod: (pod.key, pod.uid)))
+
+    def assigned(self, key: NodeKey) -> tuple[Pod, ...]:
+        """The unbound pods that a node still keeps room for, by name."""
+        return tuple(pod for pod in self.assigned_pods(key) if self._pods.is_waiting(pod.uid))
+
     # ------------------------------------------------------------------ time
 
     def expire(self, now: float) -> list[Effect]:

@@ -24,6 +24,11 @@ class PoolUsage:
     def pool(self, name: str) -> NodePool | None:
         return self._pools.get(name)
 
+    def is_limited_in_money(self, pool: str) -> bool:
+        """Whether a NodePool says what its nodes may cost."""
+        known = self._pools.get(pool)
+        return known is not None and names.MAX_USD_PER_HOUR in known.metadata.annotations
+
     def pool_changed(self, old: NodePool | None, new: NodePool | None) -> None:
         """A NodePool was added, changed or removed."""
         if new is not None:

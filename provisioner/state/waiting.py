@@ -4,7 +4,7 @@ Source: core spec 3.3; design 3b.5.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf
 from typing import Final
@@ -12,7 +12,11 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.pods import Pod, is_pending, opted_out
+from provisioner.apis.pods import STUCK_AFTER, Pod, is_pending, opted_out
+from provisioner.state.assignments import Assignments
+from provisioner.state.misses import Stop
+from provisioner.state.ordered import Ordered
+from provisioner.state.pod_index import PodIndex
 
 IMAGES_SECONDS: Final = 5.0
 """For so long at most a pod whose images are being looked up does not wait for a node, from the moment at which it was seen."""
@@ -60,20 +64,113 @@ def awaits_images(pod: Pod) -> bool:
     return names.IMAGE_ARCH_PENDING in pod.labels
 
 
-class Sights:
-    """What was seen of every unbound pod. Memory: one entry a pod; every event is O(1). Not thread-safe."""
+class PendingPods:
+    """The pods that have no place yet, and which of them wait. Memory: a few entries a pod; every event is O(1). Not thread-safe.
 
-    def __init__(self, grace: timedelta) -> None:
+    Args:
+        grace: see `waits_from`.
+
+    Attributes:
+        pending: those without a place, by UID; the oldest first.
+    """
+
+    def __init__(self, pods: PodIndex, assignments: Assignments, grace: timedelta) -> None:
+        self._pods, self._assignments = pods, assignments
         self.grace: Final = grace
         self._grace_seconds = grace.total_seconds()
-        self._known: dict[str, PodSight] = {}
+        self._seen: dict[str, PodSight] = {}
         # both ascend: all pods of one are given equally long
         self._graces: deque[tuple[float, str]] = deque()
         self._deferrals: deque[tuple[float, str]] = deque()
+        self.pending: Ordered[str, Pod] = Ordered()
+        self._waiting: Ordered[str, Pod] = Ordered()
+        # of those that wait, by UID: the node that is nominated, since when
+        self._preempting: dict[str, tuple[str, float]] = {}
+        self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
 
-    def seen(self, pod: Pod, now: float) -> None:
-        """An unbound pod was added or changed."""
-        known = self._known.get(pod.uid, NOT_SEEN)
+    def pod_changed(self, pod: Pod, now: float, *, alive: bool) -> None:
+        """A pod is another one, or is gone; call after it was entered into the index."""
+        if alive and not pod.node_name and pod.deleted is None:
+            self._see(pod, now)
+        elif self._seen.pop(pod.uid, None) is not None:
+            self.time_passed(now)  # here, too: of a standby nobody takes a snapshot, and its pods come and go
+        self.refresh(pod.uid, now)
+
+    def reported(self, now: float, uids: Iterable[str]) -> None:
+        """The extender says that kube-scheduler left these pods without a node."""
+        for uid in uids:
+            if (known := self._seen.get(uid)) is not None:
+                self._seen[uid] = msgspec.structs.replace(known, reported=True)
+                self.refresh(uid, now)
+
+    def time_passed(self, now: float) -> None:
+        """Pods that wait with nothing but time wait from their moment on."""
+        for some in (self._graces, self._deferrals):
+            while some and some[0][0] <= now:
+                if (uid := some.popleft()[1]) in self._seen:
+                    self.refresh(uid, now)
+
+    def refresh(self, uid: str, now: float) -> None:
+        """Look again whether a pod has a place, or waits for one."""
+        pod = self._pods.get(uid)
+        if pod is None or not is_pending(pod) or self._assignments.is_planned(uid):
+            self.pending.drop(uid)
+            self._waiting.drop(uid)
+            self._preempting.pop(uid, None)
+            return
+        rank = pod.created, uid
+        self.pending.put(uid, rank, pod)
+        if _of_pending(pod, self._seen.get(uid, NOT_SEEN), self._grace_seconds) > now:
+            self._waiting.drop(uid)
+            self._preempting.pop(uid, None)
+            return
+        self._waiting.put(uid, rank, pod)
+        node = pod.nominated_node_name
+        if not node:
+            self._preempting.pop(uid, None)
+        elif self._preempting.get(uid, ("", 0.0))[0] != node:
+            self._preempting[uid] = node, now
+
+    def waiting_less(self, stopped: Mapping[str, Stop], now: float) -> tuple[Pod, ...]:
+        """The pods that wait, less those that get room by preemption, and stopped classes; the same tuple while nothing changes.
+
+        A pod that ends keeps nobody from waiting once its kubelet has had its time, and a minute more.
+
+        Cost: the pods that have a nominated node, and while a class is stopped, all of them.
+        """
+        every = self._waiting.frozen()
+        if not self._preempting and not stopped:
+            return every
+        less = {
+            uid
+            for uid, (node, since) in self._preempting.items()
+            if any(
+                victim.deleted is not None and now - since <= victim.ends_in + STUCK_AFTER.total_seconds()
+                for victim in self._pods.on(node)
+            )
+        }
+        if stopped:
+            less |= {one.uid for one in every if one.shape.key in stopped}
+        if not less:
+            return every
+        if self._less[0] is not every or self._less[1] != less:
+            self._less = every, frozenset(less), tuple(one for one in every if one.uid not in less)
+        return self._less[2]
+
+    @property
+    def any_early(self) -> bool:
+        """Whether the grace period of some pod was not over when time was last said to have passed: it may wait in a moment, though nothing happens."""
+        return len(self._waiting) < len(self.pending) and any(
+            uid in self._seen and uid in self.pending and uid not in self._waiting for _, uid in self._graces
+        )
+
+    def waits_from(self, uid: str) -> float:
+        """`waits_from` of one unfinished pod, by the monotonic clock; infinity where it is not known."""
+        pod = self._pods.get(uid)
+        return waits_from(pod, self._seen.get(uid, NOT_SEEN), self.grace) if pod is not None else inf
+
+    def _see(self, pod: Pod, now: float) -> None:
+        known = self._seen.get(pod.uid, NOT_SEEN)
         since, deferred_until = known.since, known.deferred_until
         if not awaits_images(pod):
             deferred_until = -inf
@@ -84,34 +181,4 @@ class Sights:
             since = now
             if self._grace_seconds:
                 self._graces.append((now + self._grace_seconds, pod.uid))
-        self._known[pod.uid] = PodSight(since, known.reported, deferred_until)
-
-    def gone(self, uid: str) -> bool:
-        """A pod was bound or removed; whether it was seen."""
-        return self._known.pop(uid, None) is not None
-
-    def report(self, uid: str) -> bool:
-        """The extender left this pod without a node; whether the pod is known."""
-        known = self._known.get(uid)
-        if known is not None:
-            self._known[uid] = msgspec.structs.replace(known, reported=True)
-        return known is not None
-
-    def waits_from(self, pod: Pod) -> float:
-        """`waits_from`, with what is known of the pod."""
-        return waits_from(pod, self._known.get(pod.uid, NOT_SEEN), self.grace)
-
-    def of_pending(self, pod: Pod) -> float:
-        """The same of one that `is_pending`."""
-        return _of_pending(pod, self._known.get(pod.uid, NOT_SEEN), self._grace_seconds)
-
-    def due(self, now: float) -> Iterator[str]:
-        """Each unbound pod whose time came since this was last asked: it may wait from now on."""
-        for some in (self._graces, self._deferrals):
-            while some and some[0][0] <= now:
-                if (uid := some.popleft()[1]) in self._known:
-                    yield uid
-
-    def early(self) -> Iterator[str]:
-        """Each pod whose grace period was not over when `due` was last asked."""
-        return (uid for _, uid in self._graces if uid in self._known)
+        self._seen[pod.uid] = PodSight(since, known.reported, deferred_until)

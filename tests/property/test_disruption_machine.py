@@ -39,8 +39,9 @@ from provisioner.disruption.view import Acceptance, DisruptionSettings
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state import node_views as views
-from provisioner.state.cluster import HOLD_TTL, Cluster
+from provisioner.state.cluster import HOLD_TTL
 from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.state.waiting import PendingPods
 from tests.support.clock import NOON
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
@@ -1061,7 +1062,7 @@ def _pause(patch: pytest.MonkeyPatch) -> None:
 
 def _who_waits(patch: pytest.MonkeyPatch) -> None:
     """Every pod without a node takes room, whatever its scheduler has said."""
-    patch.setattr(Cluster, "_waiting_less", lambda self, _: self._pending.frozen())
+    patch.setattr(PendingPods, "waiting_less", lambda self, *_: self.pending.frozen())
 
 
 def _pause_of_commands(patch: pytest.MonkeyPatch) -> None:

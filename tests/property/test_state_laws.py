@@ -414,8 +414,8 @@ def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     world, told = World(), list[str]()
     world.existing_node("a")
     view = world.view("a")
-    world.cluster._views._entries.clear()
-    world.cluster._views._frozen = ()
+    world.cluster._views.views._entries.clear()
+    world.cluster._views.views._frozen = ()
     with pytest.raises(StateDriftError, match=r"snapshot\.nodes: kept \(\), made anew"):
         world.cluster.expire()
     silent = CheckedCluster(lambda _: {}, world.clock, drifted=told.append)

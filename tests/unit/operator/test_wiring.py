@@ -264,7 +264,7 @@ def test_a_flag_reaches_its_part(flags: list[str], found: Callable[[Controllers]
 
 BUILT_IN: dict[str, tuple[Callable[[Controllers], Any], Any]] = {
     "300 milliseconds until a pod that nobody judged is planned": (
-        lambda made: made._cluster._sights.grace.total_seconds(),
+        lambda made: made._cluster._pending.grace.total_seconds(),
         0.3,
     ),
     "10 seconds for a batch": (lambda made: of(made._provisioning.intake._run)._deadline, 10.0),

@@ -103,7 +103,7 @@ def test_a_bound_pod_is_forgotten() -> None:
     one = refused(pod("one"), "no")
     world.add(one)
     world.cluster.pod_changed(one, bound(one, "a"))
-    assert (world.waiting(), world.cluster._sights._known) == ([], {})
+    assert (world.waiting(), world.cluster._pending._seen) == ([], {})
 
 
 def test_pods_that_came_and_went_are_forgotten_though_nobody_takes_a_snapshot() -> None:
@@ -114,8 +114,8 @@ def test_pods_that_came_and_went_are_forgotten_though_nobody_takes_a_snapshot() 
         world.add(one)
         world.cluster.pod_changed(one, None)
         world.clock.advance(1)
-    sights = world.cluster._sights
-    assert len(sights._graces) + len(sights._deferrals) < 10
+    pending = world.cluster._pending
+    assert len(pending._graces) + len(pending._deferrals) < 10
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
