@@ -22,7 +22,7 @@ from provisioner.scheduling.attempts.binding_order import (
     spread_over,
 )
 from provisioner.scheduling.attempts.finishing import finish
-from provisioner.scheduling.attempts.placing import sides_of
+from provisioner.scheduling.attempts.placing.filler import sides_of
 from provisioner.scheduling.attempts.setting import Setting
 from provisioner.scheduling.capacity.offers import OfferState, PreparedPool, pin
 from provisioner.scheduling.capacity.places import PoolAccount
@@ -148,7 +148,7 @@ def settle(
     verdict = judging.verdict(left_out)
     if not verdict.legal:
         return verdict, ()
-    claims = finish(judging.placing.claims())
+    claims = finish(judging.table.claims())
     nodes = [node for node in design.nodes if node.pods]
     return verdict, tuple([replace(one, pods=node.pods) for one, node in zip(claims, nodes, strict=True)])
 
@@ -166,7 +166,7 @@ class _Judge:
         self.design: Final = design
         self.numbers: Final = numbers
         self.attempt: Final = Attempt(setting, (), setting.classes)
-        self.placing: Final = self.attempt.placing
+        self.table: Final = self.attempt.table
         self.class_of: Final = {pod.uid: one for one in setting.classes for pod in one.pods}
         self.starts: Final[dict[PodClass, int]] = {}
         self.faults: Final[list[Fault]] = []
@@ -181,7 +181,7 @@ class _Judge:
         for number, node in enumerate(self.design.nodes):
             self._new(number, node, refused)
         open_ones = self._undecided()
-        failed = self.placing.settle()
+        failed = self.attempt.filler.settle()
         for opened in self.opened:
             self._check_type(*opened)
         if not self.faults:
@@ -195,7 +195,7 @@ class _Judge:
         return [
             (one, place, domain_not_settled(ap.axis.key))
             for one, place, _ in self.placed
-            for ap in self.attempt.plan_for(one).axes
+            for ap in self.attempt.plans.plan_for(one).axes
             if not ap.axis.fixed >> place & 1
         ]
 
@@ -215,7 +215,7 @@ class _Judge:
         for one, place, _ in self.placed:
             if one.facts.plain and self.setting.scope.empty:
                 continue
-            plan, own = self.attempt.plan_for(one), {*one.ladder[-1].relations.guards}
+            plan, own = self.attempt.plans.plan_for(one), {*one.ladder[-1].relations.guards}
 
             def mine(counter: Counter, own: Collection[object] = own, one: PodClass = one) -> int:
                 """Whether the pod is counted itself."""
@@ -224,17 +224,17 @@ class _Judge:
                     count in own if count.owners else count.include(one.facts.pod, self.setting.world.namespaces)
                 )
 
-            if problem := fault(self.placing, plan, place, plan.domains_of(1 << place), existing, mine):
+            if problem := fault(self.table, plan, place, plan.domains_of(1 << place), existing, mine):
                 found.append((one, place, problem))
         return found
 
     def _stuck(self) -> list[Stuck]:
         """Pods that cannot be bound one after another, of those that want to be with others or that two spreads hold back, and theirs."""
-        if none_waits(self.placing, self.attempt.plan_for):
+        if none_waits(self.table, self.attempt.plans.plan_for):
             return []
         counts = {count for one in self.starts for count in one.ladder[-1].relations.together}
-        counts.update(self.attempt.waiting_for_each_other(self.starts))
-        return self.attempt.stuck(counts, _LOOKS_OF_A_JUDGEMENT) if counts else []
+        counts.update(self.attempt.breaches.waiting_for_each_other(self.starts))
+        return self.attempt.breaches.stuck(counts, _LOOKS_OF_A_JUDGEMENT) if counts else []
 
     def _fault(self, node: int | str, one: PodClass, problem: str) -> None:
         self.faults.append(Fault(node, one.pods[0], problem))
@@ -252,7 +252,7 @@ class _Judge:
     def _run(self, one: PodClass, count: int) -> PodRun:
         start = self.starts.get(one, 0)
         self.starts[one] = start + count
-        run = self.attempt.run_for(one, one.ladder[-1], start)
+        run = self.attempt.plans.run_for(one, one.ladder[-1], start)
         run.end = start + count
         run.caps, run.soft = (), False
         return run
@@ -273,21 +273,21 @@ class _Judge:
         """Pods of one class onto a place that is there."""
         low = 1 << number
         self.places[number] = node
-        if run.ports and (count > 1 or self.placing.ports.clashing(run.ports) & low):
+        if run.ports and (count > 1 or self.table.ports.clashing(run.ports) & low):
             self._fault(node, run.pods, Said("a host port of the pod is in use on the node"))
             return
-        if self.placing.shut_to(run) & low:
+        if self.attempt.candidates.companions.shut_to(run) & low:
             self._fault(node, run.pods, Said("a DaemonSet pod that it brings cannot run beside other pods"))
             return
         exclusive = run.pods.volumes.exclusive
-        if exclusive and (count > 1 or any(claim in self.attempt.in_use for claim in exclusive)):
+        if exclusive and (count > 1 or any(claim in self.attempt.plans.volumes.in_use for claim in exclusive)):
             self._fault(node, run.pods, Said("a volume that only one pod may use is in use"))
             return
-        self.attempt.in_use.update(exclusive)
+        self.attempt.plans.volumes.in_use.update(exclusive)
         pins = tuple([(ap.axis, ap.axis.domain_of(low)) for ap in run.plan.axes if ap.axis.fixed & low])
         done = 0
         while done < count:
-            put = self.placing.fill(run, low, count - done, pins)
+            put = self.attempt.filler.fill(run, low, count - done, pins)
             if not put:
                 break
             done += put
@@ -296,12 +296,12 @@ class _Judge:
         elif done < count:
             self._fault(node, run.pods, Said("does not fit beside the other pods"))
         else:
-            self.attempt.decide(run.pods, run.end - count, run.end)
+            self.attempt.plans.volumes.decide(run.pods, run.end - count, run.end)
             self.placed.append((run.pods, number, count))
 
     def _new(self, number: int, node: DesignedNode, refused: Mapping[str, str]) -> None:
         groups = self._by_class(number, node.pods, refused)
-        account = next((one for one in self.placing.accounts if one.offer.pool.name == node.pool), None)
+        account = next((one for one in self.table.accounts if one.offer.pool.name == node.pool), None)
         if not groups:
             return
         first = next(iter(groups))
@@ -328,7 +328,7 @@ class _Judge:
         """An empty claim in its zone, with its capacity type and labels; its number."""
         offer = account.offer
         term = FilterTerm()
-        said = [label for label in node.labels if label[0] in offer.open_labels]
+        said = [label for label in node.labels if label[0] in offer.types.open_labels]
         for key, value in ((ZONE_LABEL, node.zone), (CAPACITY_TYPE_LABEL, node.capacity_type), *said):
             if value:
                 term = term.joined(pin(key, value))
@@ -338,17 +338,17 @@ class _Judge:
             state = offer.without(state, _over(offer, state, row, account.ledger, node.charge))
         if state is None or row is None or not state.rows >> row & 1:
             return None
-        for terms in choosy_terms(self.placing.company):
-            sides = sides_of(offer, state, terms, [0] * len(self.placing.dimensions.names))
+        for terms in choosy_terms(self.attempt.candidates.companions.company):
+            sides = sides_of(offer, state, terms, [0] * len(offer.dimensions.names))
             state = next((one for one in sides if one.rows >> row & 1), state)
-        self.places[len(self.placing.places)] = number
-        return self.placing.open_empty(account, state)
+        self.places[len(self.table.places)] = number
+        return self.attempt.filler.open_empty(account, state)
 
     def _check_type(self, number: int, node: DesignedNode, account: PoolAccount, place: int, first: PodClass) -> None:
-        claim = self.placing.place_at(place)
+        claim = self.table.place_at(place)
         row = account.offer.catalogue.row_of(node.instance_type)
         state = claim.settled or claim.state
-        if state is None or row is None or not account.offer.fitting(state.rows & 1 << row, claim.load()):
+        if state is None or row is None or not account.offer.types.fitting(state.rows & 1 << row, claim.load()):
             self._fault(number, first, Said(f"does not fit on {node.instance_type} with the others"))
 
 

@@ -25,7 +25,8 @@ from provisioner.scheduling.attempts.setting import Setting, Terms, Work
 from provisioner.scheduling.attempts.solution import EFFORT, Solution
 from provisioner.scheduling.capacity.catalogue import Catalogue
 from provisioner.scheduling.capacity.nodes import VACANT, Bins, Ground, Rooms
-from provisioner.scheduling.capacity.offers import Daemon, PreparedPool, pin
+from provisioner.scheduling.capacity.offers import PreparedPool, pin
+from provisioner.scheduling.capacity.prepared_types import Daemon, PreparedTypes
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
 from provisioner.scheduling.constraints.demands import Demand, facts_of
@@ -129,7 +130,8 @@ class Stock:
         entry = self._offers.get(key)
         if entry is None or entry[0] is not catalogue or entry[1].states > _MOST_STATES:
             _drop_oldest(self._offers, 2 * keep)
-            entry = (catalogue, PreparedPool(pool, catalogue, daemons, dimensions, well_known, limits))
+            types = PreparedTypes(pool, catalogue, daemons, dimensions, well_known, limits)
+            entry = (catalogue, PreparedPool(pool, types))
             self._offers[key] = entry
         return entry[1].with_pool(pool)
 

@@ -81,7 +81,7 @@ def _of_pool(offer: PreparedPool, node_filter: NodeFilter, need: Need) -> PoolTy
             NOT_OF_THE_POOL,
             f"not {requirement}, as the NodePool requires",
             rows,
-            offer.matching(offer.template[key]),
+            offer.types.matching(offer.template[key]),
         )
     rows = _strike(
         found,
@@ -126,7 +126,7 @@ def _of_term(offer: PreparedPool, term: FilterTerm, rows: int) -> tuple[int, lis
     merged = offer.template.merged(term.requirements)
     for key in term.requirements:
         rows = _strike(
-            found, INCOMPATIBLE, f"not {merged[key]}, as the pod requires", rows, offer.matching(merged[key])
+            found, INCOMPATIBLE, f"not {merged[key]}, as the pod requires", rows, offer.types.matching(merged[key])
         )
     text = "no available offering in the zones and capacity types that the pod allows"
     return _strike(found, NO_OFFERING, text, rows, offer.catalogue.available(merged)), found

@@ -1,6 +1,5 @@
 """One pass over all classes of a problem, from nothing placed to everything placed that can be."""
 
-import functools
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -9,33 +8,31 @@ from typing import Final
 
 import msgspec
 
-from provisioner.apis.names import ZONE_LABEL
-from provisioner.scheduling.attempts.binding_order import Stuck, none_waits, stuck
+from provisioner.scheduling.attempts.breaches import Breaches
+from provisioner.scheduling.attempts.class_plans import ClassPlans
 from provisioner.scheduling.attempts.finishing import finish
-from provisioner.scheduling.attempts.placing import Placing
+from provisioner.scheduling.attempts.placing.class_candidates import ClassCandidates
+from provisioner.scheduling.attempts.placing.companions import Companions
+from provisioner.scheduling.attempts.placing.domain_spreading import DomainSpreading
+from provisioner.scheduling.attempts.placing.filler import Filler
+from provisioner.scheduling.attempts.placing.hostname_spreading import HostnameSpreading
+from provisioner.scheduling.attempts.placing.place_table import PlaceTable
 from provisioner.scheduling.attempts.setting import LOOKED_UP_A_STEP, Setting, Work
 from provisioner.scheduling.capacity.nodes import Bins
-from provisioner.scheduling.capacity.offers import Daemon, PreparedPool
+from provisioner.scheduling.capacity.offers import PreparedPool
 from provisioner.scheduling.capacity.places import Place, PoolAccount, Reservations, take_off
-from provisioner.scheduling.constraints.classes import PodClass
-from provisioner.scheduling.constraints.demands import Count, Demand, Relations
-from provisioner.scheduling.constraints.filters import TRIVIAL, FilterTerm
+from provisioner.scheduling.capacity.prepared_types import Daemon
+from provisioner.scheduling.constraints.classes import PodClass, ladders_of
+from provisioner.scheduling.constraints.demands import Count, Demand
+from provisioner.scheduling.constraints.filters import FilterTerm
 from provisioner.scheduling.constraints.vectors import Need
-from provisioner.scheduling.constraints.volumes import NO_VOLUMES, terms_left
+from provisioner.scheduling.constraints.volumes import NO_VOLUMES
 from provisioner.scheduling.problem import MinValuesPolicy
 from provisioner.scheduling.topology.census import Census
 from provisioner.scheduling.topology.company import guards_of
-from provisioner.scheduling.topology.counters import Axis, DomainScope, HostCounter, Topology, above, axes_of, uneven
-from provisioner.scheduling.topology.relations import PodRun, Question, TopologyPlan, run_of
-from provisioner.values.requirement import Operator, Requirement, Requirements
+from provisioner.scheduling.topology.counters import Axis, DomainScope, Topology, axes_of
 
-_NO_ZONE: Final = FilterTerm(Requirements.of((Requirement.of(ZONE_LABEL, Operator.DOES_NOT_EXIST),)))
-"""Whoever shares a volume with a pod on a node without a zone has to be on such a node, too."""
 _MANY_COUNTS: Final = 1_000
-_FEW_PODS: Final = 100
-"""Of so many, an order of binding is looked for wherever two spreads wait for each other; of more, a judged design alone pays it."""
-_LOOKS_OF_AN_ATTEMPT: Final = 5_000
-"""So many looks may be spent on further orders of binding in one attempt; there is another attempt where none is found."""
 _SEVERAL: Final = 2
 _MOST_WISHED: Final = 1 << 17
 """Counts that wishes of all pods may need together."""
@@ -44,7 +41,7 @@ NO_CEILINGS: Final[Mapping[Count, int]] = MappingProxyType({})
 
 
 class Attempt:
-    """Where everything is put.
+    """Where everything is put. Its parts, each the owner of one state, are asked themselves.
 
     Args:
         cautious: spread constraints that see no node that is not there yet.
@@ -56,7 +53,6 @@ class Attempt:
     Attributes:
         waiting: classes of which pods are left, and the number of the first of them.
         delayed: classes that had to wait until the others were placed.
-        in_use: volume claims for one pod only that some pod uses.
         before_late: how many claims there were before hostname spread was settled.
         unfinished: it ended before every class had been tried.
         refused: classes that were tried and whose pods without a place ended it; nothing that was still to come could have helped them.
@@ -75,14 +71,12 @@ class Attempt:
         self.wary: Final = wary
         self.classes: Final = classes
         self.delayed: Final[set[PodClass]] = set()
-        self.waiting: dict[PodClass, int] = {}
+        self.waiting: Final[dict[PodClass, int]] = {}
         self.unfinished = False
         self.refused: Final[set[PodClass]] = set()
         self.before_late = 0
         self._setting: Final = setting
         self._work: Final = setting.terms.work
-        self._plans: Final[dict[object, TopologyPlan]] = {}
-        self._numbers: Final[dict[Question, int]] = {}
         world = setting.world
         self._reservations: Final = Reservations(world.reservation_label)
         best_effort = world.min_values is MinValuesPolicy.BEST_EFFORT
@@ -90,23 +84,20 @@ class Attempt:
             PoolAccount(offer, setting.pods, setting.load, self._reservations, best_effort=best_effort)
             for offer in setting.offers
         ]
-        self.placing: Final = self._placing_with(setting, accounts, Topology(setting.scope, cautious))
-        self.placing.ceilings = ceilings
-        self.placing.wary = wary
-        self.placing.nodes_wanted = nodes_wanted
-        self.in_use: Final = set(setting.in_use)
-        self._unsettled: Final[set[Count]] = set()
-        self._doubtful: Final[set[Count]] = set()
-        self._known_to: Final[dict[HostCounter, int]] = {}
-        self._decided: Final[dict[str, tuple[FilterTerm, ...]]] = {}
-        self._taken: Final[set[str]] = set()
+        self.table: Final = PlaceTable(setting, accounts, Topology(setting.scope, cautious))
+        self.candidates: Final = ClassCandidates(Companions(self.table), cautious)
+        self.spreading: Final = self._spreading()
+        self.filler: Final = self.spreading.filler
+        self.hostnames: Final = HostnameSpreading(self.spreading, ceilings, nodes_wanted)
+        self.plans: Final = ClassPlans(self.table)
+        self.breaches: Final = Breaches(self.candidates.companions, self.plans, classes, self.waiting)
 
-    def _placing_with(self, setting: Setting, accounts: Sequence[PoolAccount], topology: Topology) -> Placing:
-        return Placing(setting, accounts, topology, self.cautious)
+    def _spreading(self) -> DomainSpreading:
+        return DomainSpreading(Filler(self.candidates, self.wary))
 
     def claims_without(self, dropped: Collection[PodClass]) -> list[Place]:
         """The same at the end of everything, without the pods of some classes, and without those that were made for them alone."""
-        claims = self.placing.claims()
+        claims = self.table.claims()
         if not dropped:
             return claims
         for claim in claims:
@@ -119,7 +110,7 @@ class Attempt:
     @property
     def size(self) -> int:
         """How many places there are."""
-        return len(self.placing.places)
+        return len(self.table.places)
 
     def run(
         self, *, by_priority: bool, scattering: bool, hurried: Collection[PodClass], sparing_below: int | None = None
@@ -132,13 +123,13 @@ class Attempt:
             hurried: do not let these wait for hostname spread.
             sparing_below: pods of lower priority get no new nodes that would break the hostname spread of those before them.
         """
-        self.placing.scattering = scattering
+        self.filler.scattering = scattering
         later: list[tuple[PodClass, int]] = []
         changed = False
         bands = [list(band) for _, band in itertools.groupby(self.classes, _priority)]
         for band in bands:
             if sparing_below is not None and band[0].shape.priority < sparing_below:
-                self.placing.sparing = True
+                self.filler.sparing = True
             later += self._band(band, hurried)
             if self._stopped():
                 break
@@ -154,28 +145,28 @@ class Attempt:
         self._late(later)
         if self._changed() or (changed and len(bands) > 1):
             self._turns(self.classes)
-        if self.waiting and self.placing.cautious:
-            self.placing.closing = True  # no node comes any more, so the true numbers are safe
+        if self.waiting and self.cautious:
+            self.spreading.closing = True  # no node comes any more, so the true numbers are safe
             self._turns(self.classes)
         if self.waiting and self._reservations.left:
-            self.placing.give_reservations_up()
+            self.candidates.give_reservations_up()
             self._turns(self.classes)
-        self._unsettled.update(self.placing.settle())
+        self.breaches.unsettled.update(self.filler.settle())
 
     def tied(self) -> set[PodClass]:
         """The classes with pods without a place that have to do with other pods: in another order they may find one."""
-        if self.placing.topology.empty or not self.waiting:
+        if self.table.topology.empty or not self.waiting:
             return set()
         return {
             one
             for one in self.waiting
-            if not self.plan_for(one).plain and self._fits_somewhere(one) and not self._exhausted(one)
+            if not self.plans.plan_for(one).plain and self._fits_somewhere(one) and not self._exhausted(one)
         }
 
     def _exhausted(self, one: PodClass) -> bool:
         """Whether as many pods of the class have a place as there could ever be: of those that cannot share a domain, one in each."""
-        run = self.run_for(one, one.ladder[-1], 0)
-        return any(self.waiting[one] >= self.placing.most_alone(run, ap) for ap in run.plan.axes if ap.alone)
+        run = self.plans.run_for(one, one.ladder[-1], 0)
+        return any(self.waiting[one] >= self.candidates.most_alone(run, ap) for ap in run.plan.axes if ap.alone)
 
     def _fits_somewhere(self, one: PodClass) -> bool:
         """Whether a pod of the class has a place as long as no other pod of the problem has one."""
@@ -187,34 +178,33 @@ class Attempt:
 
     def _kept_away(self, one: PodClass) -> bool:
         """Whether daemons keep a class from every new node that it could have."""
-        placing = self.placing
-        if not placing.company:
+        if not self.candidates.companions.company:
             return False
-        run = self.run_for(one, one.ladder[-1], 0)
-        takers = [account for account in placing.accounts if account.offer.takes(run.required, run.need)]
-        return all(placing.keeps_away(run, account) for account in takers)
+        run = self.plans.run_for(one, one.ladder[-1], 0)
+        takers = [account for account in self.table.accounts if account.offer.takes(run.required, run.need)]
+        return all(self.filler.keeps_away(run, account) for account in takers)
 
     @property
     def opened_late(self) -> bool:
         """Whether hostname spread opened claims of its own."""
-        return bool(self.delayed) and len(self.placing.places) - self.placing.now > self.before_late
+        return bool(self.delayed) and len(self.table.places) - self.table.now > self.before_late
 
     def usd_per_hour(self) -> float:
         """The price of all claims."""
-        return sum([claim.usd_per_hour for claim in finish(self.placing.claims())])
+        return sum([claim.usd_per_hour for claim in finish(self.table.claims())])
 
     def usd_at_lowest(self) -> float:
         """The least that all claims can come to cost: what `usd_apart` and bounds are compared with."""
-        return sum([claim.prices[0] for claim in finish(self.placing.claims())])
+        return sum([claim.prices[0] for claim in finish(self.table.claims())])
 
     def usd_apart(self) -> float:
         """About what there would be to pay with a node for every maxSkew pods that hostname spread is about."""
-        total = sum([self._usd_without(claim, self.delayed) for claim in self.placing.claims()[: self.before_late]])
+        total = sum([self._usd_without(claim, self.delayed) for claim in self.table.claims()[: self.before_late]])
         for one in self.delayed:
-            run = self.run_for(one, one.ladder[-1], 0)
+            run = self.plans.run_for(one, one.ladder[-1], 0)
             skew = min((skew for _, skew, own, _ in run.plan.spreads if own), default=run.left)
             nodes = -(-run.left // skew)
-            total += nodes * self.placing.cheapest(run, min(skew, run.left))
+            total += nodes * self.spreading.prices.cheapest(run, min(skew, run.left))
         return total
 
     def _usd_without(self, claim: Place, classes: Collection[PodClass]) -> float:
@@ -240,8 +230,8 @@ class Attempt:
 
     def nodes_for(self, classes: Collection[PodClass]) -> int:
         """How many claims there would be, if those of `classes` shared them evenly with all others."""
-        ends = [self.run_for(one, one.ladder[-1], 0) for one in classes]
-        most_of_any = max((-(-run.left // max(1, self.placing.largest_new(run))) for run in ends), default=0)
+        ends = [self.plans.run_for(one, one.ladder[-1], 0) for one in classes]
+        most_of_any = max((-(-run.left // max(1, self.candidates.largest_new(run))) for run in ends), default=0)
         return self.before_late + most_of_any
 
     def related(self, to: Collection[PodClass]) -> set[PodClass]:
@@ -256,91 +246,6 @@ class Attempt:
         for one, start in self.waiting.items():
             left[_priority(one)] += len(one.pods) - start
         return [left[priority] for priority in sorted(left, reverse=True)]
-
-    def broken(self) -> set[Count]:
-        """The spread constraints that what was placed first holds no longer, because of what was placed later."""
-        placing = self.placing
-        usable, topology = placing.usable, placing.topology
-        hosts = {count for count, host in topology.hosts.items() if host.held and _is_above(host, placing)}
-        return (
-            hosts
-            | self._unsettled
-            | self.unordered
-            | {count for count, one in topology.domains.items() if uneven(one, usable, placing.lingering)}
-        )
-
-    @functools.cached_property
-    def unordered(self) -> set[Count]:
-        """The spread constraints that hold once all is bound, for which no order was found in which it can be.
-
-        Asked once everything is placed. Only where a domain came that pods did not reckon with, because they cannot go there; for
-        pods that are spread and had to be the first of those that they must be with; and for those whose hostname spread waits for pods
-        placed later, where they look at other domains as well: what makes room for them may take it there.
-        """
-        placing, scope = self.placing, self._setting.scope
-        before = (1 << placing.now) - 1
-        late = {
-            count
-            for count, one in placing.topology.domains.items()
-            if one.blind
-            and one.surprised(placing.usable, placing.usable & before, scope.sums(count) or [0] * len(one.counts))
-        } | self._doubtful.union(
-            host.count for host, size in self._known_to.items() if host.surprised(placing.usable >> size << size)
-        )
-        few = self._setting.pods <= _FEW_PODS
-        if not (late or few) or none_waits(placing, self.plan_for):
-            return set()
-        if few:
-            late |= self.waiting_for_each_other(self._placed())
-        return late if late and self.stuck(late, _LOOKS_OF_AN_ATTEMPT) else set()
-
-    def waiting_for_each_other(self, classes: Iterable[PodClass]) -> set[Count]:
-        """Of these classes, the spreads that hold only once pods are in all domains, and of which several count the pods of one class."""
-        ladders, usable, topology = ladders_of(classes), self.placing.usable, self.placing.topology
-        spreads = {(one.count, one.max_skew) for ladder in ladders for one in ladder[-1].relations.spreads}
-        waiting = {
-            count
-            for count, skew in spreads
-            if (
-                topology.host(count).with_at_least(skew + 1) & usable
-                if count.on_hosts
-                else max(topology.domain(count).counts, default=0) > skew
-            )
-        }
-        several = [waiting & self._setting.scope.about(one) for one in ladders] if len(waiting) > 1 else ()
-        return set[Count]().union(*[both for both in several if len(both) > 1])
-
-    def stuck(self, counts: Collection[Count], most: int) -> list[Stuck]:
-        """The pods that have to do with these counts and are left in the best order that `binding_order.stuck` found."""
-        return stuck(self.placing, self.freed(counts), self._plans_over, most)
-
-    def _plans_over(self, topology: Topology, classes: Iterable[PodClass]) -> dict[PodClass, TopologyPlan]:
-        """What classes ask, over other counters; those that ask the same share it."""
-        mine = {one: id(self.plan_for(one)) for one in classes}
-        kinds = {key: one for one, key in mine.items()}
-        plans = {key: self._new_plan(one, one.ladder[-1].relations, topology) for key, one in kinds.items()}
-        return {one: plans[key] for one, key in mine.items()}
-
-    def evenly(self, broken: Collection[Count]) -> dict[Count, int]:
-        """Of broken hostname spreads, the most pods on a node with which the emptiest one would do."""
-        placing, skews = self.placing, self._setting.skews
-        return {
-            count: host.emptiest(host.eligible & placing.usable) + skews.get(count, 1)
-            for count, host in placing.topology.hosts.items()
-            if count in broken
-        }
-
-    def freed(self, broken: Collection[Count]) -> set[PodClass]:
-        """The classes without which nothing is broken: all that must have to do with what is, directly or by others, and have places."""
-        counted, placed, about = set(broken), self._placed(), self._setting.scope.about
-        left = {ladder[-1].relations: about(ladder[-1:]) for ladder in ladders_of(placed)}
-        while more := [relations for relations, own in left.items() if not counted.isdisjoint(own)]:
-            counted.update(*map(left.pop, more))
-        return {one for one in placed if one.ladder[-1].relations not in left}
-
-    def _placed(self) -> list[PodClass]:
-        """The classes of which pods have places."""
-        return [one for one in self.classes if self.waiting.get(one, 1)]
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
@@ -361,14 +266,14 @@ class Attempt:
         if not self._setting.terms.stop or not self.waiting:
             return False
         if not self.unfinished:  # else time was up, and the last class may not have been tried
-            alone = self.placing.topology.empty
+            alone = self.table.topology.empty
             self.refused.update(one for one in self.waiting if alone or not self._fits_somewhere(one))
             self.unfinished = bool(self.refused)
         return self.unfinished
 
     def _leave(self, later: Iterable[tuple[PodClass, int]]) -> None:
         """Whoever was not tried has no place."""
-        tried = {one for place in self.placing.places if place is not None for one, _, _ in place.placed}
+        tried = {one for place in self.table.places if place is not None for one, _, _ in place.placed}
         self.waiting.update(later)
         for one in self.classes:
             if one not in tried:
@@ -377,7 +282,7 @@ class Attempt:
     def _late(self, later: Iterable[tuple[PodClass, int]]) -> None:
         """Settle hostname spread."""
         if not self.delayed:
-            self.before_late = len(self.placing.places) - self.placing.now
+            self.before_late = len(self.table.places) - self.table.now
         for one, start in later:
             self.delayed.add(one)
             left = self._place(one, start, late=True)
@@ -398,9 +303,8 @@ class Attempt:
 
     def _changed(self) -> bool:
         """Whether anything happened since the last call by which a pod without a place may have one."""
-        placing = self.placing
-        touched, placing.touched = placing.touched, False
-        return placing.forget() or (touched and not placing.topology.empty)
+        touched, self.filler.touched = self.filler.touched, False
+        return self.candidates.forget() or (touched and not self.table.topology.empty)
 
     def _ladder(self, one: PodClass) -> Sequence[Demand]:
         """What is tried for a class, in this order."""
@@ -412,89 +316,37 @@ class Attempt:
         for zone in self._zones_for(one, start, late=late):
             after = self._place(one, start, late=late, end=start + 1, zone=zone)
             if after > start:
-                self.decide(one, start, after)
+                self.plans.volumes.decide(one, start, after)
                 break
         return after
-
-    def _undecided(self, one: PodClass) -> bool:
-        """Whether the class's next pod decides where the volume of a claim is, and that matters to others."""
-        users = self._setting.users
-        return any(
-            unbound.claim not in self._decided and (unbound.volumes is not None or users[unbound.claim] > 1)
-            for unbound in one.volumes.unbound
-        )
 
     def _zones_for(self, one: PodClass, start: int, *, late: bool) -> Sequence[FilterTerm | None]:
         """Zones for the first pod of a claim that others use too: those first where all have room, then the cheapest.
 
         At last none, as there are nodes without a zone; but not before the pods may have new nodes in zones that are possible.
         """
-        setting, placing = self._setting, self.placing
+        setting, candidates, prices = self._setting, self.candidates, self.spreading.prices
         pods = max(setting.users[unbound.claim] for unbound in one.volumes.unbound)
         if pods < _SEVERAL:
             return (None,)
         need = setting.needs[one]
         ranked = []
         for number, zone in enumerate(setting.zones):
-            run = self.run_for(one, one.ladder[-1], start, zone)
-            room = placing.room(run, pods)
+            run = self.plans.run_for(one, one.ladder[-1], start, zone)
+            room = candidates.room(run, candidates.of(run), pods)
             enough, buys = room >= pods, setting.buys(run.required, need)
-            ranked.append(
-                (not (enough or buys), not enough, placing.cheapest(run, 1) if not enough else 0.0, -room, number)
-            )
+            usd = 0.0 if enough else prices.cheapest(run, 1)
+            ranked.append((not (enough or buys), not enough, usd, -room, number))
         found: list[FilterTerm | None] = [setting.zones[number] for *_, number in sorted(ranked)]
         if late or all(impossible for impossible, *_ in ranked):
             found.append(None)
         return found
 
-    def decide(self, one: PodClass, start: int, end: int) -> None:
-        """Pods `start` to `end` of a class have a place, which decides what volumes its claims get."""
-        if start == end or not self._undecided(one):
-            return
-        for number, place in enumerate(self.placing.places):
-            if place is not None and any(pods is one and first <= start < last for pods, first, last in place.placed):
-                self._decide_by(one, number, place)
-                return
-
-    def _decide_by(self, one: PodClass, number: int, place: Place) -> None:
-        account, state = place.account, place.state
-        existing = None if account is not None else self._setting.bins.bins[number]
-
-        def reaches(terms: Sequence[FilterTerm]) -> bool:
-            if existing is not None:
-                return any(term.matches(existing.labels, existing.node_name) for term in terms)
-            return (
-                account is not None
-                and state is not None
-                and any(account.offer.narrowed(state, t) is state for t in terms)
-            )
-
-        for unbound in one.volumes.unbound:
-            if unbound.claim in self._decided:
-                continue
-            if unbound.volumes is None:
-                zone = next(
-                    (zone for zone in self._setting.zones if reaches((zone,))),
-                    TRIVIAL if existing is None else _NO_ZONE,
-                )
-                self._decided[unbound.claim] = (zone,)
-                continue
-            for name, terms in unbound.volumes:
-                if name not in self._taken and reaches(terms):
-                    self._taken.add(name)
-                    self._decided[unbound.claim] = terms
-                    break
-
-    def without_volume(self, one: PodClass) -> str:
-        """A claim of the class for which no volume is left, because other pods got them; "" for none."""
-        left = terms_left(one.volumes, self._taken, self._decided) if one.volumes.unbound else ()
-        return left if isinstance(left, str) else ""
-
     def _place(self, one: PodClass, start: int, late: bool, end: int = 0, zone: FilterTerm | None = None) -> int:
         """Place pods of a class, from `start` up to `end` or all, in one zone where that is said; the first without a place."""
         limit = end or len(one.pods)
         volumes = one.volumes
-        if volumes is not NO_VOLUMES and volumes.unbound and not end and self._undecided(one):
+        if volumes is not NO_VOLUMES and volumes.unbound and not end and self.plans.volumes.undecided(one):
             before, start = start, self._place_first(one, start, late=late)
             if start in (before, limit):
                 return start
@@ -504,14 +356,13 @@ class Attempt:
         exclusive: tuple[str, ...] = ()
         if volumes is not NO_VOLUMES:
             exclusive = volumes.exclusive
-            if exclusive and (start or any(claim in self.in_use for claim in exclusive)):
+            if exclusive and (start or any(claim in self.plans.volumes.in_use for claim in exclusive)):
                 return start
-            if volumes.unbound and self.without_volume(one):
+            if volumes.unbound and self.plans.volumes.missing(one):
                 return start
-        placing = self.placing
         paid = 1
         for demand in self._ladder(one):
-            run = self.run_for(one, demand, start, zone)
+            run = self.plans.run_for(one, demand, start, zone)
             if self._work.limited and run.cost > paid and not self._work.step(run.cost - paid):
                 break
             paid = 0
@@ -520,64 +371,23 @@ class Attempt:
             elif end:
                 run.end = end
             if not run.plan.spreads:
-                placing.place(run, True)
+                self.spreading.place(run, True)
             elif late:
-                placing.late(run)
+                self.hostnames.late(run)
             else:
-                placing.place(run, False)
+                self.spreading.place(run, False)
                 start = run.start
                 break
-            if run.plan.bootstraps and run.start > start:
-                self._doubtful.update(counter.count for ap in run.plan.axes for counter, _ in ap.holds)
-            if late and run.plan.axes and run.start > start:
-                self._known_to.update((host, self.size) for host, *_ in run.plan.spreads)
-                self._doubtful.update(host.count for host, *_ in run.plan.spreads if _is_above(host, placing))
+            if (late or run.plan.bootstraps) and run.start > start:
+                self.breaches.note(run, late=late)
             start = run.start
             if start == limit or (exclusive and start):
                 break
         if exclusive and start:
-            self.in_use.update(exclusive)
+            self.plans.volumes.in_use.update(exclusive)
         if start < limit and self._work.over:
             self.unfinished = True
         return start
-
-    def run_for(self, one: PodClass, demand: Demand, start: int, zone: FilterTerm | None = None) -> PodRun:
-        """A class with one of its demands, in one zone only where that is said."""
-        relations, setting = demand.relations, self._setting
-        # by identity, which is quicker; equal ones that are not the same would only have equal plans
-        plan = self._plans.get(id(relations)) or self._plan(one, relations)
-        crowd = None
-        if one.owner and self.placing.crowds is not None:
-            crowd = self.placing.crowds.of(one.owner)
-        if one.volumes is NO_VOLUMES:
-            return run_of(one, demand, plan, setting.needs[one], self._numbers, start, (), crowd)
-        reached: tuple[FilterTerm, ...] = ()
-        unbound = one.volumes.unbound
-        if unbound and (self._decided or zone is not None or len(unbound) > 1):
-            left = terms_left(one.volumes, self._taken, self._decided)
-            reached = one.volumes.alternatives if isinstance(left, str) else left
-            if zone is not None:
-                reached = tuple([term.joined(zone) for term in reached])
-        return run_of(one, demand, plan, setting.needs[one], self._numbers, start, reached, crowd)
-
-    def plan_for(self, one: PodClass) -> TopologyPlan:
-        """What a class requires."""
-        relations = one.ladder[-1].relations
-        return self._plans.get(id(relations)) or self._plan(one, relations)
-
-    def _plan(self, one: PodClass, relations: Relations) -> TopologyPlan:
-        setting = self._setting
-        varies = relations.on_hosts and setting.domains_vary
-        key: object = (relations, setting.hostname_domains(one.filter)) if varies else id(relations)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._new_plan(one, relations, self.placing.topology)
-        return plan
-
-    def _new_plan(self, one: PodClass, relations: Relations, topology: Topology) -> TopologyPlan:
-        setting = self._setting
-        domains = setting.hostname_domains(one.filter) if relations.on_hosts else 1
-        return TopologyPlan(relations, topology, setting.skews, lambda spread: setting.least(spread, domains))
 
 
 def whole(classes: Iterable[PodClass], need_of: Mapping[int, Need], dimensions: int) -> tuple[int, list[int]]:
@@ -607,11 +417,6 @@ def affordable(classes: list[PodClass]) -> tuple[list[PodClass], list[Sequence[D
         msgspec.structs.replace(one, ladder=one.ladder[-1:]) if id(one.ladder) in sizes else one for one in classes
     ]
     return classes, ladders_of(classes)
-
-
-def ladders_of(classes: Iterable[PodClass]) -> list[Sequence[Demand]]:
-    """The different ones of all classes."""
-    return [*{id(one.ladder): one.ladder for one in classes}.values()]
 
 
 def scope_of(
@@ -677,10 +482,6 @@ def skews_of(ladders: Iterable[Sequence[Demand]]) -> dict[Count, int]:
         for spread in ladder[-1].relations.spreads:
             skews[spread.count] = min(spread.max_skew, skews.get(spread.count, spread.max_skew))
     return skews
-
-
-def _is_above(host: HostCounter, placing: Placing) -> bool:
-    return above(host, placing.usable, placing.node_count(host))
 
 
 _priority: Final = attrgetter("shape.priority")

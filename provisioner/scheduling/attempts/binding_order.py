@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from provisioner.scheduling.attempts.placing import Placing
+from provisioner.scheduling.attempts.placing.companions import Companions
+from provisioner.scheduling.attempts.placing.place_table import PlaceTable
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.topology.company import come
 from provisioner.scheduling.topology.counters import ALL, DomainCounter, Topology
@@ -76,7 +77,7 @@ Stuck = tuple[PodClass, int, str]
 """(class, place, what keeps its pods from being bound there)"""
 
 
-def stuck(placing: Placing, classes: Collection[PodClass], plans_over: PlansOver, most: int) -> list[Stuck]:
+def stuck(companions: Companions, classes: Collection[PodClass], plans_over: PlansOver, most: int) -> list[Stuck]:
     """The pods of these classes that are left in the best order that was found, with every node there from the start.
 
     Each turn is of the first pod that may, of those that look at others before those that do not, and of either kind those last who take
@@ -86,7 +87,7 @@ def stuck(placing: Placing, classes: Collection[PodClass], plans_over: PlansOver
     Cost: O(kinds of pods and domains) a pod and an order.
     """
     firsts: list[int] = []
-    order = _Order(placing, classes, plans_over)
+    order = _Order(companions, classes, plans_over)
     left = order.left(firsts)
     spent = 0
     tried: set[tuple[object, ...]] = set()
@@ -96,10 +97,10 @@ def stuck(placing: Placing, classes: Collection[PodClass], plans_over: PlansOver
         for some in left:
             if not some.plan.bootstraps or some.kind in tried:
                 continue
-            if spent > most or placing.work.look():
+            if spent > most or companions.table.setting.terms.work.look():
                 break
             tried.add(some.kind)
-            other = _Order(placing, classes, plans_over)
+            other = _Order(companions, classes, plans_over)
             found = other.left([some.number, *firsts])
             spent += other.cost
             if len(found) < len(left):
@@ -113,14 +114,14 @@ def stuck(placing: Placing, classes: Collection[PodClass], plans_over: PlansOver
     ]
 
 
-def none_waits(placing: Placing, plan_of: Callable[[PodClass], TopologyPlan]) -> bool:
+def none_waits(table: PlaceTable, plan_of: Callable[[PodClass], TopologyPlan]) -> bool:
     """Whether in no order pods are left waiting for others. Told without looking for one, so not of all of which it is true.
 
     A spread leaves no pod waiting where in the end no more are with it than `max_skew` above what each domain has by then at least: all that
     go there but those that another spread may leave waiting. Affinity leaves none where all friends are in one domain.
     """
     waiting: _Waiting = []
-    for place, there in enumerate(placing.places):
+    for place, there in enumerate(table.places):
         for part, start, end in () if there is None else there.placed:
             relations, low = part.ladder[-1].relations, 1 << place
             if not relations.spreads and not relations.together:
@@ -133,7 +134,7 @@ def none_waits(placing: Placing, plan_of: Callable[[PodClass], TopologyPlan]) ->
             above: list[tuple[Counter, int]] = []
             for host, skew, _, least in plan.spreads:
                 if host.counts.get(place, 0) > skew:
-                    above.append((host, host.counts[place] - skew if placing.node_count(host) >= least else _ALWAYS))
+                    above.append((host, host.counts[place] - skew if table.node_count(host) >= least else _ALWAYS))
             for ap in plan.axes:
                 domain = ap.axis.domain_of(low) if ap.spreads and ap.axis.fixed & low else -1
                 for one, skew, _, least in ap.spreads if domain >= 0 else ():
@@ -144,7 +145,7 @@ def none_waits(placing: Placing, plan_of: Callable[[PodClass], TopologyPlan]) ->
                 for ap, domain in zip(plan.axes, plan.domains_of(low), strict=True):
                     adds += [(one, domain) for one in ap.adds if domain >= 0 and one.eligible & low]
                 waiting.append((above, adds, end - start))
-    return not placing.standing.due and _none_of(waiting, placing.domains)  # daemons that are due count late
+    return not table.setting.due and _none_of(waiting, table.domains)  # daemons that are due count late
 
 
 def _none_of(waiting: _Waiting, domains: int) -> bool:
@@ -183,7 +184,7 @@ def domain_not_settled(key: str) -> str:
 
 
 def fault(
-    placing: Placing,
+    table: PlaceTable,
     plan: TopologyPlan,
     place: int,
     domains: Sequence[int],
@@ -193,7 +194,7 @@ def fault(
     """What forbids a pod its place, in words; "" for nothing.
 
     Args:
-        placing: the nodes.
+        table: the nodes.
         plan: what the pod asks.
         place: number of its place.
         domains: where that is, by axis of the plan; -1 for nowhere.
@@ -207,10 +208,10 @@ def fault(
     for host, skew, own, least in plan.spreads:
         if mine and host.eligible != ALL and not host.eligible & low:
             return Said(f"the node does not count for the topology spread constraint over {host.count.key}")
-        lowest = host.emptiest(host.eligible & placing.usable) if placing.node_count(host) >= least else 0
+        lowest = host.emptiest(host.eligible & table.usable) if table.node_count(host) >= least else 0
         if host.counts.get(place, 0) + (0 if mine else own) > lowest + skew:
             return spread_over(host.count.key)
-    alone = mine is not None or (plan.bootstraps and not placing.anywhere(plan))
+    alone = mine is not None or (plan.bootstraps and not plan.anywhere)
     for host in () if alone else plan.together:
         if not host.with_at_least(1) & low:
             return _affinity_over(host.count.key)
@@ -225,7 +226,7 @@ def fault(
             return _affinity_over(ap.axis.key)
         for counter, skew, own, least in ap.spreads:
             if counter not in existing:
-                existing[counter] = counter.existing(placing.domains), len(counter.existing(placing.usable))
+                existing[counter] = counter.existing(table.domains), len(counter.existing(table.usable))
             there, staying = existing[counter]
             lowest = min((counter.counts[one] for one in there), default=0) if staying >= least else 0
             if counter.counts[domain] + (0 if mine else own) > lowest + skew:
@@ -234,15 +235,15 @@ def fault(
 
 
 class _Order:
-    def __init__(self, placing: Placing, classes: Collection[PodClass], plans_over: PlansOver) -> None:
-        self._placing: Final = placing
-        self._topology: Final = placing.topology.emptied()
-        self._followers: Final = placing.bring_along(self._topology)
+    def __init__(self, companions: Companions, classes: Collection[PodClass], plans_over: PlansOver) -> None:
+        self._table: Final = companions.table
+        self._topology: Final = companions.table.topology.emptied()
+        self._followers: Final = companions.bring_along(self._topology)
         self._existing: Final[Existing] = {}
         self._looks = 0
         alike: dict[tuple[int, Sequence[int], int], _Alike] = {}
         plans = plans_over(self._topology, classes)
-        for place, one in enumerate(placing.places):
+        for place, one in enumerate(companions.table.places):
             for part, start, end in () if one is None else one.placed:
                 if part not in classes:
                     continue
@@ -293,7 +294,7 @@ class _Order:
     def refusal(self, some: _Alike) -> str:
         """What keeps one more of them from being bound now; "" for nothing."""
         self._looks += some.plan.cost
-        return fault(self._placing, some.plan, some.place, some.domains, self._existing)
+        return fault(self._table, some.plan, some.place, some.domains, self._existing)
 
     def _bind(self, some: _Alike, pods: int = 1) -> None:
         some.left -= pods
@@ -303,4 +304,4 @@ class _Order:
             for counter in ap.adds if domain >= 0 else ():
                 if counter.eligible == ALL or counter.eligible & some.low:
                     counter.add(domain, pods)
-        come(self._followers, self._placing.accompany)
+        come(self._followers)

@@ -68,7 +68,7 @@ def explain(account: PoolAccount, node_filter: NodeFilter, need: Need, ports: Po
     taint = first_untolerated(node_filter.tolerations, offer.pool.taints, node_filter.effects)
     if taint is not None:
         return Untolerated(taint)
-    if not offer.matching_rows:
+    if not offer.types.matching_rows:
         return _no_types(account)
     if not node_filter.terms:
         return NoTerm()
@@ -80,7 +80,7 @@ def _explain_term(account: PoolAccount, term: FilterTerm, need: Need, ports: Por
     offer = account.offer
     state = offer.narrowed(offer.base, term)
     if state is not None and ports:
-        state = offer.without(state, offer.clashing(ports))
+        state = offer.without(state, offer.types.clashing(ports))
         if state is None:
             return 4, PortsTaken(tuple(sorted({number for number, _, _ in ports})))
     if state is not None and state.rows:
@@ -99,7 +99,7 @@ def _explain_term(account: PoolAccount, term: FilterTerm, need: Need, ports: Por
     if used_up := offer.catalogue.used_up(merged, account.reservation_label):
         return 3, NoOffering(matching.bit_count(), used_up)
     if unmet is not None:
-        return 2, _no_type(offer, unmet, merged, alone=not offer.matching(merged[unmet]))
+        return 2, _no_type(offer, unmet, merged, alone=not offer.types.matching(merged[unmet]))
     rows = matching & offer.catalogue.available(merged)
     if not rows:
         return 3, NoOffering(matching.bit_count())
@@ -118,14 +118,14 @@ def _no_types(account: PoolAccount) -> Constraint:
     if key is None:
         return NoInstanceTypes(offered)
     requirement = offer.template[key]
-    return NoInstanceTypes(offered, requirement, alone=not offer.matching(requirement))
+    return NoInstanceTypes(offered, requirement, alone=not offer.types.matching(requirement))
 
 
 def _first_unmet(offer: PreparedPool, merged: Requirements) -> tuple[str | None, int]:
     """The first key after which no type is left, or None and the types that are."""
     rows = offer.catalogue.everything
     for key in merged:
-        left = rows & offer.matching(merged[key])
+        left = rows & offer.types.matching(merged[key])
         if not left:
             return key, 0
         rows = left
@@ -133,7 +133,7 @@ def _first_unmet(offer: PreparedPool, merged: Requirements) -> tuple[str | None,
 
 
 def _no_type(offer: PreparedPool, key: str, merged: Requirements, *, alone: bool) -> Constraint:
-    if merged[key].present and not offer.catalogue.knows(key) and not offer.defines(key):
+    if merged[key].present and not offer.catalogue.knows(key) and not offer.types.defines(key):
         return LabelUndefined(key)
     return NoTypeMatches(merged[key], alone=alone)
 
@@ -148,7 +148,7 @@ def _explain_size(account: PoolAccount, state: OfferState, need: Need) -> _Found
     offer = account.offer
     if not any(most(point, need, 1) for point in state.points):
         return 4, _too_large(offer, state.points, need)
-    fitting = offer.fitting(state.rows, offer.dimensions.filled(need))
+    fitting = offer.types.fitting(state.rows, offer.dimensions.filled(need))
     if not offer.enough_values(state, fitting):
         return 5, _min_values(offer, state, fitting)
     if used_up := _held_by_others(account, state):
@@ -235,15 +235,15 @@ class Explainer:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt: Final = attempt
-        self._placing: Final = attempt.placing
+        self._table: Final = attempt.table
         self._known: Final[dict[object, tuple[Reason, ...]]] = {}
         self._groups: Final[dict[bool, list[list[PoolAccount]]]] = {}
         self._names: Final[dict[int, tuple[str, ...]]] = {}
-        bins = self._placing.bins
+        bins = self._table.setting.bins
         if bins.dimensions.drivers:
             for number in members(bins.everything):  # what is attached is known of places that were looked at
-                self._placing.place_at(number)
-        touched = enumerate(self._placing.places[: self._placing.now])
+                self._table.place_at(number)
+        touched = enumerate(self._table.places[: self._table.now])
         self._left: Final = bins.thresholds.changed(
             {number: place.head for number, place in touched if place is not None and place.head is not None}
         )
@@ -251,11 +251,11 @@ class Explainer:
     def reasons(self, one: PodClass) -> tuple[Reason, ...]:
         """Every constraint that keeps one more pod of a class out: of existing nodes, then of each pool."""
         for claim in one.volumes.exclusive:
-            if claim in self._attempt.in_use:
+            if claim in self._attempt.plans.volumes.in_use:
                 return (VolumeInUse(claim),)
-        if wanting := self._attempt.without_volume(one):
+        if wanting := self._attempt.plans.volumes.missing(one):
             return (NoVolumeLeft(wanting),)
-        run = self._attempt.run_for(one, one.ladder[-1], 0)
+        run = self._attempt.plans.run_for(one, one.ladder[-1], 0)
         question: object = (run.question, run.ports, id(run.plan), run.volumes, one.owner)
         found = self._known.get(question)
         if found is None:
@@ -266,11 +266,11 @@ class Explainer:
         reasons: list[Reason] = []
         plain = run.plan.plain and not run.ports and run.crowd is None
         topology = () if plain else tuple(self._ruled_out(run))
-        need = self._placing.first_need(run)
-        refusal: BinsRefuse | None = self._placing.bins.refusal(run.filter, need, self._left, topology)
+        need = self._table.first_need(run)
+        refusal: BinsRefuse | None = self._table.setting.bins.refusal(run.filter, need, self._left, topology)
         if refusal is not None:
             reasons.append(refusal)
-        if not self._placing.accounts:
+        if not self._table.accounts:
             reasons.append(NoPools())
         of_pools: list[PoolRefuses | PoolsRefuse] = []
         for accounts in self._alike(run.filter):
@@ -288,7 +288,7 @@ class Explainer:
         own = any(NODEPOOL_LABEL in term.requirements for term in node_filter.terms)
         found = self._groups.get(own)
         if found is None:
-            accounts = self._placing.accounts
+            accounts = self._table.accounts
             groups = [[one] for one in accounts]
             if not own and len(accounts) > _FEW_POOLS:
                 groups = [list(some) for _, some in itertools.groupby(accounts, _kind)]
@@ -313,16 +313,16 @@ class Explainer:
             ):
                 constraint = VolumesElsewhere(constraint)
             if isinstance(constraint, Unexplained):
-                most_new = self._placing.most_new
-                full = most_new is not None and len(self._placing.places) - self._placing.now >= most_new
+                most_new = self._table.setting.terms.max_new
+                full = most_new is not None and len(self._table.places) - self._table.now >= most_new
                 constraint = NoMoreClaims(most_new or 0) if full else self._relation(account, run)
             reasons.append(PoolRefuses(account.offer.pool.name, constraint))
         return reasons
 
     def _relation(self, account: PoolAccount, run: PodRun) -> Constraint:
         """Which tie to other pods rules out every domain that the pool can serve."""
-        plan, placing = run.plan, self._placing
-        daemon_set = placing.keeps_away(run, account)
+        plan, filler = run.plan, self._attempt.filler
+        daemon_set = filler.keeps_away(run, account)
         if daemon_set:
             return NotBesideDaemon(daemon_set)
         for host in plan.together:
@@ -336,17 +336,17 @@ class Explainer:
             if ap.strict and not served:
                 return LabelUndefined(axis.key)
             domains = sorted(axis.index[value] for value in served if value in axis.index)
-            found = self._on_axis(run, ap, domains, bootstraps=plan.bootstraps and not placing.anywhere(plan))
+            found = self._on_axis(run, ap, domains, bootstraps=plan.bootstraps and not plan.anywhere)
             if found is not None:
                 return found
             for domain in domains:  # a node's domain is settled with the pod, and then fewer types may be left
                 pinned = run.filter.narrowed((pin(axis.key, axis.values[domain]),))
-                constraint = explain(account, pinned, placing.first_need(run), run.ports)
+                constraint = explain(account, pinned, self._table.first_need(run), run.ports)
                 if not isinstance(constraint, Unexplained):
                     return constraint
         for host, skew, _, _ in plan.spreads:
             return Unspreadable(host.count.key, skew, ())
-        key = placing.unsettled(account, run)
+        key = filler.unsettled(account, run)
         return Unexplained() if key is None else WouldUnsettle(key)
 
     def _on_axis(self, run: PodRun, ap: AxisPlan, served: list[int], *, bootstraps: bool) -> Constraint | None:
@@ -368,7 +368,7 @@ class Explainer:
             if served and all(counter.counts[domain] for domain in served):
                 return NotApart(axis.key, theirs=True)
         for counter, skew, own, least in ap.spreads:
-            top = self._placing.least(run, counter, least) + skew - (1 if own else 0)
+            top = self._attempt.candidates.least(run, counter, least) + skew - (1 if own else 0)
             legal = [domain for domain, pods in enumerate(counter.counts) if pods <= top]
             if not set(legal) & set(served):
                 return Unspreadable(axis.key, skew, named(legal))
@@ -384,8 +384,8 @@ class Explainer:
 
     def _ruled_out(self, run: PodRun) -> list[tuple[str, int]]:
         """Existing nodes that admit the pod and are ruled out by its ties to other pods or by ports, in words."""
-        placing, plan = self._placing, run.plan
-        admitting = placing.bins.admitting(run.filter)
+        table, plan = self._table, run.plan
+        admitting = table.setting.bins.admitting(run.filter)
         found = []
 
         def add(words: str, ruled_out: int) -> None:
@@ -393,7 +393,7 @@ class Explainer:
             if count:
                 found.append((words, count))
 
-        add(Said("didn't have free ports for the requested pod ports"), placing.ports.clashing(run.ports))
+        add(Said("didn't have free ports for the requested pod ports"), table.ports.clashing(run.ports))
         add(
             Said("had as many pods of this owner as the NodePool allows on one node"),
             run.crowd.full if run.crowd else 0,
@@ -403,16 +403,16 @@ class Explainer:
         blocked = [(one.count.key, one.with_at_least(1)) for one in plan.blocked]
         spread = []
         for host, skew, own, _ in plan.spreads:
-            floor = host.emptiest(host.eligible & placing.usable)
+            floor = host.emptiest(host.eligible & table.usable)
             spread.append((host.count.key, host.with_at_least(floor + skew + (0 if own else 1))))
-        begins = plan.bootstraps and not placing.anywhere(plan)  # the first of its kind may go to any domain
+        begins = plan.bootstraps and not plan.anywhere  # the first of its kind may go to any domain
         for ap in plan.axes:
             could, key = ap.axis.could, ap.axis.key
             apart += [(key, _domains(could, [pods > 0 for pods in one.counts])) for one in ap.apart]
             blocked += [(key, _domains(could, [pods > 0 for pods in one.counts])) for one in ap.blocked]
             away += [(key, ~_domains(could, [begins or pods > 0 for pods in one.counts])) for one in ap.together]
             for counter, skew, own, least in ap.spreads:
-                top = placing.least(run, counter, least) + skew - (1 if own else 0)
+                top = self._attempt.candidates.least(run, counter, least) + skew - (1 if own else 0)
                 spread.append((key, ~_domains(could, [pods <= top for pods in counter.counts])))
         for words, some in (
             (_affinity_not_met, away),

@@ -14,9 +14,10 @@ from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, res
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import DEAREST_ALTERNATIVE, Offering, expected_price
 from provisioner.scheduling.capacity.catalogue import PricedOffering
-from provisioner.scheduling.capacity.offers import SIMULATED_LABELS, OfferState, PreparedPool, Ranked
+from provisioner.scheduling.capacity.offers import OfferState, PreparedPool, Ranked
 from provisioner.scheduling.capacity.places import Place, PoolAccount
 from provisioner.scheduling.capacity.pool_limits import LimitLedger, shares
+from provisioner.scheduling.capacity.prepared_types import SIMULATED_LABELS
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.vectors import ATTACHABLE
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, LaunchReason, PlannedClaim
@@ -264,7 +265,7 @@ def expected_usd(
     """
     ranked = offer.ranked(state)
     ranks = ranked.thresholds.exceeding(used)
-    if not ranks or (offer.min_values and not offer.enough_values(state, offer.fitting(state.rows, used))):
+    if not ranks or (offer.min_values and not offer.enough_values(state, offer.types.fitting(state.rows, used))):
         return math.inf, -1
     cheapest = ranked.priced[(ranks & -ranks).bit_length() - 1]
     first = cheapest.offering
@@ -278,7 +279,7 @@ def expected_usd(
         if one.capacity_type == first.capacity_type:
             near.append(one)
     both = bool(offer.catalogue.on_demand(state.requirements))
-    on_demand = _on_demand(offer, state, first, offer.fitting(state.rows, used)) if both else math.inf
+    on_demand = _on_demand(offer, state, first, offer.types.fitting(state.rows, used)) if both else math.inf
     return expected_price(near or [first], on_demand), cheapest.row
 
 
@@ -310,7 +311,7 @@ def _choose(
         labels={
             key: one.any_value()
             for key, one in requirements.items()
-            if one.present and offer.gives(key) and not restricted(key, offer.well_known)
+            if one.present and offer.types.gives(key) and not restricted(key, offer.well_known)
         },
         part=part,
         reason=_reason(offer, ranked, part, left, lowered),
@@ -351,6 +352,6 @@ def _named(offer: PreparedPool, state: OfferState, priced: list[PricedOffering])
 
 def _least_overhead(offer: PreparedPool, rows: int) -> Resources:
     """What daemons take on any of the types at least. Source: core spec 3.7, the intersection's minimum."""
-    different = {id(one): one for one in map(offer.overhead.__getitem__, members(rows))}.values()
+    different = {id(one): one for one in map(offer.types.overhead.__getitem__, members(rows))}.values()
     least = functools.reduce(Resources.minimum, different) if different else EMPTY
     return Resources.of({name: amount for name, amount in least.items() if amount})

@@ -129,11 +129,11 @@ class _Kinds:
                 return self._all
             terms = node_filter.terms if len(node_filter.terms) <= _MOST_TERMS else (TRIVIAL,)
             offers = [offer for offer in self._offers if offer.tolerated(node_filter)]
-            nodes = [node for offer in offers for term in terms for node in offer.kinds(term)]
+            nodes = [node for offer in offers for term in terms for node in offer.types.kinds(term)]
             self._left -= len(nodes) + len(terms) * len(self._offers)
             found = self._known[node_filter] = _Kind(nodes)
         return found
 
     @functools.cached_property
     def _all(self) -> _Kind:
-        return _Kind([node for offer in self._offers for node in offer.kinds(TRIVIAL)])
+        return _Kind([node for offer in self._offers for node in offer.types.kinds(TRIVIAL)])

@@ -10,13 +10,14 @@ from itertools import islice
 from typing import Final
 
 from provisioner.scheduling.attempts.attempt import Attempt
-from provisioner.scheduling.attempts.placing import Lead, Pin, Placing, T
+from provisioner.scheduling.attempts.placing.class_candidates import ClassCandidates
+from provisioner.scheduling.attempts.placing.domain_spreading import DomainSpreading, Lead
+from provisioner.scheduling.attempts.placing.filler import Filler, T
+from provisioner.scheduling.attempts.placing.place_table import Pin
 from provisioner.scheduling.attempts.setting import Setting
-from provisioner.scheduling.capacity.places import PoolAccount
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.demands import Count, Demand
-from provisioner.scheduling.topology.counters import Topology
 from provisioner.scheduling.topology.relations import AxisPlan, PodRun
 
 Badness = tuple[bool, list[int]]
@@ -131,10 +132,8 @@ class Choosing(Attempt):
         self._choices, self._concerned = choices, concerned
         super().__init__(setting, cautious, classes, wary=wary)
 
-    def _placing_with(self, setting: Setting, accounts: Sequence[PoolAccount], topology: Topology) -> Placing:
-        placing = ChoosingPlacing(setting, accounts, topology, self.cautious)
-        placing.choices = self._choices
-        return placing
+    def _spreading(self) -> DomainSpreading:
+        return _ChoosingSpreading(_ChoosingFiller(self.candidates, self.wary, self._choices), self._choices)
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         choices, later = self._choices, []
@@ -153,55 +152,57 @@ class Choosing(Attempt):
         return one.ladder[-1:] if self._choices.of(min(2, len(one.ladder))) else one.ladder
 
 
-class ChoosingPlacing(Placing):
-    """Places that are chosen from outside.
+class _ChoosingFiller(Filler):
+    """Places that are chosen from outside."""
 
-    Attributes:
-        choices: that are taken.
-    """
+    def __init__(self, candidates: ClassCandidates, wary: Collection[Count], choices: Choices) -> None:
+        super().__init__(candidates, wary)
+        self._choices: Final = choices
 
-    choices: Choices
+    def in_turn(self, choices: list[T]) -> list[T]:
+        number = self._choices.of(len(choices))
+        return [choices[number], *choices[:number], *choices[number + 1 :]] if number else choices
+
+    def put(self, run: PodRun, mask: int, limit: int, pins: tuple[Pin, ...]) -> int:
+        there = [1 << i for i in islice(members(self.candidates.of(run, together=run.together) & mask), _MOST_PLACES)]
+        may_open = run.opening and self.may_open(run) and bool(there or limit > 1)
+        number = self._choices.of(max(1, len(there)) + may_open)
+        if number and number >= len(there):
+            return self.open(run, 1, pins) or super().put(run, mask, limit, pins)
+        if number:
+            mask &= -there[number]  # from that place on
+        return super().put(run, mask, limit, pins)
+
+
+class _ChoosingSpreading(DomainSpreading):
+    """Domains that are chosen from outside."""
+
+    def __init__(self, filler: Filler, choices: Choices) -> None:
+        super().__init__(filler)
+        self._choices: Final = choices
 
     def place(self, run: PodRun, opening: bool) -> None:
         """As ever, or without leaving room for the spread of others."""
         if run.plan.considerate:
-            run.soft = not self.choices.of(2)
+            run.soft = not self._choices.of(2)
         super().place(run, opening)
 
     def _evenly(self, run: PodRun, ap: AxisPlan) -> bool:
-        return not self.choices.free and super()._evenly(run, ap)
+        return not self._choices.free and super()._evenly(run, ap)
 
-    def _only_opens(self, run: PodRun) -> bool:
-        return super()._only_opens(run) or bool(self.choices.of(2))
-
-    def _in_turn(self, choices: list[T]) -> list[T]:
-        number = self.choices.of(len(choices))
-        return [choices[number], *choices[:number], *choices[number + 1 :]] if number else choices
+    def only_opens(self, run: PodRun) -> bool:
+        return super().only_opens(run) or bool(self._choices.of(2))
 
     def _shares(
-        self, run: PodRun, ap: AxisPlan, leads: Sequence[Lead], legal: list[int], pods: int, *, opening: bool
+        self, run: PodRun, ap: AxisPlan, leads: Sequence[Lead], legal: list[int], pods: int
     ) -> list[tuple[int, int]]:
-        together = not run.plan.bootstraps or self.anywhere(run.plan)
-        reach, candidates = self._openable(run, ap.axis), self._candidates(run, together=together)
+        together = not run.plan.bootstraps or run.plan.anywhere
+        reach, candidates = self.candidates.openable(run, ap.axis), self.candidates.of(run, together=together)
         legal = [domain for domain in legal if domain in reach or candidates & ap.axis.could[domain]]
-        usual = super()._shares(run, ap, leads, legal, pods, opening=opening)
+        usual = super()._shares(run, ap, leads, legal, pods)
         if len(legal) <= 1:
             return usual
         share = 1 if leads or ap.alone else pods
-        allowed = self._legal(run, ap, together=False)  # by the counter that the usual shares keep even, too
+        allowed = self.candidates.legal(run, ap, together=False)  # by the counter that the usual shares keep even, too
         others = [[(domain, share)] for domain in legal if domain in allowed and usual[:1] != [(domain, share)]]
-        return [usual, *others][self.choices.of(1 + len(others))]
-
-    def _put(
-        self, run: PodRun, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool, together: bool = True
-    ) -> int:
-        there = [1 << i for i in islice(members(self._candidates(run, together=together) & mask), _MOST_PLACES)]
-        may_open = opening and self.may_open(run, together) and bool(there or limit > 1)
-        number = self.choices.of(max(1, len(there)) + may_open)
-        if number and number >= len(there):
-            return self._open(run, 1, pins, together) or super()._put(
-                run, mask, limit, pins, opening=opening, together=together
-            )
-        if number:
-            mask &= -there[number]  # from that place on
-        return super()._put(run, mask, limit, pins, opening=opening, together=together)
+        return [usual, *others][self._choices.of(1 + len(others))]

@@ -8,7 +8,8 @@ from typing import Final
 
 from provisioner.apis.names import ZONE_LABEL
 from provisioner.scheduling.capacity.nodes import Bins
-from provisioner.scheduling.capacity.offers import Daemon, PreparedPool, pin
+from provisioner.scheduling.capacity.offers import PreparedPool, pin
+from provisioner.scheduling.capacity.prepared_types import Daemon
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.demands import Count, Spread
 from provisioner.scheduling.constraints.filters import FilterTerm, NodeFilter

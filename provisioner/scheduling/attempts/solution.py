@@ -67,9 +67,9 @@ class Solution:
         attempt = self._best()
         dropped: Collection[PodClass] = ()
         if self.setting.terms.work.over or not self.setting.terms.effort:
-            broken = attempt.broken()
+            broken = attempt.breaches.broken()
             if broken:
-                dropped = attempt.freed(broken)
+                dropped = attempt.breaches.freed(broken)
         return Result(
             claims=finish(attempt.claims_without(dropped)),
             existing=self._existing(attempt, dropped),
@@ -145,7 +145,7 @@ class Solution:
             found = _badness(other)
             if found <= least and (found < least or other.usd_per_hour() < price):
                 best, least, price = other, found, other.usd_per_hour()
-        if not best.placing.forced:
+        if not best.hostnames.forced:
             return best
         possible = usd_at_least(self.setting, {one: len(one.pods) for one in self.classes})
         if possible is not None and best.usd_at_lowest() <= _DEAR * possible:
@@ -202,18 +202,18 @@ class Solution:
         for number in range(_MOST_ATTEMPTS):
             attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)
             if best is not None and terms.work.over:
-                return best if attempt.broken() else attempt
+                return best if attempt.breaches.broken() else attempt
             if ceilings is foreseen and foreseen and attempt.waiting and self._foreseen(attempt.waiting) != foreseen:
                 ceilings = {}  # there are fewer nodes without those that have no place
                 attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)
-            broken = attempt.broken()
-            if not broken or (broken <= cautious and attempt.unordered <= wary) or not terms.effort:
+            broken = attempt.breaches.broken()
+            if not broken or (broken <= cautious and attempt.breaches.unordered <= wary) or not terms.effort:
                 return attempt
             best = attempt if best is None else best
-            lower = attempt.evenly(broken) if number < _MOST_CEILINGS else {}
+            lower = attempt.breaches.evenly(broken) if number < _MOST_CEILINGS else {}
             lower = {count: top for count, top in lower.items() if top < ceilings.get(count, top + 1)}
             ceilings = ceilings | lower
-            wary = wary | (attempt.unordered & cautious)
+            wary = wary | (attempt.breaches.unordered & cautious)
             cautious = cautious | (broken - lower.keys())
         everything = {count for one in self.classes for count in one.counts}
         return self._attempt(everything, NO_CEILINGS, wary, by_priority=by_priority, scattering=scattering)
@@ -238,9 +238,9 @@ class Solution:
         }
 
     def _existing(self, attempt: Attempt, dropped: Collection[PodClass]) -> dict[str, tuple[Pod, ...]]:
-        placing, bins = attempt.placing, self.setting.bins.bins
+        table, bins = attempt.table, self.setting.bins.bins
         found = {}
-        for number, place in enumerate(placing.places[: placing.now]):
+        for number, place in enumerate(table.places[: table.now]):
             if place is not None and place.placed:
                 pods = [pod for part, start, end in place.placed if part not in dropped for pod in part.pods[start:end]]
                 if pods:
@@ -273,4 +273,4 @@ _NOT_TRIED: Final = (NOT_TRIED,)
 
 
 def _badness(attempt: Attempt) -> Badness:
-    return bool(attempt.broken()), attempt.left_by_priority()
+    return bool(attempt.breaches.broken()), attempt.left_by_priority()

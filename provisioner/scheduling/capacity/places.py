@@ -304,7 +304,7 @@ def _holds(account: PoolAccount, place: Place, state: OfferState) -> bool:
 def _points(account: PoolAccount, place: Place, state: OfferState) -> tuple[Vector, ...]:
     if account.ledger is None:
         return state.points
-    return account.offer.frontier(account.rows(state, place.charge))
+    return account.offer.types.frontier(account.rows(state, place.charge))
 
 
 def fitting(place: Place, state: OfferState, need: Need, limit: int) -> int:
@@ -337,7 +337,7 @@ def _had_with(place: Place, account: PoolAccount, state: OfferState, need: Need)
     used = list(place.used)
     for d, amount in need:
         used[d] += amount
-    rows = offer.fitting(account.rows(state, place.charge), used)
+    rows = offer.types.fitting(account.rows(state, place.charge), used)
     return {
         key: min(wanted, offer.catalogue.distinct_values(state.requirements[key], rows))
         for key, wanted in offer.min_values.items()
@@ -411,7 +411,7 @@ def _most_with_values(place: Place, account: PoolAccount, state: OfferState, nee
         used = list(place.used)
         for d, amount in need:
             used[d] += amount * middle
-        if offer.enough_values(state, offer.fitting(rows, used), place.min_values):
+        if offer.enough_values(state, offer.types.fitting(rows, used), place.min_values):
             low = middle
         else:
             high = middle - 1

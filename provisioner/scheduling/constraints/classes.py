@@ -313,6 +313,11 @@ class _Classifier:
         return parts.values()
 
 
+def ladders_of(classes: Iterable[PodClass]) -> list[Sequence[Demand]]:
+    """The different ones of all classes."""
+    return [*{id(one.ladder): one.ladder for one in classes}.values()]
+
+
 def _one_a_key(groups: Mapping[int, list[Pod]]) -> Iterable[list[Pod]]:
     """Lists of pods by class key; two objects of one class are rare, but possible."""
     by_key: dict[str, list[Pod]] = {}

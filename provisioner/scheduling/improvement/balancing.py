@@ -217,7 +217,7 @@ class _Balancing:
                 names.HOSTNAME_LABEL: f"planned-{number}",
             }
             pods = () if number else self._pods
-            nodes.append(OpenNode({**labels, **own}, room + offer.overhead[kind.row], room, pods, taints))
+            nodes.append(OpenNode({**labels, **own}, room + offer.types.overhead[kind.row], room, pods, taints))
         return nodes
 
     def designed(self, fleet: Fleet, where: Mapping[str, int]) -> list[DesignedNode]:

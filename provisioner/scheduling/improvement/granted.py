@@ -8,10 +8,10 @@ import msgspec
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.attempts.attempt import ladders_of, skews_of
+from provisioner.scheduling.attempts.attempt import skews_of
 from provisioner.scheduling.attempts.setting import Setting
 from provisioner.scheduling.capacity.offers import PreparedPool
-from provisioner.scheduling.constraints.classes import PodClass
+from provisioner.scheduling.constraints.classes import PodClass, ladders_of
 from provisioner.scheduling.constraints.demands import Count, Demand
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import Prepared
@@ -61,7 +61,7 @@ class Granted:
         keys = self._keys(one)
         if not keys:
             return ()
-        sayable = {ZONE_LABEL, CAPACITY_TYPE_LABEL, *self.offers[claim.pool].open_labels}
+        sayable = {ZONE_LABEL, CAPACITY_TYPE_LABEL, *self.offers[claim.pool].types.open_labels}
         found = [(key, claim.requirements.requirement(key).single_value) for key in sorted(keys)]
         pinned = tuple([(key, value) for key, value in found if value is not None and key in sayable])
         return pinned if len(pinned) == len(found) else None

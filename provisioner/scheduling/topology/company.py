@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from provisioner.scheduling.capacity.offers import Daemon
+from provisioner.scheduling.capacity.prepared_types import Daemon
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.demands import Count
 from provisioner.scheduling.constraints.filters import FilterTerm
@@ -183,7 +183,27 @@ def _peopled(counter: DomainCounter) -> int:
     return found & counter.axis.fixed
 
 
-def come(followers: Iterable[Follower], accompany: Callable[[Brought, int], object]) -> None:
+def accompany(brought: Brought, place: int, only: Axis | None = None) -> set[Axis]:
+    """Count the daemons of a claim, on its host and in its domains (or on one axis alone); the axes on which it has no domain yet."""
+    low = 1 << place
+    for host, pods in brought.hosts.items() if only is None else ():
+        host.add(place, low, pods)
+    waiting = set()
+    for counter, pods in brought.domains.items():
+        axis = counter.axis
+        if only is not None and axis is not only:
+            continue
+        if not axis.fixed & low:
+            waiting.add(axis)
+        elif counter.under.places & low and (domain := axis.domain_of(low)) >= 0:
+            counter.add(domain, pods)
+            for held in counter.held.values():  # daemons wait for nobody: they may be there before any pod
+                if domain in held:
+                    held[domain] += pods
+    return waiting
+
+
+def come(followers: Iterable[Follower]) -> None:
     """Count the daemons that come by now, and those that come by these. Cost: O(followers) where none comes."""
     more = True
     while more:

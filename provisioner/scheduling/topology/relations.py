@@ -151,6 +151,13 @@ class TopologyPlan:
         self.plain: Final = self.hostless and not (self.axes or self.adds)
         self.cost: Final = 1 + (len(relations.counts) + len(topology.scope.including(relations.pod))) // A_STEP
 
+    @property
+    def anywhere(self) -> bool:
+        """Whether any pod is counted that the class wants to be with."""
+        return any(one.anywhere for one in self.together) or any(
+            one.anywhere for ap in self.axes for one in ap.together
+        )
+
     def domains_of(self, low: int) -> tuple[int, ...]:
         """By axis, where a place is; -1 for nowhere."""
         return tuple([ap.axis.domain_of(low) if ap.axis.fixed & low else -1 for ap in self.axes])
@@ -195,6 +202,8 @@ class PodRun(msgspec.Struct, eq=False, gc=False):
         easy: no term, port, volume or choosy spread has to be looked at on a claim.
         crowd: where pods of the same owner are, where a NodePool counts them.
         soft: whether to leave room for the spread of other pods.
+        opening: whether new claims may be opened.
+        together: whether the pods must be with those that they want to be with; not while the first of them gets a place.
         over: of how many pods, and on how many new nodes these are to be shared out evenly; (0, 0) to fill one after another.
     """
 
@@ -216,6 +225,8 @@ class PodRun(msgspec.Struct, eq=False, gc=False):
     crowd: Crowd | None = None
     soft: bool = True
     over: tuple[int, int] = (0, 0)
+    opening: bool = False
+    together: bool = True
 
     @property
     def left(self) -> int:

@@ -34,8 +34,8 @@ def attempted(asked: Problem, *, scattering: bool = False) -> Attempt:
 
 def assert_that_nobody_is_left(attempt: Attempt) -> None:
     """In the best order, if it is told that nobody is in any; what is broken at the end is broken in each."""
-    if none_waits(attempt.placing, attempt.plan_for) and not attempt.broken():
-        assert not attempt.stuck({count for one in attempt.classes for count in one.counts}, 0)
+    if none_waits(attempt.table, attempt.plans.plan_for) and not attempt.breaches.broken():
+        assert not attempt.breaches.stuck({count for one in attempt.classes for count in one.counts}, 0)
 
 
 def _of(app: str) -> LabelSelector:
@@ -83,8 +83,8 @@ def test_nobody_is_left_where_there_is_more_than_spreads(asked: Problem) -> None
 def test_no_order_is_looked_for_in_the_mixes_of_the_benchmark(count: int) -> None:
     of: tuple[Pod, ...] = tuple([pod_of(metadata, spec) for metadata, spec in mixes.diverse(count)])
     attempt = attempted(Problem(pods=of, pools=(mixes.fake_pool(),)))
-    assert none_waits(attempt.placing, attempt.plan_for)
-    assert len(attempt.waiting_for_each_other(attempt.classes)) > 1
+    assert none_waits(attempt.table, attempt.plans.plan_for)
+    assert len(attempt.breaches.waiting_for_each_other(attempt.classes)) > 1
 
 
 def test_pods_that_take_no_room_of_a_spread_cost_nothing_for_each_that_asks_for_more() -> None:
@@ -103,7 +103,7 @@ def test_pods_that_take_no_room_of_a_spread_cost_nothing_for_each_that_asks_for_
         attempt = attempted(problem([pod(f"p-{number}", one) for number, one in enumerate(of)], pool(types=types)))
         counts = {count for one in attempt.classes for count in one.counts}
         with Lines() as counted:
-            assert not attempt.stuck(counts, 0)
+            assert not attempt.breaches.stuck(counts, 0)
         return counted.count
 
     assert lines(800) <= 1.1 * lines(400)

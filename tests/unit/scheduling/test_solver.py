@@ -17,10 +17,10 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.attempts import attempt
+from provisioner.scheduling.attempts import class_plans
 from provisioner.scheduling.attempts import lower_bound as bounds
 from provisioner.scheduling.attempts.attempt import Attempt
-from provisioner.scheduling.capacity.offers import PreparedPool
+from provisioner.scheduling.capacity.prepared_types import PreparedTypes
 from provisioner.scheduling.constraints import vectors
 from provisioner.scheduling.constraints.demands import Relations
 from provisioner.scheduling.problem import SchedulingPool
@@ -418,7 +418,7 @@ def test_whether_pods_can_be_bound_is_asked_of_what_they_require_alone(monkeypat
             made.append(relations)
             super().__init__(relations, *rest)
 
-    monkeypatch.setattr(attempt, "TopologyPlan", Counted)
+    monkeypatch.setattr(class_plans, "TopologyPlan", Counted)
     big = instance_type("big", "8", "32Gi", 1.0, zones=("a", "b", "c"))
     result = solve(problem(pods(12, of), pool(types=(big,))))
     assert not result.unplaced
@@ -456,7 +456,7 @@ def test_of_many_filters_no_more_kinds_of_nodes_are_looked_at_for_the_least_pric
     least = solve(asked).usd_at_least
     monkeypatch.setattr(bounds, "_MOST_NODES", 1_000)
     result = solve(asked)
-    assert calls_of(PreparedPool.kinds, lambda: result.usd_at_least) <= 10
+    assert calls_of(PreparedTypes.kinds, lambda: result.usd_at_least) <= 10
     assert result.usd_at_least == least, "each of them may have any node"
 
 

@@ -100,7 +100,7 @@ def test_no_lot_puts_a_pod_into_a_domain_that_is_too_full_for_it() -> None:
     for _ in range(50):
         attempt = Choosing(setting, {*setting.skews}, (), setting.classes, Choices((), lots), {*setting.classes})
         attempt.run(by_priority=False, scattering=False, hurried=())
-        assert not attempt.broken()
+        assert not attempt.breaches.broken()
 
 
 @pytest.mark.parametrize("alternatives", [1, 15])
