@@ -1,4 +1,7 @@
-"""The scheduler extender: carries the plan into kube-scheduler.
+"""Where does kube-scheduler put a pod that has a plan, and where one that has none?
 
-It may use provisioner.state and below, never the rooms above it, which decide and act.
+Owns the plan table, holds, vetoes and who is woken. It may use provisioner.state and below, never the rooms above it, which decide and act.
+
+Reflectors feed the table behind the lock of `board.py`, and `answering.py` asks it; the rules are in `placement.py`. What is stale, slow (`breaker.py`) or goes
+wrong passes every node.
 """

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,12 +116,37 @@ def test_files_named_in_documents_exist(name: str) -> None:
         assert (ROOT / path).exists(), f"{name} names {path}, which does not exist"
 
 
-def test_modules_named_in_the_internals_exist() -> None:
-    text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
-    found = re.findall(r"`((?:[\w]+/)*\w+\.py)`", text)
+def rooms() -> dict[Path, str]:
+    """What the folders of the product say of themselves."""
+    found = (path for package in SOURCES for path in sorted((ROOT / package).rglob("__init__.py")))
+    return {path.parent: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in found}
+
+
+def test_modules_named_in_rooms_exist() -> None:
+    found = [(room, path) for room, text in rooms().items() for path in re.findall(r"`((?:[\w]+/)*\w+\.py)`", text)]
     assert len(found) > 10
-    for path in found:
-        assert (ROOT / "provisioner" / path).is_file(), f"docs/internals.md names {path}, which does not exist"
+    for room, path in found:
+        assert any((base / path).is_file() for base in (room, ROOT / "provisioner", ROOT)), (
+            f"{room}/__init__.py names {path}, which does not exist"
+        )
+
+
+def test_every_room_is_on_the_map_and_says_what_it_answers() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Rooms")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ((?:provisioner|webhook|certs)[\w., ]*) \|", text, re.MULTILINE)
+    mapped = [one if one.startswith(SOURCES) else f"provisioner.{one}" for row in rows for one in row.split(", ")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = [re.split(r" [|:] ", layer) for layer in contracts["contracts"][0]["layers"]]
+    heights = {room: height for height, layer in enumerate(layers) for room in layer}
+    assert sorted(mapped) == sorted(heights)
+    assert [heights[room] for room in mapped] == sorted(heights.values()), "from high to low, as in the contract"
+    said, modules = rooms(), ("provisioner.node_classes", "provisioner.clouds")
+    assert [one for one in mapped if one not in modules and not said[ROOT / one.replace(".", "/")]] == []
+
+
+def test_the_map_is_read_in_five_minutes() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len([word for word in text.split() if re.search(r"\w", word)]) <= 1200
 
 
 def test_the_way_of_a_pod_has_at_most_twelve_stops() -> None:
