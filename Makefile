@@ -103,6 +103,10 @@ interleavings: install ## 10,000 interleavings of provision, disrupt, terminate,
 	$(BIN)/python -m tests.interleaving --seeds $(or $(SEEDS),0:10000) --jobs 2
 	$(PYTEST) -q -m bench tests/property/test_interleavings.py
 
+.PHONY: walks
+walks: install ## files that a reader passes from five entries of ARCHITECTURE.md to the write, and how often the way leads back to one of them
+	@$(BIN)/python -m tests.walks
+
 manifests: install ## write definitions (manifests/crds, components/conversion), the admission policy, and the IAM policies in manifests/aws from the code
 	@$(BIN)/dovetail manifests
 
