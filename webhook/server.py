@@ -10,7 +10,6 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,13 +198,13 @@ def _image_settings(registries: str, networks: str, accounts: str, ca: str | Non
         raise click.UsageError(str(error)) from error
 
 
-def server(config: WebhookConfig, make: Callable[[], gunicorn_server.Program] | None = None) -> gunicorn_server.Server:
-    """The program under gunicorn; `make` is for a program of another kind behind the same server."""
+def server(config: WebhookConfig) -> gunicorn_server.Server:
+    """The program under gunicorn."""
     serving = ServingContext(config.cert_dir / SERVING_FILE)
     return gunicorn_server.Server(
         "webhook",
         config.bind,
-        make or (lambda: WebhookProgram(config)),
+        lambda: WebhookProgram(config),
         limits=LIMITS,
         threads=THREADS,
         graceful_seconds=20,

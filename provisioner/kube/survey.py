@@ -61,7 +61,6 @@ def survey(
     decode: Callable[[bytes], T],
     namespace: str = "",
     field_selector: str = "",
-    page: int = PAGE_SIZE,
 ) -> Survey[T]:
     """List a kind at the API server, page by page; the pages are of one instant.
 
@@ -71,14 +70,13 @@ def survey(
         namespace: "" is all of them.
         decode: what is wanted of each object, fields left out that are nested too deeply; whatever it raises makes it `Unreadable`.
         field_selector: in the API's own syntax, "spec.nodeName=a".
-        page: objects a request.
 
     Raises:
         ApiError: the list is not known; nothing may be concluded.
     """
     found: list[T] = []
     unreadable: list[Unreadable] = []
-    for one in surveyed(client, resource, decode=decode, namespace=namespace, field_selector=field_selector, page=page):
+    for one in surveyed(client, resource, decode=decode, namespace=namespace, field_selector=field_selector):
         if isinstance(one, Unreadable):
             unreadable.append(one)
         else:

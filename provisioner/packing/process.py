@@ -74,7 +74,6 @@ class PlannerProcess:
     Args:
         clock: the machine's; its monotonic time is the process's too.
         command: starts it.
-        packages: what it needs; where one is missing it is never started, and that is said once.
 
     Attributes:
         problem: why there was no answer the last time that there was none.
@@ -85,12 +84,10 @@ class PlannerProcess:
         clock: Clock,
         *,
         command: Sequence[str] = COMMAND,
-        packages: Sequence[str] = PACKAGES,
     ) -> None:
         self._clock, self._command = clock, tuple(command)
         self.problem = ""
         self._chance = random.Random()
-        self._packages = tuple(packages)
         self._installed: bool | None = None
         self._lock = threading.Lock()
         self._stopped = False
@@ -304,7 +301,7 @@ class PlannerProcess:
         if status == 0:
             return  # nobody had asked for a while
         if status == NOT_INSTALLED:
-            self._missing(self._packages)
+            self._missing(PACKAGES)
         elif status == OUT_OF_MEMORY:
             self._failed(Said(f"it needed more than {MEMORY_BYTES >> 20} MiB of address space"))
         elif status < 0:
@@ -341,7 +338,7 @@ class PlannerProcess:
 
     def _is_installed(self) -> bool:
         if self._installed is None:
-            missing = [name for name in self._packages if importlib.util.find_spec(name) is None]
+            missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
             self._installed = not missing
             if missing:
                 self._missing(missing)

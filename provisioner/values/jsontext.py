@@ -58,10 +58,10 @@ def decode_trimmed(decode: Callable[[bytes], T], data: bytes) -> tuple[T, bool]:
     try:
         return decode(data), False
     except RecursionError:
-        return decode(trim(data)), True
+        return decode(trim(data, MAX_DEPTH)), True
 
 
-def trim(data: bytes, depth: int = MAX_DEPTH) -> bytes:
+def trim(data: bytes, depth: int) -> bytes:
     """The text with null in place of every object and list that lies deeper than `depth` levels.
 
     Text that is no JSON stays as much of it as it is. O(bytes): 0.2 us a bracket or string.

@@ -10,6 +10,10 @@ from provisioner.support.metrics import histogram
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+LONGEST_SECONDS: Final = 1.0
+"""For which a window is open."""
+MOST_KEYS: Final = 500
+"""Of one window."""
 
 _SECONDS: Final = histogram(
     "karpenter_cloudprovider_batcher_batch_time_seconds",
@@ -48,15 +52,13 @@ class _Window(Generic[K, V]):
 class Gatherer(Generic[K, V]):
     """Collects keys for a moment and runs them together; thread-safe, without threads of its own.
 
-    The first caller of a window waits until nobody joined for `idle` seconds, at most `longest`, and then runs it for all. Windows may run at the
+    The first caller of a window waits until nobody joined for `idle` seconds, a second at most, and then runs it for all. Windows may run at the
     same time. Source: spec/karpenter-aws.md 5.7.
 
     Args:
-        clock: measures `longest`.
+        clock: measures how long a window is open.
         run: answers all keys; a value that is an exception is raised for those who asked that key, and what it raises itself for everybody.
         idle: seconds.
-        longest: seconds.
-        most: keys in one window.
         batcher: its name in metrics.
     """
 
@@ -66,12 +68,10 @@ class Gatherer(Generic[K, V]):
         run: Run[K, V],
         *,
         idle: float = 0.1,
-        longest: float = 1.0,
-        most: int = 500,
         batcher: str = "",
     ) -> None:
         self._clock, self._run, self._batcher = clock, run, batcher
-        self._idle, self._longest, self._most = idle, longest, most
+        self._idle = idle
         self._changed = threading.Condition()
         self._open: _Window[K, V] | None = None
 
@@ -87,7 +87,7 @@ class Gatherer(Generic[K, V]):
             if window is None:
                 window = self._open = _Window(self._clock.monotonic())
             window.keys[key] = None
-            if len(window.keys) >= self._most:
+            if len(window.keys) >= MOST_KEYS:
                 self._close(window)
             self._changed.notify_all()
             if leads:
@@ -104,7 +104,7 @@ class Gatherer(Generic[K, V]):
         return answer
 
     def _wait_for_others(self, window: _Window[K, V]) -> None:
-        end = self._clock.monotonic() + self._longest
+        end = self._clock.monotonic() + LONGEST_SECONDS
         known = 0
         while not window.closed and known < len(window.keys) and (left := end - self._clock.monotonic()) > 0:
             known = len(window.keys)

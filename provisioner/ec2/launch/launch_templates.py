@@ -51,12 +51,11 @@ class LaunchTemplates:
     Args:
         uses: when each was last used.
         cluster: templates of others are never touched.
-        quota: how many the account may have in the region.
     """
 
-    def __init__(self, aws: Clients, uses: TemplateUses, clock: Clock, cluster: str, quota: int = QUOTA) -> None:
+    def __init__(self, aws: Clients, uses: TemplateUses, clock: Clock, cluster: str) -> None:
         self.uses = uses
-        self._aws, self._clock, self._cluster, self._quota = aws, clock, cluster, quota
+        self._aws, self._clock, self._cluster = aws, clock, cluster
         self._evicting, self._evicted = threading.Lock(), float("-inf")
         self._lock = threading.Lock()
         self._known: dict[str, str] = {}  # name to its class
@@ -105,15 +104,15 @@ class LaunchTemplates:
         doomed = [name for name, tags in found.items() if name in expired or tags.get(ec2.NODECLASS_TAG) not in classes]
         deleted = {name for name in doomed if self._delete(name) is None}
         left = [name for name in found if name not in deleted]
-        deleted |= self._evict(left, surplus(total - len(deleted), self._quota))
+        deleted |= self._evict(left, surplus(total - len(deleted), QUOTA))
         total -= len(deleted)
         _TEMPLATES.set(total)
-        if total > WARN_AT * self._quota:
+        if total > WARN_AT * QUOTA:
             _log.warning(
                 "The launch template quota of this Region is nearly used up; raise the quota or delete unused launch "
                 "templates",
                 launch_templates=total,
-                quota=self._quota,
+                quota=QUOTA,
                 of_this_cluster=len(found) - len(deleted),
             )
         return len(deleted)
@@ -188,7 +187,7 @@ class LaunchTemplates:
             if self._evicted >= asked:
                 return True
             _, found = self._list()
-            if not self._evict(found, max(1, round((1 - EVICT_TO) * self._quota))):
+            if not self._evict(found, max(1, round((1 - EVICT_TO) * QUOTA))):
                 return False
             self._evicted = self._clock.monotonic()
             return True

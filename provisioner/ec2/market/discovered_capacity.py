@@ -47,11 +47,8 @@ class MemoryTable:
         version: differs whenever a figure does.
     """
 
-    def __init__(self, max_rows: int = MAX_ROWS) -> None:
-        if max_rows < 1:
-            raise ValueError(f"max_rows must be at least 1, not {max_rows}")
+    def __init__(self) -> None:
         self.version = 0
-        self._max_rows = max_rows
         self._lock = threading.Lock()
         self._rows: dict[str, dict[str, Seen]] = {}
         self._count = 0
@@ -132,10 +129,10 @@ class MemoryTable:
         return True
 
     def _bound(self) -> None:
-        if self._count <= self._max_rows:
+        if self._count <= MAX_ROWS:
             return
         rows = sorted((row for images in self._rows.values() for row in images.values()), key=lambda row: row.at)
-        for row in rows[: self._count - self._max_rows + self._max_rows // 16]:
+        for row in rows[: self._count - MAX_ROWS + MAX_ROWS // 16]:
             kept = {image: one for image, one in self._rows[row.instance_type].items() if image != row.image}
             if kept:
                 self._rows[row.instance_type] = kept

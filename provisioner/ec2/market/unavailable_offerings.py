@@ -123,10 +123,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
 class Shortages:
     """The table."""
 
-    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
-        if max_entries < 1:
-            raise ValueError(f"max_entries must be at least 1, not {max_entries}")
-        self._max_entries = max_entries
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: dict[_Key, _Entry] = {}
         self._families: dict[_Key, dict[OfferingKey, datetime]] = {}
@@ -180,7 +177,7 @@ class Shortages:
     def succeeded(self, offer: OfferingKey, now: datetime, instances: int = 1) -> None:
         """EC2 gave `instances` of `offer`."""
         with self._lock:
-            put_newest(self._proved, offer, now, self._max_entries)
+            put_newest(self._proved, offer, now, MAX_ENTRIES)
             for key in (*_keys(offer), _FLEET):
                 entry = self._entries.get(key)
                 if entry is None:
@@ -373,7 +370,7 @@ class Shortages:
     def _probe_of_doubt(self, offer: OfferingKey, now: datetime) -> _Entry:
         probe = self._doubt_probes.get(offer)
         if probe is None:
-            forget_oldest(self._doubt_probes, self._max_entries - 1)
+            forget_oldest(self._doubt_probes, MAX_ENTRIES - 1)
             probe = self._doubt_probes[offer] = _Entry(0, now, now)
         return probe
 
@@ -385,12 +382,12 @@ class Shortages:
         return entry
 
     def _bound(self) -> None:
-        surplus = len(self._entries) - self._max_entries
+        surplus = len(self._entries) - MAX_ENTRIES
         if surplus > 0:  # some more than that, so that a full table is not sorted at every failure
             oldest = sorted(self._entries, key=lambda key: (self._entries[key].failed, key))
-            for key in oldest[: surplus + self._max_entries // 16]:
+            for key in oldest[: surplus + MAX_ENTRIES // 16]:
                 del self._entries[key]
-        forget_oldest(self._families, self._max_entries)
+        forget_oldest(self._families, MAX_ENTRIES)
 
     def _changed(self) -> None:
         self._version += 1

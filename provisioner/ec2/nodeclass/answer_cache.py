@@ -4,11 +4,13 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from provisioner.values.bounded import put_newest
 
 V = TypeVar("V")
+MOST_ANSWERS: Final = 1024
+"""That are kept; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +22,10 @@ class CachedAnswer(Generic[V]):
 
 
 class Remembered(Generic[V]):
-    """Answers by question; failures are not kept. Thread-safe.
+    """Answers by question; failures are not kept. Thread-safe."""
 
-    Args:
-        size: answers that are kept; the oldest go first.
-    """
-
-    def __init__(self, now: Callable[[], datetime], size: int = 1024) -> None:
-        self._now, self._size = now, size
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
         self._lock = threading.Lock()
         self._answers: dict[Hashable, CachedAnswer[V]] = {}
         self._asking: dict[Hashable, threading.Lock] = {}
@@ -45,7 +43,7 @@ class Remembered(Generic[V]):
                     return known
                 answer = CachedAnswer(now, ask())
                 with self._lock:
-                    put_newest(self._answers, question, answer, self._size)
+                    put_newest(self._answers, question, answer, MOST_ANSWERS)
                 return answer
         finally:
             with self._lock:
@@ -61,7 +59,7 @@ class Remembered(Generic[V]):
     def put(self, question: Hashable, value: V) -> None:
         """Know an answer without having asked."""
         with self._lock:
-            put_newest(self._answers, question, CachedAnswer(self._now(), value), self._size)
+            put_newest(self._answers, question, CachedAnswer(self._now(), value), MOST_ANSWERS)
 
     def forget(self, question: Hashable) -> None:
         """Ask again the next time."""

@@ -10,7 +10,7 @@ import pytest
 from provisioner.kube.client import PAGE_SIZE, Client
 from provisioner.kube.errors import ApiError, DecodeError, Gone
 from provisioner.kube.resources import PODS
-from provisioner.kube.survey import Shared, survey
+from provisioner.kube.survey import Shared, Unreadable, survey, surveyed
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, page, refusal
 from tests.support.pods import wire_pod
@@ -57,8 +57,9 @@ def pods(count: int) -> list[bytes]:
 
 
 def names_of(server: Server, **options: Any) -> tuple[list[str], list[str]]:
-    found = survey(server.client, PODS, decode=PODS.decode, field_selector=NODE, **options)
-    return [pod.name[-5:] for pod in found.objects], [str(one) for one in found.unreadable]
+    found = list(surveyed(server.client, PODS, decode=PODS.decode, field_selector=NODE, **options))
+    unreadable = [str(one) for one in found if isinstance(one, Unreadable)]
+    return [one.name[-5:] for one in found if not isinstance(one, Unreadable)], unreadable
 
 
 def test_it_is_a_quorum_read_of_what_the_selector_picks() -> None:

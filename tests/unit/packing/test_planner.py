@@ -252,9 +252,12 @@ def test_where_nothing_is_packed_by_cost_no_batch_starts_a_process() -> None:
 # --- when something goes wrong ---
 
 
-def test_without_its_packages_plans_are_greedy_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_its_packages_plans_are_greedy_and_that_is_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("provisioner.packing.process.PACKAGES", ("numpy", "no_such_module"))
     clock = SystemClock()
-    process = PlannerProcess(clock, packages=("numpy", "no_such_module"))
+    process = PlannerProcess(clock)
     planner = Planner(process, clock, PATIENT, steers=nobody)
     assert planner.expect(1000) == 0.0
     assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -60,15 +59,16 @@ def greedy_because(found: PlanAnswer) -> str:
     return found.fallback
 
 
-def unasked(count: int, command: tuple[str, ...] = COMMAND, *, seconds: float = 60.0, **more: Any) -> str:
+def unasked(count: int, command: tuple[str, ...] = COMMAND, *, seconds: float = 60.0) -> str:
     """Why the plan is the greedy one, when another process is asked."""
     return greedy_because(
-        plan(question(count), replace(QUICK, seconds=seconds), PlannerProcess(SystemClock(), command=command, **more))
+        plan(question(count), replace(QUICK, seconds=seconds), PlannerProcess(SystemClock(), command=command))
     )
 
 
-def test_without_its_packages_the_plan_is_greedy() -> None:
-    said = unasked(16, packages=("highspy", "no_such_module"))
+def test_without_its_packages_the_plan_is_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provisioner.packing.process.PACKAGES", ("highspy", "no_such_module"))
+    said = unasked(16)
     assert "no_such_module cannot be imported; install" in said
 
 

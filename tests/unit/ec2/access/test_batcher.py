@@ -3,6 +3,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from provisioner.ec2.access import batcher
 from provisioner.ec2.access.batcher import Gatherer
 from provisioner.support.clock import SystemClock
 from provisioner.support.metrics import REGISTRY
@@ -52,9 +53,15 @@ def test_a_key_that_the_call_forgot() -> None:
         Gatherer[str, int](CLOCK, lambda _: {}, idle=0.0).ask("a")
 
 
-def test_a_full_window_does_not_wait() -> None:
+def limited(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(batcher, "LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(batcher, "MOST_KEYS", most)
+
+
+def test_a_full_window_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, 2)
     runs = Runs()
-    assert asked(Gatherer(CLOCK, runs, idle=30.0, longest=60.0, most=2), "a", "bb") == [1, 2]
+    assert asked(Gatherer(CLOCK, runs, idle=30.0), "a", "bb") == [1, 2]
     assert len(runs.seen) == 1
 
 
@@ -79,7 +86,8 @@ def test_a_window_that_runs_takes_no_more() -> None:
     assert seen == [("first",), ("second",)]
 
 
-def test_the_size_of_a_batch_is_measured() -> None:
-    asked(Gatherer(CLOCK, Runs(), idle=30.0, longest=60.0, most=3, batcher="measured"), "a", "bb", "ccc")
+def test_the_size_of_a_batch_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, 3)
+    asked(Gatherer(CLOCK, Runs(), idle=30.0, batcher="measured"), "a", "bb", "ccc")
     name, labels = "karpenter_cloudprovider_batcher_batch_size_sum", {"batcher": "measured"}
     assert REGISTRY.get_sample_value(name, labels) == 3

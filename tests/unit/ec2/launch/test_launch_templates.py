@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from provisioner.apis import ec2
-from provisioner.ec2.launch import templates
+from provisioner.ec2.launch import launch_templates, templates
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.templates import LaunchTemplate, TemplateUses
 from provisioner.ec2.nodeclass.discovery import DiscoveryError
@@ -17,6 +17,11 @@ from tests.support.clock import FakeClock
 
 QUOTA = 20
 TAGS = {ec2.CLUSTER_NAME_TAG: "prod", ec2.NODECLASS_TAG: "default"}
+
+
+@pytest.fixture(autouse=True)
+def _small_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_templates, "QUOTA", QUOTA)
 
 
 class Cloud:
@@ -67,7 +72,7 @@ class Stage:
     def __init__(self, ours: int = 0, foreign: int = 0, keep: timedelta = templates.KEEP) -> None:
         self.cloud, self.clock = Cloud(), FakeClock()
         self.uses = TemplateUses(keep)
-        self.templates = LaunchTemplates(self.cloud, self.uses, self.clock, "prod", QUOTA)
+        self.templates = LaunchTemplates(self.cloud, self.uses, self.clock, "prod")
         for number in range(foreign):
             self.cloud.there[f"somebody-{number}"] = {}
         for number in range(ours):

@@ -4,6 +4,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from provisioner.ec2.market import discovered_capacity
 from provisioner.ec2.market.discovered_capacity import CONFIG_KEY, MemoryTable, Seen
 from tests.support.clock import NOON
 
@@ -95,8 +96,9 @@ def test_config_maps_of_at_most_900_kib() -> None:
     assert len(again) == len(table) == 28_000
 
 
-def test_a_full_table_gives_up_what_was_not_seen_for_longest() -> None:
-    table = MemoryTable(max_rows=32)
+def test_a_full_table_gives_up_what_was_not_seen_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovered_capacity, "MAX_ROWS", 32)
+    table = MemoryTable()
     for number in range(40):
         table.learn(
             replace(SEEN, instance_type=f"t{number}.large", at=int((NOON + timedelta(seconds=number)).timestamp()))

@@ -266,8 +266,9 @@ def test_the_config_map_says_of_what_is_closed_alone_why_and_until_when() -> Non
     assert 0 < until - failed < 60
 
 
-def test_a_full_table_gives_up_the_oldest() -> None:
-    table = Shortages(max_entries=32)
+def test_a_full_table_gives_up_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unavailable_offerings, "MAX_ENTRIES", 32)
+    table = Shortages()
     offers = [OfferingKey("spot", f"t{number}.large", "a") for number in range(40)]
     for second, offer in enumerate(offers):
         table.failed(offer, after(second * 0.1), CODE)
@@ -328,15 +329,16 @@ def test_restoring_does_not_open_what_is_known_to_be_closed() -> None:
     assert table.standing(SPOT, after(60)) is OfferingStanding.CLOSED
 
 
-def test_at_most_900_kib_are_kept_the_newest_first() -> None:
-    table = Shortages(max_entries=20_000)
+def test_at_most_900_kib_are_kept_the_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unavailable_offerings, "MAX_ENTRIES", 20_000)
+    table = Shortages()
     for number in range(12_000):
         table.failed(
             OfferingKey("on-demand", f"family-{number:05}.metal-48xl", "ap-southeast-1a"), after(number / 100), CODE * 2
         )
     data = table.to_config(after(120))
     assert len(data[CONFIG_KEY].encode()) <= 900 * 1024
-    again = Shortages(max_entries=20_000)
+    again = Shortages()
     again.restore(data, after(120))
     assert 5_000 < len(again) < 12_000
     newest = OfferingKey("on-demand", "family-11999.metal-48xl", "ap-southeast-1a")

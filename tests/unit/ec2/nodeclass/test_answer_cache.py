@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from provisioner.apis.ec2 import SecurityGroupSelectorTerm as Term
+from provisioner.ec2.nodeclass import answer_cache
 from provisioner.ec2.nodeclass.answer_cache import Remembered
 from provisioner.ec2.nodeclass.groups import found, queries
 from provisioner.ec2.nodeclass.queries import Query
@@ -48,8 +49,9 @@ def test_a_failure_is_not_kept() -> None:
     assert remembered.get("a", MINUTE, lambda: "x").value == "x"
 
 
-def test_old_answers_make_room() -> None:
-    remembered: Remembered[int] = Remembered(FakeClock().now, size=2)
+def test_old_answers_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_cache, "MOST_ANSWERS", 2)
+    remembered: Remembered[int] = Remembered(FakeClock().now)
     for number in range(3):
         remembered.put(number, number)
     assert [remembered.peek(number, MINUTE) for number in range(3)] == [None, 1, 2]
