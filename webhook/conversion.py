@@ -14,7 +14,7 @@ from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
 from provisioner.values.message import Said
-from webhook.review import DURATION_BUCKETS, ReviewError, cut
+from webhook.review import DURATION_BUCKETS, ReviewError, cut, uid_in
 
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 MAX_MESSAGE_BYTES: Final = 4096
@@ -40,7 +40,6 @@ SECONDS = metrics.histogram(
     buckets=DURATION_BUCKETS,
 )
 
-_UID: Final = ("request", "uid")
 TOO_MANY_VALUES_TO_CONVERT: Final = Said(
     "the objects have too many fields and list items to be converted together; list them in pages"
 )
@@ -135,7 +134,7 @@ def _uid(body: bytes) -> str:
     Raises:
         ReviewError: it has none that can be found.
     """
-    uid = jsontext.strings_at(body, [_UID]).get(_UID, "")
+    uid = uid_in(body)
     if not uid:
         raise ReviewError("the ConversionReview has no request with a uid")
     return uid

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from provisioner.apis import names, selections, stamping
+from provisioner.apis.selections import REQUIRED
 from webhook import registration
 
 POLICY_NAME: Final = "dovetail-stamping"
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_REQUIRED_PATH = f"/spec/affinity/nodeAffinity/{_REQUIRED}"
+_REQUIRED_PATH = f"/spec/affinity/nodeAffinity/{REQUIRED}"
 _KEYS_BYTES: Final = 256
 """More than the keys and the short values of our annotations have."""
 
@@ -158,8 +158,8 @@ def _variables() -> Iterator[tuple[str, str]]:
     )
     affinity = "has(object.spec.affinity)"
     node_affinity = f"{affinity} && has(object.spec.affinity.nodeAffinity)"
-    yield "hasTerms", f"{node_affinity} && has(object.spec.affinity.nodeAffinity.{_REQUIRED})"
-    yield "terms", f"variables.hasTerms ? object.spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms : []"
+    yield "hasTerms", f"{node_affinity} && has(object.spec.affinity.nodeAffinity.{REQUIRED})"
+    yield "terms", f"variables.hasTerms ? object.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms : []"
     windows = (
         "has({0}.securityContext) && has({0}.securityContext.windowsOptions)"
         " && size({0}.securityContext.windowsOptions) > 0"
@@ -245,8 +245,8 @@ def _short_lists() -> Iterator[str]:
     for name in ("podAffinity", "podAntiAffinity"):
         where = f"object.spec.affinity.{name}"
         yield (
-            f"(!has(object.spec.affinity) || !has({where}) || !has({where}.{_REQUIRED})"
-            f" || size({where}.{_REQUIRED}) <= {most})"
+            f"(!has(object.spec.affinity) || !has({where}) || !has({where}.{REQUIRED})"
+            f" || size({where}.{REQUIRED}) <= {most})"
         )
 
 
@@ -297,7 +297,7 @@ def _patches() -> Iterator[str]:
     )
     any_wanted = " || ".join(f"variables.wants{_name(one)}" for one in stamping.AFFINITY_SETTINGS)
     required = f"{{'nodeSelectorTerms': [{{'matchExpressions': {wanted}}}]}}"
-    node_affinity = f"{{'{_REQUIRED}': {required}}}"
+    node_affinity = f"{{'{REQUIRED}': {required}}}"
     yield (
         f"(variables.hasTerms || !({any_wanted}) ? []"
         f" : !has(object.spec.affinity) ? [JSONPatch{{op: 'add', path: '/spec/affinity', value: {{'nodeAffinity': {node_affinity}}}}}]"

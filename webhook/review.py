@@ -89,6 +89,11 @@ _UID = ("request", "uid")
 _encoder = msgspec.json.Encoder()
 
 
+def uid_in(body: bytes) -> str:
+    """The uid of a review, whatever else is in it; "" where none can be found."""
+    return jsontext.strings_at(body, [_UID]).get(_UID, "")
+
+
 def decode_review(body: bytes) -> AdmissionRequest:
     """The request in an AdmissionReview body, without fields that are nested too deeply to be read.
 
@@ -98,8 +103,7 @@ def decode_review(body: bytes) -> AdmissionRequest:
     try:
         review, _ = jsontext.decode_trimmed(_decode_review, body)
     except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
-        uid = jsontext.strings_at(body, [_UID]).get(_UID, "")
-        raise ReviewError(f"not an AdmissionReview: {error}", uid) from error
+        raise ReviewError(f"not an AdmissionReview: {error}", uid_in(body)) from error
     if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
         found = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
         raise ReviewError(f"expected an AdmissionReview of {API_VERSION}, got {found}")

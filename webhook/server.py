@@ -64,7 +64,6 @@ USER_AGENT = "dovetail-webhook"
 DEFINITIONS = tuple(f"{one.plural}.{one.group}" for one in BETA.values())
 """What `--conversion` looks after."""
 
-_log = logs.get_logger(__name__)
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 

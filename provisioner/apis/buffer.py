@@ -8,7 +8,6 @@ from provisioner.apis.core import Amounts
 from provisioner.apis.meta import Condition, Object, ObjectMeta
 from provisioner.apis.schema import CelRule, Schema
 
-GROUP: Final = "autoscaling.x-k8s.io"
 API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
 ACTIVE_CAPACITY: Final = "buffer.x-k8s.io/active-capacity"
 

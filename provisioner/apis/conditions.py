@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from provisioner.apis import names
 from provisioner.apis.meta import Condition, condition
 
@@ -224,9 +222,3 @@ def set_alone(
     """With condition `kind` set, of an object whose conditions do not depend on each other, by type; the same tuple when nothing changed."""
     changed = _replaced(conditions, kind, status, reason, message, generation, now)
     return conditions if changed is conditions else tuple(sorted(changed, key=lambda one: one.type))
-
-
-def to_wire(conditions: tuple[Condition, ...]) -> list[dict[str, object]]:
-    """The list as a status patch carries it."""
-    wire: list[dict[str, object]] = msgspec.to_builtins(conditions)
-    return list(wire)

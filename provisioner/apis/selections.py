@@ -21,9 +21,9 @@ MOST_EXPRESSIONS: Final = 512
 Each is held against each node."""
 MOST_VALUES: Final = 2048
 """What these expressions may list together; all instance types of EC2 fit. A value costs less than an expression: it is looked up."""
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_AT_TERMS: Final = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_AT_TERMS: Final = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def too_long(
@@ -35,8 +35,8 @@ def too_long(
         (_AT_TERMS, "required node selector terms", _terms(nodes)),
         ("spec.tolerations", "tolerations", tolerations),
         ("spec.topologySpreadConstraints", "topology spread constraints", spread),
-        (f"spec.affinity.podAffinity.{_REQUIRED}", "required terms of podAffinity", together.required),
-        (f"spec.affinity.podAntiAffinity.{_REQUIRED}", "required terms of podAntiAffinity", apart.required),
+        (f"spec.affinity.podAffinity.{REQUIRED}", "required terms of podAffinity", together.required),
+        (f"spec.affinity.podAntiAffinity.{REQUIRED}", "required terms of podAntiAffinity", apart.required),
         ("spec.containers[*].ports[*].hostPort", "host ports", host_ports),
     )
     return next(((where, what, len(listed)) for where, what, listed in lists if len(listed) > MOST_ELEMENTS), None)
@@ -63,10 +63,10 @@ def excess(
     said["spec.topologySpreadConstraints"] = _all(
         _of_selector(one.label_selector, len(one.match_label_keys)) for one in spread
     )
-    said[f"spec.affinity.nodeAffinity.{_PREFERRED}"] = _all(_of_term(one.preference) for one in nodes.preferred)
+    said[f"spec.affinity.nodeAffinity.{PREFERRED}"] = _all(_of_term(one.preference) for one in nodes.preferred)
     for name, group in (("podAffinity", together), ("podAntiAffinity", apart)):
-        said[f"spec.affinity.{name}.{_REQUIRED}"] = _all(map(_of_peers, group.required))
-        said[f"spec.affinity.{name}.{_PREFERRED}"] = _all(_of_peers(one.pod_affinity_term) for one in group.preferred)
+        said[f"spec.affinity.{name}.{REQUIRED}"] = _all(map(_of_peers, group.required))
+        said[f"spec.affinity.{name}.{PREFERRED}"] = _all(_of_peers(one.pod_affinity_term) for one in group.preferred)
     expressions, values = _all(said.values())
     if expressions > MOST_EXPRESSIONS:
         where = max(said, key=lambda one: said[one].expressions)

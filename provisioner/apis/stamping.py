@@ -44,7 +44,7 @@ from provisioner.apis import names, podpatch, shares
 from provisioner.apis.core import Container, NodeAffinity, NodeSelectorTerm, PodTemplateSpec
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.podpatch import Operation
-from provisioner.apis.selections import MOST_ELEMENTS, too_long
+from provisioner.apis.selections import MOST_ELEMENTS, PREFERRED, REQUIRED, too_long
 from provisioner.apis.shares import Seat, Share, ShareOwner, Side
 from provisioner.values.message import Said
 from provisioner.values.taints import Taint, Toleration, tolerates
@@ -100,8 +100,6 @@ NOT_OF_BROTHERS = names.PER_POD_LABELS | {names.ON_DEMAND_SHARE_LABEL}
 _SPOT_WEIGHT = 100
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(PodTemplateSpec).decode
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _STAMPED_FOR_IMAGES: Final = Said("architectures of the images")
 _IMAGES_HAVE_NO_COMMON_ARCHITECTURE: Final = (
     "dovetail: the images of the pod have no architecture in common, so no node can run all of its containers. "
@@ -608,10 +606,10 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
     terms = _required_terms(pod)
     if terms is None:
         required = {"nodeSelectorTerms": [{"matchExpressions": [_expression(*item) for item in wanted.items()]}]}
-        yield _into_node_affinity(pod, _REQUIRED, required)
+        yield _into_node_affinity(pod, REQUIRED, required)
         return
     for index, term in enumerate(terms):
-        path = ("spec", "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
+        path = ("spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
         missing = [
             _expression(label, found) for label, values in wanted.items() if (found := _missing(term, label, values))
         ]
@@ -887,10 +885,10 @@ def _prefer_spot(pod: Pod, required: bool) -> Operation:
     term = {"matchExpressions": [_expression(names.CAPACITY_TYPE_LABEL, (names.CAPACITY_SPOT,))]}
     preference = {"weight": _SPOT_WEIGHT, "preference": term}
     if affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.preferred:
-        return podpatch.add("spec", "affinity", "nodeAffinity", _PREFERRED, "-", value=preference)
+        return podpatch.add("spec", "affinity", "nodeAffinity", PREFERRED, "-", value=preference)
     if required:
-        return podpatch.add("spec", "affinity", "nodeAffinity", _PREFERRED, value=[preference])
-    return _into_node_affinity(pod, _PREFERRED, [preference])
+        return podpatch.add("spec", "affinity", "nodeAffinity", PREFERRED, value=[preference])
+    return _into_node_affinity(pod, PREFERRED, [preference])
 
 
 # --- tolerations, spread, disruption --------------------------------------------------------------------------------
@@ -1129,9 +1127,9 @@ def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
             continue
         root = ("spec", "affinity", name)
         keys: list[tuple[tuple[str | int, ...], str]] = [
-            *(((*root, _REQUIRED, at), term.topology_key) for at, term in enumerate(group.required)),
+            *(((*root, REQUIRED, at), term.topology_key) for at, term in enumerate(group.required)),
             *(
-                ((*root, _PREFERRED, at, "podAffinityTerm"), term.pod_affinity_term.topology_key)
+                ((*root, PREFERRED, at, "podAffinityTerm"), term.pod_affinity_term.topology_key)
                 for at, term in enumerate(group.preferred)
             ),
         ]
@@ -1145,9 +1143,9 @@ def _terms(affinity: NodeAffinity) -> Iterator[tuple[tuple[str | int, ...], Node
     root = ("spec", "affinity", "nodeAffinity")
     if affinity.required is not None:
         for index, term in enumerate(affinity.required.node_selector_terms):
-            yield (*root, _REQUIRED, "nodeSelectorTerms", index), term
+            yield (*root, REQUIRED, "nodeSelectorTerms", index), term
     for index, preferred in enumerate(affinity.preferred):
-        yield (*root, _PREFERRED, index, "preference"), preferred.preference
+        yield (*root, PREFERRED, index, "preference"), preferred.preference
 
 
 def _entered(present: Mapping[str, str], name: str, wanted: Mapping[str, str]) -> Iterator[Operation]:

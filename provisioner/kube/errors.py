@@ -76,6 +76,11 @@ class Invalid(ApiError):
 class TooManyRequests(ApiError):
     """429: the server is overloaded, or (eviction) a PodDisruptionBudget forbids it now."""
 
+    @property
+    def by_budget(self) -> bool:
+        """Whether it is a PodDisruptionBudget."""
+        return "disruption budget" in self.message
+
 
 class ServerError(ApiError):
     """5xx: the server or something between failed; the request may or may not have been carried out."""

@@ -27,7 +27,6 @@ from provisioner.scheduling.capacity.spending import reached, spent
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import NodeView
-from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.values.message import ConditionMessage, Said
@@ -45,7 +44,6 @@ UNKNOWN_SECONDS = 3600.0
 LAUNCHES_FAILED_SECONDS = 600.0
 _SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}
 """The launches that a verdict of an earlier leader stands for, at least."""
-_log = logs.get_logger(__name__)
 
 
 def unknown_fields_ignored(kind: str, paths: Sequence[str]) -> str:

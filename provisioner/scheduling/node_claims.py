@@ -7,7 +7,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
-from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
+from provisioner.apis.karpenter import API_VERSION, NodeClaim, NodePool, requirements_of
 from provisioner.apis.plan import HOLD_SECONDS, Plan, PlanEntry, fitting_text
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
@@ -15,7 +15,6 @@ from provisioner.state.promises import PodFamily
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
 
-API_VERSION: Final = "karpenter.sh/v1"
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 _FROM_TEMPLATE: Final = ("taints", "startupTaints", "terminationGracePeriod", "expireAfter")
 

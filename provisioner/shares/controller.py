@@ -80,7 +80,6 @@ REPAIRS: Final = metrics.counter(
     ("result",),
 )
 
-_DISRUPTION_BUDGET: Final = "disruption budget"
 _DENIED: Final = (BadRequest, Unauthorized, Forbidden, Invalid)
 """Answers after which nothing was done for sure."""
 _QUIET: Final = frozenset({Unrepaired.WITHIN, Unrepaired.NOT_ASKED, Unrepaired.STOPPED, Unrepaired.UNSETTLED})
@@ -399,7 +398,7 @@ class ShareRepair:
             self._client.evict(pod.name, pod.namespace, pod.uid)
         except TooManyRequests as error:
             REPAIRS.labels("refused").inc()
-            if _DISRUPTION_BUDGET in error.message:
+            if error.by_budget:
                 self._leave(group, owner, Unrepaired.BUDGET)
             else:
                 self._failed(owner)

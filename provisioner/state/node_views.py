@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,7 @@ from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
-_NODE = Resources.of({names.NODES: 1})
+NODE: Final = Resources.of({names.NODES: 1})
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -120,9 +121,9 @@ def goes(given: Inputs) -> bool:
 def charge_of(claim: NodeClaim, capacity: Resources, most: Callable[[NodeClaim], Resources | None]) -> Resources:
     """What limits are charged with for a claim whose node has, or is expected to have, this capacity."""
     if claim.status.capacity:
-        return capacity + _NODE
+        return capacity + NODE
     largest = most(claim)
-    return (capacity.maximum(largest) if largest is not None else capacity) + _NODE
+    return (capacity.maximum(largest) if largest is not None else capacity) + NODE
 
 
 def is_disrupted(node: Node | None) -> bool:

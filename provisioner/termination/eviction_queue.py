@@ -40,7 +40,6 @@ GIVEN_SECONDS: Final = 5.0
 HELD_SECONDS: Final = LEAVING_SECONDS
 _MOST_LEAVING: Final = 10_000
 _SHORTEST_GRACE: Final = timedelta(seconds=1)
-_DISRUPTION_BUDGET: Final = "disruption budget"
 _MULTIPLE_BUDGETS: Final = "more than one PodDisruptionBudget"
 _log = logs.get_logger(__name__)
 _EVICTION_FAILED: Final = "Eviction failed; retrying"
@@ -382,7 +381,7 @@ class Evictions:
 
     def _refused(self, pod: Pod, error: ApiError) -> ReconcileResult:
         why = Said(f"evicting pod {pod.key} failed: {error.message}")  # busy, or a policy says so: hastened by nothing
-        if isinstance(error, TooManyRequests) and _DISRUPTION_BUDGET in error.message:
+        if isinstance(error, TooManyRequests) and error.by_budget:
             why = Said(f"evicting pod violates a PDB (Pod={pod.key})")
             self._hold(pod.uid)
         elif isinstance(error, ServerError) and _MULTIPLE_BUDGETS in error.message:

@@ -19,7 +19,6 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODES, PODS, Bare
 from provisioner.kube.survey import Unreadable, surveyed
-from provisioner.support import logs
 from provisioner.support.poller import Poller
 from provisioner.values.bounded import put_newest
 
@@ -29,7 +28,6 @@ PAGE: Final = 25
 """Pods a request: a pod may have 1.5 MB, and a page is in memory twice while it arrives."""
 MAX_KNOWN: Final = 8192
 _DIGEST: Final = re.compile(r"(?:.{0,300}@)(sha256:[0-9a-f]{64})", re.ASCII)
-_log = logs.get_logger(__name__)
 
 
 class _Container(Object, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import ec2, names
+from provisioner.apis import ec2, kwok, names
 from provisioner.apis.core import (
     CSINode,
     DaemonSet,
@@ -28,6 +28,7 @@ from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.apis.validation import pool_problems
 from provisioner.cli.documents import documents, items_in
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
+from provisioner.cloudprovider.kwok.catalogue import INSTANCE_LABELS
 from provisioner.ec2 import labels
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
@@ -38,7 +39,6 @@ from provisioner.values.yamltext import YamlDocumentError
 MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000
 _MAX_NOTES: Final = 20
-_KWOK: Final = "karpenter.kwok.sh"
 _AT: Final = re.compile(r"^(?:ValidationError: )?(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 _GOT: Final = re.compile(r"got `([a-z]+)`")
 _TYPES: Final[Mapping[str, type]] = {
@@ -183,7 +183,7 @@ class PlanObjects:
             self.add(file, found, found.decode(msgspec.json.encode(document)))
             if found in _WRITTEN:
                 self._note_unknown(named, version, kind, document)
-        elif group in {"karpenter.sh", ec2.GROUP, _KWOK} and (kind, group) not in _OTHERS:
+        elif group in {"karpenter.sh", ec2.GROUP, kwok.GROUP} and (kind, group) not in _OTHERS:
             known = ", ".join(sorted(f"{v} {k}" for v, k in _KNOWN if "karpenter" in v))
             text = f"{version} {kind} is not supported; use one of {known}, or rewrite an older version with `dovetail convert`"
             self.complain(InputProblem(file, named, "apiVersion", text))
@@ -207,7 +207,7 @@ class PlanObjects:
 
     def take_pool(self, file: str, pool: NodePool) -> None:
         """Take a NodePool, if nothing is wrong with it."""
-        problems = pool_problems(pool, names.WELL_KNOWN_LABELS | labels.WELL_KNOWN | _KWOK_LABELS)
+        problems = pool_problems(pool, names.WELL_KNOWN_LABELS | labels.WELL_KNOWN | INSTANCE_LABELS)
         for text in problems:
             path, _, rest = text.partition(": ")
             self.complain(InputProblem(file, f"NodePool {pool.name}", path if rest else "", rest or text))
@@ -241,15 +241,7 @@ _KNOWN: Final[Mapping[tuple[str, str], Resource[Any]]] = {(one.api_version, one.
 _WRITTEN: Final = frozenset({resources.NODEPOOLS, resources.EC2NODECLASSES, resources.NODEOVERLAYS})
 """Kinds of ours that people write."""
 _STAMPING_DEFAULTS: Final = ("ConfigMap", "v1", OWN_NAMESPACE, names.DEFAULTS_CONFIGMAP)
-_OTHERS: Final = {("KWOKNodeClass", _KWOK)}
-_KWOK_LABELS: Final = frozenset(
-    {
-        names.KWOK_INSTANCE_SIZE_LABEL,
-        names.KWOK_INSTANCE_FAMILY_LABEL,
-        names.KWOK_INSTANCE_CPU_LABEL,
-        names.KWOK_INSTANCE_MEMORY_LABEL,
-    }
-)
+_OTHERS: Final = {(kwok.KIND, kwok.GROUP)}
 
 
 def _kind(document: Mapping[str, Any]) -> str:

@@ -52,20 +52,15 @@ _KWOK: Final = (kwok.GROUP, kwok.KIND)
 _EC2: Final = (ec2.GROUP, ec2.KIND)
 
 
-class At:
+class At(SystemClock):
     """A clock that shows one instant; durations are as they pass."""
 
     def __init__(self, at: datetime) -> None:
-        self._at, self._real = at, SystemClock()
+        super().__init__()
+        self._at = at
 
     def now(self) -> datetime:
         return self._at
-
-    def monotonic(self) -> float:
-        return self._real.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        self._real.sleep(seconds)
 
 
 class LocalTypes:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from provisioner.apis import ec2
+from provisioner.apis.names import REGION_LABEL
 
 ANY: Final = "*"
 
 _CREATE_ACTION: Final = "ec2:CreateAction"
-_REGION_TAG: Final = "topology.kubernetes.io/region"
 
 
 class Feature(enum.StrEnum):
@@ -194,16 +194,16 @@ _MADE: Final = ("fleet", "instance", "volume", "network-interface", "launch-temp
 _PROFILES: Final = ("arn:{partition}:iam::{account}:instance-profile/*",)
 _PROFILE_OURS: Final = (
     _owned("Resource"),
-    _tag("Resource", _REGION_TAG, "{region}"),
+    _tag("Resource", REGION_LABEL, "{region}"),
     _tag("Resource", ec2.NODECLASS_TAG, ANY),
 )
 _PROFILE_REQUESTED: Final = (
     _owned("Request"),
     _CLUSTER_REQUESTED,
-    _tag("Request", _REGION_TAG, "{region}"),
+    _tag("Request", REGION_LABEL, "{region}"),
     _tag("Request", ec2.NODECLASS_TAG, ANY),
 )
-_CLUSTER_ARN: Final = "arn:{partition}:eks:{region}:{account}:cluster/{cluster}"
+CLUSTER_ARN: Final = "arn:{partition}:eks:{region}:{account}:cluster/{cluster}"
 _THROUGH_EC2: Final = PolicyCondition(
     "StringEquals", "kms:ViaService", ("ec2.{region}.amazonaws.com", "ec2.{region}.amazonaws.com.cn")
 )
@@ -259,13 +259,13 @@ _PROFILE_TAGGED: Final = IamScope(
     IAM_INTEGRATION, "AllowScopedInstanceProfileTagActions", _PROFILES, (*_PROFILE_OURS, *_PROFILE_REQUESTED)
 )
 _PROFILE_CHANGED: Final = IamScope(IAM_INTEGRATION, "AllowScopedInstanceProfileActions", _PROFILES, _PROFILE_OURS)
-_CLUSTER_READ: Final = IamScope(EKS_INTEGRATION, "AllowAPIServerEndpointDiscovery", (_CLUSTER_ARN,))
+_CLUSTER_READ: Final = IamScope(EKS_INTEGRATION, "AllowAPIServerEndpointDiscovery", (CLUSTER_ARN,))
 _QUEUE: Final = IamScope(INTERRUPTION, "AllowInterruptionQueueActions", ("{queue_arn}",))
 _SHIFTS_READ: Final = IamScope(
     ZONAL_SHIFT,
     "AllowZonalShiftStatusReadOnly",
     (ANY,),
-    (PolicyCondition("StringEquals", "arc-zonal-shift:ResourceIdentifier", (_CLUSTER_ARN,)),),
+    (PolicyCondition("StringEquals", "arc-zonal-shift:ResourceIdentifier", (CLUSTER_ARN,)),),
 )
 _REGION_READ: Final = IamScope(
     RESOURCE_DISCOVERY,

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from provisioner.ec2.interruption.messages import is_over
 
-OPERATION: Final = "describe_instance_status"
 IMPAIRED_FOR: Final = timedelta(seconds=120)
 EVENT_CODES: Final = ("instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop")
 FILTERS: Final[tuple[Mapping[str, Any], ...]] = (

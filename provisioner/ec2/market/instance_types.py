@@ -39,7 +39,7 @@ _PODS_PER_PREFIX: Final = 16
 _SMALL_VCPUS: Final = 30
 _SMALL_PODS, _LARGE_PODS = 110, 250
 _NAME: Final = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.", re.ASCII)
-_ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
+ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
 WINDOWS_BUILDS: Final = {
     ec2.WINDOWS_2019: "10.0.17763",
     ec2.WINDOWS_2022: "10.0.20348",
@@ -195,7 +195,7 @@ class Shape:
 
 def usable(info: TypeInfo) -> bool:
     """Whether the type is for us at all: a processor that Kubernetes runs on; macOS instances (x86_64_mac, arm64_mac) are not."""
-    return any(one in _ARCHITECTURES for one in info.architectures)
+    return any(one in ARCHITECTURES for one in info.architectures)
 
 
 def type_of(info: TypeInfo, zones: Iterable[str], shape: Shape, settings: MarketSettings) -> InstanceType:
@@ -501,7 +501,7 @@ def _unfit_interfaces(info: TypeInfo, shape: Shape) -> str:
 
 
 def _requirements(info: TypeInfo, zones: tuple[str, ...], shape: Shape, settings: MarketSettings) -> Requirements:
-    arch = next((_ARCHITECTURES[one] for one in info.architectures if one in _ARCHITECTURES), "")
+    arch = next((ARCHITECTURES[one] for one in info.architectures if one in ARCHITECTURES), "")
     systems = ("linux",) if not shape.windows else ("windows",) if arch == "amd64" else ()
     reservations = shape.reservations_of(info.name)
     kinds = {*info.usage_classes} & {names.CAPACITY_ON_DEMAND, names.CAPACITY_SPOT}

@@ -13,7 +13,7 @@ from provisioner.apis.ec2 import AMI, AMIRequirement, AMISelectorTerm, EC2NodeCl
 from provisioner.apis.meta import condition
 from provisioner.ec2 import labels
 from provisioner.ec2.access.wire import instant_of
-from provisioner.ec2.market.instance_types import WINDOWS_BUILDS
+from provisioner.ec2.market.instance_types import ARCHITECTURES, WINDOWS_BUILDS
 from provisioner.ec2.nodeclass.queries import Filters, Query, tag_filters
 from provisioner.values.requirement import Operator
 
@@ -21,7 +21,6 @@ OPERATION: Final = "describe_images"
 MEMBER: Final = "Images"
 _PAGE: Final = 1000
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
 _WINDOWS_YEARS: Final = {ec2.WINDOWS_2019: "2019", ec2.WINDOWS_2022: "2022", ec2.WINDOWS_2025: "2025"}
 _DEFAULT_OWNERS: Final = ("self", "amazon")
 LATEST: Final = "latest"
@@ -190,7 +189,7 @@ def images_of(rows: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Image, 
     """The images of these answers that Kubernetes can run on, once each, by id."""
     read: dict[str, Image] = {}
     for row in rows:
-        arch = _ARCHITECTURES.get(row.get("Architecture", ""))
+        arch = ARCHITECTURES.get(row.get("Architecture", ""))
         if arch is not None:
             end = instant_of(row.get("DeprecationTime", ""))
             read[row["ImageId"]] = Image(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec import UnsetType
 
-from provisioner.apis import ec2
+from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.structural import fnv
 from provisioner.cloudprovider.errors import CloudError
@@ -30,7 +30,6 @@ ROLE_MISSING_KEEP: Final = timedelta(minutes=1)
 PROTECTED: Final = timedelta(hours=1)
 """A profile that was in use lately is not collected as garbage: a launch with it may be under way."""
 
-REGION_TAG: Final = "topology.kubernetes.io/region"
 _ALLOWED_NAME: Final = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
 _log = logs.get_logger(__name__)
 
@@ -106,7 +105,7 @@ class Naming:
             f"{ec2.CLUSTER_TAG_PREFIX}{self.cluster}": "owned",
             ec2.CLUSTER_NAME_TAG: self.cluster,
             ec2.NODECLASS_TAG: node_class.name,
-            REGION_TAG: self.region,
+            names.REGION_LABEL: self.region,
         }
 
     def ours(self, profile: Profile, node_class: EC2NodeClass) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.ec2.access.client import Clients
 from provisioner.ec2.access.errors import FailureKind
-from provisioner.ec2.access.permissions import PolicyNames
+from provisioner.ec2.access.permissions import CLUSTER_ARN, PolicyNames
 from provisioner.ec2.launch.orders import launch_tags
 from provisioner.ec2.launch.templates import metadata_options
 from provisioner.ec2.nodeclass.dry_run import STAND_IN_POOL, usual_type
@@ -67,12 +67,9 @@ def check(
         AwsAccount(where, found.roles(), found.ids(), parameters(classes or ()), keys(classes or (), where)),
     )
     trials = (
-        None if role_arn else Trials(aws, settings, sample(classes or (), found, settings), where.fill(_CLUSTER_ARN))
+        None if role_arn else Trials(aws, settings, sample(classes or (), found, settings), where.fill(CLUSTER_ARN))
     )
     return CheckReport.of([*told, *_permissions(aws, asked, where, role_arn or role_of(cluster.caller), trials)])
-
-
-_CLUSTER_ARN: Final = "arn:{partition}:eks:{region}:{account}:cluster/{cluster}"
 
 
 def _account(role_arn: str) -> str:

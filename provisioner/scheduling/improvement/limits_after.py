@@ -5,19 +5,18 @@ From the moment a command is written its candidates count for nobody, so a quest
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from provisioner.apis import names
 from provisioner.apis.pool_limits import USD
 from provisioner.scheduling.capacity.spending import spent
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Changes, SchedulingPool
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.state.node_views import NODE
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
 
 _T = TypeVar("_T", NodeView, PlannedClaim)
-_NODE: Final = Resources.of({names.NODES: 1})
 
 
 def limits_after(
@@ -70,7 +69,7 @@ def _after(
     if USD in change:
         change[USD] = spent(gone, types)
     for claim in new:
-        kinds = [types[name].capacity + _NODE for name in claim.instance_types if name in types]
+        kinds = [types[name].capacity + NODE for name in claim.instance_types if name in types]
         for name in change:
             change[name] -= max((one.amount(name) for one in kinds), default=claim.charge.amount(name))
     return replace(pool, remaining=left + Resources.of(change) - Resources.total(one.charge for one in planned))

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,6 @@ from provisioner.apis.conditions import (
     OVERLAY_CONDITIONS,
     POOL_CONDITIONS,
     ConditionChangedError,
-    to_wire,
 )
 from provisioner.apis.meta import Condition, condition
 
@@ -179,7 +179,7 @@ def test_an_overlay_is_ready_when_it_is_valid() -> None:
 
 
 def test_the_wire_form_has_every_field_that_the_api_demands() -> None:
-    assert to_wire(NEW)[0] == {
+    assert msgspec.to_builtins(NEW)[0] == {
         "type": "Launched",
         "status": "Unknown",
         "reason": "AwaitingReconciliation",
