@@ -47,12 +47,6 @@ class PlacementVerdict(NamedTuple):
     steered: str
     refused: Mapping[str, str]
 
-    def passing(self, names: Sequence[str]) -> list[str]:
-        """The names that may pass, in their order."""
-        if self.steered:
-            return [self.steered]
-        return list(filterfalse(self.refused.__contains__, names))
-
 
 PASS = PlacementVerdict("", {})
 

@@ -662,9 +662,8 @@ class VolumeAttachmentSource(Object, frozen=True, kw_only=True):
 
 
 class VolumeAttachmentSpec(Object, frozen=True, kw_only=True):
-    """Which volume on which node, by which driver."""
+    """Which volume on which node."""
 
-    attacher: str = ""
     node_name: str = ""
     source: VolumeAttachmentSource = VolumeAttachmentSource()
 

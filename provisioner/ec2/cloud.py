@@ -78,7 +78,7 @@ class AwsCloud:
         self.aws = AwsClients(self.settings.policy(), clock, session, permit=permit)
         self.shortages, self.memory = Shortages(), MemoryTable()
         self.uses = TemplateUses(self.settings.template_retention)
-        self.facts = EksFacts(self.aws, client, self.settings, clock, connection.authority)
+        self.facts = EksFacts(self.aws, client, self.settings, connection.authority)
         self.subnets, self.reservations = SubnetBook(self.shortages.subnet_open), ReservationBook()
         self.discovery = Discovery(
             self.aws,

@@ -180,11 +180,6 @@ def chunks() -> Iterator[bytes]:
     yield "".join(lines).encode()
 
 
-def render() -> bytes:
-    """`chunks` in one piece."""
-    return b"".join(chunks())
-
-
 def written_by(write: Callable[[], Iterable[str]]) -> Callable[[], None]:
     """Add lines that are made anew whenever somebody asks: for tens of thousands of series that nobody should keep.
 

@@ -78,11 +78,9 @@ def test_a_real_api_server(plane: DevCluster, aws: AwsClients) -> None:
     }
     made = client.create(SERVICES, service, "kube-system")
     try:
-        facts = EksFacts(aws, client, settings(cluster_name="other"), FakeClock(), connection.authority)
+        facts = EksFacts(aws, client, settings(cluster_name="other"), connection.authority)
         assert not facts.refresh()  # EKS does not know it, so nobody says where it is
-        facts = EksFacts(
-            aws, client, settings(cluster_name="other", cluster_endpoint=plane.host), FakeClock(), connection.authority
-        )
+        facts = EksFacts(aws, client, settings(cluster_name="other", cluster_endpoint=plane.host), connection.authority)
         assert facts.refresh()
         found = facts.cluster()
         assert (found.name, found.endpoint, found.minor) == ("other", plane.host, 36)
@@ -96,7 +94,7 @@ def test_a_real_api_server(plane: DevCluster, aws: AwsClients) -> None:
 
 
 def test_eks_tells_what_is_not_set(aws: AwsClients) -> None:
-    facts = EksFacts(aws, Server().client(), settings(), FakeClock())
+    facts = EksFacts(aws, Server().client(), settings())
     assert facts.refresh()
     found = facts.cluster()
     assert (found.endpoint, found.ca_bundle, found.minor, found.cidr) == (ENDPOINT, "RUtT", 36, "10.96.0.0/16")
@@ -107,7 +105,7 @@ def test_eks_tells_what_is_not_set(aws: AwsClients) -> None:
 def test_eks_is_asked_again_only_for_its_version(ec2: Ec2, aws: AwsClients) -> None:
     for eks_control_plane, minor, asked in ((False, 36, 1), (True, 35, 3)):
         ec2.reset_calls()
-        facts = EksFacts(aws, Server().client(), settings(eks_control_plane=eks_control_plane), FakeClock())
+        facts = EksFacts(aws, Server().client(), settings(eks_control_plane=eks_control_plane))
         for _ in range(3):
             facts.refresh()
         assert facts.cluster().minor == minor
@@ -116,7 +114,7 @@ def test_eks_is_asked_again_only_for_its_version(ec2: Ec2, aws: AwsClients) -> N
 
 def test_what_was_known_stays_while_nobody_answers(ec2: Ec2, aws: AwsClients) -> None:
     server = Server()
-    facts = EksFacts(aws, server.client(), settings(eks_control_plane=True), FakeClock())
+    facts = EksFacts(aws, server.client(), settings(eks_control_plane=True))
     facts.refresh()
     known = facts.cluster()
     server.down = True
@@ -130,7 +128,7 @@ def test_what_was_known_stays_while_nobody_answers(ec2: Ec2, aws: AwsClients) ->
 
 def test_an_upgrade_is_seen(aws: AwsClients) -> None:
     server = Server()
-    facts = EksFacts(aws, server.client(), settings(), FakeClock())
+    facts = EksFacts(aws, server.client(), settings())
     facts.refresh()
     server.minor = "37"
     facts.refresh()
@@ -139,14 +137,14 @@ def test_an_upgrade_is_seen(aws: AwsClients) -> None:
 
 def test_eks_is_not_to_be_reached(ec2: Ec2, aws: AwsClients) -> None:
     ec2.script([Fault("DescribeCluster", "denied")])
-    facts = EksFacts(aws, Server().client(), settings(cluster_endpoint=ENDPOINT), FakeClock(), b"CA")
+    facts = EksFacts(aws, Server().client(), settings(cluster_endpoint=ENDPOINT), b"CA")
     assert facts.refresh()
     assert facts.cluster().cidr == "10.96.0.0/12"
     assert facts.eks is None
 
 
 def test_nothing_is_known_at_first_and_the_background_finds_out(ec2: Ec2, aws: AwsClients) -> None:
-    facts = EksFacts(aws, Server().client(), settings(), FakeClock())
+    facts = EksFacts(aws, Server().client(), settings())
     with pytest.raises(NotKnownYet, match="endpoint"):
         facts.cluster()
     facts.start()
@@ -160,7 +158,7 @@ def test_nothing_is_known_at_first_and_the_background_finds_out(ec2: Ec2, aws: A
 def test_whose_nodes_have_ipv6_addresses(aws: AwsClients) -> None:
     server = Server()
     server.dns = "fd00::a"
-    facts = EksFacts(aws, server.client(), settings(cluster_endpoint=ENDPOINT), FakeClock(), b"CA")
+    facts = EksFacts(aws, server.client(), settings(cluster_endpoint=ENDPOINT), b"CA")
     own: tuple[dict[str, list[str]], ...] = ({}, {"clusterDNS": ["fd00::b"]}, {"clusterDNS": ["10.0.0.10"]})
     assert [facts.ipv6(kubelet) for kubelet in own] == [False, True, False]
     assert facts.refresh()
@@ -171,6 +169,6 @@ def test_a_cluster_without_dns_and_cidr_is_usable(ec2: Ec2, aws: AwsClients) -> 
     server = Server()
     server.dns = server.cidr = ""
     ec2.script([Fault("DescribeCluster", "not-found")])
-    facts = EksFacts(aws, server.client(), settings(cluster_endpoint=ENDPOINT), FakeClock(), b"CA")
+    facts = EksFacts(aws, server.client(), settings(cluster_endpoint=ENDPOINT), b"CA")
     assert facts.refresh()
     assert (facts.cluster().dns, facts.cluster().cidr) == ("", "")

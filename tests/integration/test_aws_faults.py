@@ -221,7 +221,7 @@ def test_a_reader_of_the_process_goes_on(aws: AwsCluster, clients: AwsClients, f
     later = FakeClock(clock.now())
     settings = AwsSettings(cluster_name=CLUSTER, region=region, eks_control_plane=True)
     aws.ec2.script()
-    facts = EksFacts(clients, aws.client, settings, clock)
+    facts = EksFacts(clients, aws.client, settings)
     assert facts.refresh()
     known, eks = facts.cluster(), facts.eks
     assert eks is not None

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.facts import FamilyMember
-from tests.support.extender import World, entry, member
+from tests.support.extender import World, entry, member, passing
 
 WORLDS: Final = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 100
 ZONES: Final = 3
@@ -95,7 +95,7 @@ class Cluster:
             verdict = world.ask(pod, *found)
             if verdict.steered:
                 world.table.assume(uid, verdict.steered, world.now)
-            found = verdict.passing(found)
+            found = passing(verdict, found)
         if not found:
             self.waiting.append(uid)
             return False

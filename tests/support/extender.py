@@ -1,6 +1,7 @@
 """A small world for the extender's plan table, in words: nodes, claims with plans, pods."""
 
 import threading
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -68,6 +69,11 @@ class Watch:
 
     def lag(self) -> float:
         return self.behind
+
+
+def passing(verdict: PlacementVerdict, names: Sequence[str]) -> list[str]:
+    """The names that may pass, in their order."""
+    return [verdict.steered] if verdict.steered else [name for name in names if name not in verdict.refused]
 
 
 class World:
@@ -167,4 +173,4 @@ class World:
 
     def passing(self, pod: FamilyMember, *names: str, nominated: str = "") -> list[str]:
         """The nodes that `filter` lets pass."""
-        return self.ask(pod, *names, nominated=nominated).passing(names)
+        return passing(self.ask(pod, *names, nominated=nominated), names)

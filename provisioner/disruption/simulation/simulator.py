@@ -86,7 +86,6 @@ class Simulation:
     Attributes:
         destinations: names of the nodes that are to take pods: of accepted questions, and those that wait.
         judged: as of `MethodAnswer`.
-        questions: asked so far.
     """
 
     def __init__(
@@ -107,7 +106,6 @@ class Simulation:
         self.destinations: Final[set[str]] = set()
         self.judged: Mapping[str, str] = {}
         self._expected: Mapping[str, tuple[Pod, ...]] = {}
-        self.questions = 0
         self._efforts = _EFFORTS
         self._begin(view, set(closed))
 
@@ -178,7 +176,6 @@ class Simulation:
         """
         names = {str(one.node.key) for one in some}
         pods = [pod for one in some for pod in one.pods]
-        self.questions += 1
         if effort:
             effort = effort if self._efforts > 0 else 0
             self._efforts -= 1
@@ -246,7 +243,6 @@ class Simulation:
         names = {str(one.node.key) for one in some}
         pods = [pod for one in some for pod in one.pods]
         leaving = self._leaving | names
-        self.questions += 1
         if follows(pods, self._moved):
             return SimulationAnswer(None, _AFFINITY_TO_OTHERS)
         bins = {name: replace(self._bins[name], closed=True) for name in sorted(leaving) if name in self._bins}

@@ -20,7 +20,6 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import logs
-from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
 from provisioner.values import jsontext
 from provisioner.values.message import Said
@@ -146,10 +145,8 @@ class EksFacts:
         authority: content of the CA file that the API server is trusted by, as it is: the hash of classes depends on every byte.
     """
 
-    def __init__(
-        self, aws: Clients, client: Client, settings: AwsSettings, clock: Clock, authority: bytes = b""
-    ) -> None:
-        self._aws, self._client, self._settings, self._clock = aws, client, settings, clock
+    def __init__(self, aws: Clients, client: Client, settings: AwsSettings, authority: bytes = b"") -> None:
+        self._aws, self._client, self._settings = aws, client, settings
         self._sources = Sources(dns=None, cidr=None, authority=authority)
         self._failures: dict[str, str] = {}
         self._poller = Poller("cluster-facts", self._poll, RETRY_SECONDS)

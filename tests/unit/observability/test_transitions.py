@@ -81,5 +81,5 @@ def test_a_capacity_buffer_is_told_of_in_its_namespace_and_counted() -> None:
     lines = [*condition_lines([buffer("True")], NOON)]
     labels = '{namespace="shop",name="room",type="Provisioning",status="True",reason="FitsOnNodes"} 1'
     assert any(one.startswith(f"operator_capacitybuffer_status_condition_count{labels}") for one in lines)
-    rendered = metrics.render().decode()
+    rendered = b"".join(metrics.chunks()).decode()
     assert "operator_capacitybuffer_status_condition_transitions_total{" in rendered

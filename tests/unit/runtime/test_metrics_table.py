@@ -82,7 +82,7 @@ def scraped() -> dict[str, tuple[str, frozenset[str]]]:
     observer.heard(PodChanged(None, undecided))
     observer.times.decided(["planned"], [])
     try:
-        text = metrics.render().decode()
+        text = b"".join(metrics.chunks()).decode()
     finally:
         observer.stop()
     return {
@@ -111,7 +111,9 @@ def test_every_series_of_a_cluster_is_scraped_with_its_labels(
 def test_the_build_is_announced() -> None:
     announce_build("abc")
     (family,) = [
-        one for one in text_string_to_metric_families(metrics.render().decode()) if one.name == "karpenter_build_info"
+        one
+        for one in text_string_to_metric_families(b"".join(metrics.chunks()).decode())
+        if one.name == "karpenter_build_info"
     ]
     (sample,) = [one for one in family.samples if one.labels["commit"] == "abc"]
     assert sample.value == 1

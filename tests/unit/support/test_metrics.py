@@ -7,7 +7,7 @@ def test_a_declared_metric_is_rendered_under_its_own_name() -> None:
     metrics.counter("dovetail_test_things_total", "Things.", ("kind",)).labels("a").inc(2)
     metrics.gauge("dovetail_test_level", "Level.").set(3)
     metrics.histogram("dovetail_test_seconds", "Seconds.").observe(0.2)
-    text = metrics.render().decode()
+    text = b"".join(metrics.chunks()).decode()
     assert 'dovetail_test_things_total{kind="a"} 2.0\n' in text
     assert "dovetail_test_level 3.0\n" in text
     assert 'dovetail_test_seconds_bucket{le="0.15"} 0.0\n' in text
@@ -40,7 +40,9 @@ def test_series_of_an_object_go_with_it() -> None:
     series.replace("b", [(("b", "cpu"), 3)])
     series.replace("a", [(("a", "cpu"), 4)])
     series.replace("b", ())
-    lines = [line for line in metrics.render().decode().splitlines() if line.startswith("dovetail_test_usage")]
+    lines = [
+        line for line in b"".join(metrics.chunks()).decode().splitlines() if line.startswith("dovetail_test_usage")
+    ]
     assert lines == ['dovetail_test_usage{pool="a",resource="cpu"} 4.0']
 
 

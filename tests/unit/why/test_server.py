@@ -20,7 +20,7 @@ from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.scheduling.attempts import finishing
 from provisioner.state.misses import Stop
 from provisioner.support.http.values import HttpRequest, Response
-from provisioner.support.metrics import render
+from provisioner.support.metrics import chunks
 from provisioner.why.access import Access, AccessError, Right, User
 from provisioner.why.instant import Instant, Memory
 from provisioner.why.nodes import why_node
@@ -402,7 +402,9 @@ def test_a_node_that_may_be_launched_is_not_said_to_be_held_back_for_what_it_is_
 
 def test_questions_are_counted_by_their_answer(served: Served) -> None:
     def counted() -> dict[str, float]:
-        found = re.findall(r'^dovetail_why_requests_total\{status="(\d+)"\} (\S+)$', render().decode(), re.MULTILINE)
+        found = re.findall(
+            r'^dovetail_why_requests_total\{status="(\d+)"\} (\S+)$', b"".join(chunks()).decode(), re.MULTILINE
+        )
         return {status: float(count) for status, count in found}
 
     before = counted()
