@@ -32,7 +32,7 @@ from provisioner.support.clock import SystemClock
 from tests.support.clock import FakeClock
 from tests.support.cluster import World, bound, claim, node, pod, pool
 from tests.support.kube import FakeApi
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 pytestmark = pytest.mark.bench
 
@@ -164,7 +164,7 @@ def test_what_a_look_for_shares_costs(asking: bool) -> None:
         looked_up += 1
         return nodes[name.rpartition("-")[0]]
 
-    api, recorder = FakeApi(clock=clock), TinyServer(World()).recorder
+    api, recorder = FakeApi(clock=clock), WorldServer(World()).recorder
     client = Client(api, clock)
     repair = ShareRepair(
         lambda: pods, find, PodBudgets, client, recorder, clock, stale=lambda: "", pause=lambda: NOTHING

@@ -35,7 +35,7 @@ from tests.support.clock import FakeClock
 from tests.support.cluster import World, claim
 from tests.support.ec2 import Ec2, Fault
 from tests.support.eventually import eventually
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 CLUSTER = "dovetail"
 
@@ -180,7 +180,7 @@ QUEUE_FAULTS: dict[str, Fault] = {
 @pytest.mark.parametrize("fault", QUEUE_FAULTS.values(), ids=QUEUE_FAULTS)
 def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> None:
     instance = cloud.launch()
-    server = TinyServer(World())
+    server = WorldServer(World())
     server.put(claim("mine", provider_id=provider_id("z", instance)))
     settings = AwsSettings(cluster_name=CLUSTER, region=cloud.ec2.region)
     queue = InterruptionQueue(cloud.aws, cloud.ec2.vpc.queue, wait_seconds=1, visibility_seconds=2)
@@ -251,7 +251,7 @@ def test_findings_of_ec2(cloud: Cloud) -> None:
 @pytest.mark.parametrize("kind", ["throttled", "500", "timeout-after-effect", "denied"])
 def test_while_ec2_does_not_say_nobody_is_marked(cloud: Cloud, kind: Any) -> None:
     instance = cloud.launch()
-    server = TinyServer(World())
+    server = WorldServer(World())
     server.put(claim("mine", provider_id=provider_id("z", instance)))
     with pool(1) as workers:
         interruptions = server.interruptions(workers)
@@ -287,7 +287,7 @@ class Collecting:
     """A collector of the emulator's instances, on a clock of its own."""
 
     def __init__(self, cloud: Cloud) -> None:
-        self.server = TinyServer(World())
+        self.server = WorldServer(World())
         self.clock: FakeClock = self.server.world.clock
         self.again: list[str] = []
         self.inventory = Inventory(cloud.instances, self.clock)

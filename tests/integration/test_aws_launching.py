@@ -47,7 +47,7 @@ from tests.support.launching import (
     node_class_of,
     rig,
 )
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 pytest_plugins = ["tests.support.grounds"]
 
@@ -693,7 +693,7 @@ class Provider:
 
 
 def test_a_claim_is_collected_when_its_instance_is_gone_and_not_when_ec2_hides_it(ec2: Ec2, ground: Ground) -> None:
-    claims, server = Claims(), TinyServer(World())
+    claims, server = Claims(), WorldServer(World())
     (name,) = claims.add(1, {TYPE: SMALL})
     with rig(ground, claims, [node_class_of(ground)]) as made:
         made.start()

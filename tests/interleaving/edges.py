@@ -4,7 +4,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandPhase
-from tests.interleaving.server import Wire
+from tests.support.apiserver import Wire
 
 Edge = tuple[str, str]
 TERMINATING: Final = "instance terminating"

@@ -14,8 +14,8 @@ from provisioner.cloudprovider.types import offering_price
 from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, TERMINATING, claim_state, command_state
 from tests.interleaving.place import Place
 from tests.interleaving.process import TYPES, Process
-from tests.interleaving.server import Change, Server, Wire, covers
 from tests.interleaving.threads import STAGE
+from tests.support.apiserver import ApiServer, Change, Wire, covers
 
 #: After the end of a term a write that was sent in time may still arrive; ours arrive at once.
 _SLACK: Final = 1e-9
@@ -43,7 +43,7 @@ class Oracle:
         seen: what has happened, for whoever wants to know that a play was worth it.
     """
 
-    def __init__(self, server: Server, place: Place, budgets: Iterable[tuple[frozenset[str], int]]) -> None:
+    def __init__(self, server: ApiServer, place: Place, budgets: Iterable[tuple[frozenset[str], int]]) -> None:
         self._server, self._place, self._budgets = server, place, tuple(budgets)
         self.wrong: list[str] = []
         self.seen: Counter[str] = Counter()

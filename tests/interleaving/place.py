@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.values.resources import CPU, Resources
-from tests.interleaving.server import Server, Wire, covers, stamp
 from tests.interleaving.threads import STAGE
+from tests.support.apiserver import ApiServer, Wire, covers
 
 NAMESPACE: Final = "shop"
 POOL: Final = "general"
@@ -49,7 +49,7 @@ class Place:
         lazy: the kubelets of Nodes that come from now on never report.
     """
 
-    def __init__(self, server: Server, chance: random.Random) -> None:
+    def __init__(self, server: ApiServer, chance: random.Random) -> None:
         self.server, self._chance = server, chance
         self.workloads: dict[str, Workload] = {}
         self.lazy = False
@@ -79,10 +79,10 @@ class Place:
             "disruption": disruption or (known["spec"]["disruption"] if known else {}),
         }
         if known is None:
-            self.server.put("kwoknodeclasses", {"metadata": {"name": "default"}, "spec": {}})
-            self.server.put("nodepools", {"metadata": {"name": POOL}, "spec": spec, "status": {}})
+            self.server.store("kwoknodeclasses", {"metadata": {"name": "default"}, "spec": {}})
+            self.server.store("nodepools", {"metadata": {"name": POOL}, "spec": spec, "status": {}})
         else:
-            self.server.put("nodepools", {**known, "metadata": dict(known["metadata"]), "spec": spec})
+            self.server.store("nodepools", {**known, "metadata": dict(known["metadata"]), "spec": spec})
 
     def deploy(self, one: Workload) -> None:
         self.workloads[one.name] = one
@@ -99,7 +99,7 @@ class Place:
             "status": {},
         }
         status = self._budget_status(body)
-        self.server.put("poddisruptionbudgets", {**body, "status": {**status, "observedGeneration": 1}})
+        self.server.store("poddisruptionbudgets", {**body, "status": {**status, "observedGeneration": 1}})
 
     def protect(self, pod: Wire, *, on: bool = True) -> None:
         """do-not-disrupt on a pod that is there."""
@@ -171,7 +171,7 @@ class Place:
             "controller": True,
         }
         annotations = {names.DO_NOT_DISRUPT: "true"} if workload.protected else {}
-        self.server.put(
+        self.server.store(
             "pods",
             {
                 "metadata": {
@@ -205,7 +205,7 @@ class Place:
             "status": "False",
             "reason": "Unschedulable",
             "message": "0 nodes are available",
-            "lastTransitionTime": stamp(),
+            "lastTransitionTime": self.server.stamp(),
         }
         self.server.change("pods", pod["metadata"]["name"], {"status": {"conditions": [told]}}, NAMESPACE)
 
@@ -253,7 +253,7 @@ class Place:
             return
         if self.server.get("nodes", one.node) is None:
             return
-        bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp()}
+        bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self.server.stamp()}
         patch = {"spec": {"nodeName": one.node}, "status": {"conditions": [bound]}}
         self.server.change("pods", one.pod, patch, NAMESPACE)
 
@@ -271,13 +271,13 @@ class Place:
             if "deletionTimestamp" in meta:
                 yield lambda meta=meta: self.server.drop("pods", meta["name"], NAMESPACE)  # type: ignore[misc]
             elif node_name and pod["status"]["phase"] == "Pending":
-                ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp()}
+                ready = {"type": "Ready", "status": "True", "lastTransitionTime": self.server.stamp()}
                 conditions = [*pod["status"]["conditions"], ready]
-                patch = {"status": {"phase": "Running", "startTime": stamp(), "conditions": conditions}}
+                patch = {"status": {"phase": "Running", "startTime": self.server.stamp(), "conditions": conditions}}
                 yield lambda meta=meta, patch=patch: self.server.change("pods", meta["name"], patch, NAMESPACE) and None  # type: ignore[misc]
 
     def _report(self, name: str) -> None:
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp()}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": self.server.stamp()}
         self.server.change("nodes", name, {"status": {"conditions": [ready]}})
 
     def _budget_status(self, budget: Wire) -> Wire:
@@ -305,7 +305,7 @@ class Place:
             if status != budget["status"]:
                 yield (
                     lambda budget=budget, status=status: (
-                        self.server.put(  # type: ignore[misc]
+                        self.server.store(  # type: ignore[misc]
                             "poddisruptionbudgets", {**budget, "metadata": dict(budget["metadata"]), "status": status}
                         )
                         and None

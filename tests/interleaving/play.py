@@ -15,8 +15,8 @@ from tests.interleaving.edges import claim_state
 from tests.interleaving.oracle import Oracle
 from tests.interleaving.place import Place, Workload
 from tests.interleaving.process import TAKE_SECONDS, Process
-from tests.interleaving.server import Server, Wire
-from tests.interleaving.threads import STAGE, Dead, Deadlock
+from tests.interleaving.threads import STAGE, Clock, Dead, Deadlock
+from tests.support.apiserver import ApiServer, Wire
 
 MOST_SWITCHES: Final = 60_000
 MOST_SECONDS: Final = 9000.0
@@ -89,7 +89,7 @@ class Play:
             requests=chance.choice((0.1, 0.5, 0.9)),
             locks=chance.choice((0.0, 0.0, 0.003, 0.03)),
         )
-        self.server = Server()
+        self.server = ApiServer(Clock())
         self.place = Place(self.server, random.Random(seed + 2))
         self.budget = chance.choice((1, 1, 3, 10))
         budgets: list[dict[str, Any]] = [{"nodes": str(self.budget)}]

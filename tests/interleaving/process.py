@@ -17,8 +17,9 @@ from provisioner.operator.kwok import KwokCloud
 from provisioner.operator.program import Controllers
 from provisioner.options import Options, TimeLimits
 from provisioner.runtime.caches import Caches
-from tests.interleaving.server import Link, Server, Stream
+from tests.interleaving.server import Link, Stream
 from tests.interleaving.threads import STAGE, Clock, Dead, Event, Lock
+from tests.support.apiserver import ApiServer
 
 _fresh, _ask = BudgetLedger._fresh, DisruptionController._ask
 
@@ -85,7 +86,7 @@ class Process:
         leads: it has begun to act.
     """
 
-    def __init__(self, name: str, server: Server, chance: Callable[[], float], **options: Any) -> None:
+    def __init__(self, name: str, server: ApiServer, chance: Callable[[], float], **options: Any) -> None:
         self.name, self.dead, self.leads = name, False, False
         self.streams: list[Stream] = []
         self.link = Link(server, self, chance)

@@ -18,7 +18,7 @@ from provisioner.apis.command import CandidateRecord, CommandPhase, CommandRecor
 from tests.interleaving import jobs
 from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, SELDOM, TERMINATING
 from tests.interleaving.oracle import Oracle
-from tests.interleaving.server import Change, Wire
+from tests.support.apiserver import Change, Wire
 
 SOME = 40
 THIN, MOST = 60, 400

@@ -1,4 +1,4 @@
-"""One batch of the provisioner on a state of its own, without queues: what it creates is answered by a fake API server."""
+"""One batch of the provisioner on a state of its own, without queues."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pods import Pod
 from provisioner.apis.stamping import StampFacts
 from provisioner.apis.templates import Admission
 from provisioner.buffers.controller import CapacityBuffers
@@ -22,9 +23,8 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.support.clock import Clock
 from provisioner.support.workers import WorkerPool
-from tests.support.cluster import World
-from tests.support.kube import FakeAnswer, FakeApi, Sent
-from tests.support.tinyserver import Told
+from tests.support.cluster import World, pool
+from tests.support.worldserver import WorldServer
 
 
 def claim_creator(
@@ -69,7 +69,7 @@ class KwokTypes:
 
 
 class Batches:
-    """Runs batches of `world`, whose requests to create are answered by `answer`.
+    """Runs batches of `world`.
 
     Attributes:
         again: why other batches were asked for.
@@ -78,44 +78,67 @@ class Batches:
         told: keeps the events.
     """
 
-    def __init__(self, world: World, answer: Callable[[Sent], FakeAnswer], *, seed: int = 1) -> None:
-        self.world, self.answer, self.provider = world, answer, KwokTypes()
+    def __init__(self, *pods: Pod, seed: int = 1, **pool_spec: Any) -> None:
+        """A pool and pods that wait."""
+        self.world, self.provider = World(), KwokTypes()
+        self.server = WorldServer(self.world)
+        self.api, self.told = self.server.api, self.server.recorder
         self.again: list[str] = []
         self.created: list[str] = []
         self.effects: list[Effect] = []
-        self.api = FakeApi(respond=lambda sent: self.answer(sent), clock=world.clock)
-        self.client = Client(self.api, world.clock)
-        self.told = Told(self.client, world.clock)
         self._seed = seed
+        self.pool = pool(**pool_spec)
+        self.world.cluster.pool_changed(None, self.pool)
+        self.growth = GrowthLedger(self.world.cluster, GrowthLimits(), lambda _: {}, self.world.clock)
+        self.world.add(*pods)
 
-    def run(self, **options: Any) -> Batch | None:
-        """One batch, its creates included; `options` are `ProvisioningController`'s."""
-        workers, cluster = WorkerPool(1), self.world.cluster
-        plans = PlanWriter(cluster, ClaimWriter(self.client, cluster, self.effects.extend), workers)
-        chance = random.Random(self._seed)
-        creator = claim_creator(
-            self.client,
+    def creator(self, workers: WorkerPool) -> ClaimCreator:
+        """One that draws the same names as any other of these batches."""
+        server, cluster = self.server, self.world.cluster
+        plans = PlanWriter(cluster, ClaimWriter(server.client, cluster, self.effects.extend), workers)
+        return claim_creator(
+            server.client,
             cluster,
             plans,
             effects=self.effects.extend,
             created=lambda made: self.created.append(made.name),
-            chance=chance,
+            chance=random.Random(self._seed),
+            growth=self.growth,
         )
-        batch = ProvisioningController(
-            cluster,
-            creator,
-            cast(CloudProvider, self.provider),
-            self.told,
-            workers,
-            options.pop("clock", self.world.clock),
-            retry=self.again.append,
-            chance=chance,
-            plans=plans,
-            buffers=options.pop("buffers", no_buffers(self.client, self.world.clock)),
-            **options,
-        ).run()
+
+    def provisioner(self, workers: WorkerPool, **options: Any) -> ProvisioningController:
+        """`options` are as of `ProvisioningController`."""
+        server, creator = self.server, self.creator(workers)
+        return provisioner_of(
+            server, creator, workers, **{"provider": self.provider, "retry": self.again.append, **options}
+        )
+
+    def run(self, **options: Any) -> Batch | None:
+        """One batch, its creates included; `options` are as of `ProvisioningController`."""
+        workers = WorkerPool(1)
+        batch = self.provisioner(workers, **options).run()
         workers.close()
         return batch
+
+
+def provisioner_of(
+    server: WorldServer, creator: ClaimCreator, workers: WorkerPool, **options: Any
+) -> ProvisioningController:
+    """Provisioning over kwok's instance types; `options` are as of `ProvisioningController`."""
+    cluster = server.world.cluster
+    return ProvisioningController(
+        cluster,
+        creator,
+        cast(CloudProvider, options.pop("provider", None) or KwokTypes()),
+        server.recorder,
+        workers,
+        options.pop("clock", server.world.clock),
+        retry=options.pop("retry", lambda _: None),
+        chance=random.Random(1),
+        plans=PlanWriter(cluster, server.writer, workers),
+        buffers=options.pop("buffers", no_buffers(server.client, server.world.clock)),
+        **options,
+    )
 
 
 def no_buffers(client: Client, clock: Clock) -> CapacityBuffers:

@@ -1,6 +1,5 @@
-"""Nodes on a small API server, and the disruption of them with its queues running."""
+"""Nodes on an API server in memory, and the disruption of them with its queues running."""
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,11 +16,9 @@ from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, DisruptionController, Method
 from provisioner.disruption.view import VALIDATION
-from provisioner.nodeclaims.creator import ClaimCreator
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
-from provisioner.provisioning.provisioner import Batch, ProvisioningController
 from provisioner.provisioning.worlds import Worlds
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.support.workers import WorkerPool
@@ -30,14 +27,14 @@ from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
 from tests.support.eventually import eventually
 from tests.support.instances import FakeInstances
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 LONG_AGO = NOON - timedelta(hours=1)
 
 
 def command_queue(
-    server: TinyServer,
+    server: WorldServer,
     provider: object = None,
     *,
     stale: Any = lambda: "",
@@ -83,31 +80,6 @@ class FakeCloud(FakeInstances):
         return catalogue.generated().types if self.kinds is None else self.kinds
 
 
-def run_provisioner(server: TinyServer, creator: ClaimCreator, workers: WorkerPool, **options: Any) -> Batch | None:
-    """One run of provisioning over kwok's instance types; `options` are as of `ProvisioningController`."""
-    return provisioner_of(server, creator, workers, **options).run()
-
-
-def provisioner_of(
-    server: TinyServer, creator: ClaimCreator, workers: WorkerPool, **options: Any
-) -> ProvisioningController:
-    """Provisioning over kwok's instance types; `options` are as of `ProvisioningController`."""
-    cluster = server.world.cluster
-    return ProvisioningController(
-        cluster,
-        creator,
-        cast(CloudProvider, FakeCloud()),
-        server.recorder,
-        workers,
-        server.world.clock,
-        retry=options.pop("retry", lambda _: None),
-        chance=random.Random(1),
-        plans=PlanWriter(cluster, server.writer, workers),
-        buffers=options.pop("buffers", no_buffers(server.client, server.world.clock)),
-        **options,
-    )
-
-
 class Stage:
     """Initialized nodes without pods, long since there, and their disruption.
 
@@ -128,7 +100,7 @@ class Stage:
         **disruption: Any,
     ) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.pause, self.growth, self._most = NOTHING, growth, most
         self.behind, self._methods, self._consolidations = "", methods, consolidations
         self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}], **disruption})
@@ -188,13 +160,13 @@ class Stage:
         """NodeClaims on the server that replace others."""
         return sorted(
             name
-            for (kind, name), thing in self.server.objects.items()
-            if kind == "nodeclaims" and names.REPLACES_ANNOTATION in thing["metadata"].get("annotations", {})
+            for name, thing in self.server.objects["nodeclaims"].items()
+            if names.REPLACES_ANNOTATION in thing["metadata"].get("annotations", {})
         )
 
     def initialize(self, name: str, *, ready: bool = True) -> None:
         """A replacement comes up; its Node may have ceased to be ready since."""
-        made = self.server.objects["nodeclaims", name]
+        made = self.server.objects["nodeclaims"][name]
         like = claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE)
         made["status"] = msgspec.to_builtins(like.status)
         self.server.put(msgspec.convert(made, NodeClaim, strict=False))
@@ -205,15 +177,10 @@ class Stage:
     def restart(self) -> None:
         """Another process leads, and goes on with what is written."""
         self.stop()
-        old, self.world = self.server, World(settled=False)
-        self.server = TinyServer(self.world)
-        self.server.pods, self.server.budgets, self.server._version = old.pods, old.budgets, old._version
+        self.world = World(settled=False)
         self.world.cluster.pool_changed(None, self._pool)
         self.world.add(*self._pods.values())
-        for (kind, name), wire in sorted(
-            old.objects.items(), key=lambda one: int(one[1]["metadata"]["resourceVersion"])
-        ):
-            self.server._store(kind, name, wire)
+        self.server = WorldServer(self.world, self.server)
         self.world.cluster.settle()
         self._begin()
 

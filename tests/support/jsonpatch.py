@@ -35,7 +35,8 @@ def _member(parent: Any, part: str) -> Any:
 def _change(parent: Any, last: str, operation: dict[str, Any]) -> None:
     match operation["op"], parent:
         case "test", list() | dict():
-            if _member(parent, last) != operation["value"]:
+            missing = isinstance(parent, dict) and last not in parent  # which is null, as in the API server
+            if (None if missing else _member(parent, last)) != operation["value"]:
                 raise PatchError(f"test failed at {operation['path']}")
         case "add", list():
             parent.insert(len(parent) if last == "-" else int(last), operation["value"])

@@ -51,6 +51,13 @@ class Sent:
     at: float
 
 
+def request(method: str, path: str, body: bytes | None, content_type: str, at: float) -> Sent:
+    """A request as it goes over the wire, read."""
+    url = urllib.parse.urlsplit(path)
+    query = dict(urllib.parse.parse_qsl(url.query))
+    return Sent(method, url.path, query, json.loads(body) if body is not None else None, content_type, at)
+
+
 Script = FakeAnswer | Exception
 Responder = Callable[[Sent], Script]
 
@@ -92,10 +99,7 @@ class FakeApi:
         return self.refresh_works
 
     def _answer(self, method: str, path: str, body: bytes | None, content_type: str) -> FakeAnswer:
-        url = urllib.parse.urlsplit(path)
-        query = dict(urllib.parse.parse_qsl(url.query))
-        decoded = json.loads(body) if body is not None else None
-        sent = Sent(method, url.path, query, decoded, content_type, self.clock.monotonic())
+        sent = request(method, path, body, content_type, self.clock.monotonic())
         self.sent.append(sent)
         if self.respond is not None:
             answer = self.respond(sent)

@@ -63,7 +63,7 @@ from tests.support.kubescheduler import NodeInfo, needs
 from tests.support.kubescheduler import World as Scheduler
 from tests.support.problems import WELL_KNOWN, instance_type, of_app
 from tests.support.question import Problem
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 BARGAIN = instance_type("bargain", "8", "16Gi", 0.22, zones=ABC, capacity_types=("on-demand",))
 KINDS: Final = (TINY, SMALL, MEDIUM, LARGE, BARGAIN)
@@ -184,7 +184,7 @@ class Upkeep:
         self.clock = self.world.clock
         self.cluster = self.world.cluster = cast(Any, Cluster(lambda _: BY_NAME, self.clock))
         self.cluster.settle()
-        self.server, self.cloud = TinyServer(self.world), Cloud()
+        self.server, self.cloud = WorldServer(self.world), Cloud()
         self.shapes, self.pods, self.going = dict(shapes), dict[str, Pod](), dict[str, Proposal]()
         self.wrong: list[str] = []
         self.seen: Counter[str] = Counter()
@@ -286,11 +286,11 @@ class Upkeep:
 
     def claims(self) -> list[NodeClaim]:
         """Those on the server, by name."""
-        return [self.server.claim(name) for kind, name in sorted(self.server.objects) if kind == "nodeclaims"]
+        return [self.server.claim(name) for name in sorted(self.server.objects["nodeclaims"])]
 
     def nodes(self) -> dict[str, Node]:
         """Those on the server, by name of the claim; a Node is named like it."""
-        return {name: self.server.node(name) for kind, name in sorted(self.server.objects) if kind == "nodes"}
+        return {name: self.server.node(name) for name in sorted(self.server.objects["nodes"])}
 
     def on(self, node: str) -> list[Pod]:
         """The pods on a node, by name."""
@@ -412,7 +412,7 @@ class Upkeep:
             why = pool_drift(claim, self.pools[claim.pool])
             if bool(why) == is_true(claim.status.conditions, names.DRIFTED):
                 continue
-            wire = self.server.objects["nodeclaims", claim.metadata.name]
+            wire = self.server.objects["nodeclaims"][claim.metadata.name]
             conditions = [one for one in wire["status"]["conditions"] if one["type"] != names.DRIFTED]
             wire["status"]["conditions"] = [*conditions, *([self._true(names.DRIFTED, why)] if why else [])]
             self.server.put(msgspec.convert(wire, NodeClaim, strict=False))
@@ -477,7 +477,7 @@ class Upkeep:
         if again and pod.deleted is None:
             pod = self.terminate(pod)
         del self.pods[pod.name]
-        self.server.pods.pop(pod.name, None)
+        self.server.objects["pods"].pop(f"default/{pod.name}", None)
         if pod.deleted is None:
             self._touched[pod.node_name] = self.clock.now()
         self.cluster.pod_changed(pod, None)
@@ -502,14 +502,13 @@ class Upkeep:
         if unavailable is not None:
             self._guards[app] = unavailable
         elif self._guards.pop(app, None) is not None:
-            self.server.budgets = [one for one in self.server.budgets if one["metadata"]["name"] != f"pdb-{app}"]
             gone = next(one for one in self.cluster.pod_budgets()["default"] if one.metadata.name == f"pdb-{app}")
             self.cluster.budget_changed(gone, None)
         self._count_guards()
 
     def _count_guards(self) -> None:
         known = {one.metadata.name: one for one in self.cluster.pod_budgets().get("default", ())}
-        self.server.budgets = []
+        self.server.only("poddisruptionbudgets")
         for app, unavailable in sorted(self._guards.items()):
             mine = [one for one in self.pods.values() if one.labels["app"] == app]
             healthy = sum(bool(one.node_name) and one.deleted is None for one in mine)
@@ -524,7 +523,7 @@ class Upkeep:
                     "expectedPods": len(mine),
                 },
             }
-            self.server.budgets.append(body)
+            self.server.store("poddisruptionbudgets", body)
             old, new = known.get(f"pdb-{app}"), msgspec.convert(body, PodDisruptionBudget)
             if old != new:
                 self.cluster.budget_changed(old, new)
@@ -601,7 +600,7 @@ class Upkeep:
 
     def set_ready(self, name: str, *, ready: bool) -> None:
         """A Node is Ready, or not; it is tainted then."""
-        wire = self.server.objects["nodes", name]
+        wire = self.server.objects["nodes"][name]
         wire["status"]["conditions"] = [{**self._true("Ready"), "status": "True" if ready else "False"}]
         others = [one for one in wire["spec"].get("taints", ()) if one["key"] != NOT_READY["key"]]
         wire["spec"]["taints"] = others if ready else [*others, NOT_READY]
@@ -609,13 +608,13 @@ class Upkeep:
 
     def protect(self, name: str, *, protected: bool) -> None:
         """A Node says do-not-disrupt, or does not."""
-        wire = self.server.objects["nodes", name]
+        wire = self.server.objects["nodes"][name]
         wire["metadata"]["annotations"] = {names.DO_NOT_DISRUPT: "true"} if protected else {}
         self.server.put(msgspec.convert(wire, Node, strict=False))
 
     def delete_claim(self, name: str) -> None:
         """A user deletes a NodeClaim."""
-        self.server._delete("nodeclaims", name, self.server.objects["nodeclaims", name])
+        self.server.remove("nodeclaims", name)
         self._end(name)
         self._tidy()
 
@@ -770,7 +769,7 @@ class Upkeep:
 
     def _end(self, name: str) -> None:
         """What termination does first with a claim that is being deleted."""
-        if ("nodes", name) in self.server.objects:
+        if name in self.server.objects["nodes"]:
             self.server.taints.close(self.server.node(name), ending=True)
 
     def drain_next(self, *, force: bool = False, late: bool = False, first: int = 0, node: int = 0) -> bool:
@@ -807,11 +806,9 @@ class Upkeep:
         return False
 
     def _gone(self, name: str) -> None:
-        for kind, tell in (("nodes", self.cluster.node_changed), ("nodeclaims", self.cluster.claim_changed)):
-            if (kind, name) in self.server.objects:
-                thing = self.server.node(name) if kind == "nodes" else self.server.claim(name)
-                del self.server.objects[kind, name]
-                tell(thing, None)
+        for kind in ("nodes", "nodeclaims"):
+            if name in self.server.objects[kind]:
+                self.server.drop(kind, name)
         for pod in self.on(name):
             self.remove(pod, again=True)
         self.cloud.there.discard(f"kwok://{name}")
@@ -838,7 +835,7 @@ class Upkeep:
     def _tidy(self) -> None:
         """Forget what is no candidate any more."""
         for name in list(self.going):
-            there = ("nodeclaims", name) in self.server.objects
+            there = name in self.server.objects["nodeclaims"]
             if there and (self.cluster.command_of(name) is not None or not self.server.has("nodeclaims", name)):
                 continue
             self.seen["ended" if not there else "called off"] += 1
@@ -1114,7 +1111,7 @@ class Upkeep:
         if kind != "nodeclaims" or verb not in ("DELETE", "POST"):
             return
         claim = self.server.claim(name)
-        own = [one for one in proposal.candidates if ("nodeclaims", one) in self.server.objects] if proposal else []
+        own = [one for one in proposal.candidates if one in self.server.objects["nodeclaims"]] if proposal else []
         for one in own:  # that a NodePool is paused keeps its nodes, not new ones out of it
             if why := self.pause().why(self.server.claim(one).pool):
                 self.wrong.append(f"{what}: {why}")

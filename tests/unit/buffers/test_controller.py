@@ -1,6 +1,5 @@
 """CapacityBuffers end to end in process: resolved, placed last, written on, kept from emptiness and consolidation, and gone."""
 
-import random
 from datetime import timedelta
 from typing import Any
 
@@ -15,17 +14,13 @@ from provisioner.apis.stamping import StampFacts
 from provisioner.buffers.controller import RECHECK_SECONDS, UNKNOWN_SECONDS, CapacityBuffers
 from provisioner.disruption.methods.emptiness import emptiness
 from provisioner.disruption.view import DisruptionView
-from provisioner.kube.client import Client
 from provisioner.kube.store import Store
-from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.runtime.changes import CapacityBufferChanged
 from provisioner.state.keys import NodeKey
-from provisioner.support.workers import DONE, WorkerPool
-from tests.support.batches import claim_creator
-from tests.support.cluster import World, pod, pool
-from tests.support.disrupting import run_provisioner
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
-from tests.support.tinyserver import TinyServer
+from provisioner.support.workers import DONE
+from tests.support.apiserver import Change
+from tests.support.batches import Batches
+from tests.support.cluster import pod
 
 KEY = "default/room"
 CONTAINERS = [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]
@@ -47,25 +42,19 @@ class Watch:
         self.store: Store[CapacityBuffer] = Store()
 
 
-class Stage:
+class Stage(Batches):
     """A NodePool of nodes with 4 CPUs, one buffer, and the objects that it may refer to."""
 
     def __init__(self, **spec: Any) -> None:
-        self.world = World()
-        self.server = TinyServer(self.world)
-        self.pool = pool(
+        super().__init__(
             requirements=({"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-4x-amd64-linux"]},)
         )
-        self.world.cluster.pool_changed(None, self.pool)
-        self.watch, self.again = Watch(), list[str]()
-        self.objects: dict[str, Any] = {
-            "/api/v1/namespaces/default/podtemplates/t": TEMPLATE,
-            "/apis/apps/v1/namespaces/default/deployments/web": DEPLOYMENT,
-        }
-        self.writes: list[Any] = []
-        client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
+        self.watch = Watch()
+        for plural, wire in (("podtemplates", TEMPLATE), ("deployments", DEPLOYMENT)):
+            self.server.store(plural, wire)
+        self._heard, self.server.told = self.server.told, self._told
         self.buffers = CapacityBuffers(
-            client,
+            self.server.client,
             self.world.clock,
             self.watch.store,
             admission=self.world.cluster.admission,
@@ -75,38 +64,27 @@ class Stage:
         self.put(**spec)
 
     def put(self, **spec: Any) -> None:
-        body = {"metadata": {"name": "room", "namespace": "default", "uid": "u", "generation": 1}, "spec": spec}
-        self.watch.store.put(KEY, msgspec.convert(body, CapacityBuffer, strict=False))
+        body = {"metadata": {"name": "room", "namespace": "default", "uid": "u"}, "spec": spec}
+        self.server.store("capacitybuffers", body)
 
-    def _answer(self, sent: Sent) -> FakeAnswer:
-        if sent.method == "PATCH":
-            assert sent.path == "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers/room/status"
-            self.writes.append(sent.body["status"])
-            known = self.watch.store.get(KEY)
-            assert known is not None
-            wire = msgspec.json.decode(msgspec.json.encode(known))
-            changed = msgspec.convert({**wire, "status": sent.body["status"]}, CapacityBuffer, strict=False)
-            self.watch.store.put(KEY, changed)
-            return ok(msgspec.json.decode(msgspec.json.encode(changed)))
-        found = self.objects.get(sent.path)
-        return ok(found) if found is not None else refusal(404, "NotFound")
+    def _told(self, change: Change) -> None:
+        if change.plural == "capacitybuffers":
+            self.watch.store.put(KEY, msgspec.convert(change.after, CapacityBuffer, strict=False))
+        self._heard(change)
+
+    @property
+    def writes(self) -> list[str]:
+        """Of the status of buffers."""
+        return [one for one in self.server.done if "capacitybuffers" in one]
 
     def plan(self) -> None:
         """One run of provisioning, its creates included."""
-        workers = WorkerPool(1)
-        creator = claim_creator(
-            self.server.client,
-            self.world.cluster,
-            PlanWriter(self.world.cluster, self.server.writer, workers),
-            chance=random.Random(len(self.server.done)),
-        )
-        run_provisioner(self.server, creator, workers, buffers=self.buffers)
-        workers.close()
+        self.run(buffers=self.buffers)
 
     def claims(self) -> list[str]:
-        return sorted(name for kind, name in self.server.objects if kind == "nodeclaims")
+        return sorted(self.server.objects["nodeclaims"])
 
-    def told(self, kind: str) -> tuple[str, str, str]:
+    def says(self, kind: str) -> tuple[str, str, str]:
         known = self.watch.store.get(KEY)
         assert known is not None
         found = condition(known.status.conditions, kind)
@@ -129,8 +107,8 @@ def test_a_buffer_that_changes_asks_for_one_plan() -> None:
 def test_room_is_launched_once_and_kept_and_nobody_is_told_of_pods_that_do_not_exist() -> None:
     stage = Stage(**POD_TEMPLATE, replicas=2)
     assert stage.buffers.reconcile(KEY).requeue_after == RECHECK_SECONDS
-    assert stage.told(names.READY_FOR_PROVISIONING)[:2] == ("True", "Resolved")
-    assert stage.told(names.PROVISIONING)[:2] == ("False", "RequiresNewCapacity")
+    assert stage.says(names.READY_FOR_PROVISIONING)[:2] == ("True", "Resolved")
+    assert stage.says(names.PROVISIONING)[:2] == ("False", "RequiresNewCapacity")
     assert f"buffer/{KEY}" in stage.again
     stage.plan()
     made = stage.claims()
@@ -157,13 +135,13 @@ def test_a_pod_takes_the_room_at_once_and_the_room_is_bought_again() -> None:
     stage.plan()
     assert stage.claims() == []
     stage.buffers.reconcile(KEY)
-    assert stage.told(names.PROVISIONING) == ("True", "FitsExistingCapacity", "")
+    assert stage.says(names.PROVISIONING) == ("True", "FitsExistingCapacity", "")
     stage.world.add(pod("late", cpu="3"))
     stage.plan()
     assert stage.world.assigned("a") == ["late"], "buffers are placed after pods"
     assert len(stage.claims()) == 1
     stage.buffers.reconcile(KEY)
-    assert stage.told(names.PROVISIONING)[:2] == ("False", "RequiresNewCapacity")
+    assert stage.says(names.PROVISIONING)[:2] == ("False", "RequiresNewCapacity")
 
 
 def test_its_status_is_written_only_when_it_changes() -> None:
@@ -223,10 +201,8 @@ def test_units_are_stamped_by_the_defaults_of_the_cluster_as_they_are_now() -> N
         return [] if affinity is None else [one.key for one in required_of(affinity)]
 
     assert selected() == []
-    stage.objects[f"/api/v1/namespaces/dovetail-system/configmaps/{names.DEFAULTS_CONFIGMAP}"] = {
-        "metadata": {"name": names.DEFAULTS_CONFIGMAP},
-        "data": {"arch": "arm64"},
-    }
+    of = {"name": names.DEFAULTS_CONFIGMAP, "namespace": "dovetail-system"}
+    stage.server.store("configmaps", {"metadata": of, "data": {"arch": "arm64"}})
     assert selected() == [names.ARCH_LABEL]
 
 
@@ -285,10 +261,10 @@ def test_a_buffer_that_cannot_be_resolved_says_why_and_keeps_nothing(case: tuple
     assert len(stage.buffers.pods()) == 1
     stage.put(**spec)
     assert stage.buffers.reconcile(KEY).requeue_after == RECHECK_SECONDS, "what it needs may come"
-    status, why, message = stage.told(names.READY_FOR_PROVISIONING)
+    status, why, message = stage.says(names.READY_FOR_PROVISIONING)
     assert (status, why) == ("False", reason)
     assert words in message or words == "Job"
-    assert stage.told(names.PROVISIONING)[:2] == ("False", "NotReadyForProvisioning")
+    assert stage.says(names.PROVISIONING)[:2] == ("False", "NotReadyForProvisioning")
     assert stage.buffers.pods() == ()
 
 
@@ -296,8 +272,7 @@ def test_what_cannot_be_read_now_changes_nothing() -> None:
     stage = Stage(**POD_TEMPLATE, replicas=1)
     stage.buffers.reconcile(KEY)
     before = stage.buffers.pods()
-    client = Client(FakeApi(respond=lambda _: refusal(403, "Forbidden"), clock=stage.world.clock), stage.world.clock)
-    stage.buffers._client = client
+    stage.server.refuse["GET"] = 403
     assert stage.buffers.reconcile(KEY).failed
     assert stage.buffers.pods() is before
 
@@ -309,7 +284,7 @@ def test_a_share_of_a_workload_follows_its_replicas() -> None:
     same = stage.buffers.pods()
     stage.buffers.reconcile(KEY)
     assert stage.buffers.pods() is same
-    stage.objects["/apis/apps/v1/namespaces/default/deployments/web"]["spec"]["replicas"] = 2
+    stage.server.change("deployments", "web", {"spec": {"replicas": 2}}, "default")
     stage.buffers.reconcile(KEY)
     assert len(stage.buffers.pods()) == 1
 
@@ -317,4 +292,4 @@ def test_a_share_of_a_workload_follows_its_replicas() -> None:
 def test_a_buffer_without_units_is_empty() -> None:
     stage = Stage(**POD_TEMPLATE, replicas=0)
     stage.buffers.reconcile(KEY)
-    assert stage.told(names.PROVISIONING)[:2] == ("False", "BufferEmpty")
+    assert stage.says(names.PROVISIONING)[:2] == ("False", "BufferEmpty")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,8 +21,9 @@ from provisioner.apis.core import Secret
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
 from provisioner.support.clock import SystemClock
+from tests.support.apiserver import ApiServer, Wire
 from tests.support.clock import NOON, FakeClock
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.kube import FakeAnswer, FakeApi, Sent, refusal
 
 DUE_DAYS = 61
 SERVER_NAME = "dovetail-provisioner.dovetail-system.svc"
@@ -51,11 +51,11 @@ class Server:
     """Two Secrets behind the API, and what kubelets made of them: files that follow only when asked to."""
 
     def __init__(self, directory: Path) -> None:
-        self.secrets: dict[str, dict[str, Any]] = {
-            name: {"metadata": {"name": name, "namespace": "ns", "resourceVersion": "1", "annotations": {}}, "data": {}}
-            for name in ("server", "client")
-        }
         self.clock = FakeClock(SystemClock().now() - timedelta(days=DUE_DAYS))  # handshakes go by OpenSSL's
+        self.behind = ApiServer(self.clock)
+        for name in ("server", "client"):
+            of: Wire = {"name": name, "namespace": "ns", "annotations": {}}
+            self.behind.store("secrets", {"metadata": of, "data": {}})
         self.api = FakeApi(respond=self.respond, clock=self.clock)
         self.rotation = self.next_leader()
         self.directory = directory
@@ -68,31 +68,21 @@ class Server:
         return self.rotation
 
     def respond(self, sent: Sent) -> FakeAnswer:
-        name = sent.path.split("?")[0].rpartition("/")[2]
-        if name not in self.secrets:
-            return refusal(404, "NotFound")
-        secret = self.secrets[name]
         if sent.method == "PATCH":
             if self.fail_after is not None and self.writes >= self.fail_after:
                 return refusal(500, "InternalError")
+            assert "resourceVersion" in sent.body["metadata"]
+        answer = self.behind.answer(sent, self)
+        if sent.method == "PATCH" and answer.status == 200:
             self.writes += 1
-            self._merge(secret, sent.body)
             self.after_write()
-        return ok(secret)
-
-    @staticmethod
-    def _merge(secret: dict[str, Any], body: Any) -> None:
-        assert body["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
-        for key, value in body.get("data", {}).items():
-            if value is None:
-                secret["data"].pop(key, None)
-            else:
-                secret["data"][key] = value
-        secret["metadata"]["annotations"] |= body["metadata"].get("annotations", {})
-        secret["metadata"]["resourceVersion"] = str(int(secret["metadata"]["resourceVersion"]) + 1)
+        return answer
 
     def data(self, name: str) -> dict[str, bytes]:
-        return {key: base64.b64decode(value) for key, value in self.secrets[name]["data"].items()}
+        return {key: base64.b64decode(value) for key, value in self.secret(name)["data"].items()}
+
+    def secret(self, name: str) -> Wire:
+        return self.behind.objects["secrets"][f"ns/{name}"]
 
     def deliver(self, *names: str) -> None:
         """What a kubelet does for one pod: another directory takes the place of the former in one step."""
@@ -150,7 +140,7 @@ def test_empty_secrets_are_filled_and_belong_together(server: Server) -> None:
     server.deliver()
     server.shake_hands()
     fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(leaf(server, "server").decode())).hexdigest()
-    assert server.secrets["server"]["metadata"]["annotations"] == {api_names.ROTATED_ANNOTATION: fingerprint}
+    assert server.secret("server")["metadata"]["annotations"] == {api_names.ROTATED_ANNOTATION: fingerprint}
     assert sorted(server.data("server")) == sorted(server.data("client")) == [CA_KEY, CERT_KEY, PRIVATE_KEY]
     before = server.writes
     server.round()
@@ -280,13 +270,13 @@ def test_what_others_made_is_never_written(found: Secret) -> None:
 def test_a_secret_that_is_not_there_is_not_made(server: Server, name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Reports are optional; no role of ours may create a Secret. Who forgot one of the two is told so, once."""
     caplog.set_level(logging.INFO)
-    del server.secrets[name]
+    server.behind.drop("secrets", name, "ns")
     server.round()
     server.round()
-    (other,) = server.secrets
+    other = {"server": "client", "client": "server"}[name]
     said = [str(getattr(record, "fields", {})) for record in caplog.records]
     assert [f"Secret ns/{name} does not exist, so Secret {other} gets no certificate" in one for one in said] == [True]
-    server.secrets.clear()
+    server.behind.drop("secrets", other, "ns")
     caplog.clear()
     server.round()
     assert not caplog.records
@@ -304,7 +294,7 @@ def test_what_a_user_applies_over_ours_is_never_written(server: Server, name: st
         while leaf(server, name) == old:
             server.round()
     own = mint(SecretNames((SERVER_NAME,)), server.clock.now()).data()
-    server.secrets[name]["data"] |= {key: base64.b64encode(value).decode() for key, value in own.items()}
+    server.secret(name)["data"] |= {key: base64.b64encode(value).decode() for key, value in own.items()}
     before = server.writes
     for days in (0, DUE_DAYS, 365):
         server.clock.advance(days * 86400)
@@ -312,7 +302,7 @@ def test_what_a_user_applies_over_ours_is_never_written(server: Server, name: st
         server.round()
     assert server.writes == before
     assert leaf(server, name) == own[CERT_KEY]
-    server.secrets[name]["data"].clear()
+    server.secret(name)["data"].clear()
     server.round()
     assert leaf(server, name) != own[CERT_KEY], "emptied by hand: ours again"
     assert server.writes > before
@@ -322,7 +312,7 @@ def test_what_a_user_applies_over_ours_is_never_written(server: Server, name: st
 @pytest.mark.parametrize("name", ["server", "client"])
 def test_damage_is_mended_at_once(server: Server, name: str, key: str) -> None:
     server.round()
-    server.secrets[name]["data"][key] = base64.b64encode(b"garbage").decode()
+    server.secret(name)["data"][key] = base64.b64encode(b"garbage").decode()
     server.round()
     server.deliver()
     server.shake_hands()

@@ -1,6 +1,6 @@
 """Consolidation from the pass to the end of a node: when it looks, whom it leaves alone, and what it does not begin."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -29,17 +29,11 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod, pool
-from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage, staged
+from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage
 from tests.support.problems import shape
 
 SMALL, LARGE = "c-4x-amd64-linux", "c-32x-amd64-linux"
 WEB: dict[str, Any] = {"ready": True, "phase": "Running", "scheduled": True, "labels": {"app": "web"}}
-
-
-@pytest.fixture
-def stages() -> Iterator[Make]:
-    with staged() as make:
-        yield make
 
 
 def busy(stage: Stage, name: str, *pods: str, kind: str = SMALL, cpu: str = "1", **metadata: Any) -> None:

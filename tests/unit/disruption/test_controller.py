@@ -1,7 +1,7 @@
 """A disruption from its decision to its end: what spares a node, what calls it off, and that no call holds up another."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,18 +18,12 @@ from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import pod
-from tests.support.disrupting import Make, Stage, staged
+from tests.support.disrupting import Make, Stage
 from tests.support.eventually import eventually
-from tests.support.kube import FakeAnswer, Sent
+from tests.support.kube import Sent
 
 PROTECTED = {names.DO_NOT_DISRUPT: "true"}
 DRIFT = tuple(one for one in METHODS if one.name == "drift")
-
-
-@pytest.fixture
-def stages() -> Iterator[Make]:
-    with staged() as make:
-        yield make
 
 
 def test_an_empty_node_goes_after_a_look_at_the_api_server(stages: Make) -> None:
@@ -82,12 +76,12 @@ def refuse(what: str, status: int) -> Callable[[Stage], None]:
 
 
 def protect_unseen(stage: Stage) -> None:
-    stage.server.objects["nodes", "a"]["metadata"]["annotations"] = dict(PROTECTED)
+    stage.server.objects["nodes"]["a"]["metadata"]["annotations"] = dict(PROTECTED)
 
 
 SPARED: dict[str, Callable[[Stage], None]] = {
     "a pod that the caches do not know": bind(),
-    "a pod that cannot be decoded": bind(raw=b'{"metadata":{"name":"web"},"spec":{"nodeName":7}}'),
+    "a pod that cannot be decoded": bind(spec__containers=7),
     "a daemon that may not be disrupted": daemon(metadata__annotations=PROTECTED),
     "a daemon that may not be disrupted for an hour": daemon(
         metadata__annotations={names.DO_NOT_DISRUPT: "1h"}, status={"phase": "Running", "startTime": NOON.isoformat()}
@@ -186,19 +180,14 @@ def test_a_command_that_no_snapshot_shows_yet_counts_against_the_budget(stages: 
 
 def hang_at(stage: Stage, path: str, may_go: threading.Event) -> threading.Event:
     """Requests for this path get no answer until the test allows it; set once one hangs."""
-    answer, hangs = stage.server.api.respond, threading.Event()
-    assert answer is not None
+    hangs = threading.Event()
 
-    def respond(sent: Sent) -> FakeAnswer:
+    def hang(sent: Sent) -> None:
         if sent.path == path and sent.method == "PATCH":
             hangs.set()
             assert may_go.wait(20)
-        assert answer is not None
-        found = answer(sent)
-        assert isinstance(found, FakeAnswer)
-        return found
 
-    stage.server.api.respond = respond
+    stage.server.intercept = hang
     return hangs
 
 
@@ -265,7 +254,7 @@ def test_a_node_whose_pods_fit_nowhere_is_told_so_once_however_many_other_nodes_
 
 def test_a_time_of_a_clock_that_was_fast_is_put_right(stages: Make) -> None:
     stage, one = stages(), pod("web", node="a")
-    wire = stage.server.objects["nodeclaims", "a"]
+    wire = stage.server.objects["nodeclaims"]["a"]
     wire["status"]["lastPodEventTime"] = (NOON + timedelta(hours=1)).isoformat()
     stage.server.put(stage.server.claim("a"))
     bound: Pod = one
@@ -287,8 +276,7 @@ def test_a_limit_over_all_pools_that_leaves_none_is_named_and_no_budget_is_blame
     stage = stages("a", "b", most=1)
     stage.ledger.seize("b")  # it is going
     stage.run()
-    said = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
-    (text,) = {text for event, text in said if "DisruptionBlocked" in event}
+    (text,) = set(stage.server.recorder.said("DisruptionBlocked"))
     assert text == (
         "No allowed disruptions for disruption reason Empty because --max-disrupting-nodes is 1, "
         "and 1 node is being disrupted or not Ready"

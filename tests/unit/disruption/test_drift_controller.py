@@ -16,7 +16,7 @@ from provisioner.runtime.changes import NodeChanged, NodeClaimChanged, NodeClass
 from provisioner.support.workers import DONE, ReconcileResult
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 HASHED = {names.NODEPOOL_HASH: "1", names.NODEPOOL_HASH_VERSION: "v3"}
 
@@ -39,7 +39,7 @@ class Cloud:
 class Stage:
     def __init__(self) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.cloud = Cloud()
         self.pool: NodePool | None = stamped()
         self.controller = DriftController(

@@ -1,7 +1,7 @@
 """Limits of NodePools and of money where nodes go: what goes counts for nobody, and what is charged is checked again where it is charged."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -23,21 +23,15 @@ from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
 from provisioner.state.snapshot import NodeView
 from provisioner.support.workers import WorkerPool
-from tests.support.batches import claim_creator
+from tests.support.batches import claim_creator, provisioner_of
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod, pool
-from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage, run_provisioner, staged
+from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage
 from tests.support.problems import shape
 
 SMALL, LARGE = "c-4x-amd64-linux", "c-16x-amd64-linux"
 SMALL_USD = 0.08
 """A little more than a node of the small type costs on spot."""
-
-
-@pytest.fixture
-def stages() -> Iterator[Make]:
-    with staged() as make:
-        yield make
 
 
 def of_type(kind: str, *, name: str = "general", usd: str = "", **spec: Any) -> NodePool:
@@ -100,7 +94,7 @@ class Cluster:
                 self.cluster, self.stage.growth, lambda _: self.stage.world.types, self.stage.world.clock
             ),
         )
-        batch = run_provisioner(self.stage.server, creator, workers, **options)
+        batch = provisioner_of(self.stage.server, creator, workers, **options).run()
         workers.close()
         return batch
 
@@ -109,9 +103,7 @@ class Cluster:
         return [one for one in self.cluster.snapshot().nodes if one.key.name != "a"]
 
     def said(self, reason: str) -> list[str]:
-        recorder = self.stage.server.recorder
-        told = zip(recorder.events, recorder.messages, strict=True)
-        return [message for event, message in told if event[3] == reason]
+        return self.stage.server.recorder.said(reason)
 
 
 # --- what goes counts for nobody -----------------------------------------------------------------------------------------
@@ -215,7 +207,7 @@ def test_a_command_that_is_taken_back_counts_again_and_blocks_launches(stages: M
     stage.settle()
     (new,) = stage.replacements()
     failed = stage.server.claim(new)
-    del stage.server.objects["nodeclaims", new]
+    del stage.server.objects["nodeclaims"][new]
     stage.world.cluster.claim_changed(failed, None)
     stage.commands.queue.add("a")
     stage.settle()

@@ -1,20 +1,10 @@
 """A workload whose nodes go again and again is told, counted, and left alone."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from provisioner.apis import names
 from provisioner.disruption.loops import WINDOW
 from provisioner.support.metrics import REGISTRY
 from tests.support.cluster import plan_text, pod
-from tests.support.disrupting import Make, Stage, staged
-
-
-@pytest.fixture
-def stages() -> Iterator[Make]:
-    with staged() as make:
-        yield make
+from tests.support.disrupting import Make, Stage
 
 
 def counted() -> float:

@@ -1,6 +1,5 @@
 """Pods that wait and disruption: whoever waits for a node of ours comes first, and nobody else holds a node."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -10,17 +9,11 @@ from provisioner.apis.core import PersistentVolumeClaimSource, Volume
 from provisioner.apis.pods import Pod
 from provisioner.disruption.refusals import NONE, PATIENCE
 from tests.support.cluster import claim, node, pod, pool, refused
-from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage, staged
+from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage
 from tests.support.problems import shape
 
 KIND = "c-16x-amd64-linux"
 SMALL = shape(cpu="1")
-
-
-@pytest.fixture
-def stages() -> Iterator[Make]:
-    with staged() as make:
-        yield make
 
 
 def one_large_node(stages: Make, *, drifted: bool) -> Stage:

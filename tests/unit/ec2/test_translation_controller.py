@@ -1,6 +1,5 @@
 """Whose objects may be written, who waits, and what is told."""
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,9 +17,10 @@ from provisioner.ec2.translation_controller import (
     step,
     waits,
 )
-from provisioner.kube.client import Client
-from tests.support.clock import FakeClock
-from tests.support.kube import FakeAnswer, FakeApi, Sent
+from tests.support.apiserver import Wire
+from tests.support.cluster import World
+from tests.support.kube import Sent
+from tests.support.worldserver import WorldServer
 
 ORIGIN = "Provisioner/p/u"
 POOL: dict[str, Any] = {
@@ -103,98 +103,57 @@ def test_who_is_older_than_the_component_waits_for_an_annotation() -> None:
     assert not waits(msgspec.convert(asked, OldObject, strict=False), SINCE)
 
 
-class Recorded:
-    """Takes events."""
+class Server(WorldServer):
+    """With one Provisioner and whatever is created."""
 
-    def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
-
-    def publish(self, ref: object, type: str, reason: str, message: str) -> None:  # noqa: A002
-        self.said.append((type, reason))
-
-
-class Server:
-    """An API server with one Provisioner and whatever is created."""
-
-    def __init__(self, provisioner: dict[str, Any], beside: str = "", *, component: bool = True, **there: Any) -> None:
-        self.provisioner, self.there, self.beside, self.component = provisioner, there, beside, component
-        self.before: list[dict[str, Any]] = []
-        self.refusal: FakeAnswer | None = None
-        self.overtaken = False
-        self.api = FakeApi(respond=self.respond)
-        self.events = Recorded()
-        client = Client(self.api, FakeClock())
-        self.translator = Translator(client, self.events, FakeClock(), "dovetail-system", "blue", lambda: self.beside)  # type: ignore[arg-type]
-
-    def respond(self, sent: Sent) -> FakeAnswer:
-        path = sent.path
-        if "/configmaps/" in path:
-            marker = {"metadata": {"name": "dovetail-conversion", "creationTimestamp": "2026-01-02T00:00:00Z"}}
-            return (
-                FakeAnswer(data=json.dumps(marker).encode()) if self.component else FakeAnswer(status=404, data=b"{}")
-            )
-        if path.endswith("/awsnodetemplates"):
-            return self.listed([])
-        if path.endswith("/provisioners"):
-            return self.listed([*self.before, self.provisioner])
-        kind, _, _ = path.partition("/v1/")[2].partition("/")
-        if sent.method == "POST" and self.refusal is not None:
-            return self.refusal
-        if sent.method == "POST":
-            body = sent.body
-            body["metadata"]["resourceVersion"] = "7"
-            self.there[kind] = body
-            return FakeAnswer(status=201, data=json.dumps(body).encode())
-        if (
-            sent.method == "PATCH" and kind in self.there and self.overtaken
-        ):  # by a write to the status, as nodes come and go
-            self.overtaken = False
-            self.there[kind]["metadata"]["resourceVersion"] = "8"
-            said = "the server rejected our request due to an error in our request"
-            return FakeAnswer(status=422, data=json.dumps({"reason": "Invalid", "message": said, "code": 422}).encode())
-        if sent.method == "PATCH" and kind in self.there:
-            self.there[kind]["spec"] = next(one["value"] for one in sent.body if one["path"] == "/spec")
-            for one in sent.body[2:]:
-                key = one["path"].rpartition("/")[2].replace("~1", "/")
-                self.there[kind]["metadata"]["annotations"][key] = one["value"]
-            return FakeAnswer(data=json.dumps(self.there[kind]).encode())
-        if sent.method == "GET":
-            found = self.there.get(kind)
-            return FakeAnswer(status=404, data=b"{}") if found is None else FakeAnswer(data=json.dumps(found).encode())
-        if path.endswith("/status"):
-            self.provisioner["status"] = sent.body["status"]
-        return FakeAnswer(data=json.dumps(self.provisioner).encode())
-
-    @staticmethod
-    def listed(items: list[Any]) -> FakeAnswer:
-        return FakeAnswer(data=json.dumps({"metadata": {}, "items": items}).encode())
+    def __init__(self, provisioner: Wire, beside: str = "", *, component: bool = True, **there: Wire) -> None:
+        super().__init__(World())
+        marker = {"name": "dovetail-conversion", "namespace": "dovetail-system"}
+        if component:
+            self.store("configmaps", {"metadata": {**marker, "creationTimestamp": "2026-01-02T00:00:00Z"}})
+        for plural, wire in {"provisioners": provisioner, **there}.items():
+            self.store(plural, wire)
+        clock = self.world.clock
+        self.translator = Translator(self.client, self.recorder, clock, "dovetail-system", "blue", lambda: beside)
 
     def writes(self) -> list[tuple[str, str]]:
         return [(sent.method, sent.path.rpartition("/")[2]) for sent in self.api.sent if sent.method != "GET"]
 
     @property
-    def condition(self) -> dict[str, Any]:
-        (found,) = self.provisioner["status"]["conditions"]
+    def said(self) -> list[tuple[str, str]]:
+        return [event[2:] for event in self.recorder.events]
+
+    @property
+    def pool(self) -> Wire:
+        return self.objects["nodepools"]["p"]
+
+    @property
+    def condition(self) -> Wire:
+        (found,) = self.objects["provisioners"]["p"]["status"]["conditions"]
         assert isinstance(found, dict)
         return found
+
+    def edit(self, **patch: Any) -> None:
+        """Somebody writes the Provisioner."""
+        self.change("provisioners", "p", patch)
 
 
 def test_a_provisioner_becomes_two_objects_and_is_told_once() -> None:
     server = Server(old())
     server.translator.poll()
     assert server.writes() == [("POST", "ec2nodeclasses"), ("POST", "nodepools"), ("PATCH", "status")]
-    assert server.there["nodepools"]["metadata"]["annotations"][TRANSLATED_FROM] == "Provisioner/p/u"
-    assert (server.condition["status"], server.events.said) == ("True", [("Normal", "Translated")])
+    assert server.pool["metadata"]["annotations"][TRANSLATED_FROM] == "Provisioner/p/u"
+    assert (server.condition["status"], server.said) == ("True", [("Normal", "Translated")])
     before = len(server.writes())
     server.translator.poll()
     assert server.writes()[before:] == []
-    assert len(server.events.said) == 1
+    assert len(server.said) == 1
 
 
 def test_a_crash_between_the_two_is_made_good() -> None:
     server = Server(old())
     server.translator.poll()
-    del server.there["nodepools"]
+    server.drop("nodepools", "p")
     server.translator.poll()
     assert [one for one in server.writes() if one[0] == "POST"][-1] == ("POST", "nodepools")
 
@@ -219,15 +178,15 @@ def test_what_the_api_server_does_not_admit_is_told_and_tried_again(status: int)
     """Such as a webhook, for what no rule of the definition says."""
     server = Server(old())
     said = "denied the request: spec.kubelet.evictionHard[memory.avail]: the signal must be one of memory.available"
-    server.refusal = FakeAnswer(status=status, data=json.dumps({"message": said, "code": status}).encode())
+    server.refuse_creates, server.refusal = status, said
     server.translator.poll()
     assert server.writes() == [("POST", "ec2nodeclasses"), ("PATCH", "status")], (
         "no NodePool for a class that is not there"
     )
     assert (server.condition["status"], server.condition["reason"]) == ("False", "Rejected")
     assert server.condition["message"] == f"EC2NodeClass p was rejected: {said}"
-    assert server.events.said == [("Warning", "Rejected")]
-    server.refusal = None
+    assert server.said == [("Warning", "Rejected")]
+    server.refuse_creates = 0
     server.translator.poll()
     assert server.condition["status"] == "True"
 
@@ -236,30 +195,37 @@ def test_an_update_that_somebody_was_faster_than_is_no_refusal_and_is_made_the_n
     """A patch whose test fails is answered with 422, like one of an object that breaks its schema."""
     server = Server(old())
     server.translator.poll()
-    server.provisioner["spec"]["weight"] = 7
-    server.overtaken = True
+    server.edit(spec={"weight": 7})
+
+    def overtake(sent: Sent) -> None:
+        """By a write to the status, as nodes come and go."""
+        if sent.path.endswith("/nodepools/p") and sent.method == "PATCH":
+            server.intercept = lambda _: None
+            server.change("nodepools", "p", {"status": {"nodes": 1}})
+
+    server.intercept = overtake
     server.translator.poll()
     assert server.condition["reason"] == "Translated"
-    assert "weight" not in server.there["nodepools"]["spec"]
+    assert "weight" not in server.pool["spec"]
     server.translator.poll()
-    assert server.there["nodepools"]["spec"]["weight"] == 7
-    assert server.events.said == [("Normal", "Translated")]
+    assert server.pool["spec"]["weight"] == 7
+    assert server.said == [("Normal", "Translated")] * 2, "once for each generation of the Provisioner"
 
 
 def test_a_server_that_fails_is_no_refusal() -> None:
     server = Server(old())
-    server.refusal = FakeAnswer(status=500, data=b"{}")
+    server.refuse_creates = 500
     server.translator.poll()
-    assert "status" not in server.provisioner
+    assert "status" not in server.objects["provisioners"]["p"]
 
 
 def test_one_that_is_older_waits_and_one_that_was_translated_goes_on() -> None:
     server = Server(old(datetime(2026, 1, 1, tzinfo=UTC)))
     server.translator.poll()
     assert (server.writes(), server.condition["reason"]) == ([("PATCH", "status")], "WaitingForAnnotation")
-    server.provisioner["metadata"]["annotations"] = {"dovetail.dev/translate": "true"}
+    server.edit(metadata={"annotations": {"dovetail.dev/translate": "true"}})
     server.translator.poll()
-    server.provisioner["metadata"]["annotations"] = {}
+    server.edit(metadata={"annotations": {"dovetail.dev/translate": None}})
     server.translator.poll()
     assert server.condition["status"] == "True"
 
@@ -278,11 +244,11 @@ def test_without_the_component_nothing_is_looked_at() -> None:
 
 def test_one_object_keeps_no_other_from_its_translation(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(old())
-    server.before = [{**old(), "metadata": {**old()["metadata"], "name": "strange", "uid": "v"}}]
+    server.store("provisioners", {**old(), "metadata": {**old()["metadata"], "name": "another", "uid": "v"}})
     real = alpha.provisioner
 
     def strange(document: Any, templates: Any, cluster: str) -> alpha.Translation:
-        if document["metadata"]["name"] == "strange":
+        if document["metadata"]["name"] == "another":
             raise TypeError
         return real(document, templates, cluster)
 

@@ -23,8 +23,8 @@ from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
 from tests.support.cluster import pool as pool_of
 from tests.support.eventually import eventually
-from tests.support.kube import FakeAnswer, Sent
-from tests.support.tinyserver import ServerDied, TinyServer
+from tests.support.kube import Sent
+from tests.support.worldserver import ServerDied, WorldServer
 
 SPOT = Interruption(
     "spot_interrupted", replaced=True, evicts=NOON + timedelta(seconds=45), ends=NOON + timedelta(seconds=120)
@@ -34,12 +34,12 @@ ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
 
 class Stage:
-    """Interruptions over a world and a small API server; called in this thread, pass by pass."""
+    """Interruptions over a world and its API server; called in this thread, pass by pass."""
 
     def __init__(self, workers: WorkerPool, patience: float = PATIENCE_SECONDS) -> None:
         self.patience = patience
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.planned: list[str] = []
         self.interruptions = self.another(workers)
 
@@ -118,7 +118,7 @@ def test_a_mark_that_cannot_be_written_is_an_error(workers: WorkerPool) -> None:
 def test_a_claim_that_is_gone_needs_no_mark(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.existing_node("a")
-    del stage.server.objects["nodeclaims", "a"]
+    del stage.server.objects["nodeclaims"]["a"]
     assert not stage.interruptions.mark(claim("a"), SPOT)
 
 
@@ -333,20 +333,15 @@ def test_the_loop_ends_when_it_is_told_to(workers: WorkerPool) -> None:
 
 def test_one_node_whose_write_hangs_holds_up_no_other(workers: WorkerPool) -> None:
     stage, may_go = Stage(workers, patience=0.2), threading.Event()
-    answer = stage.server.api.respond
     for name in ("a", "b"):
         stage.existing_node(name, pod(f"p-{name}", node=name))
         stage.mark(name)
 
-    def respond(sent: Sent) -> FakeAnswer:
+    def hang(sent: Sent) -> None:
         if sent.path == "/api/v1/nodes/a":
             assert may_go.wait(20)
-        assert answer is not None
-        found = answer(sent)
-        assert isinstance(found, FakeAnswer)
-        return found
 
-    stage.server.api.respond = respond
+    stage.server.intercept = hang
     for _ in range(3):
         stage.interruptions.run_once()
     assert stage.is_closed("b")

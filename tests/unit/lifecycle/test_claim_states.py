@@ -1,4 +1,4 @@
-"""Every edge between the states of a NodeClaim, and the edges that must not be there: the real controllers over a small API server, in many orders."""
+"""Every edge between the states of a NodeClaim, and the edges that must not be there: the real controllers over an API server in memory, in many orders."""
 
 import itertools
 import random
@@ -21,10 +21,10 @@ from provisioner.lifecycle.steering import Steering
 from provisioner.support.workers import WorkerPool, pool
 from provisioner.termination.controller import Termination
 from tests.interleaving.edges import CLAIM_EDGES, TERMINATING, TERMINATING_EDGES, Edge, claim_state
+from tests.support.apiserver import Change
 from tests.support.cluster import World, claim, node
 from tests.support.instances import FakeInstances
-from tests.support.kube import FakeAnswer, Sent
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 ID: Final = "kwok://n"
 EDGES: Final = CLAIM_EDGES | TERMINATING_EDGES
@@ -69,44 +69,22 @@ LIKELY: Final = (*[LOOKS] * 6, *[PASSES] * 4, *[ENDS] * 3, *[REGISTERS] * 2)
 UNREGISTERED: Final = {"key": names.UNREGISTERED_TAINT.key, "effect": names.UNREGISTERED_TAINT.effect}
 
 
-class Server(TinyServer):
-    """Notes every edge of a claim; a claim that is deleted goes with its last finalizer, and so does a Node.
-
-    Attributes:
-        seen: those edges, in their order.
-        next_write: happens before the next write of the claim.
-    """
+class Server(WorldServer):
+    """Notes every edge of a claim in `seen`, in their order."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.seen: list[Edge] = []
-        self.next_write: Callable[[], None] = nothing
 
-    def _answer(self, sent: Sent) -> FakeAnswer:
-        if sent.method != "GET" and "/nodeclaims/" in sent.path:
-            happens, self.next_write = self.next_write, nothing
-            happens()
-        return super()._answer(sent)
+    def _heard(self, change: Change) -> None:
+        before, after = claim_state(change.before), claim_state(change.after)
+        if change.plural == "nodeclaims" and before != after:
+            self.seen.append((before, after))
+        super()._heard(change)
 
     def user_deletes(self) -> None:
         """Somebody deletes the claim, where it is there and stays."""
-        if self.has("nodeclaims", "c"):
-            self._delete("nodeclaims", "c", self.objects["nodeclaims", "c"])
-
-    def _store(self, kind: str, name: str, wire: Any) -> Any:
-        before = claim_state(self.objects.get(("nodeclaims", "c")))
-        stored = super()._store(kind, name, wire)
-        if "deletionTimestamp" in stored["metadata"] and not stored["metadata"].get("finalizers"):
-            del self.objects[kind, name]
-            cluster = self.world.cluster
-            if kind == "nodes":
-                cluster.node_changed(cluster.node(name), None)
-            else:
-                cluster.claim_changed(cluster.claim(name), None)
-        after = claim_state(self.objects.get(("nodeclaims", "c")))
-        if before != after:
-            self.seen.append((before, after))
-        return stored
+        self.remove("nodeclaims", "c")
 
 
 def nothing() -> None:
@@ -201,7 +179,7 @@ class Play:
             LINGERS: lambda: setattr(cloud, "lingers", True),
             GOES: lambda: cloud.there.discard(ID),
             DELETES: server.user_deletes,
-            SOON_DELETES: lambda: setattr(server, "next_write", server.user_deletes),
+            SOON_DELETES: lambda: server.meanwhile.update(c=server.user_deletes),
             DELETES_IN_LAUNCH: lambda: setattr(cloud, "meanwhile", server.user_deletes),
             REFUSES: lambda: server.refuse.update(c=500),
             TAKES: lambda: server.refuse.pop("c", None),
@@ -225,18 +203,18 @@ class Play:
     def join(self, *, ready: bool) -> None:
         if ID not in self.cloud.there:
             return
-        if ("nodes", "n") not in self.server.objects:
+        if "n" not in self.server.objects["nodes"]:
             self.server.put(
                 node("n", provider_id=ID, ready=ready, taints=(UNREGISTERED,), finalizers=[names.TERMINATION_FINALIZER])
             )
         else:
-            wire = self.server.objects["nodes", "n"]
+            wire = self.server.objects["nodes"]["n"]
             conditions = [{**one, "status": "True" if ready else "False"} for one in wire["status"]["conditions"]]
-            self.server._store("nodes", "n", {**wire, "status": {**wire["status"], "conditions": conditions}})
+            self.server.store("nodes", {**wire, "status": {**wire["status"], "conditions": conditions}})
 
     def vanish(self) -> None:
-        if self.server.objects.pop(("nodes", "n"), None) is not None:
-            self.world.cluster.node_changed(self.world.cluster.node("n"), None)
+        if self.server.get("nodes", "n") is not None:
+            self.server.drop("nodes", "n")
 
 
 def server_side(made: NodeClaim) -> dict[str, Any]:

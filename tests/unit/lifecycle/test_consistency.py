@@ -14,7 +14,7 @@ from provisioner.lifecycle.consistency import PERIOD_SECONDS, Consistency, short
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
 from tests.support.eventually import eventually
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
@@ -49,7 +49,7 @@ def test_shortfalls(requests: dict[str, str], capacity: dict[str, str], want: tu
 
 def test_a_claim_is_looked_at_every_ten_minutes_and_says_what_was_found() -> None:
     world = World()
-    server = TinyServer(world)
+    server = WorldServer(world)
     server.put(launched(), having(cpu="2"))
     checks = Consistency(world.cluster, server.writer, server.recorder, world.clock, chance=random.Random(1))
     checks.queue.start()
@@ -81,7 +81,7 @@ def test_a_claim_is_looked_at_every_ten_minutes_and_says_what_was_found() -> Non
 
 def test_claims_that_are_there_at_the_start_are_spread_over_the_period() -> None:
     world = World()
-    server = TinyServer(world)
+    server = WorldServer(world)
     checks = Consistency(world.cluster, server.writer, server.recorder, world.clock, chance=random.Random(1))
     for number in range(100):
         checks.seen(claim(f"c{number}", provider_id="x", true=ALL_TRUE, since=NOON), at_start=True)

@@ -39,7 +39,7 @@ from provisioner.termination.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.instances import FakeInstances, Lingering
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 INSTANCE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
 SHORT = InsufficientCapacityError("c", "all are sold out", 7.0)
@@ -108,7 +108,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.world = World()
         self.clock = self.world.clock
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         known = claim("c", annotations={names.LAUNCH_ANNOTATION: self.mark} if self.mark else {})
         if self.waits:
             told = Condition(
@@ -654,7 +654,7 @@ def test_a_claim_whose_node_is_known_leaves_its_end_to_the_node() -> None:
 def test_while_the_watch_of_nodes_is_behind_nobody_waits_for_what_it_would_show() -> None:
     ending = Ending()
     ending.joined(known=True)
-    del ending.stage.server.objects["nodes", "n"]
+    del ending.stage.server.objects["nodes"]["n"]
     ending.stale = True
     assert ending.look() == DONE
     assert ending.cloud.ended == [ID]
@@ -767,7 +767,7 @@ def test_a_claim_that_is_registered_stays_so_when_another_turns_up_with_its_inst
 def test_of_two_claims_with_one_instance_the_first_that_goes_does_not_end_it(deleted: str, goes: bool) -> None:
     stage = sharing(ALL, deleted=deleted)
     stage.look()
-    assert (names.TERMINATION_FINALIZER not in stage.server.claim("c").metadata.finalizers) is goes
+    assert (stage.server.get("nodeclaims", "c") is None) is goes
     assert stage.provider.ends == [], "nobody asked for its end"
 
 

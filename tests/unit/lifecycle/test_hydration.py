@@ -10,7 +10,7 @@ from provisioner.cloudprovider.types import CloudProvider
 from provisioner.lifecycle.hydration import SETTLE_SECONDS, Hydration
 from tests.support.cluster import World, claim, node
 from tests.support.eventually import eventually
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 LABEL = "karpenter.kwok.sh/kwoknodeclass"
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
@@ -27,7 +27,7 @@ class Provider:
 class Stage:
     def __init__(self, kind: str = "KWOKNodeClass") -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         provider = cast(CloudProvider, Provider(kind))
         self.hydration = Hydration(
             self.world.cluster,
@@ -96,8 +96,7 @@ def restored(stage: Stage) -> list[str]:
     stage.hydration.seen(stage.server.claim("a"))
     stage.world.clock.advance(SETTLE_SECONDS)
     stage.hydration._fill("a")
-    told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
-    return [text for (kind, _, _, reason), text in told if (kind, reason) == ("Node", "NodeLabelsRestored")]
+    return stage.server.recorder.said("NodeLabelsRestored", "Node")
 
 
 def test_labels_that_the_claim_decides_are_put_back_and_others_stay() -> None:

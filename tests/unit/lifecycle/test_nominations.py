@@ -1,6 +1,5 @@
 """What is written to pods: who is nominated, when that is taken back, and what others wrote that is left alone."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,16 +9,17 @@ from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
-from provisioner.kube.client import Client
 from provisioner.lifecycle.nominations import DEAR_FACTOR, MAX_WRITES, ROUNDS, Nominations
 from provisioner.lifecycle.steering import MISLED, Steering
 from provisioner.scheduling.nomination.nomination_rules import WITHDRAW_AFTER_SECONDS
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import WorkerPool, pool
+from provisioner.support.workers import WorkerPool
+from tests.support.apiserver import Change
 from tests.support.cluster import World, bound, claim, node, pod
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.kube import Sent
 from tests.support.problems import shape
+from tests.support.worldserver import WorldServer
 
 PATH = "/status/nominatedNodeName"
 SPREAD = TopologySpreadConstraint(
@@ -34,17 +34,15 @@ WISH = msgspec.structs.replace(SPREAD, when_unsatisfiable="ScheduleAnyway")
 
 
 class Stage:
-    """Nominations over a world and an API server that keeps `status.nominatedNodeName` as JSON patches make it."""
+    """Nominations over a world and its API server."""
 
     def __init__(self, workers: WorkerPool, *, mode: str = "true", world: World | None = None) -> None:
         self.world = world if world is not None else World()
-        self.api = FakeApi(respond=self._answer)
+        self.server = WorldServer(self.world)
+        self.api = self.server.api
         self.steering = Steering(mode, self.world.clock)
-        self.field: dict[str, str] = {}  # by name of the pod, as the API server has it
-        self.watched = True  # whether writes come back by the watch
         self.clears = False  # whether kube-scheduler's cycle fails after each write
-        self.version = 1_000_000  # of the pod that was written last
-        self.answer: FakeAnswer | None = None  # to everything, where the API server is ill
+        self._heard, self.server.told = self.server.told, self._told
         self.scans = 0
         self._planned: dict[str, tuple[Pod, ...]] = {}
         self.nominations = self._made(workers)
@@ -52,7 +50,7 @@ class Stage:
     def _made(self, workers: WorkerPool) -> Nominations:
         return Nominations(
             self.world.cluster,
-            Client(self.api, self.world.clock),
+            self.server.client,
             workers,
             self.world.clock,
             pods=self._pods,
@@ -66,7 +64,7 @@ class Stage:
 
     def existing_node(self, name: str, *pods: Pod, ready: bool = False) -> None:
         """A node planned for these pods; unless `ready` it has joined but is not let in."""
-        self.world.add(*(one for one in pods if self.world.cluster.pod(one.uid) is None))
+        self.server.add(*(one for one in pods if self.world.cluster.pod(one.uid) is None))
         self._planned[name] = pods
         true = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED) if ready else (names.LAUNCHED,)
         self.world.cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", true=true, pods=pods))
@@ -96,50 +94,38 @@ class Stage:
         settle(self.nominations)
         return self.api.sent[before:]
 
-    def write(self, name: str, value: str) -> None:
+    @property
+    def field(self) -> dict[str, str]:
+        """Which pods the server has nominated, and to which Node."""
+        pods = {one["metadata"]["name"]: one["status"].get("nominatedNodeName") for one in self.server.all("pods")}
+        return {name: to for name, to in pods.items() if to}
+
+    def write(self, name: str, value: str, *, told: bool = True) -> None:
         """Somebody else writes the field; the watch tells."""
-        self.field[name] = value
-        self.tell(name)
+        self.server.change("pods", name, {"status": {"nominatedNodeName": value or None}}, "default")
+        if told:
+            self.tell(name)
 
     def tell(self, name: str) -> None:
         """The watch tells what the API server has."""
-        known = self.world.cluster.pod(name)
+        known, pod = self.world.cluster.pod(name), self.server.get("pods", name, "default")
         assert known is not None
-        changed = self._now(known)
+        assert pod is not None
+        to, version = pod["status"].get("nominatedNodeName", ""), pod["metadata"]["resourceVersion"]
+        changed = msgspec.structs.replace(known, nominated_node_name=to, resource_version=version)
         for effect in self.world.cluster.pod_changed(known, changed):
             self.nominations.lost(effect.pod, effect.claim)  # type: ignore[union-attr]
         settle(self.nominations)
+
+    def _told(self, change: Change) -> None:
+        self._heard(change)
+        if self.clears and change.by is self.server:
+            self.server.change("pods", change.name, {"status": {"nominatedNodeName": None}}, "default", self.server)
 
     def _pods(self) -> list[Pod]:
         self.scans += 1
         cluster = self.world.cluster
         return [*cluster.waiting(), *(one for view in cluster.snapshot().nodes for one in view.pods)]
-
-    def _answer(self, sent: Sent) -> FakeAnswer:
-        assert (sent.method, sent.path.split("/")[-1]) == ("PATCH", "status")
-        assert sent.content_type == "application/json-patch+json"
-        if self.answer is not None:
-            return self.answer
-        name = sent.path.split("/")[-2]
-        for operation in sent.body:
-            present = {"/metadata/uid": name, PATH: self.field.get(name) or None}[operation["path"]]
-            if operation["op"] == "test" and present != operation["value"]:
-                return refusal(422, "Invalid", "the test failed")
-        change = sent.body[-1]
-        self.field[name] = change["value"] if change["op"] == "add" else ""
-        self.version += 1
-        metadata = {"name": name, "namespace": "default", "uid": name, "resourceVersion": str(self.version)}
-        if self.clears:
-            self.field[name], self.version = "", self.version + 1
-        if self.watched:
-            known = self.world.cluster.pod(name)
-            assert known is not None
-            self.world.cluster.pod_changed(known, self._now(known))
-        return ok({"metadata": metadata, "spec": {}, "status": {}})
-
-    def _now(self, known: Pod) -> Pod:
-        field = self.field.get(known.name, "")
-        return msgspec.structs.replace(known, nominated_node_name=field, resource_version=str(self.version))
 
 
 def settle(nominations: Nominations) -> None:
@@ -157,12 +143,6 @@ def web(name: str, **more: Any) -> Pod:
 
 def count(metric: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(f"dovetail_{metric}_total", labels) or 0.0
-
-
-@pytest.fixture
-def workers() -> Iterator[WorkerPool]:
-    with pool(1) as threads:
-        yield threads
 
 
 @pytest.fixture
@@ -218,13 +198,13 @@ def test_the_only_pod_of_a_hard_spread_on_its_node_is_nominated_until_another_is
     stage.write("one", "")  # a cycle failed
     assert stage.field["one"] == "a", "given back"
     late = web("late")
-    stage.world.add(late)
+    stage.server.add(late)
     assert stage.review(1) == []
     stage.world.cluster.assign(NodeKey("a"), [late])
     assert stage.review(1) == [], "kube-scheduler does not know that it is planned there"
     stage.write("late", "a")  # by somebody else
     assert len(stage.review(1)) == 1
-    assert stage.field == {"one": "", "plain": "a", "late": "a"}
+    assert stage.field == {"plain": "a", "late": "a"}
 
 
 def test_a_nomination_that_a_failed_cycle_cleared_is_given_again_before_the_taint_falls(stage: Stage) -> None:
@@ -235,7 +215,7 @@ def test_a_nomination_that_a_failed_cycle_cleared_is_given_again_before_the_tain
 
 
 def test_a_nomination_that_the_watch_has_not_told_of_yet_is_not_written_again(stage: Stage) -> None:
-    stage.watched = False
+    stage.server.tell = False
     stage.existing_node("a", pod("one"))
     stage.nominate("a")
     assert len(stage.api.sent) == 1
@@ -250,7 +230,7 @@ def test_a_nomination_of_preemption_stays(stage: Stage) -> None:
 
 def test_preemption_that_was_first_is_not_overwritten_nor_taken_for_ours(stage: Stage) -> None:
     stage.existing_node("a", pod("one"), ready=True)
-    stage.field["one"] = "elsewhere"  # the watch has not told yet
+    stage.write("one", "elsewhere", told=False)
     stage.nominate("a")
     assert stage.field == {"one": "elsewhere"}
     stage.write("one", "a")
@@ -284,7 +264,7 @@ def test_a_nomination_that_is_lost_while_its_wave_is_let_in_is_given_back(stage:
     stage.world.cluster.node_changed(joined, tainted)
     stage.nominate("a")
     stage.write("one", "")
-    assert stage.field["one"] == "", "kube-scheduler would only clear it again"
+    assert stage.field == {}, "kube-scheduler would only clear it again"
     stage.write("one", "a")
     stage.world.cluster.node_changed(tainted, joined)
     stage.write("one", "")
@@ -311,7 +291,7 @@ def test_a_pod_that_was_not_nominated_by_us_is_not_nominated_when_preemption_is_
 
 def test_where_the_api_server_fails_the_pod_goes_without(stage: Stage) -> None:
     stage.existing_node("a", pod("one"))
-    stage.answer = refusal(500, "InternalError")
+    stage.server.refuse["one"] = 500
     before = count("nominations", outcome="failed")
     stage.nominate("a")
     assert count("nominations", outcome="failed") > before
@@ -369,7 +349,7 @@ def test_it_is_taken_back_ten_seconds_after_the_node_is_ready(stage: Stage) -> N
         {"op": "test", "path": PATH, "value": "a"},
         {"op": "remove", "path": PATH},
     ]
-    assert stage.field == {"one": ""}
+    assert stage.field == {}
     assert count("nominations_withdrawn", reason="not_bound") == before + 1
     assert stage.review(WITHDRAW_AFTER_SECONDS) == []
 
@@ -389,7 +369,7 @@ def test_what_was_taken_back_is_not_written_again(stage: Stage) -> None:
     stage.review(WITHDRAW_AFTER_SECONDS)
     stage.tell("one")
     stage.nominate("a")
-    assert stage.field == {"one": ""}
+    assert stage.field == {}
 
 
 def test_a_node_that_is_not_ready_is_waited_for(stage: Stage) -> None:
@@ -400,7 +380,7 @@ def test_a_node_that_is_not_ready_is_waited_for(stage: Stage) -> None:
 
 def test_what_preemption_wrote_meanwhile_stays(stage: Stage) -> None:
     nominated(stage, pod("one"))
-    stage.field["one"] = "elsewhere"  # the watch has not told yet
+    stage.write("one", "elsewhere", told=False)
     before = count("nominations_withdrawn", reason="not_bound")
     (sent,) = stage.review(WITHDRAW_AFTER_SECONDS)
     assert sent.body[1] == {"op": "test", "path": PATH, "value": "a"}
@@ -411,7 +391,7 @@ def test_what_preemption_wrote_meanwhile_stays(stage: Stage) -> None:
 
 def test_it_is_taken_back_once_however_late_the_watch_tells(stage: Stage) -> None:
     nominated(stage, pod("one"))
-    stage.watched = False
+    stage.server.tell = False
     assert len(stage.review(WITHDRAW_AFTER_SECONDS)) == 1
     assert stage.review(1) == stage.review(1) == []
 
@@ -440,20 +420,20 @@ def test_a_pod_with_a_hard_spread_that_comes_later_frees_those_that_it_counts(st
     counted = shape(labels={"app": "web"})
     nominated(stage, *(pod(name, shape=counted, labels=counted.labels) for name in ("one", "two")))
     assert stage.field == {"one": "a", "two": "a"}
-    stage.world.add(web("late"))
+    stage.server.add(web("late"))
     assert len(stage.review(1)) == 2
-    assert stage.field == {"one": "", "two": ""}
+    assert stage.field == {}
 
 
 def test_an_api_server_that_fails_is_asked_again_ever_more_rarely(stage: Stage) -> None:
     nominated(stage, pod("one"))
-    stage.answer = refusal(403, "Forbidden")
+    stage.server.refuse["one"] = 403
     assert len(stage.review(WITHDRAW_AFTER_SECONDS)) == 1
     assert sum(len(stage.review(1)) for _ in range(60)) == 5  # after 1, 2, 4, 8, 16 and 32 seconds
-    stage.answer = None
+    stage.server.refuse.clear()
     sent = [one for _ in range(33) for one in stage.review(1)]
     assert len(sent) == 1
-    assert stage.field == {"one": ""}
+    assert stage.field == {}
 
 
 # --- another leader ---
@@ -465,7 +445,7 @@ def test_a_new_leader_takes_back_what_the_last_one_left(stage: Stage, workers: W
     stage.restart(workers)
     assert stage.review() == []
     assert len(stage.review(WITHDRAW_AFTER_SECONDS)) == 1
-    assert stage.field == {"one": ""}
+    assert stage.field == {}
 
 
 def test_a_new_leader_that_does_not_nominate_does_so_too(stage: Stage, workers: WorkerPool) -> None:
@@ -479,7 +459,7 @@ def test_a_new_leader_that_does_not_nominate_does_so_too(stage: Stage, workers: 
 def test_a_new_leader_leaves_what_no_plan_of_ours_names(stage: Stage, workers: WorkerPool) -> None:
     """Preemption and binding nominate to our Nodes too."""
     stage.existing_node("a", pod("planned"), ready=True)
-    stage.world.add(pod("stranger", owner="other"))
+    stage.server.add(pod("stranger", owner="other"))
     stage.write("stranger", "a")
     stage.restart(workers)
     stage.review()
@@ -488,7 +468,7 @@ def test_a_new_leader_leaves_what_no_plan_of_ours_names(stage: Stage, workers: W
 
 def test_a_new_leader_leaves_nominations_to_nodes_of_others(stage: Stage, workers: WorkerPool) -> None:
     stage.world.cluster.node_changed(None, node("theirs", provider_id="other://theirs"))
-    stage.world.add(pod("one"))
+    stage.server.add(pod("one"))
     stage.write("one", "theirs")
     stage.restart(workers)
     stage.review()

@@ -2,18 +2,13 @@
 
 import itertools
 import threading
-from collections.abc import Iterator
-from typing import Any
 
-import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import Node, TopologySpreadConstraint
-from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
-from provisioner.kube.client import Client
 from provisioner.lifecycle import registration
 from provisioner.lifecycle.nominations import Nominations
 from provisioner.lifecycle.registration import (
@@ -26,15 +21,14 @@ from provisioner.lifecycle.registration import (
     Registrar,
 )
 from provisioner.lifecycle.steering import Steering
-from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.scheduling.nomination import unaided
 from provisioner.state.misses import TOGETHER_SECONDS
 from provisioner.support.workers import WorkerPool, pool
 from tests.support.cluster import World, claim, node, pod
 from tests.support.eventually import eventually
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.kube import Sent
 from tests.support.problems import shape
-from tests.support.tinyserver import Told
+from tests.support.worldserver import WorldServer
 
 SPREAD = shape(
     topology_spread_constraints=(
@@ -60,25 +54,23 @@ class Stage:
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self.world = World()
-        self.api = FakeApi(respond=self._answer)
+        self.server = WorldServer(self.world)
+        self.api = self.server.api
+        self.server.intercept = self._before
         self.again: list[str] = []
         self.healthy: list[tuple[str, bool]] = []
-        self.broken: set[str] = set()
         self.hangs: dict[str, threading.Event] = {}
         self.ending: tuple[str, ...] = ()  # claims that are deleted while pods are nominated
-        self._objects: dict[tuple[str, str], Any] = {}
-        client = Client(self.api, self.world.clock)
-        self.told = Told(client, self.world.clock)
         self.registrar = Registrar(
             self.world.cluster,
-            client,
-            ClaimWriter(client, self.world.cluster, lambda _: None),
-            self.told,
+            self.server.client,
+            self.server.writer,
+            self.server.recorder,
             workers,
             self.world.clock,
             nominations=Nominations(
                 self.world.cluster,
-                client,
+                self.server.client,
                 workers,
                 self.world.clock,
                 pods=self.world.cluster.waiting,
@@ -103,16 +95,13 @@ class Stage:
         spreads = [pod(f"{which}-pod-of-{name}", shape=SPREAD) for which in ("one", "other")]
         mine = [pod(f"pod-of-{name}", namespace="other" if spread else "default")]
         pods = [*(spreads if spread else ()), *(mine if plain or (plain is None and not spread) else ()), *more]
-        for one in pods:
-            self.world.add(one)
-        self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods), version=1))
-        self._put(node(name, taints=(UNREGISTERED,) if tainted else (), ready=ready))
+        self.server.add(*pods)
+        self.server.put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods)))
+        self.server.put(node(name, taints=(UNREGISTERED,) if tainted else (), ready=ready))
 
     def ready(self, name: str) -> None:
         """Its Node, which has joined, becomes ready."""
-        known = self._objects[name, "Node"]
-        self._objects[name, "Node"] = node(name, taints=(UNREGISTERED,))
-        self.world.cluster.node_changed(known, self._objects[name, "Node"])
+        self.server.put(node(name, taints=(UNREGISTERED,)))
 
     def closed(self) -> list[str]:
         """Claims of plans that wait for nothing more, in order."""
@@ -127,48 +116,11 @@ class Stage:
         self.registrar._do(list(claims))
         return [f"{sent.method} {sent.path}" for sent in self.api.sent[before:]]
 
-    def delete(self, name: str) -> None:
-        """Somebody begins the end of a claim."""
-        known = self._objects[name, "NodeClaim"]
-        gone = msgspec.structs.replace(known.metadata, deletion_timestamp=self.world.clock.now())
-        self.world.cluster.claim_changed(known, msgspec.structs.replace(known, metadata=gone))
-
-    def _nominated(self, name: str, node_name: str) -> None:
-        known = self.world.cluster.pod(name)
-        assert known is not None
-        self.world.cluster.pod_changed(known, msgspec.structs.replace(known, nominated_node_name=node_name))
-
-    def _put(self, thing: NodeClaim | Node) -> None:
-        self._objects[thing.metadata.name, type(thing).__name__] = thing
-        if isinstance(thing, Node):
-            self.world.cluster.node_changed(None, thing)
-        else:
-            self.world.cluster.claim_changed(None, thing)
-
-    def _answer(self, sent: Sent) -> FakeAnswer:
-        name = sent.path.split("/")[5 if sent.path.startswith("/apis") else 4]
-        if (may_go := self.hangs.get(name)) is not None:
+    def _before(self, sent: Sent) -> None:
+        if (may_go := self.hangs.get(sent.path.split("/")[-1])) is not None:
             assert may_go.wait(20)
-        if name in self.broken:
-            return refusal(403, "Forbidden")
-        if "/pods/" in sent.path:
-            for claim_name in self.ending:
-                self.delete(claim_name)
-            self._nominated(sent.path.split("/")[-2], sent.body[-1]["value"])
-            return ok({"metadata": {"name": "x", "namespace": "default", "uid": "x"}, "spec": {}, "status": {}})
-        if "/nodes/" in sent.path:
-            return ok(msgspec.to_builtins(self._objects[name, "Node"]))
-        known = self._objects[name, "NodeClaim"]
-        wire = msgspec.json.decode(msgspec.json.encode(known))
-        wire["status"] |= sent.body["status"]
-        wire["metadata"]["resourceVersion"] = "2"
-        return ok(wire)
-
-
-@pytest.fixture
-def workers() -> Iterator[WorkerPool]:
-    with pool(1) as threads:
-        yield threads
+        for name in self.ending if "/pods/" in sent.path else ():
+            self.server.remove("nodeclaims", name)
 
 
 def test_all_pods_are_nominated_before_the_first_taint_falls_and_all_taints_fall_before_a_claim_says_so(
@@ -195,7 +147,9 @@ def test_a_node_that_joined_without_our_taint_is_let_in_and_its_claim_says_so(
     stage = Stage(workers)
     stage.joined("a", tainted=tainted)
     stage.wave("a")
-    told = [(kind, name) for kind, name, _, reason in stage.told.events if reason == "UnregisteredTaintMissing"]
+    told = [
+        (kind, name) for kind, name, _, reason in stage.server.recorder.events if reason == "UnregisteredTaintMissing"
+    ]
     assert told == ([] if tainted else [("NodeClaim", "a")])
     assert stage.healthy == [("general", True)]
 
@@ -235,7 +189,7 @@ def test_nobody_waits_for_pods_that_no_open_node_takes(workers: WorkerPool, why:
     stage = Stage(workers)
     stage.joined("a", spread=True)
     stage.joined("b", ready=why != "not ready")
-    stage.broken = {"b"} if "fails" in why else set()
+    stage.server.refuse |= {"b": 403} if "fails" in why else {}
     if why == "stopping":
         stage.registrar.stop()
     began = stage.world.clock.monotonic()
@@ -377,7 +331,7 @@ def test_one_that_fails_holds_up_no_other(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.joined("b")
-    stage.broken.add("a")
+    stage.server.refuse["a"] = 403
     assert "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status" in stage.wave("a", "b")
     assert stage.again == ["b"]
     assert stage.healthy == [("general", True)]
@@ -397,7 +351,7 @@ def test_the_status_says_how_far_the_node_has_come(workers: WorkerPool, ready: b
 def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
-    stage.broken.add("a")
+    stage.server.refuse["a"] = 403
     waits: list[float] = []
     for _ in range(12):
         stage.wave("a")
@@ -411,7 +365,7 @@ def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers
 def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
-    stage.broken.add("a")
+    stage.server.refuse["a"] = 403
     stage.wave("a")
     for _ in range(100):
         stage.registrar.offer("a")
@@ -422,11 +376,11 @@ def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: Work
 def test_a_success_ends_the_back_off(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
-    stage.broken.add("a")
+    stage.server.refuse["a"] = 403
     for _ in range(5):
         stage.wave("a")
         stage.registrar._delayed.clear()
-    stage.broken.clear()
+    stage.server.refuse.clear()
     stage.wave("a")
     assert stage.registrar._failures == {}
 
@@ -434,9 +388,9 @@ def test_a_success_ends_the_back_off(workers: WorkerPool) -> None:
 def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
-    stage.broken.add("a")
+    stage.server.refuse["a"] = 403
     stage.wave("a")
-    stage.delete("a")
+    stage.server.remove("nodeclaims", "a")
     assert stage.wave("a") == []
     assert stage.registrar._failures == {}
 
@@ -444,9 +398,9 @@ def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers:
 def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: WorkerPool) -> None:
     stage = Stage(workers, nominate="false")
     stage.joined("a")
-    stage.broken.add("a")
+    stage.server.refuse["a"] = 403
     stage.wave("a")
-    stage.broken.clear()
+    stage.server.refuse.clear()
     stage.world.clock.advance(RETRY_CAP_SECONDS)
     taken: list[list[str] | None] = []
     thread = threading.Thread(target=lambda: taken.append(stage.registrar._gather()))

@@ -1,7 +1,6 @@
 """Growth limits where NodeClaims come to be: pods, static NodePools and replacements, and after a restart."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.disruption.budget_ledger import BudgetLedger
-from provisioner.nodeclaims.creator import ClaimCreator
 from provisioner.nodeclaims.growth_ledger import (
     FRESH_SECONDS,
     KARPENTER_SECONDS,
@@ -20,11 +18,10 @@ from provisioner.nodeclaims.growth_ledger import (
     limits_of,
 )
 from provisioner.nodeclaims.growth_limits import GrowthLimit, GrowthLimits
-from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.options import Options
 from provisioner.packing.planner import PackingOutcome, as_scheduled
 from provisioner.provisioning import worlds as spending_worlds
-from provisioner.provisioning.provisioner import PLANNED_PENDING_PODS, REACHED_SOLVE_DEADLINE, Batch
+from provisioner.provisioning.provisioner import PLANNED_PENDING_PODS, REACHED_SOLVE_DEADLINE, ProvisioningController
 from provisioner.scheduling import world as scheduling_world
 from provisioner.scheduling.capacity.spending import PricedTypes, within
 from provisioner.scheduling.node_claims import static_claim
@@ -38,10 +35,9 @@ from provisioner.state.snapshot import NodeView
 from provisioner.static.controller import StaticCapacity
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import WorkerPool
-from tests.support.batches import claim_creator
-from tests.support.cluster import World, claim, pod, pool
-from tests.support.disrupting import Make, Stage, provisioner_of, run_provisioner, staged
-from tests.support.tinyserver import TinyServer
+from tests.support.batches import Batches
+from tests.support.cluster import claim, pod, pool
+from tests.support.disrupting import Make, Stage
 
 ONE_TYPE = ({"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-4x-amd64-linux"]},)
 USD = 0.1
@@ -53,18 +49,12 @@ def fills(count: int) -> tuple[Pod, ...]:
     return tuple(pod(f"p{number}", cpu="3") for number in range(count))
 
 
-class Growing:
+class Growing(Batches):
     """A NodePool of one instance type, and what creates NodeClaims from it; `restart` forgets what is in memory."""
 
     def __init__(self, limits: GrowthLimits, *pods: Pod) -> None:
-        self.world = World()
-        self.server = TinyServer(self.world)
-        self.limits, self.pool = limits, pool(requirements=ONE_TYPE)
-        self.waits: list[float] = []
-        self.again: list[str] = []
-        self.beside = ""
-        self.world.cluster.pool_changed(None, self.pool)
-        self.world.add(*pods)
+        super().__init__(*pods, requirements=ONE_TYPE)
+        self.limits, self.waits, self.beside = limits, list[float](), ""
         self.restart()
 
     def restart(self) -> None:
@@ -73,31 +63,15 @@ class Growing:
             self.world.cluster, self.limits, lambda _: self.world.types, self.world.clock, lambda: self.beside
         )
 
-    def creator(self, workers: WorkerPool) -> ClaimCreator:
-        return claim_creator(
-            self.server.client,
-            self.world.cluster,
-            PlanWriter(self.world.cluster, self.server.writer, workers),
-            chance=random.Random(len(self.server.done)),
-            growth=self.growth,
-        )
-
-    def run(self) -> Batch | None:
-        """One batch, its creates included."""
-        workers = WorkerPool(1)
-        batch = run_provisioner(
-            self.server, self.creator(workers), workers, retry_after=self.waits.append, retry=self.again.append
-        )
-        workers.close()
-        return batch
+    def provisioner(self, workers: WorkerPool, **options: Any) -> ProvisioningController:
+        return super().provisioner(workers, **{"retry_after": self.waits.append, **options})
 
     @property
     def claims(self) -> int:
-        return sum(kind == "nodeclaims" for kind, _ in self.server.objects)
+        return len(self.server.objects["nodeclaims"])
 
     def said(self, kind: str, reason: str) -> list[str]:
-        told = zip(self.server.recorder.events, self.server.recorder.messages, strict=True)
-        return [message for event, message in told if (event[0], event[3]) == (kind, reason)]
+        return self.told.said(reason, kind)
 
 
 def test_flags_become_limits() -> None:
@@ -158,7 +132,7 @@ def test_what_waits_while_another_karpenter_leads_is_planned_once_until_somethin
         planned.append(sum(len(claim.pods) for claim in result.claims))
         return as_scheduled(prepared, result)
 
-    provisioner = provisioner_of(one.server, one.creator(workers), workers, retry_after=one.waits.append, improve=noted)
+    provisioner = one.provisioner(workers, improve=noted)
     for _ in range(3):
         provisioner.run()
     assert (planned, one.waits) == ([2], [KARPENTER_SECONDS] * 3)
@@ -189,7 +163,7 @@ def test_what_is_planned_again_for_less_money_looks_at_no_node_anew(monkeypatch:
 
     monkeypatch.setattr(scheduling_world, "bin_of", noted_bin)
     monkeypatch.setattr(spending_worlds, "within", noted_usd)
-    provisioner = provisioner_of(one.server, one.creator(workers), workers)
+    provisioner = one.provisioner(workers)
     for _ in range(2):
         provisioner.run()
     workers.close()
@@ -301,10 +275,8 @@ def test_a_restart_in_the_middle_of_the_minute_changes_nothing() -> None:
 def test_node_claims_that_are_gone_count_until_their_minute_is_over() -> None:
     one = Growing(GrowthLimits(claims_per_minute=2), *fills(2))
     one.run()
-    for kind, name in list(one.server.objects):
-        gone = one.server.claim(name)
-        del one.server.objects[kind, name]
-        one.world.cluster.claim_changed(gone, None)
+    for name in list(one.server.objects["nodeclaims"]):
+        one.server.drop("nodeclaims", name)
     one.world.clock.advance(FRESH_SECONDS)
     one.run()
     assert one.claims == 0
@@ -352,10 +324,7 @@ def test_nodes_together_cost_no_more_than_allowed_and_a_node_that_goes_makes_roo
     one.world.clock.advance(3600.0)
     one.run()
     assert one.claims == 1
-    ((kind, name),) = one.server.objects
-    gone = one.server.claim(name)
-    del one.server.objects[kind, name]
-    one.world.cluster.claim_changed(gone, None)
+    one.server.drop("nodeclaims", *one.server.objects["nodeclaims"])
     one.world.clock.advance(FRESH_SECONDS)
     one.run()
     assert one.claims == 1
@@ -431,12 +400,6 @@ def test_static_node_pools_grow_no_faster_either() -> None:
 # --- replacements -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def stages() -> Iterator[Make]:
-    with staged() as make:
-        yield make
-
-
 def drifted(stages: Make, limits: GrowthLimits) -> Stage:
     stage = stages("other", growth=limits, after="Never")
     for name in ("a", "b"):
@@ -454,8 +417,7 @@ def test_replacements_count_and_wait_and_nothing_is_simulated_again_until_the_mi
         stage.settle()
         stage.world.clock.advance(1.0)
     (first,) = stage.replacements()
-    told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
-    blocked = [message for event, message in told if event[3] == "DisruptionBlocked" and event[0] == "NodeClaim"]
+    blocked = stage.server.recorder.said("DisruptionBlocked", "NodeClaim")
     assert len(blocked) == 1
     assert blocked[0].startswith("Cannot launch a replacement (Drifted): no further NodeClaim is created for now")
     stage.world.clock.advance(60.0)

@@ -1,27 +1,17 @@
 """Plans as they are written on NodeClaims, and as they are taken off Nodes."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from provisioner.apis import names
 from provisioner.apis.plan import MAX_BYTES, decode_plan
 from provisioner.nodeclaims.plan_writer import REMOVE_AGAIN_SECONDS, NodePlanRemover, PlanWriter, plan_patch
 from provisioner.state.keys import NodeKey
-from provisioner.support.workers import WorkerPool, pool
+from provisioner.support.workers import pool
 from tests.support.cluster import World, bound, claim, node, plan_text, pod
 from tests.support.eventually import eventually
 from tests.support.problems import shape
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 A = NodeKey("a")
-
-
-@pytest.fixture
-def workers() -> Iterator[WorkerPool]:
-    with pool(1) as threads:
-        yield threads
 
 
 class Stage:
@@ -29,7 +19,7 @@ class Stage:
 
     def __init__(self, **changes: object) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.server.put(claim("a", provider_id="kwok://a", true=ALL_TRUE, **changes), node("a"))  # type: ignore[arg-type]
 
     def write(self, key: NodeKey = A) -> None:
@@ -174,7 +164,7 @@ def test_a_patch_is_guarded_by_what_it_was_decided_from() -> None:
 
 def test_old_plans_are_taken_off_nodes_and_a_kubelet_that_writes_them_again_is_not_chased() -> None:
     world = World()
-    server = TinyServer(world)
+    server = WorldServer(world)
     old = node("n", annotations={names.PLAN_ANNOTATION: plan_text((pod("one"),)), "team": "a"})
     plain = node("plain")
     server.put(old, plain)

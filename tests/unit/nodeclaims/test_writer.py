@@ -13,8 +13,8 @@ from provisioner.apis.meta import Condition, is_true
 from provisioner.kube.errors import Conflict, NotFound
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim
-from tests.support.kube import FakeAnswer, Sent
-from tests.support.tinyserver import TinyServer
+from tests.support.kube import Sent
+from tests.support.worldserver import WorldServer
 
 READY = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
@@ -29,7 +29,7 @@ class Stage:
     """A claim, on a server that tells the caches nothing unless the test wants it."""
 
     def __init__(self, *true: str) -> None:
-        self.server = TinyServer(World())
+        self.server = WorldServer(World())
         self.server.put(claim("c", true=true or READY))
         self.seen = self.server.claim("c")
         self.server.tell = False
@@ -38,9 +38,9 @@ class Stage:
         """A write of somebody else that our caches do not know."""
         now = self.server.claim("c")
         conditions = with_condition(now, kind, status, reason)
-        wire = self.server.objects["nodeclaims", "c"]
+        wire = self.server.objects["nodeclaims"]["c"]
         wire = {**wire, "status": {**wire["status"], "conditions": msgspec.to_builtins(conditions)}}
-        self.server._store("nodeclaims", "c", wire)
+        self.server.store("nodeclaims", wire)
 
     def has(self, *kinds: str) -> bool:
         return all(is_true(self.server.claim("c").status.conditions, kind) for kind in kinds)
@@ -114,28 +114,22 @@ def test_other_fields_go_with_the_conditions_or_alone() -> None:
 
 def always_outdated(stage: Stage) -> None:
     """Somebody writes between every two requests of ours."""
-    answer = stage.server.api.respond
-    assert answer is not None
 
-    def respond(sent: Sent) -> FakeAnswer:
+    def write(sent: Sent) -> None:
         if sent.method == "PATCH":
-            stage.server._store("nodeclaims", "c", dict(stage.server.objects["nodeclaims", "c"]))
-        assert answer is not None
-        found = answer(sent)
-        assert isinstance(found, FakeAnswer)
-        return found
+            stage.server.change("nodeclaims", "c", {"metadata": {"labels": {"written": stage.server.next_version()}}})
 
-    stage.server.api.respond = respond
+    stage.server.intercept = write
 
 
 def deleted(stage: Stage) -> None:
     stage.another_writes(names.DRIFTED)
-    del stage.server.objects["nodeclaims", "c"]
+    del stage.server.objects["nodeclaims"]["c"]
 
 
 def made_anew(stage: Stage) -> None:
-    wire = stage.server.objects["nodeclaims", "c"]
-    stage.server._store("nodeclaims", "c", {**wire, "metadata": {**wire["metadata"], "uid": "another"}})
+    wire = stage.server.objects["nodeclaims"]["c"]
+    stage.server.store("nodeclaims", {**wire, "metadata": {**wire["metadata"], "uid": "another"}})
 
 
 LOST: dict[str, tuple[Callable[[Stage], None], type[Exception]]] = {
@@ -159,7 +153,7 @@ def test_a_claim_that_a_user_deleted_a_moment_before_does_not_say_that_we_ended_
     """A pause held the drain of a node that a user had deleted."""
     stage = Stage()
     stage.server.tell = told
-    stage.server._delete("nodeclaims", "c", stage.server.objects["nodeclaims", "c"])
+    stage.server.remove("nodeclaims", "c")
     assert stage.server.writer.end(stage.seen, "expired") is False
     assert names.ENDED_FOR not in stage.server.claim("c").metadata.annotations
     known = stage.server.world.cluster.claim("c")

@@ -11,9 +11,6 @@ from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NewerNodePool, NodePool
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
-from provisioner.kube.client import Client
-from provisioner.kube.events import Recorder
-from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.nodepools.controller import PoolController, PoolHealth, used_by, why_launches_failed
 from provisioner.support.metrics import REGISTRY
 from provisioner.values.resources import Resources
@@ -21,7 +18,7 @@ from provisioner.values.taints import Taint
 from tests.support.clock import NOON
 from tests.support.cluster import TYPES, World, claim, pool
 from tests.support.fleets import Fleet
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.worldserver import WorldServer
 
 GENERATIONS = (1, 1)
 VERDICTS: dict[str, tuple[str, str]] = {
@@ -138,49 +135,45 @@ class Stage:
 
     def __init__(self, **status: Any) -> None:
         self.world = World()
+        self.server = WorldServer(self.world)
         self.pool = pool(status=status)
         self.provider = Provider()
         self.generation: int | None = 1
-        self.writes: list[Any] = []
-        self.events: list[tuple[str, str, str, str]] = []
-        self.lost: set[str] = set()  # NodeClaims of which the caches do not know yet that they are gone
-        client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
         self.health = PoolHealth(lambda _: None)
         self.controller = PoolController(
             self.world.cluster,
-            client,
+            self.server.client,
             cast(CloudProvider, self.provider),
-            ClaimWriter(client, self.world.cluster, lambda _: None),
+            self.server.writer,
             self.world.clock,
             pool=lambda _: self.pool,
             class_generation=lambda _: self.generation,
             health=self.health,
             ready=lambda: None,
-            recorder=cast(Recorder, self),
+            recorder=self.server.recorder,
         )
 
-    def publish(
-        self, about: Any, kind: str, reason: str, text: str, dedupe: tuple[str, ...] = (), *, ttl: float | None
-    ) -> None:
-        self.events.append((about.name, kind, reason, text))
+    @property
+    def pool(self) -> NodePool:
+        """As the server has it."""
+        found: NodePool = msgspec.convert(self.server.get("nodepools", "general"), NodePool, strict=False)
+        return found
 
-    def _answer(self, sent: Sent) -> FakeAnswer:
-        self.writes.append(sent.body)
-        if "/nodeclaims/" in sent.path:
-            return self._claim_answer(sent)
-        wire = msgspec.json.decode(msgspec.json.encode(self.pool))
-        for part in ("metadata", "status"):
-            wire[part] = {**wire.get(part, {}), **sent.body.get(part, {})}
-        self.pool = msgspec.convert(wire, NodePool, strict=False)
-        return ok(wire)
+    @pool.setter
+    def pool(self, one: NodePool) -> None:
+        self.server.store("nodepools", msgspec.json.decode(msgspec.json.encode(one)))
 
-    def _claim_answer(self, sent: Sent) -> FakeAnswer:
-        known = self.world.cluster.claim(sent.path.rpartition("/")[2])
-        if known is None or known.name in self.lost:
-            return refusal(404, "NotFound")
-        wire = msgspec.json.decode(msgspec.json.encode(known))
-        wire["metadata"]["annotations"] |= sent.body["metadata"]["annotations"]
-        return ok(wire)
+    @property
+    def writes(self) -> list[Any]:
+        return [sent.body for sent in self.server.api.sent]
+
+    @property
+    def reasons(self) -> list[str]:
+        return [event[3] for event in self.server.recorder.events]
+
+    def limit(self, usd_per_hour: str | None) -> None:
+        patch = {"metadata": {"annotations": {names.MAX_USD_PER_HOUR: usd_per_hour}}}
+        self.server.change("nodepools", "general", patch)
 
     @property
     def healthy(self) -> str:
@@ -203,7 +196,7 @@ def test_a_pool_with_a_money_limit_says_what_its_nodes_cost(limit: str, status: 
     for name in ("a", "b"):
         one.world.existing_node(name)
     one.controller.reconcile("general")  # writes the hash
-    one.pool.metadata.annotations[names.MAX_USD_PER_HOUR] = limit
+    one.limit(limit)
     one.controller.reconcile("general")
     found = condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED)
     assert found is not None
@@ -222,7 +215,7 @@ def test_a_pool_with_a_money_limit_says_what_its_nodes_cost(limit: str, status: 
     assert found is not None
     assert found.message.startswith("nodes cost $0.0000 of ")
     assert found.message.endswith("; nodes without a known price, which count as free: 2")
-    del one.pool.metadata.annotations[names.MAX_USD_PER_HOUR]
+    one.limit(None)
     one.controller.reconcile("general")
     assert condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED) is None
     assert REGISTRY.get_sample_value("karpenter_nodepools_limit", labels) is None
@@ -238,7 +231,7 @@ def test_a_pool_whose_launches_fail_says_why() -> None:
     found = condition(stage.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
     assert found is not None
     assert "EC2 terminated instance i-2 at launch: no key" in found.message
-    assert [event[2] for event in stage.events] == ["LaunchFailed"]
+    assert stage.reasons == ["LaunchFailed"]
     stage.health.forget("general")  # the next leader, which has seen no launch yet
     assert stage.healthy == "False"
     told = condition(stage.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
@@ -266,17 +259,18 @@ def test_the_hash_of_a_pool_with_unknown_fields_is_left_as_it_is_and_the_pool_is
     stage = Stage()
     known = {name: getattr(stage.pool, name) for name in NodePool.__struct_fields__}
     theirs = msgspec.structs.replace(stage.pool.metadata, annotations={names.NODEPOOL_HASH: "of-theirs"})
-    stage.pool = NewerNodePool(**{**known, "metadata": theirs}, unread=("spec.new",))
+    newer = NewerNodePool(**{**known, "metadata": theirs}, unread=("spec.new",))
+    stage.controller._pool = lambda _: newer
     stage.controller.reconcile("general")
     assert not any("annotations" in one.get("metadata", {}) for one in stage.writes)
-    assert [one[2] for one in stage.events] == ["UnknownFields"]
-    assert "spec.new" in stage.events[0][3]
+    assert stage.reasons == ["UnknownFields"]
+    assert "spec.new" in stage.server.recorder.messages[0]
 
 
 def test_a_pool_whose_money_limit_cannot_be_read_is_not_ready() -> None:
     one = Stage()
     one.controller.reconcile("general")  # writes the hash
-    one.pool.metadata.annotations[names.MAX_USD_PER_HOUR] = "much"
+    one.limit("much")
     one.controller.reconcile("general")
     found = condition(one.pool.status.conditions, names.VALIDATION_SUCCEEDED)
     assert found is not None
@@ -298,7 +292,7 @@ def test_a_pool_that_has_a_reserved_taint_stays_in_use_and_says_so() -> None:
     assert found is not None
     assert (found.status, found.reason) == ("True", "ReservedTaints")
     assert found.message.startswith("spec.template.spec.startupTaints[0].key: karpenter.sh/unregistered is reserved")
-    assert [event[:3] for event in one.events][-1] == ("general", "Warning", "ReservedTaints")
+    assert one.server.recorder.events[-1] == ("NodePool", "general", "Warning", "ReservedTaints")
 
 
 def test_a_class_that_changes_makes_the_health_of_its_pools_unknown() -> None:
@@ -337,14 +331,14 @@ def test_claims_hashed_by_another_version_take_the_hash_over_unless_they_have_dr
         stage.pool, metadata=msgspec.structs.replace(stage.pool.metadata, annotations=of_pool)
     )
     wanted = nodepool_hash(stage.pool.spec.template)
-    stage.lost = {"b"}
     for name, true, annotations in (
         ("a", (), hashed("old", "v2")),
         ("b", (), hashed("old", "v2")),
         ("c", (names.DRIFTED,), hashed("old", "v2")),
         ("d", (), hashed("other")),
     ):
-        stage.world.cluster.claim_changed(None, claim(name, true=true, annotations=annotations))
+        stage.server.put(claim(name, true=true, annotations=annotations))
+    del stage.server.objects["nodeclaims"]["b"]  # the caches do not know of it yet
     stage.controller.reconcile("general")
 
     def carried(name: str) -> tuple[str, str]:

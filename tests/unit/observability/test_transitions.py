@@ -12,7 +12,7 @@ from provisioner.runtime.changes import CapacityBufferChanged
 from provisioner.runtime.object_reference import reference_of
 from provisioner.support import metrics
 from tests.support.cluster import World
-from tests.support.tinyserver import TinyServer, Told
+from tests.support.worldserver import Told, WorldServer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -73,7 +73,7 @@ def test_a_capacity_buffer_is_told_of_in_its_namespace_and_counted() -> None:
         return CapacityBuffer(metadata=metadata, status=CapacityBufferStatus(conditions=(condition,)))
 
     world = World()
-    recorder = Told(TinyServer(world).client, world.clock)
+    recorder = Told(WorldServer(world).client, world.clock)
     told = Transitions(recorder, world.clock)
     told.heard(CapacityBufferChanged(buffer("False"), buffer("True")))
     assert recorder.events == [("CapacityBuffer", "room", "Normal", "Provisioning")]

@@ -28,7 +28,7 @@ from tests.support.cluster import World, claim, node, pool
 from tests.support.kube import FakeApi, ok
 from tests.support.overlays import overlay
 from tests.support.problems import storage_class
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 
 def test_a_late_call_answers_once_it_is_connected() -> None:
@@ -95,7 +95,7 @@ def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
 
 def test_a_node_of_kwok_whose_claim_vanished_is_drained_and_deleted_and_no_other() -> None:
     world = World()
-    server, clock = TinyServer(world), world.clock
+    server, clock = WorldServer(world), world.clock
     made = controllers(server.api, clock=clock)
     of = {one: {CLAIM_UID_ANNOTATION: f"uid-{one}"} for one in ("lost", "kept")}
     for one in (node("lost", annotations=of["lost"]), node("kept", annotations=of["kept"]), node("stranger")):
@@ -115,7 +115,7 @@ def test_a_node_of_kwok_whose_claim_vanished_is_drained_and_deleted_and_no_other
     assert server.done == []
     looks(1)
     assert server.done == ["PATCH nodes/lost"], "a pod runs on it"
-    server.pods.clear()
+    server.only("pods")
     looks(MIN_TAINTED_SECONDS)
     assert server.done == ["PATCH nodes/lost", "DELETE nodes/lost"]
 

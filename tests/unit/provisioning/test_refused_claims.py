@@ -8,17 +8,16 @@ import pytest
 
 from provisioner.apis import names
 from tests.support.batches import Batches
-from tests.support.cluster import World, pod, pool
+from tests.support.cluster import pod, pool
 from tests.support.kube import FakeAnswer, refusal
 
 
 def batch(answer: FakeAnswer, annotations: Mapping[str, str] = MappingProxyType({}), **spec: Any) -> Batches:
     """One batch of one pod, with a pool of this spec, whose claim gets this answer."""
-    batches = Batches(World(), lambda _: answer)
-    only = pool(**spec)
+    batches, only = Batches(pod("p")), pool(**spec)
+    batches.server.intercept = lambda _: answer
     only.metadata.annotations.update(annotations)
     batches.world.cluster.pool_changed(None, only)
-    batches.world.add(pod("p"))
     batches.run()
     return batches
 

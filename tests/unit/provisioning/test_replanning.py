@@ -1,7 +1,5 @@
 """What becomes of a batch while the world moves on: names that are taken, nodes that go, plans that were not followed."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -12,26 +10,11 @@ from provisioner.state.effects import ClaimUnneeded
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from tests.support.batches import Batches
-from tests.support.cluster import World, bound, claim, node, pod, pool, refused
-from tests.support.kube import FakeAnswer, Sent, ok, refusal
+from tests.support.cluster import bound, claim, node, pod, refused
+from tests.support.kube import FakeAnswer, Sent
 from tests.support.problems import shape, term
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
-
-
-class Stage(Batches):
-    """A pool, and a provisioner whose create calls are answered by `answer` (by default they succeed)."""
-
-    def __init__(self, *pods: Pod, seed: int = 1) -> None:
-        super().__init__(World(), self.succeed, seed=seed)
-        self.world.cluster.pool_changed(None, pool())
-        self.world.add(*pods)
-
-    @staticmethod
-    def succeed(sent: Sent) -> FakeAnswer:
-        body = dict(sent.body)
-        body["metadata"] = {**body["metadata"], "uid": f"uid-{body['metadata']['name']}", "resourceVersion": "1"}
-        return ok(body, 201)
 
 
 def test_pods_that_do_not_count_and_pods_without_a_place_are_told_of_until_they_are_gone() -> None:
@@ -39,7 +22,7 @@ def test_pods_that_do_not_count_and_pods_without_a_place_are_told_of_until_they_
     outsider = msgspec.structs.replace(
         outsider, shape=shape(cpu="1", terms=[term((names.NODEPOOL_LABEL, "DoesNotExist", []))])
     )
-    stage = Stage(outsider, giant, pod("small"))
+    stage = Batches(outsider, giant, pod("small"))
     stage.run()
     assert counts() == (1, 1)
     for one in (outsider, giant):
@@ -58,7 +41,7 @@ def counts() -> tuple[float | None, float | None]:
 
 def first_name() -> str:
     """The name that a batch gives its first claim."""
-    stage = Stage(pod("p"))
+    stage = Batches(pod("p"))
     stage.run()
     return stage.created[0]
 
@@ -68,7 +51,7 @@ def first_name() -> str:
 
 def test_a_generated_name_that_is_taken_is_not_used_and_the_live_node_stays() -> None:
     name = first_name()
-    stage = Stage(pod("p"))
+    stage = Batches(pod("p"))
     stage.world.existing_node(name)
     stage.world.add(*(pod(f"fills-{number}", node=name) for number in range(4)))
     stage.run()
@@ -79,26 +62,23 @@ def test_a_generated_name_that_is_taken_is_not_used_and_the_live_node_stays() ->
 
 
 def test_a_name_that_is_taken_in_the_api_server_only_frees_the_pods() -> None:
-    stage = Stage(pod("p"))
-    foreign = msgspec.to_builtins(claim(first_name()))
-    stage.answer = lambda sent: refusal(409, "AlreadyExists") if sent.method == "POST" else ok(foreign)
+    stage = Batches(pod("p"))
+    stage.server.tell = False
+    stage.server.put(claim(first_name()))
     stage.run()
     assert not stage.world.cluster.is_planned("p")
     assert stage.again == [f"failed/{first_name()}"]
 
 
 def test_a_create_that_was_answered_twice_is_a_success() -> None:
-    stage = Stage(pod("p"))
-    bodies: list[Any] = []
+    stage = Batches(pod("p"))
 
-    def answer(sent: Sent) -> FakeAnswer:
+    def answer(sent: Sent) -> FakeAnswer | None:
         if sent.method == "POST":
-            bodies.append(sent.body)
-            return refusal(409, "AlreadyExists")
-        metadata = {**bodies[0]["metadata"], "uid": "uid", "resourceVersion": "1"}
-        return ok({**bodies[0], "metadata": metadata})
+            stage.server.answer(sent, None)
+        return None
 
-    stage.answer = answer
+    stage.server.intercept = answer
     stage.run()
     assert stage.world.assigned(first_name()) == ["p"]
     assert stage.created == [first_name()]
@@ -110,7 +90,7 @@ def test_a_create_that_was_answered_twice_is_a_success() -> None:
 @pytest.mark.parametrize("now", [bound(pod("p"), "elsewhere"), None], ids=["is bound", "is gone"])
 def test_no_claim_is_made_for_a_pod_that_meanwhile(now: Pod | None) -> None:
     one = pod("p")
-    stage = Stage(one)
+    stage = Batches(one)
     stage.provider.meanwhile = lambda: stage.world.cluster.pod_changed(one, now)
     stage.run()
     assert stage.api.sent == []
@@ -119,19 +99,18 @@ def test_no_claim_is_made_for_a_pod_that_meanwhile(now: Pod | None) -> None:
 
 def test_a_claim_whose_pods_find_nodes_while_it_is_created_goes_again() -> None:
     one = pod("p")
-    stage = Stage(one)
+    stage = Batches(one)
 
-    def answer(sent: Sent) -> FakeAnswer:
+    def bind(_: Sent) -> None:
         stage.world.cluster.pod_changed(one, bound(one, "elsewhere"))
-        return stage.succeed(sent)
 
-    stage.answer = answer
+    stage.server.intercept = bind
     stage.run()
     assert stage.effects == [ClaimUnneeded(first_name())]
 
 
 def test_pods_that_were_planned_onto_a_node_that_went_meanwhile_are_planned_again() -> None:
-    stage = Stage(pod("p"))
+    stage = Batches(pod("p"))
     stage.world.existing_node("old")
     gone = claim("old", deletionTimestamp="2026-11-21T12:00:00Z", provider_id="kwok://old")
     stage.provider.meanwhile = lambda: stage.world.cluster.claim_changed(None, gone)
@@ -146,7 +125,7 @@ def test_pods_that_were_planned_onto_a_node_that_went_meanwhile_are_planned_agai
 SAID = "0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints."
 
 
-def missed_on(stage: Stage, one: Pod, name: str, text: str = SAID) -> Pod:
+def missed_on(stage: Batches, one: Pod, name: str, text: str = SAID) -> Pod:
     """The pod, after kube-scheduler refused it on the node that it was planned on."""
     stage.world.clock.advance(2)
     said = refused(one, text)
@@ -157,7 +136,7 @@ def missed_on(stage: Stage, one: Pod, name: str, text: str = SAID) -> Pod:
 
 def test_a_pod_that_was_missed_on_a_node_is_planned_elsewhere_as_itself() -> None:
     one = pod("p")
-    stage = Stage(one)
+    stage = Batches(one)
     stage.world.existing_node("old")
     stage.run()
     assert stage.world.assigned("old") == ["p"]
@@ -174,7 +153,7 @@ def test_a_pod_that_was_missed_on_a_node_is_planned_elsewhere_as_itself() -> Non
 def test_a_pod_that_was_nominated_to_its_node_gets_its_turn(there: bool) -> None:
     """Others that are nominated keep their rooms too: where a zone is ahead its pods fit nowhere until those of the other zones are bound."""
     one = pod("p")
-    stage = Stage(one)
+    stage = Batches(one)
     stage.world.existing_node("old")
     stage.world.existing_node("other")
     cluster = stage.world.cluster
@@ -191,7 +170,7 @@ def test_a_pod_that_was_nominated_to_its_node_gets_its_turn(there: bool) -> None
 
 def test_after_three_plans_that_failed_no_node_is_made_and_who_waits_is_told_what_kube_scheduler_said() -> None:
     one = pod("p")
-    stage = Stage(one)
+    stage = Batches(one)
     for number in range(3):
         name = f"n{number}"
         stage.world.existing_node(name)
@@ -213,7 +192,7 @@ def test_after_three_plans_that_failed_no_node_is_made_and_who_waits_is_told_wha
 
 def test_other_pods_are_planned_while_a_class_is_stopped() -> None:
     one, other = pod("p"), pod("other", cpu="2")
-    stage = Stage(one, other)
+    stage = Batches(one, other)
     for number in range(3):
         name = f"n{number}"
         stage.world.existing_node(name)
@@ -225,7 +204,7 @@ def test_other_pods_are_planned_while_a_class_is_stopped() -> None:
 
 
 def test_a_claim_of_the_type_of_the_state_is_what_is_announced() -> None:
-    stage = Stage(pod("p"))
+    stage = Batches(pod("p"))
     stage.run()
     found = stage.world.cluster.claim(first_name())
     assert isinstance(found, NodeClaim)

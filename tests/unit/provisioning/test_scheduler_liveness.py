@@ -24,7 +24,7 @@ from provisioner.runtime.changes import Change, NodeChanged, PodChanged
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import World, bound, node, pod, refused
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 
 def ours(name: str) -> Pod:
@@ -40,7 +40,7 @@ class Bench:
     def __init__(self, *pods: Pod) -> None:
         self.clock = FakeClock()
         self.pods = list(pods)
-        self.recorder = TinyServer(World()).recorder
+        self.recorder = WorldServer(World()).recorder
         self.deleted: list[str] = []
         self.refusal: ApiError | None = None
         self.seconds = 0.0  # that a deletion takes

@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.batches import Batches
 from tests.support.clock import FakeClock
-from tests.support.cluster import World, pod, pool
-from tests.support.kube import FakeAnswer
+from tests.support.cluster import pod
 
 PODS = 400
 
@@ -22,10 +21,8 @@ class HurryingClock(FakeClock):
 
 @pytest.mark.parametrize(("seconds", "in_time"), [(10, False), (10_000, True)])
 def test_the_rest_of_a_batch_is_planned_next(seconds: int, in_time: bool) -> None:
-    batches, clock = Batches(World(), lambda _: FakeAnswer(503)), HurryingClock()
-    batches.world.cluster.pool_changed(None, pool())
-    for number in range(PODS):
-        batches.world.add(pod(f"p{number}", cpu=f"{100 + number}m"))
+    clock, batches = HurryingClock(), Batches(*(pod(f"p{number}", cpu=f"{100 + number}m") for number in range(PODS)))
+    batches.server.refuse_creates = 503
     batch = batches.run(clock=clock, deadline=timedelta(seconds=seconds))
     assert batch is not None
     assert batch.claims > 0

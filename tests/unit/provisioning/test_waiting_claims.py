@@ -20,26 +20,14 @@ from provisioner.state.keys import NodeKey
 from provisioner.values.requirement import Requirements
 from tests.support.batches import Batches
 from tests.support.clock import NOON
-from tests.support.cluster import World, bound, claim, pod, pool
-from tests.support.kube import FakeAnswer, Sent, ok
+from tests.support.cluster import World, bound, claim, pod
 from tests.support.problems import shape
 
 WIDE = "1200m"  # one of them takes the smallest node of 2 CPUs, three of them one of 4
 
 
 class Stage(Batches):
-    """A pool; claims that are created are not launched."""
-
-    def __init__(self, **pool_spec: Any) -> None:
-        super().__init__(World(), self.succeed)
-        self.world.cluster.pool_changed(None, pool(**pool_spec))
-
-    def succeed(self, sent: Sent) -> FakeAnswer:
-        if sent.method == "PATCH":  # pods were added to a plan
-            return ok(msgspec.to_builtins(self.world.cluster.claim(sent.path.rpartition("/")[2])))
-        body = dict(sent.body)
-        body["metadata"] = {**body["metadata"], "uid": f"uid-{body['metadata']['name']}", "resourceVersion": "1"}
-        return ok(body, 201)
+    """Claims that are created are not launched."""
 
     def batch(self, *pods: Pod, **options: Any) -> list[str]:
         """Plan these beside what there is; the claims that were created."""

@@ -22,7 +22,7 @@ from provisioner.support.metrics import REGISTRY
 from tests.support.cluster import World, claim, node, pod
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.rooms import controllers
-from tests.support.tinyserver import Told
+from tests.support.worldserver import Told
 
 
 class Live:

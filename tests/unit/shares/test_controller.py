@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -25,11 +24,12 @@ from provisioner.shares.controller import (
 from provisioner.shares.repair import MOST_ATTEMPTS, SETTLE_SECONDS
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.support.metrics import REGISTRY
-from tests.support.clock import NOON, FakeClock
+from tests.support.apiserver import ApiServer, Asked, Wire, asked
+from tests.support.clock import FakeClock
 from tests.support.cluster import World, node, pod_budget
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
+from tests.support.kube import FakeAnswer, FakeApi, Sent, refusal
 from tests.support.pods import wire_pod
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 ASKED = {names.STAMP_ON_DEMAND: "30%", names.ON_DEMAND_REPAIR: "evict"}
 NODES: dict[str, Node] = {
@@ -44,7 +44,8 @@ class Stage:
 
     Attributes:
         webhook: whether it is there for new pods.
-        pods: as the server has them, by namespace and name.
+        sets, pods: as the server has them, by "namespace/name".
+        deployment: what the status of Deployments says instead.
         listed: pods that were in answers.
         looked_up: names of nodes that were asked for in the cache.
         behind: the cache does not see what happens to pods.
@@ -68,10 +69,10 @@ class Stage:
         self.refuse: dict[tuple[str, str], FakeAnswer] = {}
         self.meanwhile: Callable[[], None] | None = None
         self.template = dict(ASKED)
-        self.sets: dict[tuple[str, str], dict[str, Any]] = {}
         self.deployment: dict[str, int] = {}
-        self.pods: dict[tuple[str, str], dict[str, Any]] = {}
         self.numbers = iter(range(10_000))
+        self.server = ApiServer(self.clock)
+        self.sets, self.pods = self.server.objects["replicasets"], self.server.objects["pods"]
         self.api = FakeApi(respond=self._answer, clock=self.clock)
         self._cache: tuple[Pod, ...] = ()
         self._known: dict[bytes, Pod] = {}
@@ -80,7 +81,7 @@ class Stage:
 
     def lead(self) -> None:
         """Another process leads."""
-        self.recorder = TinyServer(World()).recorder
+        self.recorder = WorldServer(World()).recorder
         self.repair = ShareRepair(
             self._cached,
             self._node,
@@ -113,18 +114,18 @@ class Stage:
             "spec": {"replicas": len(sides), "selector": {"matchLabels": {"app": name}}},
         }
         body["metadata"]["labels"] = {"app": name}
-        self.sets[namespace, name] = body
+        self.server.store("replicasets", body)
+        of = {"name": name, "namespace": namespace, "uid": f"d-{name}"}
+        self.server.store("deployments", {"metadata": of, "spec": {"selector": {"matchLabels": {"app": name}}}})
         for side in sides:
             self.make(name, namespace, side, seated=seated)
 
-    def make(self, name: str, namespace: str, side: Side, *, seated: bool) -> dict[str, Any]:
+    def make(self, name: str, namespace: str, side: Side, *, seated: bool) -> Wire:
         uid = f"{name}-{next(self.numbers):04}"
         wire = wire_pod(metadata__name=uid, metadata__uid=uid, metadata__namespace=namespace)
         meta = wire["metadata"]
         meta["ownerReferences"][0] |= {"name": name, "uid": f"{namespace}-{name}"}
-        meta["creationTimestamp"] = (NOON + timedelta(seconds=int(self.clock.monotonic()))).strftime(
-            "%Y-%m-%dT%H:%M:%SZ"
-        )
+        meta["creationTimestamp"] = self.server.stamp()
         meta["labels"] = {"app": name}
         meta["annotations"] = dict(self.template)
         if seated:
@@ -132,8 +133,7 @@ class Stage:
             meta["annotations"][names.ON_DEMAND_TICKET] = f"{namespace}-{name}.1.review"
         wire["spec"]["nodeName"] = side.value
         wire["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        self.pods[namespace, uid] = wire
-        return wire
+        return self.server.store("pods", wire)
 
     def after(self, seconds: float) -> "Stage":
         """Looks until then."""
@@ -184,72 +184,54 @@ class Stage:
         for (method, end), answer in tuple(self.refuse.items()):
             if sent.method == method and sent.path.endswith(end):
                 return answer
-        parts = sent.path.removeprefix("/apis/apps/v1").removeprefix("/api/v1").split("/")[1:]
-        match sent.method, parts:
-            case "GET", ["namespaces", namespace, "replicasets", name]:
-                found = self.sets.get((namespace, name))
-                return refusal(404, "NotFound") if found is None else ok(self._status(namespace, name, found))
-            case "GET", ["namespaces", namespace, "replicasets"]:
-                items = [
-                    self._status(*key, one)
-                    for key, one in self._selected(self.sets, sent).items()
-                    if key[0] == namespace
-                ]
-                return ok({"kind": "List", "metadata": {}, "items": items})
-            case "GET", ["namespaces", namespace, "deployments", name]:
-                count = len(self._of(namespace, name))
-                status = {"observedGeneration": 1, "replicas": count, "updatedReplicas": count, **self.deployment}
-                spec = {"selector": {"matchLabels": {"app": name}}}
-                return ok(
-                    {"metadata": {"name": name, "uid": f"d-{name}", "generation": 1}, "spec": spec, "status": status}
-                )
-            case "GET", ["namespaces", namespace, "pods"]:
-                items = [one for key, one in self._selected(self.pods, sent).items() if key[0] == namespace]
-                self.listed += len(items)
-                return ok({"kind": "List", "metadata": {}, "items": items})
-            case "PATCH", ["namespaces", namespace, "pods", name, "status"]:
-                return self._patched(self.pods[namespace, name], sent.body["metadata"])
-            case "POST", ["namespaces", namespace, "pods", name, "eviction"]:
-                answer = self._evict(namespace, name, sent.body)
-                return refusal(504, "Timeout") if self.lose_answers else answer
-            case _:
-                raise AssertionError(sent)
+        about = asked(sent.path)
+        assert about is not None
+        match sent.method, about.plural:
+            case "PATCH", _:
+                assert {"uid", "resourceVersion"} <= sent.body["metadata"].keys()
+            case "POST", _:
+                return self._evict(about, sent)
+            case _, "replicasets" | "deployments":
+                self._count(about.plural)
+            case _, _:
+                pass
+        answer = self.server.answer(sent, self)
+        self.listed += len(json.loads(answer.data)["items"]) if about.plural == "pods" and not about.name else 0
+        return answer
 
-    @staticmethod
-    def _selected(objects: dict[tuple[str, str], dict[str, Any]], sent: Sent) -> dict[tuple[str, str], dict[str, Any]]:
-        key, _, value = sent.query.get("labelSelector", "").partition("=")
-        return {name: one for name, one in objects.items() if not key or one["metadata"]["labels"].get(key) == value}
-
-    def _of(self, namespace: str, name: str) -> list[dict[str, Any]]:
+    def _of(self, namespace: str, name: str) -> list[Wire]:
         return [
-            one for key, one in self.pods.items() if key[0] == namespace and one["metadata"]["labels"]["app"] == name
+            one
+            for key, one in self.pods.items()
+            if key.startswith(f"{namespace}/") and one["metadata"]["labels"]["app"] == name
         ]
 
-    def _status(self, namespace: str, name: str, found: dict[str, Any]) -> dict[str, Any]:
-        count = len(self._of(namespace, name))
-        template = {"metadata": {"annotations": self.template}}
-        status = {"observedGeneration": 1, "replicas": count, "readyReplicas": count}
-        return {**found, "spec": {**found["spec"], "template": template}, "status": status}
+    def _count(self, plural: str) -> None:
+        """What their controllers write."""
+        for one in self.server.objects[plural].values():
+            count = len(self._of(one["metadata"]["namespace"], one["metadata"]["name"]))
+            status = {"observedGeneration": 1, "replicas": count}
+            if plural == "deployments":
+                one["status"] = {**status, "updatedReplicas": count, **self.deployment}
+            else:
+                one["status"] = {**status, "readyReplicas": count}
+                one["spec"]["template"] = {"metadata": {"annotations": self.template}}
 
-    def _patched(self, wire: dict[str, Any], metadata: dict[str, Any]) -> FakeAnswer:
-        mine = wire["metadata"]
-        if (metadata["uid"], metadata["resourceVersion"]) != (mine["uid"], mine["resourceVersion"]):
-            return refusal(409, "Conflict")
-        for part in ("labels", "annotations"):
-            merged = {**mine[part], **metadata.get(part, {})}
-            mine[part] = {key: value for key, value in merged.items() if value is not None}
-        mine["resourceVersion"] = str(int(mine["resourceVersion"]) + 1)
-        return ok(wire)
-
-    def _evict(self, namespace: str, name: str, body: dict[str, Any]) -> FakeAnswer:
-        gone = self.pods.pop((namespace, name))
-        assert body["deleteOptions"]["preconditions"]["uid"] == gone["metadata"]["uid"]
-        owner = gone["metadata"]["labels"]["app"]
-        labels = [one["metadata"]["labels"].get(names.ON_DEMAND_SHARE_LABEL) for one in self._of(namespace, owner)]
-        few = labels.count("on-demand") < -(-30 * (labels.count("on-demand") + labels.count("spot") + 1) // 100)
-        side = Side(gone["spec"]["nodeName"]) if not self.webhook else OD if few else SPOT
-        self.make(owner, namespace, side, seated=self.webhook)
-        return ok({}, 201)
+    def _evict(self, about: Asked, sent: Sent) -> FakeAnswer:
+        """Its ReplicaSet makes another one at once."""
+        gone = self.pods[f"{about.namespace}/{about.name}"]
+        assert "uid" in sent.body["deleteOptions"]["preconditions"]
+        answer = self.server.answer(sent, self)
+        if answer.status < 300:
+            self.server.drop("pods", about.name, about.namespace)
+            owner = gone["metadata"]["labels"]["app"]
+            labels = [
+                one["metadata"]["labels"].get(names.ON_DEMAND_SHARE_LABEL) for one in self._of(about.namespace, owner)
+            ]
+            few = labels.count("on-demand") < -(-30 * (labels.count("on-demand") + labels.count("spot") + 1) // 100)
+            side = Side(gone["spec"]["nodeName"]) if not self.webhook else OD if few else SPOT
+            self.make(owner, about.namespace, side, seated=self.webhook)
+        return refusal(504, "Timeout") if self.lose_answers else answer
 
 
 @pytest.fixture
@@ -321,7 +303,7 @@ def test_a_pod_that_names_another_kind_of_owner_keeps_nobody_from_repair(stage: 
     if namespace == "evil":
         stage.deploy(*[SPOT] * 20, name="liar", namespace="evil")
     stage.deploy(*[SPOT] * 20)
-    first = next(one for key, one in stage.pods.items() if key[0] == namespace)
+    first = next(one for key, one in stage.pods.items() if key.startswith(namespace))
     first["metadata"]["ownerReferences"][0] |= {"apiVersion": "example.com/v1", "kind": "Website"}
     stage.after(600)
     assert sum(one.endswith("/eviction") and "/shop/" in one for one in stage.asked) > 0
@@ -329,7 +311,7 @@ def test_a_pod_that_names_another_kind_of_owner_keeps_nobody_from_repair(stage: 
 
 def test_an_owner_of_the_name_with_another_uid_is_left_alone(stage: Stage) -> None:
     stage.deploy(*[SPOT] * 20)
-    stage.sets["shop", "web"]["metadata"]["uid"] = "another"
+    stage.sets["shop/web"]["metadata"]["uid"] = "another"
     assert stage.after(600).evicted == 0
 
 
@@ -555,17 +537,17 @@ def test_a_rollout(stage: Stage) -> None:
 def test_a_deployment_of_the_name_with_another_uid_is_another(stage: Stage) -> None:
     """The one that the ReplicaSet is of is gone, and so it and its pods go."""
     stage.deploy(*[SPOT] * 20)
-    stage.sets["shop", "web"]["metadata"]["ownerReferences"][0]["uid"] = "another"
+    stage.sets["shop/web"]["metadata"]["ownerReferences"][0]["uid"] = "another"
     assert stage.after(1800).evicted == 0
 
 
 def test_a_brother_with_pods_is_a_rollout(stage: Stage) -> None:
     stage.deploy(*[SPOT] * 20)
-    stage.sets["shop", "canary"] = stage.sets["shop", "web"] | {"spec": {"replicas": 1}}
-    stage.sets["shop", "canary"] = json.loads(json.dumps(stage.sets["shop", "canary"]))
-    stage.sets["shop", "canary"]["metadata"] |= {"name": "canary", "uid": "shop-canary"}
+    stage.sets["shop/canary"] = stage.sets["shop/web"] | {"spec": {"replicas": 1}}
+    stage.sets["shop/canary"] = json.loads(json.dumps(stage.sets["shop/canary"]))
+    stage.sets["shop/canary"]["metadata"] |= {"name": "canary", "uid": "shop-canary"}
     assert stage.after(1800).evicted == 0
-    del stage.sets["shop", "canary"]
+    del stage.sets["shop/canary"]
     assert stage.after(1800).on_demand() == 4
 
 
@@ -651,7 +633,7 @@ def test_a_look_at_pods_that_do_not_change_asks_for_no_node(stage: Stage) -> Non
     stage.after(QUIET_SECONDS - 2 * LOOK_SECONDS)
     assert stage.looked_up == []
     gone = next(one for one in stage._of("shop", "web") if one["spec"]["nodeName"] == OD.value)
-    del stage.pods["shop", gone["metadata"]["name"]]
+    del stage.pods[f"shop/{gone['metadata']['name']}"]
     stage.make("web", "shop", SPOT, seated=True)
     stage.after(SETTLE_SECONDS + 2 * LOOK_SECONDS)
     assert stage.looked_up != []

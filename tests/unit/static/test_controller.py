@@ -19,17 +19,18 @@ from provisioner.static.controller import StaticCapacity
 from provisioner.support.workers import DONE, ReconcileResult, WorkerPool
 from tests.support.batches import claim_creator
 from tests.support.cluster import World, claim, node, pod, pool
-from tests.support.tinyserver import TinyServer
+from tests.support.kube import Sent
+from tests.support.worldserver import WorldServer
 
 READY = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
 
 class Stage:
-    """A static pool named "general" on a small API server; passes run in the test's thread."""
+    """A static pool named "general" on an API server in memory; passes run in the test's thread."""
 
     def __init__(self, replicas: int | None, *, enabled: bool = True, **spec: Any) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.behind = ""
         self.pause, self.ledger = NOTHING, BudgetLedger(self.world.cluster)
         self.workers, self.plans = WorkerPool(4, "creates"), WorkerPool(1, "plans")
@@ -66,13 +67,12 @@ class Stage:
 
     def claims(self) -> list[str]:
         """As the server has them, those that are going left out."""
-        return sorted(name for kind, name in self.server.objects if self.server.has("nodeclaims", name))
+        return sorted(name for name in self.server.objects["nodeclaims"] if self.server.has("nodeclaims", name))
 
     def lose(self, name: str) -> None:
         """The claim is gone, and the watch has told it."""
         gone = self.server.claim(name)
-        del self.server.objects["nodeclaims", name]
-        self.world.cluster.claim_changed(gone, None)
+        self.server.drop("nodeclaims", name)
         self.static.heard(NodeClaimChanged(gone, None))
 
     @property
@@ -132,7 +132,7 @@ def test_a_cache_that_does_not_know_of_a_deletion_deletes_no_second_one(two: Sta
 
 def test_a_cache_that_has_a_claim_that_is_gone_deletes_no_second_one(two: Stage) -> None:
     two.server.put(claim("a"), claim("b"), claim("c"))
-    del two.server.objects["nodeclaims", "b"]
+    del two.server.objects["nodeclaims"]["b"]
     assert two.run() == ReconcileResult(requeue_after=static_capacity.STALE_SECONDS)
     assert two.claims() == ["a", "c"]
 
@@ -161,7 +161,7 @@ def test_those_that_go_say_why(two: Stage) -> None:
     two.run()
     those = two.claims()
     for name in those:
-        two.server.objects["nodeclaims", name]["metadata"]["finalizers"] = [names.TERMINATION_FINALIZER]
+        two.server.objects["nodeclaims"][name]["metadata"]["finalizers"] = [names.TERMINATION_FINALIZER]
     two.scale(0)
     two.run()
     claims = [two.server.claim(name) for name in those]
@@ -315,15 +315,12 @@ def test_budgets_count_a_node_from_the_moment_at_which_it_is_given_up(stages: li
     for name in ("a", "b"):
         stage.server.put(claim(name, provider_id=f"kwok://{name}", true=READY), node(name))
     counted: list[int] = []
-    respond = stage.server.api.respond
-    assert respond is not None
 
-    def look(sent: Any) -> Any:
+    def look(sent: Sent) -> None:
         if sent.method == "DELETE":
             ledger = stage.ledger.at(stage.world.cluster.snapshot())
             counted.append(ledger.allowed("general", names.REASON_DRIFTED))
-        return respond(sent)
 
-    stage.server.api.respond = look
+    stage.server.intercept = look
     stage.run()
     assert counted == [0]

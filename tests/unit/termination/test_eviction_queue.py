@@ -21,7 +21,7 @@ from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
 from tests.support.fleets import budget
 from tests.support.problems import shape
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 CRITICAL = shape(priority_class_name="system-cluster-critical")
 STAYS = shape(tolerations=(Toleration(operator="Exists"),))
@@ -230,9 +230,17 @@ class Asking:
 
     def __init__(self) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
+        self.server.ends_at_once = False
+
+    def has(self, *pods: Pod) -> None:
+        """Pods that the server knows, still as they were unless one has another UID."""
+        for one in pods:
+            if (known := self.server.get("pods", one.name, "default")) is None or known["metadata"]["uid"] != one.uid:
+                self.server.bind(one.name, one.node_name, metadata__uid=one.uid)
 
     def ask(self, *pods: Pod) -> list[str]:
+        self.has(*pods)
         self.server.evictions.add(pods)
         self.server.work_off()
         return self.server.done
@@ -497,6 +505,7 @@ def test_no_deadline_ends_what_a_pause_holds(pause: Pause, annotations: dict[str
     asking, deadline = Asking(), NOON - timedelta(seconds=1)
     asking.server.put(claim("a", provider_id="kwok://a", annotations=annotations), node("a"))
     one = pod("p", node="a", grace_seconds=30)
+    asking.has(one)
     asking.server.evictions.force((one,), deadline)  # before the pause is known
     asking.server.pause = pause
     asking.server.work_off()

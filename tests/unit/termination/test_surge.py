@@ -7,54 +7,40 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
-from provisioner.kube.client import Client
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.support.workers import WorkerPool
 from provisioner.termination.surge import OWNER_SECONDS, Surges
 from provisioner.termination.surge_steps import LONGEST
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, pod
-from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
-from tests.support.tinyserver import TinyServer
+from tests.support.kube import Sent
+from tests.support.worldserver import WorldServer
 
 WEB = pod("web-1", owner="web-abc", node="a", ready=True)
 _DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
 
 
 class Stage:
-    """A draining node `a` with a pod of a Deployment.
-
-    Attributes:
-        refuse: status to answer to a request of a method, instead of doing it.
-    """
+    """A draining node `a` with a pod of a Deployment."""
 
     def __init__(self, **deployment: Any) -> None:
-        self.refuse: dict[str, int] = {}
-        self.deployment: dict[str, Any] = {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {
-                "name": "web",
-                "namespace": "default",
-                "uid": "uid-web",
-                "resourceVersion": "1",
-                "generation": 1,
-                "annotations": {names.SURGE: "true"},
-            },
-            "spec": {"replicas": 1, **deployment},
-            "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1},
-        }
-        self.owner: dict[str, Any] = {
-            "metadata": {
-                "name": "web-abc",
-                "uid": "web-abc",
-                "annotations": {names.SURGE: "true"},
-                "ownerReferences": [
-                    {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}
-                ],
-            },
-        }
+        self.server = WorldServer(World())
+        owners = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}]
+        asks: dict[str, Any] = {"namespace": "default", "annotations": {names.SURGE: "true"}}
         self.restart()
+        self.server.store(
+            "deployments",
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "web", **asks},
+                "spec": {"replicas": 1, **deployment},
+                "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1},
+            },
+        )
+        for kind in ("replicasets", "statefulsets"):
+            wire = {"metadata": {"name": "web-abc", "uid": "web-abc", **asks, "ownerReferences": owners}}
+            self.server.store(kind, wire)
 
     def restart(self) -> None:
         """Another process goes on."""
@@ -62,13 +48,15 @@ class Stage:
         self.world.existing_node("a")
         self.world.existing_node("b")
         self.world.add(WEB)
-        self.api = FakeApi(respond=self._answer, clock=self.world.clock)
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world, self.server)
         plans = PlanWriter(self.world.cluster, self.server.writer, WorkerPool(1, "plans"))
-        client = Client(self.api, self.world.clock)
         self.surges = Surges(
-            self.world.cluster, client, self.server.writer, plans, self.server.recorder, self.world.clock
+            self.world.cluster, self.server.client, self.server.writer, plans, self.server.recorder, self.world.clock
         )
+
+    def change(self, kind: str, name: str, **patch: Any) -> None:
+        """Somebody writes the Deployment, or its owner."""
+        self.server.change(kind, name, patch, "default")
 
     def holds(self, **more: Any) -> bool:
         given = {"pod": WEB, "claim": None, "deadline": None, **more}
@@ -76,29 +64,12 @@ class Stage:
 
     @property
     def restarts(self) -> list[Sent]:
-        return [one for one in self.api.sent if one.method == "PATCH"]
+        return [one for one in self.server.api.sent if one.method == "PATCH"]
 
     @property
     def said(self) -> list[tuple[str, str]]:
         told = zip(self.server.recorder.events, self.server.recorder.messages, strict=True)
         return [(event[3], message) for event, message in told]
-
-    def _answer(self, sent: Sent) -> FakeAnswer:
-        if sent.method in self.refuse:
-            return refusal(self.refuse[sent.method])
-        if sent.path.startswith("/apis/apps/v1/namespaces/default/replicasets/"):
-            return ok({"kind": "ReplicaSet", **self.owner})
-        if sent.path.startswith("/apis/apps/v1/namespaces/default/statefulsets/"):
-            return ok({"kind": "StatefulSet", **self.owner})
-        assert sent.path == _DEPLOYMENT, sent.path
-        if sent.method == "PATCH":
-            metadata = sent.body["metadata"]
-            if metadata["resourceVersion"] != self.deployment["metadata"]["resourceVersion"]:
-                return refusal(409, "Conflict")
-            self.deployment["metadata"]["annotations"] |= metadata["annotations"]
-            self.deployment["metadata"]["resourceVersion"] += "1"
-            self.deployment["metadata"]["generation"] += 1
-        return ok(self.deployment)
 
 
 def test_a_deployment_is_restarted_once_and_waited_for() -> None:
@@ -122,7 +93,7 @@ def test_whoever_leads_next_goes_on_with_it() -> None:
 def test_though_its_owner_takes_the_mark_off_it_is_not_restarted_again() -> None:
     stage = Stage()
     stage.holds()
-    del stage.deployment["metadata"]["annotations"][names.SURGED_FOR]
+    stage.change("deployments", "web", metadata={"annotations": {names.SURGED_FOR: None}})
     assert stage.holds()
     assert len(stage.restarts) == 1
 
@@ -130,7 +101,7 @@ def test_though_its_owner_takes_the_mark_off_it_is_not_restarted_again() -> None
 def test_the_wait_is_bounded_by_a_clock_that_nobody_sets() -> None:
     stage = Stage()
     assert stage.holds()
-    stage.deployment["metadata"]["annotations"][names.SURGED_FOR] = f"{WEB.uid} 2199-01-01T00:00:00Z"
+    stage.change("deployments", "web", metadata={"annotations": {names.SURGED_FOR: f"{WEB.uid} 2199-01-01T00:00:00Z"}})
     stage.world.clock.advance(LONGEST.total_seconds())
     assert (stage.holds(), stage.holds()) == (False, False)
     assert stage.said[1:] == [
@@ -157,18 +128,19 @@ def test_it_says_why_a_pod_is_evicted_without(change: dict[str, Any], words: str
 
 def test_missing_rights_are_said_and_hold_nothing() -> None:
     stage = Stage()
-    stage.refuse["PATCH"] = 403
+    stage.server.refuse["PATCH"] = 403
     assert not stage.holds()
     ((_, message),) = stage.said
     assert message.endswith("may not patch Deployments; add the component manifests/components/surge")
-    stage.refuse["GET"] = 403
+    stage.server.refuse["GET"] = 403
     stage.world.clock.advance(OWNER_SECONDS)
     assert not stage.holds()
 
 
 def test_other_owners_are_evicted_and_hear_why() -> None:
     stage = Stage()
-    stage.owner["metadata"]["ownerReferences"] = []
+    for kind in ("replicasets", "statefulsets"):
+        stage.change(kind, "web-abc", metadata={"ownerReferences": []})
     database = pod("db-0", owner="web-abc", kind="StatefulSet", node="a", ready=True)
     lone = pod("lone", owner="", node="a", ready=True, annotations={names.SURGE: "true"})
     assert [stage.holds(pod=one) for one in (database, lone, WEB)] == [False] * 3
@@ -180,17 +152,17 @@ def test_other_owners_are_evicted_and_hear_why() -> None:
 
 def test_who_does_not_ask_costs_one_read_for_all_its_pods() -> None:
     stage = Stage()
-    stage.owner["metadata"]["annotations"] = {}
+    stage.change("replicasets", "web-abc", metadata={"annotations": None})
     others = [pod(f"web-{number}", owner="web-abc", node="a", ready=True) for number in range(20)]
     assert not any(stage.holds(pod=one) for one in others)
-    assert [one.path for one in stage.api.sent] == ["/apis/apps/v1/namespaces/default/replicasets/web-abc"]
+    assert [one.path for one in stage.server.api.sent] == ["/apis/apps/v1/namespaces/default/replicasets/web-abc"]
 
 
 def test_a_deployment_that_changes_at_this_moment_is_looked_at_again() -> None:
     stage = Stage()
-    stage.refuse["PATCH"] = 409
+    stage.server.refuse["PATCH"] = 409
     assert stage.holds()
-    stage.refuse.clear()
+    stage.server.refuse.clear()
     assert stage.holds()
     assert len(stage.restarts) == 2
     assert [reason for reason, _ in stage.said] == ["SurgeStarted"]
@@ -198,7 +170,7 @@ def test_a_deployment_that_changes_at_this_moment_is_looked_at_again() -> None:
 
 def test_what_cannot_be_read_holds_for_as_long_as_a_surge_at_most() -> None:
     stage = Stage()
-    stage.refuse["GET"] = 400
+    stage.server.refuse["GET"] = 400
     assert stage.holds()
     stage.world.clock.advance(LONGEST.total_seconds())
     assert not stage.holds()
@@ -218,7 +190,7 @@ def test_they_are_not_outwaited_though_nothing_can_be_read(known: bool) -> None:
     stage = Stage()
     if known:
         stage.surges.holds(WEB, None, None)
-    stage.refuse["GET"] = 500
+    stage.server.refuse["GET"] = 500
     grace = pod("web-1", owner="web-abc", node="a", ready=True, grace_seconds=30)
     now = Interruption("spot_interrupted", evicts=NOON, ends=NOON + timedelta(minutes=2))
     assert not stage.holds(claim=claim("a", annotations={names.INTERRUPTION_ANNOTATION: str(now)}))
@@ -242,6 +214,6 @@ def test_the_pod_needs_no_other_place_and_its_room_is_free_for_its_successor() -
     assert stage.world.view("b").planned
     stage.holds()
     assert (cluster.snapshot().leaving, stage.world.assigned("b")) == ((), [])
-    stage.deployment["spec"]["replicas"] = 2
+    stage.change("deployments", "web", spec={"replicas": 2})
     stage.holds()
     assert cluster.snapshot().leaving == (WEB,), "it is evicted after all"

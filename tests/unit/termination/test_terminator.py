@@ -28,15 +28,14 @@ from tests.support.cluster import World, claim, node
 from tests.support.instances import FakeInstances, Lingering
 from tests.support.kube import FakeAnswer, Sent
 from tests.support.rooms import controllers
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 ID = "kwok://n"
 REGISTERED = (names.LAUNCHED, names.REGISTERED)
 DISRUPTED = {"key": names.DISRUPTED_TAINT.key, "effect": "NoSchedule"}
 EVERYTHING = [{"operator": "Exists"}]
-DEEP = b'{"a":' * 2000 + b"1" + b"}" * 2000
-UNREADABLE = b'{"metadata":{"name":"odd","namespace":"default","uid":"odd"},"spec":{"nodeName":7}}'
-TOO_DEEP = b'{"metadata":{"name":"deep","namespace":"default","uid":"deep","managedFields":[' + DEEP + b"]}}"
+UNREADABLE = {"spec__containers": 7}
+TOO_DEEP = {"metadata__managedFields": [msgspec.Raw(b'{"a":' * 2000 + b"1" + b"}" * 2000)]}
 
 
 def mine(**metadata: Any) -> NodeClaim:
@@ -49,7 +48,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.server.tell = False
         self.cloud = FakeInstances(ID)
         self.terminator: Terminator = self.server.terminator(self.cloud)
@@ -100,18 +99,18 @@ def under_two_names(stage: Stage) -> None:
 def without_provider_id(stage: Stage) -> None:
     joined = node("n", labels={names.NODEPOOL_LABEL: "general"})
     stage.server.put(joined)
-    stage.server.objects["nodes", "n"]["spec"]["providerID"] = ""
+    stage.server.objects["nodes"]["n"]["spec"]["providerID"] = ""
     stage.server.bind("web", "n")
 
 
 def unreadable_node(stage: Stage) -> None:
     a_node(stage)
-    stage.server.objects["nodes", "n"]["metadata"]["labels"] = 7
+    stage.server.objects["nodes"]["n"]["metadata"]["labels"] = 7
 
 
 def unreadable_status(stage: Stage) -> None:
     a_node(stage)
-    stage.server.objects["nodes", "n"]["status"]["conditions"] = 7
+    stage.server.objects["nodes"]["n"]["status"]["conditions"] = 7
     stage.server.bind("web", "n")
 
 
@@ -127,8 +126,8 @@ HELD = {
     "a pod that may not be disrupted": Case(
         with_pod(metadata__annotations={names.DO_NOT_DISRUPT: "true"}), "default/web"
     ),
-    "a pod that cannot be decoded": Case(with_pod(raw=UNREADABLE), "default/odd", UNREADABLE_SECONDS),
-    "a pod with fields nested too deeply to be read, like any other": Case(with_pod(raw=TOO_DEEP), "default/deep"),
+    "a pod that cannot be decoded": Case(with_pod(**UNREADABLE), "default/web", UNREADABLE_SECONDS),
+    "a pod with fields nested too deeply to be read, like any other": Case(with_pod(**TOO_DEEP), "default/web"),
     "a live pod under another name of the same instance": Case(under_two_names, "default/web"),
     "a Node that cannot be decoded": Case(unreadable_node, "Node n", UNREADABLE_SECONDS),
     "another claim has the instance": Case(of_another_claim_too, "NodeClaim other", UNREADABLE_SECONDS),
@@ -226,7 +225,7 @@ def test_a_live_pod_on_a_node_that_has_no_provider_id_yet_holds_the_end_and_is_l
     assert (ending.state, ending.requeue_after) == (EndState.HELD, UNREADABLE_SECONDS)
     assert "pod default/web on node n" in stage.messages
     stage.server.work_off()
-    assert "web" in stage.server.pods, "it may be another's"
+    assert stage.server.has("pods", "web"), "it may be another's"
     assert stage.end(never_registered(), minutes=-1).state is EndState.GONE
 
 
@@ -235,13 +234,13 @@ UNREGISTERED = {"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"}
 
 def tainted(stage: Stage) -> None:
     without_provider_id(stage)
-    stage.server.objects["nodes", "n"]["spec"]["taints"] = [UNREGISTERED]
+    stage.server.objects["nodes"]["n"]["spec"]["taints"] = [UNREGISTERED]
 
 
 def labelled(**labels: str) -> Callable[[Stage], None]:
     def put(stage: Stage) -> None:
         without_provider_id(stage)
-        stage.server.objects["nodes", "n"]["metadata"]["labels"] |= {
+        stage.server.objects["nodes"]["n"]["metadata"]["labels"] |= {
             key.replace("_", "/", 1).replace("karpenter", "karpenter.sh"): value for key, value in labels.items()
         }
 
@@ -251,13 +250,13 @@ def labelled(**labels: str) -> Callable[[Stage], None]:
 def owned(stage: Stage) -> None:
     without_provider_id(stage)
     owner = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "other", "uid": "other"}
-    stage.server.objects["nodes", "n"]["metadata"]["ownerReferences"] = [owner]
+    stage.server.objects["nodes"]["n"]["metadata"]["ownerReferences"] = [owner]
 
 
 def older(stage: Stage) -> None:
     without_provider_id(stage)
     long_ago = (NOON - timedelta(hours=1)).isoformat()
-    stage.server.objects["nodes", "n"]["metadata"]["creationTimestamp"] = long_ago
+    stage.server.objects["nodes"]["n"]["metadata"]["creationTimestamp"] = long_ago
 
 
 STRANGERS = {
@@ -287,7 +286,7 @@ def test_very_many_strangers_are_not_looked_at_one_by_one() -> None:
     for number in range(60):
         name = f"n{number}"
         stage.server.put(node(name, labels={names.NODEPOOL_LABEL: "general"}))
-        stage.server.objects["nodes", name]["spec"]["providerID"] = ""
+        stage.server.objects["nodes"][name]["spec"]["providerID"] = ""
     assert stage.end(never_registered()).state is EndState.HELD
     assert len(stage.server.api.sent) < 5
 
@@ -295,7 +294,7 @@ def test_very_many_strangers_are_not_looked_at_one_by_one() -> None:
 def test_a_node_that_names_an_instance_in_an_annotation_does_not_hold_it() -> None:
     stage = Stage()
     stage.server.put(node("liar", provider_id="kwok://liar", annotations={"x": f'"providerID":"{ID}"'}))
-    stage.server.objects["nodes", "liar"]["metadata"]["labels"] = 7
+    stage.server.objects["nodes"]["liar"]["metadata"]["labels"] = 7
     assert stage.end().state is EndState.GONE
 
 
@@ -311,21 +310,18 @@ def test_pods_of_a_node_that_came_under_the_same_name_while_we_looked_are_left_a
     stage = Stage()
     a_node(stage)
     stage.server.bind("web", "n")
-    answer = stage.server.api.respond
-    assert answer is not None
 
-    def respond(sent: Sent) -> FakeAnswer:
-        assert answer is not None
-        found = answer(sent)
-        assert isinstance(found, FakeAnswer)
-        if sent.path == "/api/v1/nodes":
-            stage.server.put(node("n", provider_id="kwok://newer"))
+    def respond(sent: Sent) -> FakeAnswer | None:
+        if sent.path != "/api/v1/nodes":
+            return None
+        found = stage.server.answer(sent, None)
+        stage.server.put(node("n", provider_id="kwok://newer"))
         return found
 
-    stage.server.api.respond = respond
+    stage.server.intercept = respond
     assert stage.end().state is EndState.GONE
     stage.server.work_off()
-    assert (stage.server.done, "web" in stage.server.pods) == ([], True)
+    assert (stage.server.done, stage.server.has("pods", "web")) == ([], True)
 
 
 def test_an_instance_that_is_gone_needs_no_word_of_strangers() -> None:
@@ -379,7 +375,7 @@ def test_neither_does_that_of_a_taint_that_somebody_else_took_back() -> None:
     stage = Stage()
     a_node(stage)
     stage.closed(for_seconds=600)
-    del stage.server.objects["nodes", "n"]["spec"]["taints"]
+    del stage.server.objects["nodes"]["n"]["spec"]["taints"]
     assert stage.end().requeue_after == pytest.approx(MIN_TAINTED_SECONDS)
 
 
@@ -398,7 +394,7 @@ def test_a_list_that_fails_means_wait(what: str) -> None:
     stage.closed()
     stage.server.refuse[what] = 403
     if what == "n":  # the Node cannot be closed
-        del stage.server.objects["nodes", "n"]["spec"]["taints"]
+        del stage.server.objects["nodes"]["n"]["spec"]["taints"]
     with pytest.raises(ApiError):
         stage.end(minutes=-5)
     assert stage.cloud.ended == []
@@ -422,7 +418,7 @@ def test_pods_of_a_node_that_took_over_the_name_do_not() -> None:
     a_pod_on_another_node_of_that_name(stage)
     assert stage.end(with_node_name(mine(), "n")).state is EndState.GONE
     stage.server.work_off()
-    assert "web" in stage.server.pods
+    assert stage.server.has("pods", "web")
 
 
 GONE: dict[str, tuple[bool, CloudError | None, EndState]] = {
@@ -447,7 +443,7 @@ def test_until_the_deadline_nothing_is_forced() -> None:
     with_pod(metadata__annotations={names.DO_NOT_DISRUPT: "true"})(stage)
     stage.end(minutes=10)
     stage.server.work_off()
-    assert "web" in stage.server.pods
+    assert stage.server.has("pods", "web")
 
 
 def test_pods_that_need_longer_than_the_deadline_are_deleted_and_waited_for() -> None:
@@ -460,7 +456,7 @@ def test_pods_that_need_longer_than_the_deadline_are_deleted_and_waited_for() ->
     assert stage.end(minutes=0.1).state is EndState.GONE
 
 
-@pytest.mark.parametrize("put", [with_pod(raw=UNREADABLE), unreadable_node])
+@pytest.mark.parametrize("put", [with_pod(**UNREADABLE), unreadable_node])
 def test_what_cannot_be_read_holds_until_the_deadline_and_no_longer(put: Callable[[Stage], None]) -> None:
     stage = Stage()
     put(stage)
@@ -568,11 +564,11 @@ def test_the_instance_waits_for_its_volumes_after_its_pods() -> None:
     stage = Stage()
     a_node(stage)
     stage.closed()
-    stage.server.attachments = [attached(), attached("pv-2", "elsewhere")]
+    stage.server.only("volumeattachments", attached(), attached("pv-2", "elsewhere"))
     held = stage.end()
     assert (held.state, held.volumes, stage.cloud.ended) == (EndState.HELD, ("pv-1",), [])
     assert stage.messages == "Waiting for 1 volume to detach: pv-1"
-    stage.server.attachments = [attached("pv-2", "elsewhere")]
+    stage.server.only("volumeattachments", attached("pv-2", "elsewhere"))
     assert stage.end().state is EndState.GONE
 
 
@@ -580,7 +576,7 @@ def test_while_pods_are_there_nobody_asks_for_volumes() -> None:
     stage = Stage()
     with_pod()(stage)
     stage.closed()
-    stage.server.attachments = [attached()]
+    stage.server.only("volumeattachments", attached())
     assert (stage.end().volumes, stage.end().state) == ((), EndState.HELD)
 
 
@@ -588,7 +584,7 @@ def test_volumes_do_not_hold_an_instance_beyond_its_deadline() -> None:
     stage = Stage()
     a_node(stage)
     stage.closed()
-    stage.server.attachments = [attached()]
+    stage.server.only("volumeattachments", attached())
     assert stage.end(minutes=1).state is EndState.HELD
     stage.world.clock.advance(60)
     assert stage.end(minutes=0).state is EndState.GONE
@@ -599,7 +595,7 @@ def test_what_stays_attached_is_looked_at_less_and_less_often_but_at_the_deadlin
     stage = Stage()
     a_node(stage)
     stage.closed()
-    stage.server.attachments = [attached()]
+    stage.server.only("volumeattachments", attached())
     waits = []
     for _ in range(4):
         waits.append(stage.end().requeue_after)
@@ -622,7 +618,7 @@ def test_volumes_of_pods_that_are_not_drained_are_not_awaited() -> None:
         )
     )
     stage.closed()
-    stage.server.attachments = [attached()]
+    stage.server.only("volumeattachments", attached())
     assert stage.end().state is EndState.GONE
 
 
@@ -631,7 +627,7 @@ def test_volumes_of_an_instance_that_is_gone_are_not_awaited() -> None:
     a_node(stage, ready=False)
     stage.closed()
     stage.cloud.there.clear()
-    stage.server.attachments = [attached()]
+    stage.server.only("volumeattachments", attached())
     assert stage.end().state is EndState.GONE
 
 

@@ -1,21 +1,23 @@
-"""Every edge between the states of a command's record, and the edges that must not be there: the real queue over a small API server, in many orders."""
+"""Every edge between the states of a command's record, and the edges that must not be there: the real queue over an API server in memory, in many orders."""
 
 import itertools
 import random
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import pytest
 
 from provisioner.apis.command import command_on
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.disruption.commands.queue import BUDGET_SECONDS
 from provisioner.disruption.controller import METHODS, Method
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import DisruptionView, MethodAnswer
 from tests.interleaving.edges import COMMAND_EDGES, Edge, command_state
+from tests.support.apiserver import Change, Wire
 from tests.support.cluster import pod
 from tests.support.disrupting import Make, staged
-from tests.support.kube import FakeAnswer, Sent
 
 STATES: Final = sorted({state for edge in COMMAND_EDGES for state in edge})
 HOLDER, OTHER = "a", "b"
@@ -58,8 +60,10 @@ KINDS: Final = {
 NODES: Final = {ONE: (HOLDER,), TWO: (HOLDER, OTHER)}
 
 
-def nothing() -> None:
-    """What happens as a rule."""
+def record_state(wire: Wire | None) -> str:
+    """How far the command has come whose record a NodeClaim holds."""
+    record = command_on(msgspec.convert(wire, NodeClaim, strict=False)) if wire is not None else None
+    return command_state(record.id, record.phase, wire) if record is not None else GONE
 
 
 class Play:
@@ -70,32 +74,13 @@ class Play:
         if kind == ONE:
             stage.drifted(HOLDER, pod("web", cpu="3", ready=True))
         self.seen: list[Edge] = []
-        self.next_write: Callable[[], object] = nothing
-        self._store, self._answer = stage.server._store, stage.server.api.respond
-        stage.server._store = self._noted  # type: ignore[method-assign]
-        stage.server.api.respond = self._answered
+        self._heard, stage.server.told = stage.server.told, self._noted
 
-    def state(self) -> str:
-        wire = self.stage.server.objects.get(("nodeclaims", HOLDER))
-        record = command_on(self.stage.server.claim(HOLDER)) if wire is not None else None
-        return command_state(record.id, record.phase, wire) if record is not None else GONE
-
-    def _noted(self, kind: str, name: str, wire: Any) -> Any:
-        before = self.state()
-        stored = self._store(kind, name, wire)
-        self._note(before)
-        return stored
-
-    def _note(self, before: str) -> None:
-        if (after := self.state()) != before:
-            self.seen.append((before, after))
-
-    def _answered(self, sent: Sent) -> FakeAnswer | Exception:
-        if sent.method != "GET" and sent.path.endswith(f"/nodeclaims/{HOLDER}"):
-            happens, self.next_write = self.next_write, nothing
-            happens()
-        assert self._answer is not None
-        return self._answer(sent)
+    def _noted(self, change: Change) -> None:
+        if (change.plural, change.name) == ("nodeclaims", HOLDER):
+            edge = record_state(change.before), record_state(change.after)
+            self.seen += [edge] if edge[0] != edge[1] else []
+        self._heard(change)
 
     def moves(self) -> dict[str, Callable[[], object]]:
         """Everything that may happen to it, by name."""
@@ -111,7 +96,7 @@ class Play:
             TAKES: lambda: server.refuse.pop(OTHER, None),
             DELETES: lambda: self.delete(HOLDER),
             OTHER_DELETES: lambda: self.delete(OTHER),
-            SOON_DELETES: lambda: setattr(self, "next_write", lambda: self.delete(HOLDER)),
+            SOON_DELETES: lambda: server.meanwhile.update({HOLDER: lambda: self.delete(HOLDER)}),
             ENDS: lambda: self.end(HOLDER),
             OTHER_ENDS: lambda: self.end(OTHER),
         }
@@ -128,16 +113,13 @@ class Play:
         return self.seen
 
     def delete(self, name: str) -> None:
-        if self.stage.server.has("nodeclaims", name):
-            self.stage.server._delete("nodeclaims", name, self.stage.server.objects["nodeclaims", name])
+        self.stage.server.remove("nodeclaims", name)
 
     def end(self, name: str) -> None:
         """What is being deleted is gone."""
-        if ("nodeclaims", name) in self.stage.server.objects and not self.stage.server.has("nodeclaims", name):
-            before, cluster = self.state(), self.stage.world.cluster
-            del self.stage.server.objects["nodeclaims", name]
-            self._note(before)
-            cluster.claim_changed(cluster.claim(name), None)
+        server = self.stage.server
+        if server.get("nodeclaims", name) is not None and not server.has("nodeclaims", name):
+            server.drop("nodeclaims", name)
 
     def come_up(self) -> None:
         for name in self.stage.replacements():

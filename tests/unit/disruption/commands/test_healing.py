@@ -9,7 +9,7 @@ from provisioner.apis.interruption import Interruption
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
 from tests.support.disrupting import command_queue
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 DISRUPTED = {"key": names.DISRUPTED_TAINT.key, "effect": "NoSchedule"}
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
@@ -27,7 +27,7 @@ CASES: dict[str, tuple[Interruption | None, bool]] = {
 @pytest.mark.parametrize(("mark", "healed"), CASES.values(), ids=CASES)
 def test_healing(mark: Interruption | None, healed: bool) -> None:
     world = World()
-    server = TinyServer(world)
+    server = WorldServer(world)
     annotations = {names.INTERRUPTION_ANNOTATION: str(mark)} if mark is not None else {}
     server.put(
         claim("a", provider_id="kwok://a", true=ALL_TRUE, annotations=annotations),

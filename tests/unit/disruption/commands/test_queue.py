@@ -40,7 +40,7 @@ from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod
 from tests.support.disrupting import Stage
 from tests.support.eventually import eventually
-from tests.support.tinyserver import ServerDied
+from tests.support.worldserver import ServerDied
 
 DRIFT = tuple(one for one in METHODS if one.name == "drift")
 WEB = pod("web", cpu="3", ready=True, labels={"app": "web"})
@@ -226,15 +226,15 @@ def budget(**spec: Any) -> Callable[[Stage], None]:
         one = {
             "metadata": {"name": "web", "namespace": "default"},
             "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
-            "status": {"disruptionsAllowed": 0},
+            "status": {"observedGeneration": 1, "disruptionsAllowed": 0},
         }
-        stage.server.budgets.append(one)
+        stage.server.store("poddisruptionbudgets", one)
 
     return put
 
 
 def protect_node(stage: Stage) -> None:
-    stage.server.objects["nodes", "a"]["metadata"]["annotations"] = {names.DO_NOT_DISRUPT: "true"}
+    stage.server.objects["nodes"]["a"]["metadata"]["annotations"] = {names.DO_NOT_DISRUPT: "true"}
 
 
 INVALID: dict[str, tuple[Callable[[Stage], None], str]] = {
@@ -264,7 +264,7 @@ def test_a_budget_that_allows_none_at_the_moment_is_waited_for(stage: Stage) -> 
     stage.settle()
     assert not stage.goes()
     assert stage.taints() == [names.DISRUPTED_TAINT.key]
-    stage.server.budgets[0]["status"]["disruptionsAllowed"] = 1
+    stage.server.change("poddisruptionbudgets", "web", {"status": {"disruptionsAllowed": 1}}, "default")
     stage.world.clock.advance(2)
     eventually(stage.goes, "it goes on", 10.0, 0.01)
 
@@ -272,7 +272,9 @@ def test_a_budget_that_allows_none_at_the_moment_is_waited_for(stage: Stage) -> 
 BEHIND = "the cache does not have the current version of Pod default/web yet"
 
 
-def test_a_node_that_the_caches_do_not_show_as_it_is_is_not_closed_and_its_command_is_called_off(stage: Stage) -> None:
+def test_a_node_that_the_caches_do_not_show_as_it_is_is_not_closed_and_its_command_is_called_off(
+    stage: Stage,
+) -> None:
     stage.server.postpone = BEHIND
     stage.disruption.run_once()
     eventually(lambda: bool(stage.server.patience), "it is asked", 10.0, 0.01)
@@ -284,7 +286,9 @@ def test_a_node_that_the_caches_do_not_show_as_it_is_is_not_closed_and_its_comma
     assert BEHIND in said(stage, "DisruptionBlocked")[0]
 
 
-def test_caches_that_were_behind_before_and_are_for_a_moment_call_nothing_off_that_was_bought(stage: Stage) -> None:
+def test_caches_that_were_behind_before_and_are_for_a_moment_call_nothing_off_that_was_bought(
+    stage: Stage,
+) -> None:
     def go_on(seconds: float, postpone: str) -> None:
         stage.server.postpone = postpone
         stage.world.clock.advance(seconds)
@@ -468,8 +472,7 @@ def test_a_command_that_is_paused_before_it_is_written_is_forgotten(stage: Stage
 
 
 def lose(stage: Stage, name: str) -> None:
-    stage.server.objects.pop(("nodeclaims", name))
-    stage.world.cluster.claim_changed(stage.world.cluster.claim(name), None)
+    stage.server.drop("nodeclaims", name)
 
 
 def fail(stage: Stage, name: str) -> None:
@@ -487,7 +490,7 @@ def interrupt(stage: Stage, name: str) -> None:
 
 def launch(stage: Stage, name: str) -> None:
     """Its instance is there, and no Node yet."""
-    made = stage.server.objects["nodeclaims", name]
+    made = stage.server.objects["nodeclaims"][name]
     like = claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,))
     made["status"] = msgspec.to_builtins(like.status)
     stage.server.put(msgspec.convert(made, NodeClaim, strict=False))
@@ -833,7 +836,7 @@ def test_a_record_without_bodies_is_rolled_back_where_a_replacement_was_never_cr
     record = command_on(stage.server.claim("a"))
     assert record is not None
     bare = [{"name": one.name} for one in record.replacements]
-    wire = stage.server.objects["nodeclaims", "a"]
+    wire = stage.server.objects["nodeclaims"]["a"]
     whole = msgspec.json.decode(wire["metadata"]["annotations"][names.COMMAND_ANNOTATION])
     wire["metadata"]["annotations"][names.COMMAND_ANNOTATION] = msgspec.json.encode(
         whole | {"replacements": bare}
@@ -855,7 +858,7 @@ FORGED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
 def test_a_replacement_that_somebody_wrote_into_the_record_is_not_created(stage: Stage, forged: dict[str, Any]) -> None:
     crash_after(stage, 1)
-    wire = stage.server.objects["nodeclaims", "a"]
+    wire = stage.server.objects["nodeclaims"]["a"]
     whole = msgspec.json.decode(wire["metadata"]["annotations"][names.COMMAND_ANNOTATION])
     body = whole["replacements"][0]["body"]
     body["metadata"] |= forged["metadata"]
@@ -877,7 +880,7 @@ def test_a_name_that_is_taken_by_another_command_is_no_success(stage: Stage) -> 
     stage._methods = ()
     stage.stop()
     stage.server.dies_after = None
-    stage.server._store("nodeclaims", name, made)
+    stage.server.store("nodeclaims", made)
     stage.restart()
     stage.settle()
     eventually(stage.is_open, "it is rolled back", 5.0, 0.01)
@@ -1005,9 +1008,9 @@ def test_plans_say_what_it_places_after_its_record_is_written(stages: Make) -> N
 
 def behind(stage: Stage, kind: str, name: str, **metadata: Any) -> None:
     """Somebody changes an object, and no watch tells it."""
-    wire = stage.server.objects[kind, name]
+    wire = stage.server.objects[kind][name]
     stage.server.tell = False
-    stage.server._store(kind, name, {**wire, "metadata": {**wire["metadata"], **metadata}})
+    stage.server.store(kind, {**wire, "metadata": {**wire["metadata"], **metadata}})
     stage.server.tell = True
 
 
@@ -1026,7 +1029,7 @@ def test_one_that_another_leader_took_back_is_not_gone_on_with(stage: Stage) -> 
 
 def test_a_node_claim_that_may_not_be_disrupted_any_more_stays(stage: Stage) -> None:
     name = begin(stage)
-    annotations = stage.server.objects["nodeclaims", "a"]["metadata"]["annotations"]
+    annotations = stage.server.objects["nodeclaims"]["a"]["metadata"]["annotations"]
     behind(stage, "nodeclaims", "a", annotations={**annotations, names.DO_NOT_DISRUPT: "true"})
     stage.initialize(name)
     stage.settle()
@@ -1052,7 +1055,7 @@ def test_a_replacement_that_is_gone_replaces_nothing(stage: Stage) -> None:
     stage.server.refuse["pods"] = 500
     stage.initialize(name)
     stage.settle()
-    stage.server.objects.pop(("nodeclaims", name))
+    del stage.server.objects["nodeclaims"][name]
     stage.server.refuse.clear()
     stage.world.clock.advance(10)
     stage.settle()
@@ -1064,9 +1067,9 @@ def test_a_replacement_that_is_gone_replaces_nothing(stage: Stage) -> None:
 
 def test_a_node_that_somebody_opened_is_closed_before_its_pods_are_listed(stage: Stage) -> None:
     name = begin(stage)
-    wire = stage.server.objects["nodes", "a"]
+    wire = stage.server.objects["nodes"]["a"]
     stage.server.tell = False
-    stage.server._store("nodes", "a", {**wire, "spec": {**wire["spec"], "taints": []}})
+    stage.server.store("nodes", {**wire, "spec": {**wire["spec"], "taints": []}})
     stage.server.tell = True
     stage.server.api.sent.clear()
     stage.initialize(name)

@@ -25,7 +25,7 @@ from tests.support.clock import NOON
 from tests.support.cluster import claim, node
 from tests.support.disrupting import ALL_TRUE, Stage
 from tests.support.eventually import eventually
-from tests.support.kube import refusal
+from tests.support.kube import Sent
 
 POLICY = RepairPolicy(names.READY, names.FALSE, timedelta(minutes=10))
 
@@ -102,7 +102,7 @@ def test_a_node_goes_when_its_time_is_over_whatever_budgets_say(stages: Make) ->
 def test_an_expired_node_says_why_it_ends_and_ends_though_it_cannot(stages: Make, status: int) -> None:
     stage, forceful = stages("a")
     expiring(stage, "a", "1h")
-    stage.server.objects["nodeclaims", "a"]["metadata"]["finalizers"] = [names.TERMINATION_FINALIZER]
+    stage.server.objects["nodeclaims"]["a"]["metadata"]["finalizers"] = [names.TERMINATION_FINALIZER]
     stage.world.clock.advance(3600)
     if status != 200:
         patch = stage.server.client.patch
@@ -153,15 +153,12 @@ def test_an_expired_node_counts_against_the_budget_from_the_moment_it_begins(sta
     expiring(stage, "a", "1h")
     stage.world.clock.advance(3600)
     counted: list[int] = []
-    respond = stage.server.api.respond
-    assert respond is not None
 
-    def look(sent: Any) -> Any:
+    def look(sent: Sent) -> None:
         if sent.method == "DELETE":
             counted.append(stage.ledger.at(stage.world.cluster.snapshot()).allowed("general", names.REASON_EMPTY))
-        return respond(sent)
 
-    stage.server.api.respond = look
+    stage.server.intercept = look
     assert stage.ledger.at(stage.world.cluster.snapshot()).allowed("general", names.REASON_EMPTY) == 1
     turn(forceful)
     assert counted == [0]
@@ -305,16 +302,13 @@ def test_a_broken_node_ends_at_once(stages: Make) -> None:
     assert not stage.goes("a")
     stage.world.clock.advance(1)
     ends: list[tuple[str, ...]] = []
-    respond = stage.server.api.respond
-    assert respond is not None
 
-    def look(sent: Any) -> Any:
+    def look(sent: Sent) -> None:
         if sent.method == "DELETE":
             written = stage.server.claim("a").metadata.annotations
             ends.append((written[names.TERMINATION_TIMESTAMP], written[names.ENDED_FOR]))
-        return respond(sent)
 
-    stage.server.api.respond = look
+    stage.server.intercept = look
     turn(forceful)
     assert [stage.goes(name) for name in "abcde"] == [True, False, False, False, False]
     assert ends == [((NOON + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ"), "unhealthy")]
@@ -326,12 +320,10 @@ def test_a_node_that_recovers_before_its_repair_is_whole_keeps_no_deadline_of_it
     stage, forceful = stages(*"abcde", policies=(POLICY,))
     break_node(stage, forceful, "a")
     stage.world.clock.advance(600)
-    respond = stage.server.api.respond
-    assert respond is not None
-    stage.server.api.respond = lambda sent: refusal(503) if sent.method == "DELETE" else respond(sent)
+    stage.server.refuse["DELETE"] = 503
     turn(forceful)
     assert {names.TERMINATION_TIMESTAMP, names.ENDED_FOR} <= stage.server.claim("a").metadata.annotations.keys()
-    stage.server.api.respond = respond
+    stage.server.refuse.clear()
     stage.server.put(node("a", labels={names.NODEPOOL_LABEL: "general"}))
     forceful.run_once()
     stage.world.clock.advance(10)
@@ -350,7 +342,7 @@ def test_an_expired_node_ends_by_its_own_grace_period_whatever_deadline_a_repair
     stage.world.clock.advance(3600)
     turn(forceful)
     assert stage.goes("a")
-    assert names.TERMINATION_TIMESTAMP not in stage.server.objects["nodeclaims", "a"]["metadata"]["annotations"]
+    assert names.TERMINATION_TIMESTAMP not in stage.server.objects["nodeclaims"]["a"]["metadata"]["annotations"]
 
 
 def test_the_deadline_of_an_interruption_stays(stages: Make) -> None:

@@ -14,7 +14,7 @@ from provisioner.ec2.instances.label_controller import PartitionSync, Relabeller
 from provisioner.ec2.instances.partitions import PATIENCE_SECONDS, PartitionHook
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 RESERVED = {
     names.NODEPOOL_LABEL: "general",
@@ -47,13 +47,13 @@ def test_who_has_left(one: Any, instance: Ec2Instance, left: bool) -> None:
     assert bool(left_reservations([one], [instance])) is left
 
 
-def sync(server: TinyServer) -> None:
+def sync(server: WorldServer) -> None:
     relabeller = Relabeller(server.world.cluster, server.writer)
     sync_capacity_types(relabeller, lambda: [LEFT])
 
 
 def test_all_labels_of_the_reservation_fall_from_node_and_claim() -> None:
-    server = TinyServer(World())
+    server = WorldServer(World())
     server.put(owner(), node("n", provider_id=LEFT.provider_id, labels=RESERVED))
     sync(server)
     assert server.claim("a").metadata.labels == ON_DEMAND
@@ -64,14 +64,14 @@ def test_all_labels_of_the_reservation_fall_from_node_and_claim() -> None:
 
 
 def test_a_node_that_has_not_registered_is_left_to_registration() -> None:
-    server = TinyServer(World())
+    server = WorldServer(World())
     server.put(owner(), node("n", provider_id=LEFT.provider_id, labels={}))
     sync(server)
     assert server.done == ["PATCH nodeclaims/a"]
 
 
 def test_a_refused_write_is_tried_again() -> None:
-    server = TinyServer(World())
+    server = WorldServer(World())
     server.put(owner(), node("n", provider_id=LEFT.provider_id, labels=RESERVED))
     server.refuse["n"] = 500
     sync(server)
@@ -88,7 +88,7 @@ class Partitions:
     """A sync over one instance in a placement group."""
 
     def __init__(self, partition: int, state: str = "running") -> None:
-        self.server = TinyServer(World())
+        self.server = WorldServer(World())
         self.instance = replace(LEFT, partition=partition, state=state)
         self.asked = 0
         self.broken = False

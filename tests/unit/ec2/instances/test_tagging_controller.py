@@ -12,7 +12,7 @@ from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.instances.tagging_controller import TaggingController, is_due, missing_tags
 from provisioner.support.workers import DONE, ReconcileResult
 from tests.support.cluster import World, claim
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 INSTANCE = Ec2Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "spot")
 ALL = {ec2.NAME_TAG: "node-a", ec2.NODECLAIM_TAG: "a", ec2.CLUSTER_NAME_TAG: "blue"}
@@ -22,7 +22,7 @@ TAGGED = {ec2.TAGGED_ANNOTATION: "true", ec2.CLUSTER_NAME_TAGGED_ANNOTATION: "tr
 class Stage:
     def __init__(self, tags: Mapping[str, str], **fields: Any) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.instance, self.tagged = replace(INSTANCE, tags=tags), list[tuple[str, Mapping[str, str]]]()
         self.error: CloudError | None = None
         self.shifted: set[str] = set()
@@ -37,7 +37,7 @@ class Stage:
         )
         given = {"provider_id": INSTANCE.provider_id, "true": (names.LAUNCHED, names.REGISTERED), **fields}
         self.server.put(claim("a", **given))
-        stored = self.server.objects["nodeclaims", "a"]
+        stored = self.server.objects["nodeclaims"]["a"]
         stored["status"]["nodeName"] = "node-a"
         self.server.put(self.server.claim("a"))
 
@@ -143,7 +143,7 @@ def test_tags_that_fail_are_tried_again_and_not_noted() -> None:
 def test_at_most_two_instances_a_second_so_that_launches_come_first() -> None:
     stage = Stage({})
     for _ in range(25):
-        stage.server.objects["nodeclaims", "a"]["metadata"]["annotations"] = {}
+        stage.server.objects["nodeclaims"]["a"]["metadata"]["annotations"] = {}
         stage.server.put(stage.server.claim("a"))
         stage.controller.reconcile("a")
     assert sum(stage.world.clock.slept) == pytest.approx(10.0)

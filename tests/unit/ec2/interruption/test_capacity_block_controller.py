@@ -1,6 +1,6 @@
 """Capacity blocks that end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +10,10 @@ from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.ec2 import labels
 from provisioner.ec2.interruption.capacity_block_controller import expiring_blocks, mark_expiring
-from provisioner.support.workers import WorkerPool, pool
+from provisioner.support.workers import WorkerPool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 RESERVED = {names.NODEPOOL_LABEL: "general", labels.RESERVATION_ID: "cr-1"}
 
@@ -47,14 +47,8 @@ def test_which_blocks_are_left(row: dict[str, Any], expiring: bool) -> None:
     assert list(expiring_blocks([row], NOON)) == (["cr-1"] if expiring else [])
 
 
-@pytest.fixture
-def workers() -> Iterator[WorkerPool]:
-    with pool(1) as threads:
-        yield threads
-
-
 def test_instances_of_a_block_that_ends_are_marked_once(workers: WorkerPool) -> None:
-    server = TinyServer(World())
+    server = WorldServer(World())
     server.put(owner(), claim("b", provider_id="aws:///us-east-1a/i-00000000000000002"))
     asked: list[Sequence[str]] = []
 
@@ -73,7 +67,7 @@ def test_instances_of_a_block_that_ends_are_marked_once(workers: WorkerPool) -> 
 
 
 def test_without_reservations_nobody_is_asked(workers: WorkerPool) -> None:
-    server = TinyServer(World())
+    server = WorldServer(World())
     server.put(claim("b", provider_id="aws:///us-east-1a/i-00000000000000002"))
 
     def read(_: Sequence[str]) -> list[Mapping[str, Any]]:

@@ -12,10 +12,10 @@ from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.ec2.interruption.health_controller import DENIED_SECONDS, POLL_SECONDS, HealthPoller
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import WorkerPool, pool
+from provisioner.support.workers import WorkerPool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 INSTANCE = "i-00000000000000001"
 LONG_AGO = NOON - timedelta(minutes=10)
@@ -30,7 +30,7 @@ def planned(hours: float, description: str = "") -> dict[str, Any]:
 class Stage:
     def __init__(self, workers: WorkerPool) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.rows: list[Mapping[str, Any]] = []
         self.error: Exception | None = None
         self.poller = HealthPoller(
@@ -50,12 +50,6 @@ class Stage:
 
     def mark(self) -> Interruption | None:
         return interruption_of(self.server.claim("mine").metadata.annotations)
-
-
-@pytest.fixture
-def workers() -> Iterator[WorkerPool]:
-    with pool(1) as threads:
-        yield threads
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import WorkerPool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 INSTANCE, OTHER = "i-0b662ef9931388ba0", "i-0123456789abcdef0"
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
@@ -76,7 +76,7 @@ class Stage:
 
     def __init__(self, workers: WorkerPool, **settings: Any) -> None:
         self.world = World()
-        self.server = TinyServer(self.world)
+        self.server = WorldServer(self.world)
         self.queue, self.shortages, self.book = FakeQueue(), Shortages(), ReservationBook()
         self.book.note({"cr-1": 3}, NOON)
         interruptions = self.server.interruptions(workers)

@@ -11,7 +11,7 @@ from provisioner.ec2.interruption.zonal_shift import ZonalShifts, shifts_of
 from provisioner.ec2.interruption.zonal_shift_controller import ZonalShiftController, may_use
 from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import World, pool
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 SOON, LATER = NOON + timedelta(hours=1), NOON + timedelta(hours=2)
 
@@ -104,7 +104,7 @@ def test_which_pools_a_zone_concerns(one: Any, zone: str, uses: bool) -> None:
 
 
 def test_pools_hear_when_a_shift_begins_and_when_it_ends() -> None:
-    server = TinyServer(World())
+    server = WorldServer(World())
     shifted: set[str] = set()
     changed: list[frozenset[str]] = []
     controller = ZonalShiftController(
@@ -136,7 +136,7 @@ def test_shifts_are_asked_for_as_soon_as_the_cluster_is_known() -> None:
         asked.append(known)
         return frozenset()
 
-    controller = ZonalShiftController(refresh, dict, list, TinyServer(World()).recorder, can_ask=lambda: known)
+    controller = ZonalShiftController(refresh, dict, list, WorldServer(World()).recorder, can_ask=lambda: known)
     assert controller.poll() == 1.0
     assert controller.poll() == 1.0
     known = True

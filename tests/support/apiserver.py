@@ -1,0 +1,317 @@
+"""An API server in memory: objects with versions, preconditions and finalizers, evictions, and what a watch tells. Every change is told to whoever judges."""
+
+import bisect
+import re
+import urllib.parse
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from provisioner.kube import resources
+from provisioner.kube.resources import Resource
+from provisioner.support.clock import Clock
+from tests.support import jsonpatch
+from tests.support.kube import FakeAnswer, Sent, refusal
+
+Wire = dict[str, Any]
+PATH: Final = re.compile(
+    r"/(?:api|apis)/(?P<version>v1|[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+)(?=/))?/(?P<plural>[a-z0-9]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[a-z]+))?"
+)
+SERVED: Final = {(one.api_version, one.plural) for one in vars(resources).values() if isinstance(one, Resource)}
+CUSTOM: Final = ("nodepools", "nodeclaims", "nodeoverlays", "capacitybuffers", "kwoknodeclasses", "ec2nodeclasses")
+"""Kinds of CustomResourceDefinitions, which take nothing but the status at `status`, and it nowhere else."""
+_DONE: Final = b'{"kind":"Status","status":"Success"}'
+_GUARDS: Final = ("uid", "resourceVersion")
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass
+class Change:
+    """One change of an object.
+
+    Attributes:
+        by: who asked for it; None for what is around us.
+        before: None for one that is new.
+        after: None for one that is gone.
+    """
+
+    by: object
+    plural: str
+    name: str
+    before: Wire | None
+    after: Wire | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request is about: "" where it does not say."""
+
+    version: str
+    namespace: str
+    plural: str
+    name: str
+    sub: str
+
+
+def asked(path: str) -> Asked | None:
+    """The object or collection at a path without its query; None where nobody serves that."""
+    found = PATH.fullmatch(path)
+    if found is None or (found["version"], found["plural"]) not in SERVED:
+        return None
+    return Asked(**{key: urllib.parse.unquote(value or "") for key, value in found.groupdict().items()})
+
+
+@dataclass
+class _Log:
+    """What happened to one kind."""
+
+    versions: list[int] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+
+
+class ApiServer:
+    """The API server.
+
+    Attributes:
+        objects: what is there, by plural, and then by name or "namespace/name"; not to be changed by programs.
+        told: is called with every change before anybody else hears of it.
+        evicted: is called with every pod that an eviction begins to end, and who asked.
+        meanwhile: NodeClaims to which something happens just before a program's next write of them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.objects: defaultdict[str, dict[str, Wire]] = defaultdict(dict)
+        self.version = 100
+        self.told: Callable[[Change], object] = lambda _: None
+        self.evicted: Callable[[object, Wire], None] = lambda *_: None
+        self.meanwhile: dict[str, Callable[[], object]] = {}
+        self.streams: list[Any] = []
+        self._clock = clock
+        self._logs: defaultdict[str, _Log] = defaultdict(_Log)
+        self._uids = 0
+
+    # ------------------------------------------------------------------ what is around us
+
+    def get(self, plural: str, name: str, namespace: str = "") -> Wire | None:
+        """An object as it is; not to be changed."""
+        return self.objects[plural].get(_key(namespace, name))
+
+    def all(self, plural: str) -> list[Wire]:
+        """Every object of a kind, by name."""
+        return [one for _, one in sorted(self.objects[plural].items())]
+
+    def store(self, plural: str, wire: Wire, by: object = None) -> Wire:
+        """Create or replace an object."""
+        meta = dict(wire["metadata"])
+        wire = {**wire, "metadata": meta}
+        key = _key(meta.get("namespace", ""), meta["name"])
+        known = self.objects[plural].get(key)
+        if known is None:
+            meta.setdefault("uid", self.uid_of(meta["name"]))
+            meta.setdefault("generation", 1)
+            meta.setdefault("creationTimestamp", self.stamp())
+        elif known == wire:
+            return known
+        elif known.get("spec") != wire.get("spec"):
+            meta["generation"] = known["metadata"].get("generation", 1) + 1
+        if "deletionTimestamp" in meta and not meta.get("finalizers") and plural != "pods":
+            if known is not None:
+                self._tell(plural, key, known, None, by)
+            return wire
+        return self._tell(plural, key, known, wire, by)
+
+    def uid_of(self, _name: str) -> str:
+        """For one that is new."""
+        self._uids += 1
+        return f"uid-{self._uids:05d}"
+
+    def change(self, plural: str, name: str, patch: Wire, namespace: str = "", by: object = None) -> Wire:
+        """A merge patch."""
+        return self.store(plural, merged(self.objects[plural][_key(namespace, name)], patch), by)
+
+    def remove(self, plural: str, name: str, namespace: str = "", by: object = None) -> None:
+        """Delete: finalizers hold it; a pod is asked to end."""
+        known = self.objects[plural].get(_key(namespace, name))
+        if known is None or "deletionTimestamp" in known["metadata"]:
+            return
+        if known["metadata"].get("finalizers") or plural == "pods":
+            self.change(plural, name, {"metadata": {"deletionTimestamp": self.stamp()}}, namespace, by)
+        else:
+            self._tell(plural, _key(namespace, name), known, None, by)
+
+    def drop(self, plural: str, name: str, namespace: str = "") -> None:
+        """It is gone."""
+        key = _key(namespace, name)
+        self._tell(plural, key, self.objects[plural][key], None, None)
+
+    def stamp(self) -> str:
+        """The time as objects have it."""
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _tell(self, plural: str, key: str, known: Wire | None, wire: Wire | None, by: object) -> Wire:
+        self.version += 1
+        shown = wire if wire is not None else known
+        assert shown is not None
+        shown = {**shown, "metadata": {**shown["metadata"], "resourceVersion": str(self.version)}}
+        if wire is None:
+            del self.objects[plural][key]
+        else:
+            self.objects[plural][key] = shown
+        kind = "DELETED" if wire is None else "ADDED" if known is None else "MODIFIED"
+        log = self._logs[plural]
+        log.versions.append(self.version)
+        log.lines.append(b'{"type":"%s","object":%s}\n' % (kind.encode(), _encode(shown)))
+        self.told(Change(by, plural, key.rpartition("/")[2], known, None if wire is None else shown))
+        for stream in self.streams:
+            if stream.plural == plural:
+                stream.arrived.set()
+        return shown
+
+    def after(self, plural: str, version: int) -> int:
+        """The number of the first change that is later."""
+        return bisect.bisect_right(self._logs[plural].versions, version)
+
+    def line(self, plural: str, number: int) -> bytes | None:
+        """One change as a watch tells it."""
+        lines = self._logs[plural].lines
+        return lines[number] if number < len(lines) else None
+
+    # ------------------------------------------------------------------ requests
+
+    def answer(self, sent: Sent, by: object) -> FakeAnswer:
+        """Do it now, at once."""
+        about = asked(sent.path)
+        if about is None:
+            return refusal(404, "NotFound", f"nobody serves {sent.path}")
+        if not about.name:
+            return self._create(about, sent.body, by) if sent.method == "POST" else self._list(about, sent.query)
+        if about.plural == "nodeclaims" and sent.method != "GET":
+            self.meanwhile.pop(about.name, lambda: None)()
+        known = self.get(about.plural, about.name, about.namespace)
+        if about.sub == "eviction":
+            return self._evict(known, sent.body, by)
+        if known is None:
+            return refusal(404, "NotFound", f"{about.plural} {about.name} is not there")
+        match sent.method:
+            case "GET":
+                return FakeAnswer(data=_encode(known))
+            case "DELETE":
+                return self._delete(about.plural, known, sent.body or {}, by)
+            case "PATCH":
+                return self._patch(about, known, sent, by)
+            case _:
+                return refusal(405, "MethodNotAllowed", sent.method)
+
+    def _create(self, about: Asked, wire: Wire, by: object) -> FakeAnswer:
+        meta = wire["metadata"]
+        if self.get(about.plural, meta["name"], about.namespace) is not None:
+            return refusal(409, "AlreadyExists", f"{about.plural} {meta['name']} exists")
+        meta |= {"creationTimestamp": self.stamp()} | ({"namespace": about.namespace} if about.namespace else {})
+        if about.plural in CUSTOM:
+            wire.pop("status", None)
+        return FakeAnswer(201, _encode(self.store(about.plural, wire, by)))
+
+    def _list(self, about: Asked, query: Any) -> FakeAnswer:
+        items = [
+            one
+            for one in self.all(about.plural)
+            if not about.namespace or one["metadata"].get("namespace") == about.namespace
+        ]
+        selector = query.get("fieldSelector", "")
+        if selector.startswith("spec.nodeName="):
+            wanted, _, unfinished = selector.removeprefix("spec.nodeName=").partition(",")
+            items = [one for one in items if one["spec"].get("nodeName", "") == wanted]
+            if unfinished:
+                items = [one for one in items if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+        elif selector:
+            assert selector.startswith("metadata.name="), selector
+            items = [one for one in items if one["metadata"]["name"] == selector.removeprefix("metadata.name=")]
+        for part in filter(None, query.get("labelSelector", "").split(",")):
+            key, _, value = part.partition("=")
+            items = [one for one in items if one["metadata"].get("labels", {}).get(key) == value]
+        return FakeAnswer(data=_encode({"metadata": {"resourceVersion": str(self.version)}, "items": items}))
+
+    def _delete(self, plural: str, known: Wire, sent: Wire, by: object) -> FakeAnswer:
+        meta = known["metadata"]
+        if _differs(meta, sent.get("preconditions", {})):
+            return refusal(409, "Conflict", "another one")
+        self.remove(plural, meta["name"], meta.get("namespace", ""), by)
+        return FakeAnswer(data=_DONE)
+
+    def _patch(self, about: Asked, known: Wire, sent: Sent, by: object) -> FakeAnswer:
+        if "json-patch" in sent.content_type:
+            try:
+                changed = jsonpatch.apply(known, sent.body)
+            except jsonpatch.PatchError as error:
+                return refusal(422, "Invalid", str(error))
+        else:
+            if _differs(known["metadata"], sent.body.get("metadata", {})):
+                return refusal(409, "Conflict", "it has changed")
+            changed = merged(known, sent.body)
+        if about.sub == "status":
+            meta = known["metadata"] if about.plural in CUSTOM else changed["metadata"]
+            changed = {**known, "metadata": meta, "status": changed.get("status", {})}
+        elif "status" in known:
+            changed["status"] = known["status"]
+        changed["metadata"] = {**changed["metadata"], "resourceVersion": known["metadata"]["resourceVersion"]}
+        return FakeAnswer(data=_encode(self.store(about.plural, changed, by)))
+
+    def _evict(self, pod: Wire | None, sent: Wire, by: object) -> FakeAnswer:
+        """policy/v1, as far as one budget covers a pod."""
+        if pod is None:
+            return refusal(404, "NotFound", "no such pod")
+        meta = pod["metadata"]
+        if _differs(meta, sent.get("deleteOptions", {}).get("preconditions", {})):
+            return refusal(409, "Conflict", "another pod")
+        if "deletionTimestamp" in meta:
+            return FakeAnswer(201, _DONE)
+        for budget in self.all("poddisruptionbudgets"):
+            if not covers(budget, pod):
+                continue
+            status = budget["status"]
+            if status["disruptionsAllowed"] < 1:
+                return refusal(
+                    429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
+                )
+            taken = {
+                "disruptionsAllowed": status["disruptionsAllowed"] - 1,
+                "disruptedPods": {meta["name"]: self.stamp()},
+            }
+            self.change(
+                "poddisruptionbudgets", budget["metadata"]["name"], {"status": taken}, budget["metadata"]["namespace"]
+            )
+        self.evicted(by, pod)
+        self.remove("pods", meta["name"], meta["namespace"], by)
+        return FakeAnswer(201, _DONE)
+
+
+def covers(budget: Wire, pod: Wire) -> bool:
+    """Whether a PodDisruptionBudget counts a pod."""
+    wanted: Wire = budget["spec"]["selector"].get("matchLabels", {})
+    labels: Wire = pod["metadata"].get("labels", {})
+    same: bool = budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    return same and wanted.items() <= labels.items()
+
+
+def merged(known: Any, patch: Any) -> Any:
+    """RFC 7396; what is known stays as it is."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(known) if isinstance(known, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def _differs(meta: Wire, guards: Wire) -> bool:
+    return any(meta[key] != guards[key] for key in _GUARDS if key in guards)
+
+
+def _key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
