@@ -3,7 +3,7 @@
 import ast
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -147,24 +147,23 @@ def put_together(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield node.lineno, ast.unparse(said)
 
 
-def test_what_is_published_is_in_the_reference() -> None:
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (offenders, "texts that no call publishes as they are; mark them with Said"),
+        (put_together, "values that belong into fields of logs"),
+    ],
+)
+def test_what_is_published_is_in_the_reference_and_texts_of_logs_are_constant(
+    wrong: Callable[[ast.Module], Iterator[tuple[int, str]]], why: str
+) -> None:
     found = {
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in reference.sources()
         if not reference.prints(path)
-        for line, text in offenders(parsed(path))
+        for line, text in wrong(parsed(path))
     }
-    assert not found, "texts that no call publishes as they are; mark them with Said:\n" + "\n".join(sorted(found))
-
-
-def test_texts_of_logs_are_constant() -> None:
-    found = {
-        f"{path.relative_to(ROOT)}:{line}: {text}"
-        for path in reference.sources()
-        if not reference.prints(path)
-        for line, text in put_together(parsed(path))
-    }
-    assert not found, "values that belong into fields:\n" + "\n".join(sorted(found))
+    assert not found, f"{why}:\n" + "\n".join(sorted(found))
 
 
 BAD = {

@@ -85,25 +85,19 @@ def silent(one: socket.socket) -> None:
         pass
 
 
-def drip_headers(one: socket.socket) -> None:
-    one.sendall(b"HTTP/1.1 200 OK\r\nx: ")
-    while True:
-        one.sendall(b"y")
-        time.sleep(0.05)
+def drip(head: bytes, piece: bytes) -> Behaviour:
+    def behave(one: socket.socket) -> None:
+        one.sendall(b"HTTP/1.1 200 OK\r\n" + head)
+        while True:
+            one.sendall(piece)
+            time.sleep(0.05)
+
+    return behave
 
 
-def drip_body(one: socket.socket) -> None:
-    one.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-    while True:
-        one.sendall(b" ")
-        time.sleep(0.05)
-
-
-def drip_chunks(one: socket.socket) -> None:
-    one.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-    while True:
-        one.sendall(b"1\r\nx\r\n")
-        time.sleep(0.05)
+drip_headers = drip(b"x: ", b"y")
+drip_body = drip(b"content-length: 100000\r\n\r\n", b" ")
+drip_chunks = drip(b"transfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n")
 
 
 def kubeconfig(path: Path, server: str, **cluster: object) -> str:

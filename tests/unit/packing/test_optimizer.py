@@ -527,22 +527,24 @@ def test_many_node_pools_take_no_more_memory_than_their_instance_types() -> None
     assert peak < 1_500 * len(model.slots)
 
 
-def test_controllers_do_not_load_the_planner() -> None:
-    program = (
-        "import sys, provisioner.operator.main, provisioner.provisioning.provisioner, provisioner.disruption.controller;"
-        "print([name for name in ('numpy', 'highspy', 'provisioner.packing.optimizer') if name in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
-    assert run.stdout.strip() == "[]"
-
-
-def test_the_planners_process_loads_neither_metrics_nor_logs() -> None:
-    """Each has a memory limit, and starts while a batch waits."""
-    program = (
-        "import sys, provisioner.packing.__main__;"
-        "print([name for name in ('prometheus_client', 'provisioner.support.metrics', 'provisioner.support.logs') if name in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize(
+    ("program", "never"),
+    [
+        (
+            "provisioner.operator.main, provisioner.provisioning.provisioner, provisioner.disruption.controller",
+            ("numpy", "highspy", "provisioner.packing.optimizer"),
+        ),
+        # each planner has a memory limit, and starts while a batch waits
+        (
+            "provisioner.packing.__main__",
+            ("prometheus_client", "provisioner.support.metrics", "provisioner.support.logs"),
+        ),
+    ],
+    ids=["controllers", "the planner's process"],
+)
+def test_what_is_never_loaded_by(program: str, never: tuple[str, ...]) -> None:
+    asked = f"import sys, {program}; print([name for name in {never!r} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "[]"
 
 

@@ -76,45 +76,33 @@ def test_what_cannot_be_read_in_a_pool_comes_back_as_a_value() -> None:
     assert "many" in one.error
 
 
-@pytest.mark.parametrize(("text", "domains", "told"), [("2", 2, 0), ("0", 0, 0), ("few", None, 1), ("-1", None, 1)])
-def test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes(text: str, domains: int | None, told: int) -> None:
-    annotated = pool("one")
-    annotated.metadata.annotations[names.HOSTNAME_DOMAINS] = text
-    found = gathered(world_of(annotated))
-    assert [one.hostname_domains for one in found.world.pools] == [domains]
-    assert [one.left_out for one in found.unreadable] == [False] * told
-
-
 @pytest.mark.parametrize(
-    ("text", "packing", "told"),
-    [("greedy", Packing.GREEDY, 0), ("cost", Packing.COST, 0), (None, Packing.GREEDY, 0), ("Cost", Packing.GREEDY, 1)],
-)
-def test_a_pool_says_how_its_nodes_are_chosen(text: str | None, packing: Packing, told: int) -> None:
-    annotated = pool("one")
-    if text is not None:
-        annotated.metadata.annotations[names.PACKING] = text
-    found = gathered(world_of(annotated), policies=policies_of(Options(packing="greedy")))
-    assert [one.packing for one in found.world.pools] == [packing]
-    assert [one.left_out for one in found.unreadable] == [False] * told
-
-
-@pytest.mark.parametrize(
-    ("text", "penalty", "told"),
+    ("key", "text", "of_pool", "wanted", "told"),
     [
-        ("0", 0.0, 0),
-        ("0.25", 0.25, 0),
-        (None, NODE_PENALTY, 0),
-        ("-1", NODE_PENALTY, 1),
-        ("1e9", NODE_PENALTY, 1),
-        ("nan", NODE_PENALTY, 1),
+        (names.HOSTNAME_DOMAINS, "2", "hostname_domains", 2, 0),
+        (names.HOSTNAME_DOMAINS, "0", "hostname_domains", 0, 0),
+        (names.HOSTNAME_DOMAINS, "few", "hostname_domains", None, 1),
+        (names.HOSTNAME_DOMAINS, "-1", "hostname_domains", None, 1),
+        (names.PACKING, "greedy", "packing", Packing.GREEDY, 0),
+        (names.PACKING, "cost", "packing", Packing.COST, 0),
+        (names.PACKING, None, "packing", Packing.GREEDY, 0),
+        (names.PACKING, "Cost", "packing", Packing.GREEDY, 1),
+        (names.NODE_PENALTY, "0", "node_penalty", 0.0, 0),
+        (names.NODE_PENALTY, "0.25", "node_penalty", 0.25, 0),
+        (names.NODE_PENALTY, None, "node_penalty", NODE_PENALTY, 0),
+        (names.NODE_PENALTY, "-1", "node_penalty", NODE_PENALTY, 1),
+        (names.NODE_PENALTY, "1e9", "node_penalty", NODE_PENALTY, 1),
+        (names.NODE_PENALTY, "nan", "node_penalty", NODE_PENALTY, 1),
     ],
 )
-def test_a_pool_says_what_a_node_costs_besides_its_price(text: str | None, penalty: float, told: int) -> None:
+def test_an_annotation_of_a_pool_says_how_its_nodes_are_chosen(
+    key: str, text: str | None, of_pool: str, wanted: object, told: int
+) -> None:
     annotated = pool("one")
     if text is not None:
-        annotated.metadata.annotations[names.NODE_PENALTY] = text
-    found = gathered(world_of(annotated))
-    assert [one.node_penalty for one in found.world.pools] == [penalty]
+        annotated.metadata.annotations[key] = text
+    found = gathered(world_of(annotated), policies=policies_of(Options(packing="greedy")))
+    assert [getattr(one, of_pool) for one in found.world.pools] == [wanted]
     assert [one.left_out for one in found.unreadable] == [False] * told
 
 

@@ -324,19 +324,12 @@ def test_no_pod_is_planned_onto_an_instance_whose_node_somebody_took() -> None:
     assert world.cluster.assign(A, [one]) == []
 
 
-def test_the_pods_of_a_claim_that_is_deleted_are_planned_again_at_once() -> None:
+@pytest.mark.parametrize("warned", [True, False], ids=["is deleted", "is gone without a warning"])
+def test_the_pods_of_a_claim_are_planned_again_at_once_when_it(warned: bool) -> None:
     world, one, made = World(), pod("one"), claim("a", pods=(pod("one"),))
     world.add(one)
     world.cluster.claim_changed(None, made)
-    assert world.cluster.claim_changed(made, going(made)) == [PodSettled(A, "one", "lost")]
-    assert pending(world) == ["one"]
-
-
-def test_so_are_those_of_a_claim_that_is_gone_without_a_warning() -> None:
-    world, one, made = World(), pod("one"), claim("a", pods=(pod("one"),))
-    world.add(one)
-    world.cluster.claim_changed(None, made)
-    assert world.cluster.claim_changed(made, None) == [PodSettled(A, "one", "lost")]
+    assert world.cluster.claim_changed(made, going(made) if warned else None) == [PodSettled(A, "one", "lost")]
     assert pending(world) == ["one"]
 
 
