@@ -14,7 +14,7 @@ from provisioner.apis.names import DRIFTED, NODEPOOL_LABEL
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from provisioner.lab.harness.session import ALL_PROGRAMS, EXTENDER, PROVISIONER, WEBHOOK
-from tests.chaos.stage import POOL, STATIC, Stage
+from tests.chaos.stage import POOL, STATIC, ChaosCluster
 from tests.support.apiproxy import Rule
 from tests.support.ec2 import Fault as CloudFault
 
@@ -33,31 +33,31 @@ class Event:
     end: Callable[[], None] = lambda: None
 
 
-Maker = Callable[[Stage, random.Random], Event]
+Maker = Callable[[ChaosCluster, random.Random], Event]
 
 
-def kill(stage: Stage, chance: random.Random) -> Event:
+def kill(stage: ChaosCluster, chance: random.Random) -> Event:
     """kill -9 of a program."""
     name = chance.choice((PROVISIONER, PROVISIONER, WEBHOOK, EXTENDER))
     stage.kill(name)
     return Event(f"kill -9 {name}", 0.0)
 
 
-def pause(stage: Stage, chance: random.Random) -> Event:
+def pause(stage: ChaosCluster, chance: random.Random) -> Event:
     """SIGSTOP of a program, SIGCONT later: shorter and longer than its lease."""
     name = chance.choice(ALL_PROGRAMS)
     stage.pause(name)
     return Event(f"SIGSTOP {name}", chance.choice((2.0, 6.0, 18.0)), lambda: stage.resume(name))
 
 
-def apiserver(stage: Stage, chance: random.Random) -> Event:
+def apiserver(stage: ChaosCluster, chance: random.Random) -> Event:
     """kill -9 of the API server."""
     stage.cluster.signal("kube-apiserver", signal.SIGKILL)
 
     return Event("kill -9 kube-apiserver", chance.uniform(0.5, 4.0), stage.heal)
 
 
-def watch_cut(stage: Stage, chance: random.Random) -> Event:
+def watch_cut(stage: ChaosCluster, chance: random.Random) -> Event:
     """One watch of one program: cut, and for a while no new one is answered."""
     name, kind = chance.choice(ALL_PROGRAMS), chance.choice(WATCHED)
     rule = Rule(chance.choice(("hang", "cut")), "GET", rf".*/{kind}\?.*", watches=True)
@@ -66,7 +66,7 @@ def watch_cut(stage: Stage, chance: random.Random) -> Event:
     return Event(f"watch of {kind} {rule.kind} for {name}", chance.uniform(3.0, 25.0), lambda: proxy.remove(rule))
 
 
-def api_slow(stage: Stage, chance: random.Random) -> Event:
+def api_slow(stage: ChaosCluster, chance: random.Random) -> Event:
     """Every request of one program waits."""
     name, seconds = chance.choice(ALL_PROGRAMS), chance.choice((0.3, 1.0, 3.0))
     rule = Rule("slow", seconds=seconds)
@@ -75,7 +75,7 @@ def api_slow(stage: Stage, chance: random.Random) -> Event:
     return Event(f"API {seconds:g} s slow for {name}", chance.uniform(4.0, 12.0), lambda: proxy.remove(rule))
 
 
-def api_errors(stage: Stage, chance: random.Random) -> Event:
+def api_errors(stage: ChaosCluster, chance: random.Random) -> Event:
     """Requests of one program are refused with 429, 500 or 503."""
     name, status = chance.choice(ALL_PROGRAMS), chance.choice((429, 500, 503))
     rule = Rule(
@@ -88,7 +88,7 @@ def api_errors(stage: Stage, chance: random.Random) -> Event:
     )
 
 
-def lost_answers(stage: Stage, chance: random.Random) -> Event:
+def lost_answers(stage: ChaosCluster, chance: random.Random) -> Event:
     """Writes of the provisioner take effect, and their answers are lost."""
     what = chance.choice((".*/nodeclaims.*", ".*/nodes.*", ".*/pods/.*/eviction.*", ".*"))
     rule = Rule("after-effect", "POST|PATCH|DELETE|PUT", what, times=chance.randint(1, 8))
@@ -97,14 +97,14 @@ def lost_answers(stage: Stage, chance: random.Random) -> Event:
     return Event(f"answers to writes of {what} are lost", 10.0, lambda: proxy.remove(rule))
 
 
-def clock(stage: Stage, chance: random.Random) -> Event:
+def clock(stage: ChaosCluster, chance: random.Random) -> Event:
     """The wall clock of all programs jumps, and jumps back."""
     seconds = chance.choice((-3600.0, -90.0, 90.0, 3600.0))
     stage.shift_clock(seconds)
     return Event(f"clock {seconds:+g} s", chance.uniform(3.0, 15.0), lambda: stage.shift_clock(0.0))
 
 
-def slow_clients(stage: Stage, chance: random.Random) -> Event:
+def slow_clients(stage: ChaosCluster, chance: random.Random) -> Event:
     """Two hundred connections to a port of ours that say nothing, or a byte now and then."""
     name = chance.choice(("webhook", "provisioner-health", "provisioner-metrics", "provisioner-reports", "extender"))
     port = stage.cluster.ports[name]
@@ -124,7 +124,7 @@ def slow_clients(stage: Stage, chance: random.Random) -> Event:
     return Event(f"{len(ends)} silent connections to {name}", chance.uniform(3.0, 12.0), close)
 
 
-def nested_pod(stage: Stage, chance: random.Random) -> Event:
+def nested_pod(stage: ChaosCluster, chance: random.Random) -> Event:
     """A pod whose managedFields are nested too deeply for most decoders."""
     name = f"nested-{chance.getrandbits(32):08x}"
     manager = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": "DEEP"}
@@ -132,20 +132,20 @@ def nested_pod(stage: Stage, chance: random.Random) -> Event:
     return _pod(stage, name, metadata={"managedFields": [manager]}, fill=deep)
 
 
-def endless_pod(stage: Stage, chance: random.Random) -> Event:
+def endless_pod(stage: ChaosCluster, chance: random.Random) -> Event:
     """A bound-to-be pod with a grace period of centuries."""
     name = f"endless-{chance.getrandbits(32):08x}"
     return _pod(stage, name, spec={"terminationGracePeriodSeconds": 2**60})
 
 
-def false_daemon(stage: Stage, chance: random.Random) -> Event:
+def false_daemon(stage: ChaosCluster, chance: random.Random) -> Event:
     """A pod that says it belongs to a DaemonSet."""
     name = f"daemon-{chance.getrandbits(32):08x}"
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "node-agent", "uid": "none", "controller": True}
     return _pod(stage, name, metadata={"ownerReferences": [owner]})
 
 
-def lying_kubelet(stage: Stage, chance: random.Random) -> Event:
+def lying_kubelet(stage: ChaosCluster, chance: random.Random) -> Event:
     """A Node says that pods were planned for it."""
     try:
         nodes = stage.client.list(NODES)
@@ -158,7 +158,7 @@ def lying_kubelet(stage: Stage, chance: random.Random) -> Event:
     return Event("a Node with a false plan", 0.0)
 
 
-def drift(stage: Stage, chance: random.Random) -> Event:
+def drift(stage: ChaosCluster, chance: random.Random) -> Event:
     """Every node of the general and of the static NodePool is no longer what its template says."""
     change = {"chaos.example/revision": f"r{chance.getrandbits(32):08x}"}
     try:
@@ -169,7 +169,7 @@ def drift(stage: Stage, chance: random.Random) -> Event:
     return Event("another template for two NodePools: their nodes have drifted", 0.0)
 
 
-def resize(stage: Stage, chance: random.Random) -> Event:
+def resize(stage: ChaosCluster, chance: random.Random) -> Event:
     """The static NodePool gets another number of replicas."""
     replicas = chance.randint(1, 4)
     try:
@@ -179,7 +179,7 @@ def resize(stage: Stage, chance: random.Random) -> Event:
     return Event(f"{replicas} replicas of the static NodePool", 0.0)
 
 
-def broken_node(stage: Stage, chance: random.Random) -> Event:
+def broken_node(stage: ChaosCluster, chance: random.Random) -> Event:
     """A Node of the general NodePool is not Ready for longer than the repair timeout; one that has not drifted, for that would end it first."""
     try:
         drifted = {
@@ -205,13 +205,13 @@ def broken_node(stage: Stage, chance: random.Random) -> Event:
     return Event(f"{name} is not Ready", BROKEN_SECONDS, mend)
 
 
-def _keep_ready(stage: Stage, name: str, *, ready: bool) -> None:
+def _keep_ready(stage: ChaosCluster, name: str, *, ready: bool) -> None:
     label = {"kwok.dovetail.dev/not-ready": None if ready else "true"}
     stage.client.patch(NODES, name, {"metadata": {"labels": label}})
 
 
 def _pod(
-    stage: Stage,
+    stage: ChaosCluster,
     name: str,
     *,
     metadata: Mapping[str, Any] | None = None,
@@ -240,7 +240,7 @@ def _pod(
     return Event(f"pod {name}", 15.0, remove)
 
 
-def cloud(stage: Stage, chance: random.Random) -> Event:
+def cloud(stage: ChaosCluster, chance: random.Random) -> Event:
     """A script of faults of EC2, mixed within one call's retries."""
     if stage.ec2 is None:
         return kill(stage, chance)
@@ -259,7 +259,7 @@ def cloud(stage: Stage, chance: random.Random) -> Event:
     return Event(f"EC2: {text}", chance.uniform(5.0, 15.0), lambda: ec2.script([]))
 
 
-def interruption(stage: Stage, chance: random.Random) -> Event:
+def interruption(stage: ChaosCluster, chance: random.Random) -> Event:
     """EC2 takes a spot instance back."""
     if stage.ec2 is None:
         return kill(stage, chance)
@@ -303,7 +303,7 @@ class Director:
     """
 
     def __init__(
-        self, stage: Stage, chance: random.Random, pause: tuple[float, float], say: Callable[[str], None]
+        self, stage: ChaosCluster, chance: random.Random, pause: tuple[float, float], say: Callable[[str], None]
     ) -> None:
         self._stage, self._chance, self._pause, self._say = stage, chance, pause, say
         self.begun: list[str] = []

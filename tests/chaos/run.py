@@ -14,7 +14,7 @@ from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.harness.session import PROVISIONER
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director
-from tests.chaos.stage import EXPIRING, PROBES, STATIC, Stage, stage
+from tests.chaos.stage import EXPIRING, PROBES, STATIC, ChaosCluster, stage
 from tests.chaos.tenant import Tenant, judged, memory, watched
 from tests.chaos.verdict import Witness, ended_by_request, judge, running, wait_until
 
@@ -126,7 +126,7 @@ class _Attack:
         early: memory of the programs once the churn runs beside the tenant; `settle` looks at it.
     """
 
-    def __init__(self, place: Stage, witness: Witness, seconds: float, say: Callable[[str], None]) -> None:
+    def __init__(self, place: ChaosCluster, witness: Witness, seconds: float, say: Callable[[str], None]) -> None:
         self._place, self._say = place, say
         self._without = watched(place, witness, time.time, seconds)
         self._tenant = Tenant(place.client)
@@ -157,13 +157,13 @@ class _Attack:
         return memory(self._place)
 
 
-def _settled(place: Stage, churn: Churn) -> None:
+def _settled(place: ChaosCluster, churn: Churn) -> None:
     """Most of the first pods run: breaking what never worked proves nothing."""
     if wait_until(place, lambda: running(place).total() >= 0.8 * sum(churn.wanted.values()), START_SECONDS) is None:
         raise AssertionError(f"before any fault only {dict(running(place))} of {churn.wanted} are running")
 
 
-def _interrupted(place: Stage) -> frozenset[str]:
+def _interrupted(place: ChaosCluster) -> frozenset[str]:
     """Nodes whose instances EC2 takes back, though we may be faster, and those that were broken."""
     found = set(place.broken)
     for one in place.ec2.instances() if place.ec2 is not None else ():
@@ -172,7 +172,7 @@ def _interrupted(place: Stage) -> frozenset[str]:
     return frozenset(found)
 
 
-def _disrupted(place: Stage) -> Counter[str]:
+def _disrupted(place: ChaosCluster) -> Counter[str]:
     """How many nodes each method has taken, from the provisioner's log."""
     found: Counter[str] = Counter()
     for line in place.logs(PROVISIONER).splitlines():

@@ -47,7 +47,7 @@ FLAGS = (GATES, "--repair-timeout=15s")
 """Every method of disruption takes nodes, and broken ones are replaced before their fault is over."""
 
 
-class Stage:
+class ChaosCluster:
     """What faults act on.
 
     Attributes:
@@ -177,10 +177,10 @@ def stage(
     programs: tuple[str, ...] = ALL_PROGRAMS,
     *,
     every_method: bool = False,
-) -> Iterator[Stage]:
+) -> Iterator[ChaosCluster]:
     """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet."""
     cluster = DevCluster(temporary=True, extender=True, audit=True, progress=progress)
-    found: Stage | None = None
+    found: ChaosCluster | None = None
     ec2: Ec2 | None = None
     try:
         cluster.up()
@@ -195,7 +195,7 @@ def stage(
                 str(cluster.kubeconfig),
             )
             ec2 = Ec2.start(nodes, log=cluster.log("ec2"))
-        found = Stage(cluster, session, ec2, chance, every_method=every_method)
+        found = ChaosCluster(cluster, session, ec2, chance, every_method=every_method)
         if programs:
             found.start(programs)
             found.apply_pools()

@@ -11,7 +11,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NAMESPACES, PODS
 from provisioner.lab.harness.session import EXTENDER, PROVISIONER
-from tests.chaos.stage import PROBES, Stage
+from tests.chaos.stage import PROBES, ChaosCluster
 from tests.chaos.verdict import Life, Lives
 
 TENANT: Final = "tenant"
@@ -198,7 +198,7 @@ def probe(name: str) -> Document:
     return made
 
 
-def watched(stage: Stage, witness: Lives, now: Callable[[], float], seconds: float) -> Measured:
+def watched(stage: ChaosCluster, witness: Lives, now: Callable[[], float], seconds: float) -> Measured:
     """Post probes for so long, without faults, and tell how long they waited; they are gone afterwards."""
     since, clock, path = now(), stage.session.clock, PODS.path(PROBES)
     for number in range(math.ceil(seconds / APART_SECONDS)):
@@ -219,7 +219,7 @@ def watched(stage: Stage, witness: Lives, now: Callable[[], float], seconds: flo
     return measured
 
 
-def memory(stage: Stage) -> dict[str, float]:
+def memory(stage: ChaosCluster) -> dict[str, float]:
     """PSS of the programs that keep pods, in bytes."""
     return {name: stage.programs.pss_bytes(name) for name in _PROGRAMS}
 

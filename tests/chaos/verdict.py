@@ -28,7 +28,7 @@ from provisioner.apis.names import INITIALIZED, PLAN_ANNOTATION, UNREGISTERED_TA
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from tests.chaos.churn import NAMESPACE, Churn
-from tests.chaos.stage import STATIC, Stage
+from tests.chaos.stage import STATIC, ChaosCluster
 from tests.support.audit import entries
 
 OWN_AGENT: Final = "dovetail-provisioner"
@@ -156,7 +156,7 @@ class Lives:
 class Witness(Lives):
     """Follows all pods, Nodes and NodeClaims until it is stopped."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: ChaosCluster) -> None:
         super().__init__()
         self._host, self._port = "127.0.0.1", stage.cluster.ports["kube-apiserver"]
         self._context = ssl.create_default_context(cadata=stage.cluster.ca.certificate_pem.decode())
@@ -242,7 +242,7 @@ def _read(text: bytes) -> Any:
             sys.setrecursionlimit(usual)
 
 
-def _token(stage: Stage) -> str:
+def _token(stage: ChaosCluster) -> str:
     text = stage.cluster.kubeconfig.read_text()
     found = json.loads(text) if text.startswith("{") else None
     if found is None:
@@ -341,7 +341,7 @@ def deletions_past_the_eviction_api(log: Path, witness: Lives, spared: frozenset
 class Balance:
     """Instances against claims, now."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: ChaosCluster) -> None:
         claims = stage.client.list(NODECLAIMS)
         self.claims = {one.metadata.name: one.status.provider_id for one in claims}
         if stage.ec2 is not None:
@@ -380,13 +380,13 @@ class Balance:
         )
 
 
-def running(stage: Stage) -> Counter[str]:
+def running(stage: ChaosCluster) -> Counter[str]:
     """Running pods of the churn, by Deployment; those that leave do not count."""
     pods = stage.client.list(PODS, NAMESPACE)
     return Counter(pod.labels.get("app", "") for pod in pods if pod.phase == "Running" and pod.deleted is None)
 
 
-def missing_replicas(stage: Stage) -> int:
+def missing_replicas(stage: ChaosCluster) -> int:
     """How many nodes the static NodePool has too few; negative where it has too many."""
     there = sum(
         one.pool == STATIC and one.metadata.deletion_timestamp is None and is_true(one.status.conditions, INITIALIZED)
@@ -395,7 +395,7 @@ def missing_replicas(stage: Stage) -> int:
     return (stage.client.get(NODEPOOLS, STATIC).spec.replicas or 0) - there
 
 
-def unexplained(stage: Stage) -> list[str]:
+def unexplained(stage: ChaosCluster) -> list[str]:
     """Pods of the churn that are not running and of which no event of the provisioner says why."""
     told = {
         event.involved_object.uid
@@ -406,7 +406,7 @@ def unexplained(stage: Stage) -> list[str]:
     return sorted(pod.name for pod in pods if pod.phase == "Pending" and pod.uid not in told)
 
 
-def wait_until(stage: Stage, true: Callable[[], bool], seconds: float) -> float | None:
+def wait_until(stage: ChaosCluster, true: Callable[[], bool], seconds: float) -> float | None:
     """Seconds until `true`; None when it did not come. The API server may be away in between."""
     clock = stage.session.clock
     began = clock.monotonic()
@@ -418,7 +418,7 @@ def wait_until(stage: Stage, true: Callable[[], bool], seconds: float) -> float 
     return None
 
 
-def judge(stage: Stage, churn: Churn, witness: Witness, spared: frozenset[str] = frozenset()) -> list[str]:
+def judge(stage: ChaosCluster, churn: Churn, witness: Witness, spared: frozenset[str] = frozenset()) -> list[str]:
     """Everything that is wrong once the faults are over; nothing where all is well. Waits for recovery, bounded."""
     wrong: list[str] = []
     wanted = Counter(churn.wanted)

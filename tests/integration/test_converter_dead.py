@@ -20,7 +20,7 @@ from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.devcluster.errors import StateError
 from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
-from tests.integration.test_old_versions import TOKYO, VERSION, Stage
+from tests.integration.test_old_versions import TOKYO, VERSION, OldCluster
 from tests.support.awscluster import AwsCluster, aws_cluster
 from tests.support.converted import FILES
 from tests.support.definitions import stored_versions
@@ -44,7 +44,7 @@ def at_v1(resource: Resource[Any]) -> str:
 class Dead:
     """A cluster whose converter is dead."""
 
-    stage: Stage
+    stage: OldCluster
     aws: AwsCluster
     watches: dict[str, Reflector[Any]]
 
@@ -126,7 +126,7 @@ def dead(tmp_path: Path) -> Iterator[Dead]:
     cluster.up()
     watches: dict[str, Reflector[Any]] = {}
     try:
-        stage = Stage(cluster, tmp_path)
+        stage = OldCluster(cluster, tmp_path)
         with aws_cluster(cluster, region=TOKYO, version=VERSION, clock_factor=8.0) as aws:
             stage.component()
             stage.start(aws, TOKYO)

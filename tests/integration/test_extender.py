@@ -162,7 +162,7 @@ def extender(cluster: DevCluster, client: Client) -> Iterator[Extender]:
 
 
 @dataclass(frozen=True)
-class Stage:
+class ExtenderNamespace:
     """A namespace and nodes of one test's own; its pods select its nodes."""
 
     client: Client
@@ -281,7 +281,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[ExtenderNamespace]:
     name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:40].strip("-")
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -291,7 +291,7 @@ def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[Stage]:
         return False
 
     eventually(account, "the namespace has its account", 20.0)
-    made = Stage(client, name)
+    made = ExtenderNamespace(client, name)
     try:
         yield made
     finally:
@@ -301,7 +301,7 @@ def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[Stage]:
 HELD = "dovetail_extender_held_nodes "
 
 
-def held_node(extender: Extender, stage: Stage, cpu: str, planned: Sequence[Pod]) -> str:
+def held_node(extender: Extender, stage: ExtenderNamespace, cpu: str, planned: Sequence[Pod]) -> str:
     """A node on which room is held for these pods, and for nobody anywhere else.
 
     That the plan is known says nothing of the node: kube-scheduler, which may know it earlier, does not wait long for the extender's watch.
@@ -328,7 +328,7 @@ def plan_of(pods: Sequence[Pod], hold_seconds: float = HOLD_SECONDS) -> Plan:
 # --- the tests ------------------------------------------------------------------------------------------------------
 
 
-def test_planned_pods_land_on_their_nodes(extender: Extender, stage: Stage) -> None:
+def test_planned_pods_land_on_their_nodes(extender: Extender, stage: ExtenderNamespace) -> None:
     """Two owners, four nodes without slack, opened one after the other in an order that tempts every pod."""
     pods = [stage.pod(f"a-{i}") for i in range(12)] + [stage.pod(f"b-{i}", cpu="500m") for i in range(8)]
     eventually(lambda: stage.unschedulable("a-", "b-"), stage.nodes_of, 20.0)
@@ -346,7 +346,7 @@ def test_planned_pods_land_on_their_nodes(extender: Extender, stage: Stage) -> N
     assert extender.metric('dovetail_extender_requests_total{answer="steered"') >= 20
 
 
-def test_a_stranger_waits_until_the_hold_ends_by_time(extender: Extender, stage: Stage) -> None:
+def test_a_stranger_waits_until_the_hold_ends_by_time(extender: Extender, stage: ExtenderNamespace) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
     began = time.monotonic()
     node = stage.node("n", "2", plan=plan_of(planned, SHORT_HOLD_SECONDS))
@@ -362,7 +362,7 @@ def test_a_stranger_waits_until_the_hold_ends_by_time(extender: Extender, stage:
     assert stage.client.get(NODES, node).metadata.annotations[names.HOLD_RELEASED_ANNOTATION]
 
 
-def test_room_is_held_and_not_names(extender: Extender, stage: Stage) -> None:
+def test_room_is_held_and_not_names(extender: Extender, stage: ExtenderNamespace) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
     node = held_node(extender, stage, "3", planned)
     stage.pod("fits-beside")
@@ -372,7 +372,7 @@ def test_room_is_held_and_not_names(extender: Extender, stage: Stage) -> None:
     assert stage.bound("too-many") == ""
 
 
-def test_planned_pods_that_go_away_release_their_room_at_once(extender: Extender, stage: Stage) -> None:
+def test_planned_pods_that_go_away_release_their_room_at_once(extender: Extender, stage: ExtenderNamespace) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
     node = held_node(extender, stage, "2", planned)
     stage.pod("stranger")
@@ -382,7 +382,7 @@ def test_planned_pods_that_go_away_release_their_room_at_once(extender: Extender
     eventually(lambda: stage.bound("stranger") == node, extender.tail, 4.0)
 
 
-def test_a_failed_claim_releases_its_room(extender: Extender, stage: Stage) -> None:
+def test_a_failed_claim_releases_its_room(extender: Extender, stage: ExtenderNamespace) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
     node = held_node(extender, stage, "2", planned)
     stage.pod("stranger")
@@ -391,7 +391,9 @@ def test_a_failed_claim_releases_its_room(extender: Extender, stage: Stage) -> N
     eventually(lambda: stage.bound("stranger") == node, extender.tail, 4.0)
 
 
-def test_a_node_that_a_command_disrupts_takes_no_pod_before_its_taint(extender: Extender, stage: Stage) -> None:
+def test_a_node_that_a_command_disrupts_takes_no_pod_before_its_taint(
+    extender: Extender, stage: ExtenderNamespace
+) -> None:
     """The Node is ready and untainted all the time; only its NodeClaim says that it goes."""
     eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, 11.0)
     node = stage.node("n", "2", plan=plan_of([stage.pod("planned", scheduler="nobody")]))
@@ -407,7 +409,7 @@ def test_a_node_that_a_command_disrupts_takes_no_pod_before_its_taint(extender: 
     eventually(lambda: stage.bound("late") == node, extender.tail, 5.0)
 
 
-def test_a_recreated_pod_takes_its_brothers_place(extender: Extender, stage: Stage) -> None:
+def test_a_recreated_pod_takes_its_brothers_place(extender: Extender, stage: ExtenderNamespace) -> None:
     stage.replica_set("web", 3)
     eventually(lambda: len(stage.pods("web")) == 3 and stage.unschedulable("web"), stage.nodes_of, 20.0)
     pods = sorted(stage.pods("web"), key=lambda pod: pod.name)
@@ -419,7 +421,7 @@ def test_a_recreated_pod_takes_its_brothers_place(extender: Extender, stage: Sta
     eventually(lambda: set(stage.nodes_of("web").values()) == {home}, stage.nodes_of, 10.0)
 
 
-def test_a_pod_planned_onto_an_existing_node_finds_its_room(extender: Extender, stage: Stage) -> None:
+def test_a_pod_planned_onto_an_existing_node_finds_its_room(extender: Extender, stage: ExtenderNamespace) -> None:
     planned = [stage.pod("planned", cpu="2", scheduler="dovetail-scheduler")]
     eventually(lambda: stage.unschedulable("planned"), stage.nodes_of, 10.0)
     other = stage.node("a-other", "1")
@@ -431,7 +433,7 @@ def test_a_pod_planned_onto_an_existing_node_finds_its_room(extender: Extender, 
     eventually(lambda: stage.bound("planned") == node, stage.nodes_of, 10.0)
 
 
-def test_pods_without_a_plan_fill_nodes_that_are_full_already(extender: Extender, stage: Stage) -> None:
+def test_pods_without_a_plan_fill_nodes_that_are_full_already(extender: Extender, stage: ExtenderNamespace) -> None:
     """kube-scheduler by itself takes the emptier node, which then can no longer be removed."""
     full = stage.node("a-full", "4")
     eventually(lambda: stage.ready(full), stage.nodes_of, 20.0)
@@ -495,7 +497,7 @@ def intake(client: Client) -> Iterator[Intake]:
         made.stop()
 
 
-def test_a_held_off_pod_is_reported_to_the_leader(extender: Extender, stage: Stage, intake: Intake) -> None:
+def test_a_held_off_pod_is_reported_to_the_leader(extender: Extender, stage: ExtenderNamespace, intake: Intake) -> None:
     planned = [stage.pod("planned", scheduler="nobody")]
     node = held_node(extender, stage, "1", planned)
     stranger = stage.pod("stranger")
@@ -504,7 +506,7 @@ def test_a_held_off_pod_is_reported_to_the_leader(extender: Extender, stage: Sta
 
 
 def test_pods_of_a_daemonset_walk_over_holds_and_pods_that_only_name_it_do_not(
-    extender: Extender, stage: Stage
+    extender: Extender, stage: ExtenderNamespace
 ) -> None:
     planned = [stage.pod("planned", scheduler="nobody")]
     node = held_node(extender, stage, "1", planned)
@@ -536,7 +538,7 @@ def important(cluster: DevCluster) -> str:
     return IMPORTANT
 
 
-def crowd(stage: Stage) -> tuple[str, list[Pod]]:
+def crowd(stage: ExtenderNamespace) -> tuple[str, list[Pod]]:
     """A node that is full of pods without priority, and those."""
     node = stage.node("full", "2")
     eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
@@ -546,19 +548,19 @@ def crowd(stage: Stage) -> tuple[str, list[Pod]]:
     return node, stage.pods("low-")
 
 
-def wanted(stage: Stage) -> set[str]:
+def wanted(stage: ExtenderNamespace) -> set[str]:
     """Pods without priority that nobody has evicted."""
     return {pod.uid for pod in stage.pods("low-") if pod.deleted is None}
 
 
-def situation(extender: Extender, stage: Stage) -> str:
+def situation(extender: Extender, stage: ExtenderNamespace) -> str:
     """What a test that fails wants to know."""
     pods = {pod.name: (pod.node_name, pod.scheduled_reason, pod.nominated_node_name) for pod in stage.pods()}
     asked = [line for line in (extender.page("metrics") or "").splitlines() if "extender_requests_total{" in line]
     return "\n".join([str(pods), *asked, extender.tail()])
 
 
-def plan_is_coming(extender: Extender, stage: Stage, priority: str) -> Pod:
+def plan_is_coming(extender: Extender, stage: ExtenderNamespace, priority: str) -> Pod:
     """A pod of priority that kube-scheduler may only look at once the extender knows the node that comes for it."""
     # A pod that goes makes kube-scheduler try all others again, and a second try preempts: former tests are over first.
     eventually(lambda: {one.namespace for one in stage.client.list(PODS)} == {stage.name}, stage.pods, 30.0)
@@ -574,7 +576,7 @@ VETOED = 'dovetail_extender_requests_total{answer="vetoed",verb="preempt"}'
 
 
 def test_a_needless_preemption_is_put_off_until_the_planned_node_is_there(
-    extender: Extender, stage: Stage, important: str
+    extender: Extender, stage: ExtenderNamespace, important: str
 ) -> None:
     _, low = crowd(stage)
     before = extender.metric(VETOED)
@@ -587,7 +589,9 @@ def test_a_needless_preemption_is_put_off_until_the_planned_node_is_there(
     assert wanted(stage) == {pod.uid for pod in low}, "nobody was evicted for it"
 
 
-def test_a_preemption_is_put_off_once_and_then_happens(extender: Extender, stage: Stage, important: str) -> None:
+def test_a_preemption_is_put_off_once_and_then_happens(
+    extender: Extender, stage: ExtenderNamespace, important: str
+) -> None:
     full, low = crowd(stage)
     small = stage.node("small", "100m")
     eventually(lambda: stage.ready(small), stage.nodes_of, 20.0)
@@ -603,7 +607,7 @@ def test_a_preemption_is_put_off_once_and_then_happens(extender: Extender, stage
     assert extender.metric(VETOED) == before + 1
 
 
-def test_a_pod_that_was_refused_before_a_restart_is_woken(extender: Extender, stage: Stage) -> None:
+def test_a_pod_that_was_refused_before_a_restart_is_woken(extender: Extender, stage: ExtenderNamespace) -> None:
     """Its reason ended while nobody was there: kube-scheduler hears of nothing, and the new process knows of no refusal."""
     planned = stage.pod("planned", scheduler="nobody")
     node = held_node(extender, stage, "1", [planned])
@@ -617,7 +621,9 @@ def test_a_pod_that_was_refused_before_a_restart_is_woken(extender: Extender, st
     eventually(lambda: stage.bound("stranger") == node, extender.tail, 15.0)
 
 
-def test_slow_clients_do_not_keep_kube_scheduler_waiting(cluster: DevCluster, extender: Extender, stage: Stage) -> None:
+def test_slow_clients_do_not_keep_kube_scheduler_waiting(
+    cluster: DevCluster, extender: Extender, stage: ExtenderNamespace
+) -> None:
     """Loopback is shared with every pod of the host's network; sixteen stopped its probes."""
     node = stage.node("n", "64")
     eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
@@ -641,7 +647,7 @@ def test_slow_clients_do_not_keep_kube_scheduler_waiting(cluster: DevCluster, ex
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_needed_preemption_happens_without(
-    cluster: DevCluster, extender: Extender, stage: Stage, important: str, number: signal.Signals
+    cluster: DevCluster, extender: Extender, stage: ExtenderNamespace, important: str, number: signal.Signals
 ) -> None:
     full, _ = crowd(stage)
     extender.send(number)
@@ -654,7 +660,9 @@ def test_a_needed_preemption_happens_without(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_pods_run_without(cluster: DevCluster, extender: Extender, stage: Stage, number: signal.Signals) -> None:
+def test_pods_run_without(
+    cluster: DevCluster, extender: Extender, stage: ExtenderNamespace, number: signal.Signals
+) -> None:
     node = stage.node("n", "64")
     eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     extender.send(number)
@@ -689,7 +697,7 @@ def on_ipv6(cluster: DevCluster, extender: Extender) -> Iterator[Extender]:
         extender.start()
 
 
-def test_kube_scheduler_asks_it_over_ipv6(on_ipv6: Extender, stage: Stage) -> None:
+def test_kube_scheduler_asks_it_over_ipv6(on_ipv6: Extender, stage: ExtenderNamespace) -> None:
     planned = [stage.pod("planned", scheduler="nobody")]
     held_node(on_ipv6, stage, "1", planned)
     stage.pod("stranger")

@@ -139,7 +139,7 @@ def seed(aws: AwsCluster, region: str) -> None:
             iam.add_role_to_instance_profile(InstanceProfileName=row.profile, RoleName=f"role-{place}")
 
 
-class Stage:
+class OldCluster:
     """The cluster and its programs."""
 
     def __init__(self, cluster: DevCluster, directory: Path) -> None:
@@ -293,7 +293,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     cluster = DevCluster(temporary=True, extender=False, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
-        stage = Stage(cluster, tmp_path_factory.mktemp("hook"))
+        stage = OldCluster(cluster, tmp_path_factory.mktemp("hook"))
         with aws_cluster(cluster, region=TOKYO, version=VERSION, clock_factor=8.0) as aws:
             stage.component()
             stage.start(aws, TOKYO)

@@ -40,7 +40,7 @@ from provisioner.lab.harness.session import EXTENDER, PROVISIONER, WEBHOOK
 from provisioner.lab.harness.workload import REPOSITORY, deployment
 from provisioner.options import command
 from tests.chaos.churn import NAMESPACE, Churn
-from tests.chaos.stage import Stage, stage
+from tests.chaos.stage import ChaosCluster, stage
 from tests.chaos.verdict import Balance, Witness, judge, nodes_ended_with_live_pods, wait_until
 from tests.support import awscluster
 from tests.support.apiproxy import Rule
@@ -60,28 +60,28 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> OldVersion:
 
 
 @pytest.fixture(params=["kwok"])
-def place(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def place(request: pytest.FixtureRequest) -> Iterator[ChaosCluster]:
     with stage(str(request.param), random.Random(0), programs=()) as found:
         yield found
 
 
-def start_old(old: OldVersion, place: Stage, name: str, *flags: str) -> None:
+def start_old(old: OldVersion, place: ChaosCluster, name: str, *flags: str) -> None:
     """The old version's program of that name, with today's flags and these, led through the same proxy."""
     program = place.program(name)
     old.start(place.cluster, f"old-{name}", (*program.arguments, *flags), dict(program.environment))
     eventually(program.ready, f"the old {name} serves", SECONDS)
 
 
-def kill_old(place: Stage, name: str) -> None:
+def kill_old(place: ChaosCluster, name: str) -> None:
     place.cluster.signal(f"old-{name}", signal.SIGKILL)
 
 
-def running(place: Stage, app: str) -> int:
+def running(place: ChaosCluster, app: str) -> int:
     pods = place.client.list(PODS, NAMESPACE)
     return sum(1 for pod in pods if pod.labels.get("app") == app and pod.phase == "Running" and pod.deleted is None)
 
 
-def deploy(place: Stage, name: str, replicas: int, cpu: str = "500m") -> None:
+def deploy(place: ChaosCluster, name: str, replicas: int, cpu: str = "500m") -> None:
     applying.apply(
         place.client,
         [
@@ -91,7 +91,7 @@ def deploy(place: Stage, name: str, replicas: int, cpu: str = "500m") -> None:
     )
 
 
-def test_plans_on_nodes_and_claims_and_half_a_drain_are_taken_over(place: Stage, old: OldVersion) -> None:
+def test_plans_on_nodes_and_claims_and_half_a_drain_are_taken_over(place: ChaosCluster, old: OldVersion) -> None:
     client = place.client
     start_old(old, place, PROVISIONER)
     place.apply_pools()
@@ -158,7 +158,7 @@ def test_plans_on_nodes_and_claims_and_half_a_drain_are_taken_over(place: Stage,
 
 @pytest.mark.parametrize("place", ["aws"], indirect=True)
 @pytest.mark.parametrize("marked", [0, 2])
-def test_marks_of_half_a_batch_lead_to_one_instance_a_claim(place: Stage, old: OldVersion, marked: int) -> None:
+def test_marks_of_half_a_batch_lead_to_one_instance_a_claim(place: ChaosCluster, old: OldVersion, marked: int) -> None:
     start_old(old, place, PROVISIONER)
     place.apply_pools()
     proxy = place.proxies[PROVISIONER]
@@ -443,7 +443,7 @@ def flags_before(program: str) -> dict[str, str]:
     return {flag: "" if default == "none" else default for flag, default in found}
 
 
-def test_the_programs_start_with_every_flag_of_the_version_before(place: Stage) -> None:
+def test_the_programs_start_with_every_flag_of_the_version_before(place: ChaosCluster) -> None:
     """A setting that was folded or removed since then is told once, with what replaces it."""
     programs = []
     for name in (WEBHOOK, EXTENDER, PROVISIONER):
@@ -473,7 +473,7 @@ def test_the_programs_start_with_every_flag_of_the_version_before(place: Stage) 
 
 
 @pytest.mark.parametrize("changes", [900, pytest.param(3600, marks=pytest.mark.judge)])
-def test_an_old_extender_beside_a_new_provisioner(place: Stage, old: OldVersion, changes: int) -> None:
+def test_an_old_extender_beside_a_new_provisioner(place: ChaosCluster, old: OldVersion, changes: int) -> None:
     """Changes of pods, one a second for an hour (a quarter of it in `make test`), as fast as this machine makes them."""
     start_old(old, place, EXTENDER)
     place.start((PROVISIONER,))
@@ -508,7 +508,7 @@ TIMED: Final = "c2d67022"
     indirect=["old"],
 )
 def test_an_old_program_whose_hold_ttl_is_another_than_the_new_ones(
-    place: Stage, old: OldVersion, which: str, written: float, ends: str
+    place: ChaosCluster, old: OldVersion, which: str, written: float, ends: str
 ) -> None:
     """kube-scheduler stands still until the shorter time is over; then planned pods and strangers all find a node."""
     start_old(old, place, which, "--hold-ttl=10" if ends == "hold" else "--hold-ttl=10s")  # it took seconds
@@ -536,7 +536,7 @@ def test_an_old_program_whose_hold_ttl_is_another_than_the_new_ones(
     assert wait_until(place, lambda: Balance(place).is_even, SECONDS) is not None, str(Balance(place))
 
 
-def plans(place: Stage) -> dict[str, Plan]:
+def plans(place: ChaosCluster) -> dict[str, Plan]:
     """The plans of NodeClaims whose nodes are ready."""
     return {
         claim.metadata.name: decode_plan(text)
@@ -546,7 +546,7 @@ def plans(place: Stage) -> dict[str, Plan]:
     }
 
 
-def held(place: Stage) -> int:
+def held(place: ChaosCluster) -> int:
     """On how many nodes the extender holds room."""
     url = f"http://127.0.0.1:{place.cluster.ports['extender-metrics']}/metrics"
     text = urllib3.request("GET", url, timeout=5.0).data.decode()

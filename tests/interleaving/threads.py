@@ -33,7 +33,7 @@ class Deadlock(Exception):  # noqa: N818 - what happened
 class _Worker:
     """A thread of the machine, which runs one task after another."""
 
-    def __init__(self, stage: "Stage") -> None:
+    def __init__(self, stage: "Interleaver") -> None:
         self.go, self._stage = _REAL_LOCK(), stage
         self.task: Task | None = None
         self.go.acquire()
@@ -74,7 +74,7 @@ class Task:
         self.thread: Thread | None = None
 
 
-class Stage:
+class Interleaver:
     """Who runs, and what time it is. One for all plays of a process; `reset` begins another one."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class Stage:
         task.ready = True
 
 
-STAGE: Final = Stage()
+STAGE: Final = Interleaver()
 
 
 class Clock:

@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.overlay_conflicts import OverlayConflict, conflict
 from provisioner.cloudprovider.types import InstanceType, Offering
-from tests.support.overlays import Stage, catalogue, overlay
+from tests.support.overlays import OverlayFleet, catalogue, overlay
 
 TYPES, ZONES, HOW = ["arm", "big", "small"], ["a", "b"], ["on-demand", "spot"]
 POOLS = ("general", "team")
@@ -83,7 +83,7 @@ def has_price(one: NodeOverlay) -> bool:
 
 @given(overlay_sets())
 def test_each_price_and_resource_is_that_of_the_heaviest_overlay_in_force(overlays: list[NodeOverlay]) -> None:
-    stage = Stage(*overlays)
+    stage = OverlayFleet(*overlays)
     force = [one for one in overlays if stage.overlays.problem(one.metadata.name) is None]
     for pool in ("general", "team"):
         for before, after in zip(stage.types, stage.of(pool), strict=True):
@@ -108,7 +108,7 @@ def test_each_price_and_resource_is_that_of_the_heaviest_overlay_in_force(overla
 @example((overlay("p", IN_A, **CHANGES[5]), overlay("q", IN_B, **CHANGES[5])))
 @example((overlay("p", IN_A, **CHANGES[0]), overlay("q", IN_B, **CHANGES[0])))
 def test_what_is_said_without_instance_types_is_what_is_found_with_them(pair: tuple[NodeOverlay, NodeOverlay]) -> None:
-    stage, said = Stage(*pair), conflict(*pair)
+    stage, said = OverlayFleet(*pair), conflict(*pair)
     refused = any(stage.overlays.problem(each.metadata.name) for each in pair)
     assert said is conflict(*reversed(pair))
     assert not (refused and said is OverlayConflict.NEVER)
@@ -121,7 +121,7 @@ def test_what_is_said_without_instance_types_is_what_is_found_with_them(pair: tu
 def test_the_order_in_which_overlays_come_does_not_matter(overlays: list[NodeOverlay]) -> None:
     answers = []
     for some in permutations(overlays):
-        stage = Stage(*some)
+        stage = OverlayFleet(*some)
         answers.append(
             (
                 stage.of("general"),
@@ -134,7 +134,7 @@ def test_the_order_in_which_overlays_come_does_not_matter(overlays: list[NodeOve
 
 @given(overlay_sets())
 def test_equal_inputs_give_the_same_objects_and_a_second_time_changes_nothing(overlays: list[NodeOverlay]) -> None:
-    stage = Stage(*overlays)
+    stage = OverlayFleet(*overlays)
     first = stage.of()
     assert stage.of() is first
     assert stage.overlays.applied("general", first) == first
@@ -145,7 +145,7 @@ def test_equal_inputs_give_the_same_objects_and_a_second_time_changes_nothing(ov
 
 @given(overlay_sets())
 def test_an_overlay_that_comes_and_goes_leaves_nothing(overlays: list[NodeOverlay]) -> None:
-    stage = Stage(*overlays[1:])
+    stage = OverlayFleet(*overlays[1:])
     before, problems = (
         stage.of(),
         {one.metadata.name: stage.overlays.problem(one.metadata.name) for one in overlays[1:]},

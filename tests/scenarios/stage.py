@@ -54,7 +54,7 @@ Say = Callable[[RowResult], object]
 """Told of each row when it is over, in any order and from several threads."""
 
 
-class Stage:
+class RowPlayer:
     """Runs rows, each in a scene of its own."""
 
     def __init__(self, client: Client, watching: Watching, log: Log, runtime: Runtime, say: Say) -> None:
@@ -127,7 +127,7 @@ def played(
                     cloud=group.cloud,
                 )
                 session.start_programs(lambda _: None)
-                stage = Stage(client, watching, log, replace(runtime, registry=images), say)
+                stage = RowPlayer(client, watching, log, replace(runtime, registry=images), say)
                 found |= {one.row: one for one in stage.run(groups[name])}
                 session.programs.stop(PROVISIONER)
         finally:

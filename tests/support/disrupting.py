@@ -80,7 +80,7 @@ class FakeCloud(FakeInstances):
         return catalogue.generated().types if self.kinds is None else self.kinds
 
 
-class Stage:
+class DisruptedNodes:
     """Initialized nodes without pods, long since there, and their disruption.
 
     Attributes:
@@ -211,16 +211,16 @@ class Stage:
         self.disruption.stop()
 
 
-Make = Callable[..., Stage]
+Make = Callable[..., DisruptedNodes]
 
 
 @contextmanager
 def staged() -> Iterator[Make]:
     """What makes stages, which all end with it."""
-    made: list[Stage] = []
+    made: list[DisruptedNodes] = []
 
-    def make(*nodes: str, **options: Any) -> Stage:
-        made.append(Stage(*nodes, **options))
+    def make(*nodes: str, **options: Any) -> DisruptedNodes:
+        made.append(DisruptedNodes(*nodes, **options))
         return made[-1]
 
     yield make

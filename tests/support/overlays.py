@@ -56,7 +56,7 @@ def catalogue() -> tuple[InstanceType, ...]:
     return kind("arm", 0.8, "arm64"), kind("big", 2.0), kind("small", 1.0)
 
 
-class Stage:
+class OverlayFleet:
     """Overlays over the small catalogue, for pools "general" and "team"; the second one's nodes are labelled team=red."""
 
     def __init__(self, *overlays: NodeOverlay) -> None:

@@ -9,7 +9,7 @@ from provisioner.apis.overlay import NodeOverlay
 from provisioner.cloudprovider.overlays import RECHECK_SECONDS, OverlayError, overlaid, read
 from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance, cheapest_first
 from tests.support.cluster import claim
-from tests.support.overlays import Stage, catalogue, kind, overlay
+from tests.support.overlays import OverlayFleet, catalogue, kind, overlay
 
 TYPE, ZONE, HOW = names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL
 BIG = (TYPE, "In", ["big"])
@@ -28,13 +28,13 @@ PRICES: dict[str, tuple[dict[str, Any], float]] = {
 
 @pytest.mark.parametrize(("spec", "want"), PRICES.values(), ids=PRICES)
 def test_prices(spec: dict[str, Any], want: float) -> None:
-    stage = Stage(overlay("one", BIG, **spec))
+    stage = OverlayFleet(overlay("one", BIG, **spec))
     assert stage.prices()["big/a/on-demand"] == pytest.approx(want)
     assert stage.prices()["small/a/on-demand"] == 1.0
 
 
 def test_only_the_offerings_that_are_meant_change() -> None:
-    stage = Stage(overlay("one", BIG, (ZONE, "In", ["b"]), (HOW, "In", ["spot"]), price="7"))
+    stage = OverlayFleet(overlay("one", BIG, (ZONE, "In", ["b"]), (HOW, "In", ["spot"]), price="7"))
     changed = {name: price for name, price in stage.prices().items() if price == 7}
     assert changed == {"big/b/spot": 7}
 
@@ -58,7 +58,7 @@ SELECTED: dict[str, tuple[list[tuple[str, str, list[str]]], str, set[str]]] = {
 
 @pytest.mark.parametrize(("requirements", "pool", "want"), SELECTED.values(), ids=SELECTED)
 def test_what_an_overlay_is_about(requirements: list[tuple[str, str, list[str]]], pool: str, want: set[str]) -> None:
-    stage = Stage(overlay("one", *requirements, price="9", capacity={"example.com/device": "2"}))
+    stage = OverlayFleet(overlay("one", *requirements, price="9", capacity={"example.com/device": "2"}))
     found = stage.of(pool)
     assert {one.name for one in found if one.capacity.amount("example.com/device") == 2} == want
     assert {one.name for one in found if all(offering.price == 9 for offering in one.offerings)} == want
@@ -66,7 +66,7 @@ def test_what_an_overlay_is_about(requirements: list[tuple[str, str, list[str]]]
 
 
 def test_capacity_is_put_over_that_of_the_provider() -> None:
-    stage = Stage(overlay("one", BIG, capacity={"example.com/device": "2", "nvidia.com/gpu": "8"}))
+    stage = OverlayFleet(overlay("one", BIG, capacity={"example.com/device": "2", "nvidia.com/gpu": "8"}))
     stage.types = (kind("big", 1.0, **{"nvidia.com/gpu": "1"}),)
     (big,) = stage.of()
     assert big.capacity.to_wire() == {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "8", "example.com/device": "2"}
@@ -74,7 +74,7 @@ def test_capacity_is_put_over_that_of_the_provider() -> None:
 
 
 def test_the_heaviest_counts_for_each_price_and_each_resource_by_itself() -> None:
-    stage = Stage(
+    stage = OverlayFleet(
         overlay("light", price="1", weight=1, capacity={"example.com/a": "1", "example.com/b": "1"}),
         overlay("heavy", BIG, (ZONE, "In", ["a"]), price="5", weight=5, capacity={"example.com/a": "5"}),
     )
@@ -85,7 +85,7 @@ def test_the_heaviest_counts_for_each_price_and_each_resource_by_itself() -> Non
 
 
 def test_of_two_equals_that_contradict_each_other_one_counts_nowhere_and_says_which_is_the_other() -> None:
-    stage = Stage(
+    stage = OverlayFleet(
         overlay("a", BIG, price="5"),
         overlay("b", (ZONE, "In", ["a"]), price="6"),  # all types, so BIG in zone a is said twice
     )
@@ -97,7 +97,7 @@ def test_of_two_equals_that_contradict_each_other_one_counts_nowhere_and_says_wh
 
 
 def test_overlays_of_one_weight_that_say_different_things_do_not_conflict() -> None:
-    stage = Stage(
+    stage = OverlayFleet(
         overlay("price", BIG, price="5"),
         overlay("resource", BIG, capacity={"example.com/a": "1"}),
         overlay("other", BIG, capacity={"example.com/b": "1"}),
@@ -107,7 +107,7 @@ def test_overlays_of_one_weight_that_say_different_things_do_not_conflict() -> N
 
 
 def test_a_conflict_in_one_pool_is_a_conflict_in_all() -> None:
-    stage = Stage(overlay("a", ("team", "In", ["red"]), price="5"), overlay("b", price="6"))
+    stage = OverlayFleet(overlay("a", ("team", "In", ["red"]), price="5"), overlay("b", price="6"))
     assert stage.overlays.problem("a") is not None
     stage.pools.pop()
     stage.overlays.pool_changed(stage.pools[0], None)
@@ -115,7 +115,7 @@ def test_a_conflict_in_one_pool_is_a_conflict_in_all() -> None:
 
 
 def test_a_type_that_appears_later_brings_its_conflict() -> None:
-    stage = Stage(overlay("a", (TYPE, "In", ["new"]), price="5"), overlay("b", price="6"))
+    stage = OverlayFleet(overlay("a", (TYPE, "In", ["new"]), price="5"), overlay("b", price="6"))
     assert stage.overlays.problem("a") is None
     stage.types = (*stage.types, kind("new", 1.0))
     stage.clock.advance(RECHECK_SECONDS)
@@ -124,7 +124,7 @@ def test_a_type_that_appears_later_brings_its_conflict() -> None:
 
 def test_a_conflict_ends_with_the_other_overlay() -> None:
     other = overlay("b", price="6")
-    stage = Stage(overlay("a", price="5"), other)
+    stage = OverlayFleet(overlay("a", price="5"), other)
     assert set(stage.prices().values()) == {6}
     stage.overlays.changed(other, None)
     assert stage.overlays.problem("a") is None
@@ -152,7 +152,7 @@ def test_what_cannot_be_read_is_said_and_left_out(bad: NodeOverlay, text: str) -
     with pytest.raises(OverlayError) as error:
         read(bad)
     assert text in str(error.value)
-    stage = Stage(bad, overlay("good", price="3"))
+    stage = OverlayFleet(bad, overlay("good", price="3"))
     problem = stage.overlays.problem("x")
     assert problem is not None
     assert (problem.reason, problem.message) == ("RuntimeValidation", str(error.value))
@@ -160,12 +160,12 @@ def test_what_cannot_be_read_is_said_and_left_out(bad: NodeOverlay, text: str) -
 
 
 def test_without_overlays_the_types_are_the_providers() -> None:
-    stage = Stage()
+    stage = OverlayFleet()
     assert stage.of() is stage.types
 
 
 def test_types_and_tuples_stay_the_same_objects() -> None:
-    stage = Stage(overlay("one", BIG, price="5"))
+    stage = OverlayFleet(overlay("one", BIG, price="5"))
     first = stage.of()
     assert stage.of() is first
     assert (first[0], first[2]) == (stage.types[0], stage.types[2])
@@ -182,21 +182,21 @@ def test_types_and_tuples_stay_the_same_objects() -> None:
 
 
 def test_pools_share_the_types_unless_an_overlay_tells_them_apart() -> None:
-    stage = Stage(overlay("one", BIG, price="5"))
+    stage = OverlayFleet(overlay("one", BIG, price="5"))
     assert stage.of("general") is stage.of("team")
     stage.overlays.changed(None, overlay("two", ("team", "In", ["red"]), (TYPE, "In", ["small"]), price="6"))
     assert stage.prices("general") != stage.prices("team")
 
 
 def test_two_callers_with_old_and_new_types_do_not_make_them_anew_for_each_other() -> None:
-    stage = Stage(overlay("one", BIG, price="5"))
+    stage = OverlayFleet(overlay("one", BIG, price="5"))
     old, new = stage.types, (*stage.types[:2], kind("small", 1.5))
     seen = {id(stage.overlays.applied("general", types)) for _ in range(3) for types in (old, new)}
     assert len(seen) == 2
 
 
 def test_a_provider_that_fails_for_one_pool_is_asked_for_the_others() -> None:
-    stage = Stage(overlay("a", price="5"), overlay("b", price="6"))
+    stage = OverlayFleet(overlay("a", price="5"), overlay("b", price="6"))
     types = stage.types
 
     def failing(pool: Any) -> Any:
@@ -213,7 +213,7 @@ class Base:
 
     name = "base"
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: OverlayFleet) -> None:
         self.stage = stage
 
     def instance_types(self, pool: object) -> Any:
@@ -225,7 +225,7 @@ class Base:
 
 
 def test_the_wrapped_provider_sells_at_overlaid_prices_and_says_so_on_the_instance() -> None:
-    stage = Stage(overlay("one", BIG, price="0.01", capacity={"example.com/device": "1"}))
+    stage = OverlayFleet(overlay("one", BIG, price="0.01", capacity={"example.com/device": "1"}))
     provider = overlaid(cast(CloudProvider, Base(stage)), stage.overlays)
     assert provider.name == "base"
     assert provider.instance_types(stage.pools[0]) is stage.of()
@@ -240,6 +240,6 @@ def test_the_wrapped_provider_sells_at_overlaid_prices_and_says_so_on_the_instan
 
 
 def test_an_instance_whose_offering_is_not_meant_says_nothing() -> None:
-    stage = Stage(overlay("one", BIG, (ZONE, "In", ["b"]), price="0.01"))
+    stage = OverlayFleet(overlay("one", BIG, (ZONE, "In", ["b"]), price="0.01"))
     instance = overlaid(cast(CloudProvider, Base(stage)), stage.overlays).create(claim("c"))
     assert (instance.instance_type, instance.zone, instance.annotations) == ("big", "a", {"own": "1"})

@@ -29,14 +29,14 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod, pool
-from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage
+from tests.support.disrupting import ALL_TRUE, LONG_AGO, DisruptedNodes, Make
 from tests.support.problems import shape
 
 SMALL, LARGE = "c-4x-amd64-linux", "c-32x-amd64-linux"
 WEB: dict[str, Any] = {"ready": True, "phase": "Running", "scheduled": True, "labels": {"app": "web"}}
 
 
-def busy(stage: Stage, name: str, *pods: str, kind: str = SMALL, cpu: str = "1", **metadata: Any) -> None:
+def busy(stage: DisruptedNodes, name: str, *pods: str, kind: str = SMALL, cpu: str = "1", **metadata: Any) -> None:
     """A node of a type, as a provider labels it, with pods on it."""
     labels = {
         names.NODEPOOL_LABEL: "general",
@@ -55,7 +55,7 @@ def busy(stage: Stage, name: str, *pods: str, kind: str = SMALL, cpu: str = "1",
         stage.bind(pod(one, cpu=cpu, **WEB), name)
 
 
-def look(stage: Stage, seconds: float = STILL_SECONDS + 1) -> bool:
+def look(stage: DisruptedNodes, seconds: float = STILL_SECONDS + 1) -> bool:
     """The nodes are noted, so much time passes, and a pass is made where one is due."""
     stage.disruption.run_once()
     stage.world.clock.advance(seconds)
@@ -65,18 +65,18 @@ def look(stage: Stage, seconds: float = STILL_SECONDS + 1) -> bool:
     return made
 
 
-def two(stages: Make, **options: Any) -> Stage:
+def two(stages: Make, **options: Any) -> DisruptedNodes:
     stage = stages("a", "b", **options)
     busy(stage, "a", "web-a")
     busy(stage, "b", "web-b")
     return stage
 
 
-def left(stage: Stage, *those: str) -> list[str]:
+def left(stage: DisruptedNodes, *those: str) -> list[str]:
     return [name for name in those or ("a", "b") if not stage.goes(name)]
 
 
-def said(stage: Stage, reason: str) -> list[str]:
+def said(stage: DisruptedNodes, reason: str) -> list[str]:
     told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
     return [f"{event[0]}/{event[1]}: {message}" for event, message in told if event[3] == reason]
 
@@ -272,7 +272,7 @@ def test_a_budget_that_opens_by_the_clock_is_seen_at_once(stages: Make) -> None:
 
 def test_what_was_decided_is_not_begun_where_a_pod_came_meanwhile_that_may_want_the_room(stages: Make) -> None:
     single = CONSOLIDATIONS[-1].ask
-    stage: Stage
+    stage: DisruptedNodes
 
     def while_a_pod_comes(view: DisruptionView) -> MethodAnswer:
         stage.world.add(pod("new", cpu="2"))
@@ -299,7 +299,7 @@ def timeouts() -> float:
 
 def test_a_pass_that_runs_out_of_time_is_counted_and_the_next_begins_with_the_rest(stages: Make) -> None:
     single = CONSOLIDATIONS[-1].ask
-    stage: Stage
+    stage: DisruptedNodes
 
     def slow(view: DisruptionView) -> MethodAnswer:
         stage.world.clock.advance(TIMEOUT_SECONDS)
@@ -594,7 +594,7 @@ class Lender:
 
 
 @pytest.fixture
-def lender(stages: Make) -> tuple[Stage, Lender]:
+def lender(stages: Make) -> tuple[DisruptedNodes, Lender]:
     stage, lender = two(stages), Lender()
     stage.disruption._rebuilding = cast(Rebuilding, lender)
     return stage, lender
@@ -605,7 +605,7 @@ def rebuilds(monkeypatch: pytest.MonkeyPatch, ask: Callable[[DisruptionView], Me
 
 
 def test_many_nodes_are_asked_about_once_what_was_found_before_has_begun(
-    lender: tuple[Stage, Lender], monkeypatch: pytest.MonkeyPatch
+    lender: tuple[DisruptedNodes, Lender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, lent = lender
     seen: list[tuple[bool, int]] = []
@@ -623,7 +623,7 @@ def test_many_nodes_are_asked_about_once_what_was_found_before_has_begun(
 
 
 def test_nobody_is_asked_about_many_nodes_where_nobody_is_lent(
-    lender: tuple[Stage, Lender], monkeypatch: pytest.MonkeyPatch
+    lender: tuple[DisruptedNodes, Lender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, lent = lender
     lent.lends = False
@@ -633,7 +633,7 @@ def test_nobody_is_asked_about_many_nodes_where_nobody_is_lent(
 
 
 def test_a_question_about_many_nodes_that_fails_is_told_too(
-    lender: tuple[Stage, Lender], monkeypatch: pytest.MonkeyPatch
+    lender: tuple[DisruptedNodes, Lender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, lent = lender
     stage.disruption._consolidations = ()
@@ -647,7 +647,7 @@ def test_a_question_about_many_nodes_that_fails_is_told_too(
 
 
 def test_once_it_has_rested_a_pass_is_due_though_nothing_has_changed(
-    lender: tuple[Stage, Lender], monkeypatch: pytest.MonkeyPatch
+    lender: tuple[DisruptedNodes, Lender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, lent = lender
     stage.disruption._consolidations = ()
@@ -673,7 +673,7 @@ def test_once_it_has_rested_a_pass_is_due_though_nothing_has_changed(
     assert len(asked) == 2
 
 
-def test_whoever_is_lent_is_stopped_with_disruption(lender: tuple[Stage, Lender]) -> None:
+def test_whoever_is_lent_is_stopped_with_disruption(lender: tuple[DisruptedNodes, Lender]) -> None:
     stage, lent = lender
     stage.disruption.stop()
     assert lent.stopped

@@ -18,7 +18,7 @@ from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import pod
-from tests.support.disrupting import Make, Stage
+from tests.support.disrupting import DisruptedNodes, Make
 from tests.support.eventually import eventually
 from tests.support.kube import Sent
 
@@ -59,27 +59,27 @@ def test_a_pass_that_fails_is_not_repeated_at_once(stages: Make, monkeypatch: py
     assert stage.disruption._pollers[0].once() == PAUSE_MOST_SECONDS
 
 
-def bind(**changes: Any) -> Callable[[Stage], None]:
+def bind(**changes: Any) -> Callable[[DisruptedNodes], None]:
     return lambda stage: stage.server.bind("web", "a", **changes)
 
 
-def daemon(**changes: Any) -> Callable[[Stage], None]:
+def daemon(**changes: Any) -> Callable[[DisruptedNodes], None]:
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
     return bind(metadata__ownerReferences=[owner], **changes)
 
 
-def refuse(what: str, status: int) -> Callable[[Stage], None]:
-    def put(stage: Stage) -> None:
+def refuse(what: str, status: int) -> Callable[[DisruptedNodes], None]:
+    def put(stage: DisruptedNodes) -> None:
         stage.server.refuse[what] = status
 
     return put
 
 
-def protect_unseen(stage: Stage) -> None:
+def protect_unseen(stage: DisruptedNodes) -> None:
     stage.server.objects["nodes"]["a"]["metadata"]["annotations"] = dict(PROTECTED)
 
 
-SPARED: dict[str, Callable[[Stage], None]] = {
+SPARED: dict[str, Callable[[DisruptedNodes], None]] = {
     "a pod that the caches do not know": bind(),
     "a pod that cannot be decoded": bind(spec__containers=7),
     "a daemon that may not be disrupted": daemon(metadata__annotations=PROTECTED),
@@ -92,7 +92,7 @@ SPARED: dict[str, Callable[[Stage], None]] = {
 
 @pytest.mark.parametrize("put", SPARED.values(), ids=SPARED)
 def test_a_node_that_is_not_empty_after_all_is_spared_and_opened_again(
-    stages: Make, put: Callable[[Stage], None]
+    stages: Make, put: Callable[[DisruptedNodes], None]
 ) -> None:
     stage = stages()
     put(stage)
@@ -178,7 +178,7 @@ def test_a_command_that_no_snapshot_shows_yet_counts_against_the_budget(stages: 
     assert sorted(name for name in "abc" if stage.goes(name)) == ["a"]
 
 
-def hang_at(stage: Stage, path: str, may_go: threading.Event) -> threading.Event:
+def hang_at(stage: DisruptedNodes, path: str, may_go: threading.Event) -> threading.Event:
     """Requests for this path get no answer until the test allows it; set once one hangs."""
     hangs = threading.Event()
 
@@ -208,11 +208,11 @@ def failures(queue: str) -> float:
     return REGISTRY.get_sample_value("controller_runtime_reconcile_errors_total", {"controller": queue}) or 0.0
 
 
-def leave_tainted(stage: Stage) -> None:
+def leave_tainted(stage: DisruptedNodes) -> None:
     stage.server.taints.close(stage.server.node("a"))
 
 
-FAILING: dict[str, tuple[str, Callable[[Stage], None]]] = {
+FAILING: dict[str, tuple[str, Callable[[DisruptedNodes], None]]] = {
     "healing": ("disruption-heal", leave_tainted),
     "telling": ("disruption-status", lambda _: None),
 }
@@ -220,7 +220,7 @@ FAILING: dict[str, tuple[str, Callable[[Stage], None]]] = {
 
 @pytest.mark.parametrize(("queue", "put"), FAILING.values(), ids=FAILING)
 def test_what_fails_is_counted_and_tried_again_with_back_off(
-    stages: Make, queue: str, put: Callable[[Stage], None], caplog: pytest.LogCaptureFixture
+    stages: Make, queue: str, put: Callable[[DisruptedNodes], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = stages()
     put(stage)

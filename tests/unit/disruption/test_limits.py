@@ -26,7 +26,7 @@ from provisioner.support.workers import WorkerPool
 from tests.support.batches import claim_creator, provisioner_of
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod, pool
-from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage
+from tests.support.disrupting import ALL_TRUE, LONG_AGO, DisruptedNodes, Make
 from tests.support.problems import shape
 
 SMALL, LARGE = "c-4x-amd64-linux", "c-16x-amd64-linux"
@@ -54,7 +54,7 @@ class Cluster:
     """NodePools with one node `a` of the first one, and the pod `web` on it; `growth` says what all nodes may cost."""
 
     def __init__(
-        self, stage: Stage, *pools: NodePool, kind: str = SMALL, true: tuple[str, ...] = (), **meta: Any
+        self, stage: DisruptedNodes, *pools: NodePool, kind: str = SMALL, true: tuple[str, ...] = (), **meta: Any
     ) -> None:
         self.stage, self.cluster = stage, stage.world.cluster
         self.cluster.pool_changed(stage._pool, None)
@@ -153,7 +153,7 @@ def beside(stages: Make, limit: Limit, **meta: Any) -> Cluster:
     return made
 
 
-def empty(stage: Stage) -> None:
+def empty(stage: DisruptedNodes) -> None:
     stage.server.objects.clear()
     cluster = stage.world.cluster
     cluster.node_changed(cluster.node("other"), None)

@@ -4,19 +4,19 @@ from provisioner.apis import names
 from provisioner.disruption.loops import WINDOW
 from provisioner.support.metrics import REGISTRY
 from tests.support.cluster import plan_text, pod
-from tests.support.disrupting import Make, Stage
+from tests.support.disrupting import DisruptedNodes, Make
 
 
 def counted() -> float:
     return REGISTRY.get_sample_value("dovetail_disruption_loops_total", {"nodepool": "general"}) or 0.0
 
 
-def said(stage: Stage) -> list[str]:
+def said(stage: DisruptedNodes) -> list[str]:
     told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
     return [f"{event[0]} {event[1]}: {message}" for event, message in told if event[3] == "DisruptionLoop"]
 
 
-def launch(stage: Stage, name: str) -> None:
+def launch(stage: DisruptedNodes, name: str) -> None:
     """A node that was launched for a pod that is gone again."""
     created = stage.world.clock.now().isoformat()
     stage.cloud.there.add(f"kwok://{name}")

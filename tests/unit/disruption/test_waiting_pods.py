@@ -9,14 +9,14 @@ from provisioner.apis.core import PersistentVolumeClaimSource, Volume
 from provisioner.apis.pods import Pod
 from provisioner.disruption.refusals import NONE, PATIENCE
 from tests.support.cluster import claim, node, pod, pool, refused
-from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage
+from tests.support.disrupting import ALL_TRUE, LONG_AGO, DisruptedNodes, Make
 from tests.support.problems import shape
 
 KIND = "c-16x-amd64-linux"
 SMALL = shape(cpu="1")
 
 
-def one_large_node(stages: Make, *, drifted: bool) -> Stage:
+def one_large_node(stages: Make, *, drifted: bool) -> DisruptedNodes:
     """A large node with one small pod: drifted, or one that a smaller one would replace."""
     stage = stages("other")
     stage.server.objects.clear()
@@ -58,7 +58,7 @@ def one_large_node(stages: Make, *, drifted: bool) -> Stage:
     return stage
 
 
-def passes(stage: Stage, count: int, seconds: float = 30.0) -> None:
+def passes(stage: DisruptedNodes, count: int, seconds: float = 30.0) -> None:
     for _ in range(count):
         stage.disruption.run_once()
         stage.disruption.consolidate_once()
@@ -108,7 +108,7 @@ def test_room_that_a_waiting_pod_takes_is_nobody_elses(stages: Make, one: Pod) -
     }
 
 
-def of_blocked(stage: Stage) -> list[tuple[str, tuple[str, ...]]]:
+def of_blocked(stage: DisruptedNodes) -> list[tuple[str, tuple[str, ...]]]:
     """Events DisruptionBlocked: text, and what makes them the same."""
     told = stage.server.recorder
     every = zip(told.events, told.messages, told.dedupes, strict=True)

@@ -37,7 +37,7 @@ from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import WorkerPool
 from tests.support.batches import Batches
 from tests.support.cluster import claim, pod, pool
-from tests.support.disrupting import Make, Stage
+from tests.support.disrupting import DisruptedNodes, Make
 
 ONE_TYPE = ({"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-4x-amd64-linux"]},)
 USD = 0.1
@@ -400,7 +400,7 @@ def test_static_node_pools_grow_no_faster_either() -> None:
 # --- replacements -----------------------------------------------------------------------------------------------------
 
 
-def drifted(stages: Make, limits: GrowthLimits) -> Stage:
+def drifted(stages: Make, limits: GrowthLimits) -> DisruptedNodes:
     stage = stages("other", growth=limits, after="Never")
     for name in ("a", "b"):
         stage.cloud.there.add(f"kwok://{name}")
@@ -441,7 +441,7 @@ def test_a_replacement_that_is_written_in_a_command_counts_before_it_is_created(
         growth.admit(static_claim(pool(), "new").claim, lambda: True)
 
 
-def limited(stage: Stage, usd: str) -> Stage:
+def limited(stage: DisruptedNodes, usd: str) -> DisruptedNodes:
     """The same, where the NodePool says what its nodes may cost."""
     known = stage._pool
     metadata = msgspec.structs.replace(known.metadata, annotations={names.MAX_USD_PER_HOUR: usd})

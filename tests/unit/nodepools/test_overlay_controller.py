@@ -13,8 +13,7 @@ from provisioner.runtime.changes import Change, NodeOverlayChanged, NodePoolChan
 from provisioner.support.workers import DONE, ReconcileResult
 from tests.support.cluster import pod, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
-from tests.support.overlays import Stage as Judged
-from tests.support.overlays import overlay
+from tests.support.overlays import OverlayFleet, overlay
 
 
 class Objects:
@@ -28,7 +27,7 @@ class Stage:
     """A controller over overlays that are stored and judged; what it writes comes back by the watch."""
 
     def __init__(self, *overlays: NodeOverlay, gate: bool = True) -> None:
-        self.judged, self.objects = Judged(*overlays), Objects()
+        self.judged, self.objects = OverlayFleet(*overlays), Objects()
         for one in overlays:
             self.objects.store.put(one.metadata.name, one)
         self.answer: FakeAnswer | None = None

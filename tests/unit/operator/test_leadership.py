@@ -88,7 +88,7 @@ def over_loopback(respond: Responder, folder: Path) -> Iterator[ApiConnection]:
         server.server_close()
 
 
-class Stage:
+class Candidacy:
     """One candidate and a server with one Lease, in real time; `connected` makes the way to it."""
 
     def __init__(
@@ -120,14 +120,14 @@ class Stage:
     def leads(self) -> bool:
         return self.term.left() > 0
 
-    def start(self) -> "Stage":
+    def start(self) -> "Candidacy":
         self.leadership.start()
         eventually(self.leads, "it leads")
         return self
 
 
 def test_stop_gives_the_lease_back_and_ends_nothing() -> None:
-    stage = Stage().start()
+    stage = Candidacy().start()
     stage.leadership.stop()
     assert stage.server.holder == ""
     assert not stage.process.ended.is_set()
@@ -137,7 +137,7 @@ def test_stop_gives_the_lease_back_and_ends_nothing() -> None:
 
 
 def test_before_it_leads_nothing_can_be_written() -> None:
-    stage = Stage()
+    stage = Candidacy()
     stage.server.lease = {"metadata": {}, "spec": {"holderIdentity": "other", "leaseDurationSeconds": 60}}
     stage.leadership.start()
     time.sleep(0.3)
@@ -147,7 +147,7 @@ def test_before_it_leads_nothing_can_be_written() -> None:
     assert not stage.process.ended.is_set()
 
 
-ENDS: dict[str, Callable[[Stage], object]] = {
+ENDS: dict[str, Callable[[Candidacy], object]] = {
     "another holder": lambda stage: stage.server.touch(holderIdentity="other"),
     "a Lease that was deleted": lambda stage: setattr(stage.server, "lease", None),
     "a server that is gone": lambda stage: setattr(stage, "respond", lambda _: ConnectionFailed("refused")),
@@ -158,8 +158,8 @@ ENDS: dict[str, Callable[[Stage], object]] = {
 
 
 @pytest.mark.parametrize("happens", ENDS.values(), ids=ENDS)
-def test_any_other_end_of_the_election_ends_the_process(happens: Callable[[Stage], object]) -> None:
-    stage = Stage().start()
+def test_any_other_end_of_the_election_ends_the_process(happens: Callable[[Candidacy], object]) -> None:
+    stage = Candidacy().start()
     happens(stage)
     assert stage.process.ended.wait(5)
     assert not stage.leads()
@@ -172,7 +172,7 @@ def test_when_the_fence_falls_the_process_ends_though_the_election_hangs() -> No
         hanging.wait(20)
         return ConnectionFailed("cut")
 
-    stage = Stage().start()
+    stage = Candidacy().start()
     stage.respond = hang
     assert stage.process.ended.wait(5)
     assert "not renewed in time" in stage.process.why
@@ -180,7 +180,7 @@ def test_when_the_fence_falls_the_process_ends_though_the_election_hangs() -> No
 
 
 def test_the_kernel_is_told_to_end_the_process_before_another_may_lead() -> None:
-    stage = Stage().start()
+    stage = Candidacy().start()
     eventually(lambda: len(stage.process.alarms) >= 2, "the timer is set anew while it leads")
     stage.leadership.stop()
     armed = [alarm for alarm in stage.process.alarms if alarm]
@@ -193,7 +193,7 @@ def test_an_election_that_raises_what_no_handler_takes_ends_the_process() -> Non
     def leave(sent: Sent) -> Script:
         raise SystemExit  # no Exception
 
-    stage = Stage()
+    stage = Candidacy()
     stage.respond = leave
     stage.leadership.start()
     assert stage.process.ended.wait(5)
@@ -211,7 +211,7 @@ def test_a_start_that_fails_ends_the_process_and_the_fence_is_down_before() -> N
             down.append(not stage.leads())
             super().end(why)
 
-    stage = Stage(begin)
+    stage = Candidacy(begin)
     stage.process = stage.leadership._process = Looking()
     stage.leadership.start()
     assert stage.process.ended.wait(5)
@@ -222,7 +222,7 @@ def test_a_start_that_fails_ends_the_process_and_the_fence_is_down_before() -> N
 class Writer:
     """Writes once, in a thread of its own."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Candidacy) -> None:
         self.outcome: object = None
         self._stage = stage
         self.thread = threading.Thread(target=self._write, daemon=True)
@@ -235,7 +235,7 @@ class Writer:
             self.outcome = error
 
 
-def held_writes(stage: Stage) -> tuple[threading.Event, threading.Event]:
+def held_writes(stage: Candidacy) -> tuple[threading.Event, threading.Event]:
     """Writes come to the server and get no answer: set once one came, and what lets them be answered."""
     came, answers = threading.Event(), threading.Event()
 
@@ -251,15 +251,17 @@ def held_writes(stage: Stage) -> tuple[threading.Event, threading.Event]:
 
 
 @pytest.fixture(params=["scripted", "real"])
-def connected_stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+def connected_stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Candidacy]:
     """Over a scripted connection, and over the real one, which cuts off what is not permitted any more."""
     with contextlib.ExitStack() as stack:
         real = request.param == "real"
-        yield Stage(connected=(lambda respond: stack.enter_context(over_loopback(respond, tmp_path))) if real else None)
+        yield Candidacy(
+            connected=(lambda respond: stack.enter_context(over_loopback(respond, tmp_path))) if real else None
+        )
 
 
 def test_a_lease_is_left_to_run_out_while_a_write_does_not_return(
-    connected_stage: Stage, monkeypatch: pytest.MonkeyPatch
+    connected_stage: Candidacy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = connected_stage
     monkeypatch.setattr("provisioner.operator.leadership.LAST_WRITES_SECONDS", 0.3)
@@ -274,7 +276,7 @@ def test_a_lease_is_left_to_run_out_while_a_write_does_not_return(
     assert not writer.thread.is_alive()
 
 
-def test_a_write_under_way_is_waited_for_when_it_stops_and_no_other_begins(connected_stage: Stage) -> None:
+def test_a_write_under_way_is_waited_for_when_it_stops_and_no_other_begins(connected_stage: Candidacy) -> None:
     stage = connected_stage
     came, answers = held_writes(stage)
 
@@ -312,7 +314,7 @@ UNANSWERED: dict[str, tuple[Script, object]] = {
 
 @pytest.mark.parametrize(("answer", "holder"), UNANSWERED.values(), ids=UNANSWERED)
 def test_a_lease_is_left_to_run_out_after_a_write_without_an_answer(answer: Script, holder: str) -> None:
-    stage = Stage()
+    stage = Candidacy()
     stage.respond = lambda sent: answer if "configmaps" in sent.path else stage.server.respond(sent)
     stage.start()
     writer = Writer(stage)
@@ -341,7 +343,7 @@ def test_no_write_is_sent_after_the_fence_has_fallen() -> None:
                 return
 
     cut, fallen = threading.Event(), threading.Event()
-    stage = Stage()
+    stage = Candidacy()
     stage.respond = respond
     stage.start()
     writers = [threading.Thread(target=write, daemon=True) for _ in range(4)]

@@ -38,7 +38,7 @@ from provisioner.state.pause import Pause
 from provisioner.state.snapshot import Snapshot
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod
-from tests.support.disrupting import Stage
+from tests.support.disrupting import DisruptedNodes
 from tests.support.eventually import eventually
 from tests.support.worldserver import ServerDied
 
@@ -47,11 +47,11 @@ WEB = pod("web", cpu="3", ready=True, labels={"app": "web"})
 
 
 @pytest.fixture
-def stages() -> Iterator[Callable[..., Stage]]:
-    made: list[Stage] = []
+def stages() -> Iterator[Callable[..., DisruptedNodes]]:
+    made: list[DisruptedNodes] = []
 
-    def make(*, methods: tuple[Method, ...] = DRIFT, **options: Any) -> Stage:
-        made.append(Stage("other", methods=methods, **{"after": "Never", **options}))
+    def make(*, methods: tuple[Method, ...] = DRIFT, **options: Any) -> DisruptedNodes:
+        made.append(DisruptedNodes("other", methods=methods, **{"after": "Never", **options}))
         made[-1].server.objects.clear()
         made[-1].world.cluster.node_changed(made[-1].world.cluster.node("other"), None)
         made[-1].world.cluster.claim_changed(made[-1].world.cluster.claim("other"), None)
@@ -63,18 +63,18 @@ def stages() -> Iterator[Callable[..., Stage]]:
         stage.stop()
 
 
-Make = Callable[..., Stage]
+Make = Callable[..., DisruptedNodes]
 
 
 @pytest.fixture
-def stage(stages: Make) -> Stage:
+def stage(stages: Make) -> DisruptedNodes:
     """One drifted node `a` with a pod."""
     one = stages()
     one.drifted("a", WEB)
     return one
 
 
-def begin(stage: Stage) -> str:
+def begin(stage: DisruptedNodes) -> str:
     """A pass; the name of the one replacement."""
     stage.disruption.run_once()
     stage.settle()
@@ -82,12 +82,12 @@ def begin(stage: Stage) -> str:
     return name
 
 
-def said(stage: Stage, reason: str) -> list[str]:
+def said(stage: DisruptedNodes, reason: str) -> list[str]:
     told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
     return [f"{event[0]}: {message}" for event, message in told if event[3] == reason]
 
 
-def test_a_drifted_node_is_replaced_first_and_goes_then(stage: Stage) -> None:
+def test_a_drifted_node_is_replaced_first_and_goes_then(stage: DisruptedNodes) -> None:
     name = begin(stage)
     assert [one.replace(name, "new") for one in stage.server.done] == [
         "PATCH nodeclaims/a",  # the record, before anything else
@@ -109,7 +109,7 @@ def test_a_drifted_node_is_replaced_first_and_goes_then(stage: Stage) -> None:
     ]
 
 
-def chosen_together(stage: Stage, monkeypatch: pytest.MonkeyPatch, late: Callable[[], bool]) -> None:
+def chosen_together(stage: DisruptedNodes, monkeypatch: pytest.MonkeyPatch, late: Callable[[], bool]) -> None:
     """Two commands of one pass; the node of the second is not closed while `late`, and the replacement of the first is there."""
     for name in ("a", "b"):
         stage.cloud.there.add(f"kwok://{name}")
@@ -187,7 +187,7 @@ def test_a_node_that_cannot_be_closed_holds_the_others_for_seconds_only(
     assert stage.goes("a")
 
 
-def test_provisioning_does_not_buy_for_the_pods_of_a_command(stage: Stage) -> None:
+def test_provisioning_does_not_buy_for_the_pods_of_a_command(stage: DisruptedNodes) -> None:
     begin(stage)
     snapshot = stage.world.cluster.snapshot()
     assert snapshot.leaving == ()
@@ -197,7 +197,7 @@ def test_provisioning_does_not_buy_for_the_pods_of_a_command(stage: Stage) -> No
     assert stage.world.cluster.snapshot().leaving == (), "until its node goes a pod belongs to the command"
 
 
-def test_a_pod_that_came_late_is_planned_when_its_node_goes(stage: Stage) -> None:
+def test_a_pod_that_came_late_is_planned_when_its_node_goes(stage: DisruptedNodes) -> None:
     name = begin(stage)
     stage.world.add(pod("late", node="a"))
     stage.initialize(name)
@@ -205,7 +205,7 @@ def test_a_pod_that_came_late_is_planned_when_its_node_goes(stage: Stage) -> Non
     assert [one.name for one in stage.world.cluster.snapshot().leaving] == ["late"]
 
 
-def test_a_replacement_is_kept_though_its_pods_are_gone(stage: Stage) -> None:
+def test_a_replacement_is_kept_though_its_pods_are_gone(stage: DisruptedNodes) -> None:
     name = begin(stage)
     found = stage.world.cluster.pod("web")
     stage.world.cluster.pod_changed(found, None)
@@ -217,12 +217,12 @@ def test_a_replacement_is_kept_though_its_pods_are_gone(stage: Stage) -> None:
 # --- what calls it off ------------------------------------------------------------------------------------------------
 
 
-def protect(stage: Stage) -> None:
+def protect(stage: DisruptedNodes) -> None:
     stage.server.bind("web", "a", metadata__annotations={names.DO_NOT_DISRUPT: "true"})
 
 
-def budget(**spec: Any) -> Callable[[Stage], None]:
-    def put(stage: Stage) -> None:
+def budget(**spec: Any) -> Callable[[DisruptedNodes], None]:
+    def put(stage: DisruptedNodes) -> None:
         one = {
             "metadata": {"name": "web", "namespace": "default"},
             "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
@@ -233,11 +233,11 @@ def budget(**spec: Any) -> Callable[[Stage], None]:
     return put
 
 
-def protect_node(stage: Stage) -> None:
+def protect_node(stage: DisruptedNodes) -> None:
     stage.server.objects["nodes"]["a"]["metadata"]["annotations"] = {names.DO_NOT_DISRUPT: "true"}
 
 
-INVALID: dict[str, tuple[Callable[[Stage], None], str]] = {
+INVALID: dict[str, tuple[Callable[[DisruptedNodes], None], str]] = {
     "a pod that may not be disrupted": (protect, "do-not-disrupt"),
     "a budget that never allows any": (budget(maxUnavailable=0), "PodDisruptionBudget=default/web"),
     "a Node that may not be disrupted": (protect_node, "do-not-disrupt"),
@@ -245,7 +245,9 @@ INVALID: dict[str, tuple[Callable[[Stage], None], str]] = {
 
 
 @pytest.mark.parametrize(("put", "why"), INVALID.values(), ids=INVALID)
-def test_what_the_caches_do_not_know_calls_it_off(stage: Stage, put: Callable[[Stage], None], why: str) -> None:
+def test_what_the_caches_do_not_know_calls_it_off(
+    stage: DisruptedNodes, put: Callable[[DisruptedNodes], None], why: str
+) -> None:
     name = begin(stage)
     put(stage)
     stage.initialize(name)
@@ -257,7 +259,7 @@ def test_what_the_caches_do_not_know_calls_it_off(stage: Stage, put: Callable[[S
     assert not stage.world.cluster.is_planned("web"), "the pod stays where it is, and the replacement keeps no room"
 
 
-def test_a_budget_that_allows_none_at_the_moment_is_waited_for(stage: Stage) -> None:
+def test_a_budget_that_allows_none_at_the_moment_is_waited_for(stage: DisruptedNodes) -> None:
     name = begin(stage)
     budget(minAvailable=1)(stage)
     stage.initialize(name)
@@ -273,7 +275,7 @@ BEHIND = "the cache does not have the current version of Pod default/web yet"
 
 
 def test_a_node_that_the_caches_do_not_show_as_it_is_is_not_closed_and_its_command_is_called_off(
-    stage: Stage,
+    stage: DisruptedNodes,
 ) -> None:
     stage.server.postpone = BEHIND
     stage.disruption.run_once()
@@ -287,7 +289,7 @@ def test_a_node_that_the_caches_do_not_show_as_it_is_is_not_closed_and_its_comma
 
 
 def test_caches_that_were_behind_before_and_are_for_a_moment_call_nothing_off_that_was_bought(
-    stage: Stage,
+    stage: DisruptedNodes,
 ) -> None:
     def go_on(seconds: float, postpone: str) -> None:
         stage.server.postpone = postpone
@@ -309,7 +311,7 @@ def test_caches_that_were_behind_before_and_are_for_a_moment_call_nothing_off_th
     assert stage.taints() == [names.DISRUPTED_TAINT.key], "it is closed again"
 
 
-def test_what_is_bought_waits_until_the_caches_show_the_node_as_it_is(stage: Stage) -> None:
+def test_what_is_bought_waits_until_the_caches_show_the_node_as_it_is(stage: DisruptedNodes) -> None:
     name = begin(stage)
     stage.server.postpone = BEHIND
     stage.initialize(name)
@@ -349,7 +351,7 @@ PAUSES = {"its pool": Pause(pools=frozenset({"general"})), "everything": Pause(e
 
 
 @pytest.mark.parametrize("pause", PAUSES.values(), ids=PAUSES)
-def test_a_command_of_a_paused_pool_waits_and_its_time_does_not_count(stage: Stage, pause: Pause) -> None:
+def test_a_command_of_a_paused_pool_waits_and_its_time_does_not_count(stage: DisruptedNodes, pause: Pause) -> None:
     name = begin(stage)
     stage.pause = pause
     stage.initialize(name)
@@ -366,12 +368,12 @@ def test_a_command_of_a_paused_pool_waits_and_its_time_does_not_count(stage: Sta
     assert stage.goes()
 
 
-def unwritten(stage: Stage) -> list[str]:
+def unwritten(stage: DisruptedNodes) -> list[str]:
     """NodeClaims that nobody has created."""
     return [one.name for one in stage.world.cluster.claims() if not one.metadata.uid]
 
 
-def test_replacements_that_are_not_created_yet_end_with_their_command(stage: Stage) -> None:
+def test_replacements_that_are_not_created_yet_end_with_their_command(stage: DisruptedNodes) -> None:
     stage.server.refuse["a"] = 503
     stage.disruption.run_once()
     eventually(lambda: stage.commands.queue.failures("a") > 0, "its record is not written yet", 10.0, 0.01)
@@ -391,7 +393,7 @@ def test_replacements_that_are_not_created_yet_end_with_their_command(stage: Sta
 
 @pytest.mark.parametrize("resumes", [False, True])
 def test_pods_of_a_node_that_a_user_deletes_during_a_pause_do_not_wait_for_a_replacement_that_is_not_created(
-    stage: Stage, resumes: bool
+    stage: DisruptedNodes, resumes: bool
 ) -> None:
     close = stage.server.taints.close
 
@@ -418,7 +420,7 @@ def test_pods_of_a_node_that_a_user_deletes_during_a_pause_do_not_wait_for_a_rep
 
 
 def test_a_pause_does_not_hold_the_drain_of_a_node_that_a_user_deletes_before_its_replacement_is_there(
-    stage: Stage,
+    stage: DisruptedNodes,
 ) -> None:
     name = begin(stage)
     stage.pause = stage.server.pause = Pause(everything=True)
@@ -432,7 +434,7 @@ def test_a_pause_does_not_hold_the_drain_of_a_node_that_a_user_deletes_before_it
     assert stage.world.cluster.is_planned("web")
 
 
-def test_a_pause_holds_the_drain_of_a_node_that_the_command_deleted(stage: Stage) -> None:
+def test_a_pause_holds_the_drain_of_a_node_that_the_command_deleted(stage: DisruptedNodes) -> None:
     name = begin(stage)
     stage.initialize(name)
     stage.settle()
@@ -445,7 +447,7 @@ def test_a_pause_holds_the_drain_of_a_node_that_the_command_deleted(stage: Stage
     assert stage.server.done[-1] == "DELETE nodeclaims/a"
 
 
-def test_nothing_begins_in_a_paused_pool(stage: Stage) -> None:
+def test_nothing_begins_in_a_paused_pool(stage: DisruptedNodes) -> None:
     stage.pause = Pause(pools=frozenset({"general"}))
     for _ in range(3):
         stage.disruption.run_once()
@@ -456,7 +458,7 @@ def test_nothing_begins_in_a_paused_pool(stage: Stage) -> None:
     begin(stage)
 
 
-def test_a_command_that_is_paused_before_it_is_written_is_forgotten(stage: Stage) -> None:
+def test_a_command_that_is_paused_before_it_is_written_is_forgotten(stage: DisruptedNodes) -> None:
     announce = stage.commands._creator.announce
 
     def paused(*args: Any) -> NewClaim | None:
@@ -471,24 +473,24 @@ def test_a_command_that_is_paused_before_it_is_written_is_forgotten(stage: Stage
     assert stage.world.cluster.commands() == ()
 
 
-def lose(stage: Stage, name: str) -> None:
+def lose(stage: DisruptedNodes, name: str) -> None:
     stage.server.drop("nodeclaims", name)
 
 
-def fail(stage: Stage, name: str) -> None:
+def fail(stage: DisruptedNodes, name: str) -> None:
     stage.server.writer.delete(stage.server.claim(name))
 
 
-def stall(stage: Stage, name: str) -> None:
+def stall(stage: DisruptedNodes, name: str) -> None:
     stage.world.clock.advance(TIMEOUT.total_seconds())
 
 
-def interrupt(stage: Stage, name: str) -> None:
+def interrupt(stage: DisruptedNodes, name: str) -> None:
     mark = str(Interruption("spot_interrupted", replaced=True, ends=NOON + timedelta(seconds=120)))
     stage.server.writer.metadata(stage.server.claim("a"), annotations={names.INTERRUPTION_ANNOTATION: mark})
 
 
-def launch(stage: Stage, name: str) -> None:
+def launch(stage: DisruptedNodes, name: str) -> None:
     """Its instance is there, and no Node yet."""
     made = stage.server.objects["nodeclaims"][name]
     like = claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,))
@@ -498,7 +500,7 @@ def launch(stage: Stage, name: str) -> None:
     stage.settle()
 
 
-def test_pods_stay_where_drift_was_taken_back_before_they_left(stage: Stage) -> None:
+def test_pods_stay_where_drift_was_taken_back_before_they_left(stage: DisruptedNodes) -> None:
     name = begin(stage)
     told = CLAIM_CONDITIONS.clear(stage.server.claim("a").status.conditions, names.DRIFTED)
     stage.server.writer.status(stage.server.claim("a"), told)
@@ -509,7 +511,7 @@ def test_pods_stay_where_drift_was_taken_back_before_they_left(stage: Stage) -> 
     assert "a no longer differs from its NodePool and NodeClass" in said(stage, "DisruptionBlocked")[0]
 
 
-def test_pods_stay_while_their_new_node_is_not_ready(stage: Stage) -> None:
+def test_pods_stay_while_their_new_node_is_not_ready(stage: DisruptedNodes) -> None:
     name = begin(stage)
     stage.initialize(name, ready=False)
     stage.settle()
@@ -521,7 +523,7 @@ def test_pods_stay_while_their_new_node_is_not_ready(stage: Stage) -> None:
     assert stage.goes()
 
 
-ENDS: dict[str, tuple[Callable[[Stage, str], None], str]] = {
+ENDS: dict[str, tuple[Callable[[DisruptedNodes, str], None], str]] = {
     "its replacement vanishes": (lose, "failed"),
     "its replacement is deleted": (fail, "failed"),
     "nothing happens for ten minutes": (stall, "no progress for 600 s"),
@@ -530,7 +532,7 @@ ENDS: dict[str, tuple[Callable[[Stage, str], None], str]] = {
 
 @pytest.mark.parametrize(("end", "why"), ENDS.values(), ids=ENDS)
 def test_it_is_rolled_back_and_its_pool_backs_off_when(
-    stage: Stage, end: Callable[[Stage, str], None], why: str
+    stage: DisruptedNodes, end: Callable[[DisruptedNodes, str], None], why: str
 ) -> None:
     name = begin(stage)
     launch(stage, name)
@@ -552,19 +554,19 @@ def test_it_is_rolled_back_and_its_pool_backs_off_when(
     assert tries_after(stage, 2) == 3, "it is not tried again"
 
 
-def interrupt_replacement(stage: Stage, name: str) -> None:
+def interrupt_replacement(stage: DisruptedNodes, name: str) -> None:
     launch(stage, name)
     mark = str(Interruption("spot_interrupted", replaced=True, ends=NOON + timedelta(seconds=120)))
     stage.server.writer.metadata(stage.server.claim(name), annotations={names.INTERRUPTION_ANNOTATION: mark})
     stage.commands.heard(stage.server.claim(name))
 
 
-def interrupt_candidate(stage: Stage, name: str) -> None:
+def interrupt_candidate(stage: DisruptedNodes, name: str) -> None:
     launch(stage, name)
     interrupt(stage, name)
 
 
-OTHER_ENDS: dict[str, tuple[Callable[[Stage, str], None], str]] = {
+OTHER_ENDS: dict[str, tuple[Callable[[DisruptedNodes, str], None], str]] = {
     "its replacement is given up for a shortage": (fail, "1"),
     "its replacement waits for capacity until its time is over": (stall, "1"),
     "its replacement is interrupted": (interrupt_replacement, "1"),
@@ -574,7 +576,7 @@ OTHER_ENDS: dict[str, tuple[Callable[[Stage, str], None], str]] = {
 
 @pytest.mark.parametrize(("end", "budget"), OTHER_ENDS.values(), ids=OTHER_ENDS)
 def test_the_other_nodes_of_its_pool_are_not_held_up_when(
-    stages: Make, end: Callable[[Stage, str], None], budget: str
+    stages: Make, end: Callable[[DisruptedNodes, str], None], budget: str
 ) -> None:
     stage = stages(budget=budget)
     stage.drifted("a", WEB)
@@ -589,7 +591,7 @@ def test_the_other_nodes_of_its_pool_are_not_held_up_when(
     assert stage.commands.book.pools_backing_off() == frozenset()
 
 
-def sold_out(stage: Stage, name: str) -> tuple[str, str, str]:
+def sold_out(stage: DisruptedNodes, name: str) -> tuple[str, str, str]:
     """The provider has none of what a replacement was planned as, says so from now on, and the claim is given up; type, zone and capacity type."""
     made = stage.server.claim(name)
     kind, zone, capacity_type = made.metadata.annotations[names.PLANNED_OFFERING_ANNOTATION].split("/")
@@ -610,7 +612,7 @@ def sold_out(stage: Stage, name: str) -> tuple[str, str, str]:
     return kind, zone, capacity_type
 
 
-def test_a_drifted_node_whose_replacement_is_sold_out_gets_another_one(stage: Stage) -> None:
+def test_a_drifted_node_whose_replacement_is_sold_out_gets_another_one(stage: DisruptedNodes) -> None:
     tried: list[tuple[str, ...]] = []
     for _ in range(2):
         name = begin(stage)
@@ -628,14 +630,14 @@ def test_a_drifted_node_whose_replacement_is_sold_out_gets_another_one(stage: St
     assert stage.goes()
 
 
-def test_the_pods_of_a_replacement_that_cannot_be_launched_are_asked_about_elsewhere(stage: Stage) -> None:
+def test_the_pods_of_a_replacement_that_cannot_be_launched_are_asked_about_elsewhere(stage: DisruptedNodes) -> None:
     """So a shortage ends with the replacement, and the next pass tries other offerings."""
     name = begin(stage)
     _, pods = without(stage.world.cluster.snapshot(), name)
     assert [one.name for one in pods] == ["web"]
 
 
-def test_a_pool_that_fails_for_weeks_still_backs_off(stage: Stage) -> None:
+def test_a_pool_that_fails_for_weeks_still_backs_off(stage: DisruptedNodes) -> None:
     before = CommandRecord(id="before", reason="Drifted", method="drift", candidates=(CandidateRecord("gone", "uid"),))
     for _ in range(2_000):
         stage.commands.book.failed(before, ("general",))
@@ -653,7 +655,7 @@ def test_a_pool_that_fails_for_weeks_still_backs_off(stage: Stage) -> None:
     ("reason", "backs_off"), [(INSTANCE_TERMINATED, True), ("spot_interrupted", False)], ids=["ended", "taken back"]
 )
 def test_a_pool_backs_off_when_its_replacements_end_before_their_nodes_come(
-    stage: Stage, reason: str, backs_off: bool
+    stage: DisruptedNodes, reason: str, backs_off: bool
 ) -> None:
     """Its queue tells of an end as of an interruption; without the pause a node that ends at launch is bought again and again."""
     name = begin(stage)
@@ -666,7 +668,7 @@ def test_a_pool_backs_off_when_its_replacements_end_before_their_nodes_come(
     assert stage.commands.book.pools_backing_off() == ({"general"} if backs_off else set())
 
 
-def tries_after(stage: Stage, seconds: float) -> int:
+def tries_after(stage: DisruptedNodes, seconds: float) -> int:
     """How many replacements were created until so much later."""
     stage.world.clock.advance(seconds)
     stage.disruption.run_once()
@@ -674,7 +676,7 @@ def tries_after(stage: Stage, seconds: float) -> int:
     return sum(one.startswith("POST") for one in stage.server.done)
 
 
-def test_an_interruption_takes_over(stage: Stage) -> None:
+def test_an_interruption_takes_over(stage: DisruptedNodes) -> None:
     name = begin(stage)
     interrupt(stage, name)
     stage.disruption.run_once()
@@ -684,7 +686,7 @@ def test_an_interruption_takes_over(stage: Stage) -> None:
     assert stage.world.cluster.is_planned("web"), "and its pod keeps the place that was bought for it"
 
 
-def test_a_replacement_that_is_interrupted_replaces_nothing(stage: Stage) -> None:
+def test_a_replacement_that_is_interrupted_replaces_nothing(stage: DisruptedNodes) -> None:
     name = begin(stage)
     mark = str(Interruption("spot_interrupted", replaced=True, ends=NOON + timedelta(seconds=120)))
     stage.server.writer.metadata(stage.server.claim(name), annotations={names.INTERRUPTION_ANNOTATION: mark})
@@ -695,7 +697,7 @@ def test_a_replacement_that_is_interrupted_replaces_nothing(stage: Stage) -> Non
     assert f"replacement NodeClaim {name} failed" in said(stage, "DisruptionBlocked")[0]
 
 
-def test_a_replacement_that_the_api_server_refuses_calls_it_off(stage: Stage) -> None:
+def test_a_replacement_that_the_api_server_refuses_calls_it_off(stage: DisruptedNodes) -> None:
     stage.server.refuse_creates = 422
     stage.disruption.run_once()
     stage.settle()
@@ -715,7 +717,7 @@ def together(view: DisruptionView) -> MethodAnswer:
 TOGETHER = (Method("multi", "Underutilized", together),)
 
 
-def several(stages: Make, **options: Any) -> Stage:
+def several(stages: Make, **options: Any) -> DisruptedNodes:
     stage = stages(methods=TOGETHER, **options)
     for name in ("a", "b", "c"):
         stage.put(name)
@@ -777,7 +779,7 @@ def test_a_candidate_that_may_not_be_deleted_does_not_hold_the_others_for_ever(s
 # --- a crash after every write ------------------------------------------------------------------------------------------
 
 
-def crash_after(stage: Stage, writes: int) -> bool:
+def crash_after(stage: DisruptedNodes, writes: int) -> bool:
     """Let the process die before its next write but `writes`; whether it got so far."""
     stage.server.dies_after = writes
     died = False
@@ -796,7 +798,7 @@ def crash_after(stage: Stage, writes: int) -> bool:
 
 
 @pytest.mark.parametrize("writes", range(5))
-def test_a_drift_is_resumed_or_rolled_back_after_every_write(stage: Stage, writes: int) -> None:
+def test_a_drift_is_resumed_or_rolled_back_after_every_write(stage: DisruptedNodes, writes: int) -> None:
     died = crash_after(stage, writes)
     assert died is (writes < 4)
     stage.restart()
@@ -831,7 +833,7 @@ def test_a_command_over_several_is_whole_or_nothing_after_every_write(stages: Ma
         assert gone == ["a", "b", "c"]
 
 
-def test_a_record_without_bodies_is_rolled_back_where_a_replacement_was_never_created(stage: Stage) -> None:
+def test_a_record_without_bodies_is_rolled_back_where_a_replacement_was_never_created(stage: DisruptedNodes) -> None:
     crash_after(stage, 1)
     record = command_on(stage.server.claim("a"))
     assert record is not None
@@ -856,7 +858,9 @@ FORGED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
-def test_a_replacement_that_somebody_wrote_into_the_record_is_not_created(stage: Stage, forged: dict[str, Any]) -> None:
+def test_a_replacement_that_somebody_wrote_into_the_record_is_not_created(
+    stage: DisruptedNodes, forged: dict[str, Any]
+) -> None:
     crash_after(stage, 1)
     wire = stage.server.objects["nodeclaims"]["a"]
     whole = msgspec.json.decode(wire["metadata"]["annotations"][names.COMMAND_ANNOTATION])
@@ -870,7 +874,7 @@ def test_a_replacement_that_somebody_wrote_into_the_record_is_not_created(stage:
     assert not [one for one in stage.server.done if one.startswith("POST")]
 
 
-def test_a_name_that_is_taken_by_another_command_is_no_success(stage: Stage) -> None:
+def test_a_name_that_is_taken_by_another_command_is_no_success(stage: DisruptedNodes) -> None:
     crash_after(stage, 3)
     record = command_on(stage.server.claim("a"))
     assert record is not None
@@ -908,7 +912,7 @@ def test_what_is_taken_back_at_this_moment_begins_nothing(stages: Make) -> None:
     assert stage.commands.begin(empty, stage.world.cluster.snapshot())
 
 
-def test_a_command_that_no_watch_has_told_yet_is_not_taken_back(stage: Stage) -> None:
+def test_a_command_that_no_watch_has_told_yet_is_not_taken_back(stage: DisruptedNodes) -> None:
     begin(stage)
     stage.world.clock.advance(61)  # an echo of our own write is not expected any more
     known = stage.server.claim("a")
@@ -925,7 +929,7 @@ def test_a_command_that_no_watch_has_told_yet_is_not_taken_back(stage: Stage) ->
 # --- a command that is being begun ----------------------------------------------------------------------------------------
 
 
-def during_announce(stage: Stage, do: Callable[[], object]) -> None:
+def during_announce(stage: DisruptedNodes, do: Callable[[], object]) -> None:
     """Let something happen between the moment at which a command enters the state and that at which it has its replacements."""
     real = stage.commands._creator.announce
 
@@ -936,7 +940,7 @@ def during_announce(stage: Stage, do: Callable[[], object]) -> None:
     stage.commands._creator.announce = announce  # type: ignore[method-assign]
 
 
-def test_an_event_meanwhile_does_not_carry_it_out_without_its_replacements(stage: Stage) -> None:
+def test_an_event_meanwhile_does_not_carry_it_out_without_its_replacements(stage: DisruptedNodes) -> None:
     def hear() -> None:
         stage.commands.heard(stage.server.claim("a"))
         stage.commands.review(stage.world.cluster.snapshot())
@@ -950,7 +954,7 @@ def test_an_event_meanwhile_does_not_carry_it_out_without_its_replacements(stage
     assert not stage.goes()
 
 
-def test_one_that_could_not_be_begun_leaves_nothing_behind_and_holds_up_no_other(stage: Stage) -> None:
+def test_one_that_could_not_be_begun_leaves_nothing_behind_and_holds_up_no_other(stage: DisruptedNodes) -> None:
     stage.drifted("b", pod("api", cpu="3", ready=True))
     tries = iter(range(9))
 
@@ -971,7 +975,7 @@ def test_one_that_could_not_be_begun_leaves_nothing_behind_and_holds_up_no_other
 
 
 @pytest.mark.parametrize("status", [403, 422])
-def test_one_whose_record_is_refused_is_called_off(stage: Stage, status: int) -> None:
+def test_one_whose_record_is_refused_is_called_off(stage: DisruptedNodes, status: int) -> None:
     stage.server.refuse["a"] = status
     stage.disruption.run_once()
     stage.settle()
@@ -1006,7 +1010,7 @@ def test_plans_say_what_it_places_after_its_record_is_written(stages: Make) -> N
 # --- caches that are behind ---------------------------------------------------------------------------------------------
 
 
-def behind(stage: Stage, kind: str, name: str, **metadata: Any) -> None:
+def behind(stage: DisruptedNodes, kind: str, name: str, **metadata: Any) -> None:
     """Somebody changes an object, and no watch tells it."""
     wire = stage.server.objects[kind][name]
     stage.server.tell = False
@@ -1014,7 +1018,7 @@ def behind(stage: Stage, kind: str, name: str, **metadata: Any) -> None:
     stage.server.tell = True
 
 
-def test_one_that_another_leader_took_back_is_not_gone_on_with(stage: Stage) -> None:
+def test_one_that_another_leader_took_back_is_not_gone_on_with(stage: DisruptedNodes) -> None:
     name = begin(stage)
     behind(stage, "nodeclaims", "a", annotations={})
     stage.initialize(name)
@@ -1027,7 +1031,7 @@ def test_one_that_another_leader_took_back_is_not_gone_on_with(stage: Stage) -> 
     assert stage.is_open()
 
 
-def test_a_node_claim_that_may_not_be_disrupted_any_more_stays(stage: Stage) -> None:
+def test_a_node_claim_that_may_not_be_disrupted_any_more_stays(stage: DisruptedNodes) -> None:
     name = begin(stage)
     annotations = stage.server.objects["nodeclaims"]["a"]["metadata"]["annotations"]
     behind(stage, "nodeclaims", "a", annotations={**annotations, names.DO_NOT_DISRUPT: "true"})
@@ -1037,7 +1041,7 @@ def test_a_node_claim_that_may_not_be_disrupted_any_more_stays(stage: Stage) -> 
     assert stage.is_open()
 
 
-def test_a_replacement_that_is_being_deleted_replaces_nothing(stage: Stage) -> None:
+def test_a_replacement_that_is_being_deleted_replaces_nothing(stage: DisruptedNodes) -> None:
     name = begin(stage)
     stage.server.refuse["pods"] = 500  # it comes up, and cannot be validated yet
     stage.initialize(name)
@@ -1050,7 +1054,7 @@ def test_a_replacement_that_is_being_deleted_replaces_nothing(stage: Stage) -> N
     assert (stage.commands.book.called_off("drift"), stage.commands.book.called_off("rebuild")) == (1, 0)
 
 
-def test_a_replacement_that_is_gone_replaces_nothing(stage: Stage) -> None:
+def test_a_replacement_that_is_gone_replaces_nothing(stage: DisruptedNodes) -> None:
     name = begin(stage)
     stage.server.refuse["pods"] = 500
     stage.initialize(name)
@@ -1065,7 +1069,7 @@ def test_a_replacement_that_is_gone_replaces_nothing(stage: Stage) -> None:
     eventually(stage.is_open, "it is called off", 5.0, 0.01)
 
 
-def test_a_node_that_somebody_opened_is_closed_before_its_pods_are_listed(stage: Stage) -> None:
+def test_a_node_that_somebody_opened_is_closed_before_its_pods_are_listed(stage: DisruptedNodes) -> None:
     name = begin(stage)
     wire = stage.server.objects["nodes"]["a"]
     stage.server.tell = False
@@ -1137,7 +1141,7 @@ def test_it_is_asked_again_because_of(stages: Make, answer: MethodAnswer) -> Non
 
 def test_an_answer_takes_no_longer_than_it_may_and_other_methods_have_their_turn(stages: Make) -> None:
     ended: list[tuple[str, bool]] = []
-    stage: Stage
+    stage: DisruptedNodes
 
     def endless(view: DisruptionView) -> MethodAnswer:
         while not view.expired() and len(ended) < 100:

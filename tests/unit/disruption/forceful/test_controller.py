@@ -23,7 +23,7 @@ from provisioner.support.metrics import REGISTRY
 from provisioner.termination.unfinished import INSTANCE_TERMINATING
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node
-from tests.support.disrupting import ALL_TRUE, Stage
+from tests.support.disrupting import ALL_TRUE, DisruptedNodes
 from tests.support.eventually import eventually
 from tests.support.kube import Sent
 
@@ -31,11 +31,13 @@ POLICY = RepairPolicy(names.READY, names.FALSE, timedelta(minutes=10))
 
 
 @pytest.fixture
-def stages() -> Iterator[Callable[..., tuple[Stage, ForcefulDisruption]]]:
-    made: list[tuple[Stage, ForcefulDisruption]] = []
+def stages() -> Iterator[Callable[..., tuple[DisruptedNodes, ForcefulDisruption]]]:
+    made: list[tuple[DisruptedNodes, ForcefulDisruption]] = []
 
-    def make(*nodes: str, policies: tuple[RepairPolicy, ...] = (), **options: Any) -> tuple[Stage, ForcefulDisruption]:
-        stage = Stage(*nodes, **options)
+    def make(
+        *nodes: str, policies: tuple[RepairPolicy, ...] = (), **options: Any
+    ) -> tuple[DisruptedNodes, ForcefulDisruption]:
+        stage = DisruptedNodes(*nodes, **options)
         server = stage.server
         forceful = ForcefulDisruption(
             stage.world.cluster,
@@ -58,10 +60,10 @@ def stages() -> Iterator[Callable[..., tuple[Stage, ForcefulDisruption]]]:
         stage.stop()
 
 
-Make = Callable[..., tuple[Stage, ForcefulDisruption]]
+Make = Callable[..., tuple[DisruptedNodes, ForcefulDisruption]]
 
 
-def expiring(stage: Stage, name: str, after: str) -> None:
+def expiring(stage: DisruptedNodes, name: str, after: str) -> None:
     made = claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE)
     spec = msgspec.structs.replace(made.spec, expire_after=after)
     changed: NodeClaim = msgspec.structs.replace(made, spec=spec)
@@ -177,14 +179,14 @@ def test_a_deletion_that_fails_is_tried_again_and_gives_the_budget_back_meanwhil
     eventually(lambda: stage.goes("a"), "it is tried again", 10.0, 0.01)
 
 
-def break_node(stage: Stage, forceful: ForcefulDisruption, *those: str) -> None:
+def break_node(stage: DisruptedNodes, forceful: ForcefulDisruption, *those: str) -> None:
     """Their kubelets say so, and that is seen."""
     for name in those:
         stage.server.put(node(name, ready=False, labels={names.NODEPOOL_LABEL: "general"}))
     forceful.run_once()
 
 
-def break_with_time(stage: Stage, name: str, at: datetime) -> None:
+def break_with_time(stage: DisruptedNodes, name: str, at: datetime) -> None:
     broken = node(name, ready=False, labels={names.NODEPOOL_LABEL: "general"})
     conditions = tuple(msgspec.structs.replace(one, last_transition_time=at) for one in broken.status.conditions)
     stage.world.cluster.node_changed(
