@@ -5,7 +5,8 @@
 #                make judge asks, are among it. What only computes runs beside the build of the control plane; then tests/integration has the machine to
 #                itself, for its programs keep to times of day: five processes share it (PROCESSES=N), longest modules first (tests/support/spreading.py).
 #                At most twenty failed tests of it are run once more alone; what passes then is named at the end and in results/flaky.txt
-#                (tests/support/alone.py). Everything else that fails has failed.
+#                (tests/support/alone.py). Everything else that fails has failed. It ends with minutes, CPU seconds and the speed of the machine
+#                (tests/support/effort.py).
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
 #                of the demo with webhook and extender lost (make test: a third of it); an hour's worth of events for an old extender (a quarter of it);
 #                a small rollout of twenty Deployments; objects of old versions while the converter is dead for ten minutes (make test: seconds).
@@ -42,7 +43,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## 1,000 pending pods get nodes on a real control plane, then both are removed (CLOUD=aws: instances of an emulated EC2; MODE=all-off|nominations-only|everything-on; HPA=1: instead, load rises and falls)
 	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE)) $(if $(HPA),--hpa)
 
-test: install lint ## all tests except benchmarks and `make judge`, lint, types and layers (integration tests that failed beside others: once more, alone)
+test: ## all tests except benchmarks and `make judge`, lint, types and layers; at the end, what it took (integration tests that failed beside others: once more, alone)
+	@$(PYTHON) -m tests.support.effort $(MAKE) --no-print-directory whole
+
+.PHONY: whole
+whole: install lint
 	@mkdir -p results; \
 	nice -n 5 $(MAKE) --no-print-directory -j2 -k --output-sync=target types arch verify-manifests quick > results/quick.txt 2>&1 & pid=$$!; \
 	trap "kill $$pid 2> /dev/null" INT TERM; \
