@@ -4,8 +4,8 @@
 #   make test    lint, types, layers, generated files; all of tests/ but what is marked bench or judge. Two minutes of chaos, and a selection of what
 #                make judge asks, are among it. What only computes runs beside the build of the control plane; then tests/integration has the machine to
 #                itself, for its programs keep to times of day: five processes share it (PROCESSES=N), longest modules first (tests/support/spreading.py).
-#                At most twenty failed tests of it are run once more alone; what passes then is named at the end and in results/flaky.txt
-#                (tests/support/alone.py). Everything else that fails has failed. It ends with minutes, CPU seconds and the speed of the machine
+#                At most twenty failed tests of it are run once more alone; what passes then is named at the end and in results/flaky.txt, and has failed
+#                unless tests/flaky.toml names it (tests/support/alone.py). It ends with minutes, CPU seconds and the speed of the machine
 #                (tests/support/effort.py).
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
 #                of the demo with webhook and extender lost (make test: a third of it); an hour's worth of events for an old extender (a quarter of it);
@@ -43,7 +43,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## 1,000 pending pods get nodes on a real control plane, then both are removed (CLOUD=aws: instances of an emulated EC2; MODE=all-off|nominations-only|everything-on; HPA=1: instead, load rises and falls)
 	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE)) $(if $(HPA),--hpa)
 
-test: ## all tests except benchmarks and `make judge`, lint, types and layers; at the end, what it took (integration tests that failed beside others: once more, alone)
+test: ## all tests except benchmarks and `make judge`, lint, types and layers; at the end, what it took (integration tests that failed beside others: once more, alone; tests/flaky.toml says which may)
 	@$(PYTHON) -m tests.support.effort $(MAKE) --no-print-directory whole
 
 .PHONY: whole
