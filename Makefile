@@ -3,7 +3,8 @@
 # What is in which:
 #   make test    lint, types, layers, generated files; all of tests/ but what is marked bench or judge. Two minutes of chaos, and a selection of what
 #                make judge asks, are among it. What only computes runs beside the build of the control plane; then tests/integration has the machine to
-#                itself, for its programs keep to times of day: five processes share it (PROCESSES=N), longest modules first (tests/support/spreading.py).
+#                itself, for its programs keep to times of day: five processes share it (PROCESSES=N), longest modules first (tests/support/spreading.py,
+#                by what the last run took: tests/support/durations.py).
 #                At most twenty failed tests of it are run once more alone; what passes then is named at the end and in results/flaky.txt, and has failed
 #                unless tests/flaky.toml names it (tests/support/alone.py). It ends with minutes, CPU seconds and the speed of the machine
 #                (tests/support/effort.py).
@@ -23,6 +24,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 PROCESSES ?= 5
 BY_MODULE := --dist loadscope --no-loadscope-reorder
+KEEPING := -p tests.support.durations
 # a container may forbid bytecode; then each of some hundred starts of a program would compile its modules anew, half a second of processor time each
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -53,14 +55,14 @@ whole: install lint
 	trap "kill $$pid 2> /dev/null" INT TERM; \
 	status=0; $(MAKE) --no-print-directory binaries || status=1; \
 	other=0; wait $$pid || other=1; cat results/quick.txt; \
-	test $$status -ne 0 || $(BIN)/python -m tests.support.alone -n $(PROCESSES) $(BY_MODULE) tests/integration || status=1; \
+	test $$status -ne 0 || $(BIN)/python -m tests.support.alone -n $(PROCESSES) $(BY_MODULE) $(KEEPING) tests/integration || status=1; \
 	test $$status -eq 0 || echo "tests/integration, or the build of its control plane, failed: see above"; \
 	test $$other -eq 0 || echo "types, layers, generated files, or tests/unit, tests/property, tests/golden failed: see above"; \
 	exit $$((status | other))
 
 .PHONY: quick
 quick: install # keeps no list of failures: tests/support/alone.py reads the one of tests/integration
-	@$(PYTEST) -q -n 2 $(BY_MODULE) -p no:cacheprovider tests/unit tests/property tests/golden
+	@$(PYTEST) -q -n 2 $(BY_MODULE) $(KEEPING) -p no:cacheprovider tests/unit tests/property tests/golden
 
 .PHONY: binaries verify-manifests
 binaries: install

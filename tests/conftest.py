@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
+from xdist.workermanage import WorkerController
 
-from tests.support import spreading
+from tests.support import durations, spreading
 from tests.support.spreading import Spreading
 
 pytest_plugins = ["tests.support.plane"]
@@ -38,10 +39,18 @@ def _levels_of_logs() -> Iterator[None]:
         one.setLevel(level)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """All processes of a run sort by the same durations: a run beside this one may end meanwhile."""
+    node.workerinput["durations"] = durations.known()
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on a control plane begin first, the longest modules before the others; the order is random otherwise."""
-    items.sort(key=lambda item: spreading.rank_of(item.nodeid.partition("::")[0]))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests on a control plane begin first, the longest before the others; the order is random otherwise."""
+    told = getattr(config, "workerinput", {}).get("durations")
+    seconds = durations.known() if told is None else told
+    items.sort(key=lambda item: spreading.rank_of(item.nodeid, seconds))
 
 
 @pytest.hookimpl(optionalhook=True)

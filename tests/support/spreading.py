@@ -1,9 +1,11 @@
 """Which tests stay together in one process of a run, and which begin first.
 
 Tests of a module share its fixtures (a control plane, a program), so a module stays whole, but for the long ones whose tests share nothing, or share a
-fixture with some of their kind only. What takes longest begins first, so that all processes end together. Nothing here decides whether a test runs.
+fixture with some of their kind only. What took longest in the last run (`durations`) begins first, so that all processes end together. Nothing here decides
+whether a test runs.
 """
 
+import math
 import zlib
 from collections.abc import Mapping
 from typing import Final
@@ -24,37 +26,6 @@ PIECES: Final[Mapping[str, int]] = {
     "test_aws_launching": 3,
 }
 """So many pieces are made of these: their tests wait for an emulated EC2 of the module, which starts in a second, and use next to no processor."""
-LONGEST: Final = (
-    "test_hpa",
-    "test_on_demand_repair",
-    "test_demo",
-    "test_chaos",
-    "test_upgrade",
-    "test_nomination",
-    "test_plans_kept",
-    "test_aws_faults",
-    "test_stale_caches",
-    "test_late_watch",
-    "test_scheduling_wiring",
-    "test_provisioner",
-    "test_manifests",
-    "test_devcluster",
-    "test_extender",
-    "test_scheduler_judge",
-    "test_aws_provisioner",
-    "test_aws_interruption",
-    "test_webhook",
-    "test_nodeclass",
-    "test_consolidation",
-    "test_interruption",
-    "test_replanning",
-    "test_scenarios",
-    "test_kube_watch",
-    "test_disruption_commands",
-    "test_aws_launch_once",
-    "test_aws_launch_faults",
-)
-"""Modules of tests/integration that begin before the others, the longest first."""
 
 
 def unit_of(nodeid: str) -> str:
@@ -70,12 +41,9 @@ def unit_of(nodeid: str) -> str:
     return path
 
 
-def rank_of(path: str) -> int:
-    """Modules with a smaller one begin first; `path` as in a node ID, of the folder tests."""
-    module = path.rpartition("/")[2].removesuffix(".py")
-    if "/integration/" not in path:
-        return len(LONGEST) + 1
-    return LONGEST.index(module) if module in LONGEST else len(LONGEST)
+def rank_of(nodeid: str, seconds: Mapping[str, float]) -> float:
+    """Tests with a smaller one begin first. `seconds`: how long each unit took; a unit that is not there is new, and might be the longest of all."""
+    return -seconds.get(unit_of(nodeid), math.inf) if "/integration/" in nodeid.partition("::")[0] else 1
 
 
 class Spreading(LoadScopeScheduling):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Which integration tests share a process, and that every name in the tables is a module's."""
+"""Which integration tests share a process, which begin first, and that every name in the tables is a module's."""
 
 from pathlib import Path
 
@@ -12,9 +12,8 @@ WAITING = "tests/integration/test_aws_launch_once.py"
 
 
 def test_every_name_is_a_module() -> None:
-    named = {*spreading.APART, *spreading.BY_FIRST_PARAMETER, *spreading.PIECES, *spreading.LONGEST}
+    named = {*spreading.APART, *spreading.BY_FIRST_PARAMETER, *spreading.PIECES}
     assert named <= {path.stem for path in INTEGRATION.glob("test_*.py")}
-    assert len(set(spreading.LONGEST)) == len(spreading.LONGEST)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,17 @@ def test_a_module_in_pieces_is_dealt_out_evenly_and_the_same_way_in_every_proces
     assert min(units.count(one) for one in set(units)) >= 60
 
 
-def test_the_longest_begin_first_and_what_needs_no_control_plane_comes_last() -> None:
-    ranks = [rank_of(f"tests/integration/{name}.py") for name in (*spreading.LONGEST, "test_crds")]
+def test_the_longest_begin_first_what_is_new_before_them_and_what_needs_no_control_plane_last() -> None:
+    seconds = {"tests/integration/test_crds.py": 70.0, f"{WAITING}::0": 90.0, f"{WAITING}::1": 50.0}
+    waiting = {unit_of(one): one for one in (f"{WAITING}::test_a[{number}]" for number in range(20))}
+    order = [
+        "tests/integration/test_new.py::test_a",
+        waiting[f"{WAITING}::0"],
+        "tests/integration/test_crds.py::test_a[x]",
+        waiting[f"{WAITING}::1"],
+        "tests/unit/test_demo.py::test_a",
+    ]
+    ranks = [rank_of(one, seconds) for one in order]
     assert ranks == sorted(set(ranks))
-    assert rank_of("tests/unit/test_demo.py") > ranks[-1]
+    assert rank_of("tests/integration/test_newer.py::test_b", seconds) == ranks[0]
+    assert rank_of("tests/property/test_a.py::test_b", {"tests/property/test_a.py": 900.0}) == ranks[-1]
