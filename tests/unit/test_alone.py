@@ -64,7 +64,7 @@ def run(folder: Path, known: str = "", **files: str) -> tuple[int, str]:
         env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
