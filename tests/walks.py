@@ -94,11 +94,11 @@ def _interleaved(tree: Path) -> dict[str, list[Step]]:
     threads.install()
     from tests.interleaving.place import Workload
     from tests.interleaving.play import Play
-    from tests.interleaving.server import Server
     from tests.interleaving.threads import STAGE
+    from tests.support.apiserver import ApiServer
 
     recorder = Recorder(tree, lambda: STAGE.current.name if STAGE.current else "")
-    spawn, answer = STAGE.spawn, Server.answer
+    spawn, answer = STAGE.spawn, ApiServer.answer
 
     def spawned(name: str, call: Callable[[], Any], owner: object) -> Any:
         def run() -> Any:
@@ -107,13 +107,13 @@ def _interleaved(tree: Path) -> dict[str, list[Step]]:
 
         return spawn(name, run, owner)
 
-    def answered(self: Server, method: str, path: str, *more: Any) -> Any:
-        plural = next((one for one in ("nodeclaims", "nodes", "pods") if f"/{one}" in path), path)
-        recorder.steps.append((STAGE.current.name if STAGE.current else "", "", f"{method} {plural}"))
-        return answer(self, method, path, *more)
+    def answered(self: ApiServer, sent: Any, by: object) -> Any:
+        plural = next((one for one in ("nodeclaims", "nodes", "pods") if f"/{one}" in sent.path), sent.path)
+        recorder.steps.append((STAGE.current.name if STAGE.current else "", "", f"{sent.method} {plural}"))
+        return answer(self, sent, by)
 
     vars(STAGE)["spawn"] = spawned
-    Server.answer = answered  # type: ignore[method-assign,assignment]
+    ApiServer.answer = answered  # type: ignore[method-assign]
     play = Play(1)
     play.place.calm, STAGE.at_requests, STAGE.at_locks = True, 0.0, 0.0
     play.run(40.0)
