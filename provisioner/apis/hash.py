@@ -20,6 +20,8 @@ from provisioner.values.taints import Taint
 HASH_VERSION: Final = "v3"
 
 _YEAR_ONE: Final = datetime(1, 1, 1, tzinfo=UTC)
+_MOST_KEPT: Final = 256
+_known: Final[dict[int, tuple[NodeClaimTemplate, str]]] = {}  # by identity: labels are a dict, which has no hash
 
 
 def nodepool_hash(template: NodeClaimTemplate) -> str:
@@ -29,8 +31,17 @@ def nodepool_hash(template: NodeClaimTemplate) -> str:
         DurationError: expireAfter or terminationGracePeriod is no duration; the API server admits no such pool.
         ValueError: a taint's timeAdded is no RFC 3339 time.
 
-    Cost: some 100 us for a usual template.
+    Cost: some 100 us for a usual template, and nothing to speak of where the same object was asked about before.
     """
+    known = _known.get(id(template))
+    if known is None:
+        if len(_known) >= _MOST_KEPT:
+            _known.clear()
+        known = _known[id(template)] = template, _computed(template)
+    return known[1]
+
+
+def _computed(template: NodeClaimTemplate) -> str:
     spec = template.spec
     return str(
         record(

@@ -6,11 +6,13 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from provisioner.apis import hash as hash_module
 from provisioner.apis import names
 from provisioner.apis.hash import nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.plan import MAX_BYTES, decode_plan, fitting_text
 from provisioner.apis.pods import Pod
+from provisioner.apis.structural import record
 from provisioner.scheduling.node_claims import plan_of, planned_claim, static_claim, template_requirements
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.requirement import Requirement, Requirements
@@ -145,6 +147,22 @@ def test_whoever_makes_a_claim_may_annotate_it_and_wins_over_the_template() -> N
     annotations = new.body["metadata"]["annotations"]
     assert (annotations["team"], annotations["command"]) == ("a", "c-1")
     assert annotations[names.PLAN_ANNOTATION] == new.plan
+
+
+def test_the_hash_of_a_template_is_computed_once_for_all_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
+
+    def counted(kind: str, fields: Any) -> int:
+        computed.append(kind)
+        return record(kind, fields)
+
+    monkeypatch.setattr(hash_module, "record", counted)
+    first, second = pool(), with_template({"metadata": {"labels": {"team": "a"}}})
+    made = [planned_claim(planned(of), name) for of, name in ((first, "a"), (first, "b"), (second, "c"), (first, "d"))]
+    hashes = [one.claim.metadata.annotations[names.NODEPOOL_HASH] for one in (*made, static_claim(first, "e"))]
+    assert computed.count("NodeClaimTemplate") == 2
+    assert hashes == [nodepool_hash(of.spec.template) for of in (first, first, second, first, first)]
+    assert len(set(hashes)) == 2
 
 
 def test_a_claim_without_its_node_pool_is_a_mistake() -> None:
