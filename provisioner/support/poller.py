@@ -18,7 +18,7 @@ class Poller:
 
     Args:
         name: of the thread, and in the log.
-        poll: does the work; seconds until it should be done again.
+        poll: does the work; seconds until it should be done again, None for not before it is woken.
         retry: seconds after a failure.
         expected: what this `poll` may raise besides.
         first: seconds before the first round.
@@ -30,14 +30,14 @@ class Poller:
     def __init__(
         self,
         name: str,
-        poll: Callable[[], float],
+        poll: Callable[[], float | None],
         retry: float = 10.0,
         *,
         expected: tuple[type[Exception], ...] = (),
         first: float = 0.0,
         patience: float = heartbeat.PATIENCE_SECONDS,
     ) -> None:
-        self._name, self._poll, self._retry, self._first = name, poll, retry, first
+        self.name, self._poll, self._retry, self._first = name, poll, retry, first
         self._expected, self._patience = (*self.EXPECTED, *expected), patience
         self._wake = threading.Event()
         self.stopped = False
@@ -50,26 +50,28 @@ class Poller:
         """Begin the next round at once."""
         self._wake.set()
 
-    def stop(self, patience: float = 5.0) -> None:
-        """Begin no other round; the one under way is given so many seconds."""
+    def stop(self, patience: float = 5.0) -> bool:
+        """Begin no other round; the one under way is given so many seconds. Whether it has ended, but for one that calls this itself."""
         self.stopped = True
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(patience)
+            return not self._thread.is_alive()
+        return True
 
-    def once(self) -> float:
+    def once(self) -> float | None:
         """One round; seconds until the next one, whatever happened."""
         try:
             return self._poll()
         except self._expected as error:
-            _log.warning(_POLLING_FAILED, what=self._name, error=str(error))
+            _log.warning(_POLLING_FAILED, what=self.name, error=str(error))
         except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-            _log.exception(_POLLING_FAILED, what=self._name)
+            _log.exception(_POLLING_FAILED, what=self.name)
         return self._retry
 
     def _loop(self) -> None:
-        wait = self._first
-        pulse = heartbeat.pulse(self._name, self._patience)
+        wait: float | None = self._first
+        pulse = heartbeat.pulse(self.name, self._patience)
         pulse.rest()
         while True:
             self._wake.wait(wait)

@@ -162,7 +162,7 @@ class KeyedQueue:
         self.name = name
         self._reconcile = reconcile
         self._clock = clock if clock is not None else SystemClock()
-        self._workers = workers
+        self.workers = workers
         self._chance = random.Random()
         self._schedule = Schedule()
         self._failures: dict[str, int] = {}
@@ -290,7 +290,7 @@ class KeyedQueue:
         """See that a thread looks at what waits, now or later; with the lock."""
         if self._schedule.running < len(self._threads):
             self._lock.notify()  # whoever is not at work and does not wait looks by itself
-        elif self._started and not self._stopping and len(self._threads) < self._workers:
+        elif self._started and not self._stopping and len(self._threads) < self.workers:
             self._add_thread()
 
     def _add_thread(self) -> None:

@@ -210,7 +210,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
         lambda made: {one.toleration for one in made._disruptions.forceful._policies},
         {timedelta(minutes=7)},
     ),
-    "--cpu-requests": (["--cpu-requests=60000"], lambda made: made._joining.claims._workers, 100),
+    "--cpu-requests": (["--cpu-requests=60000"], lambda made: made._joining.claims.workers, 100),
     "--disable-cluster-state-observability": (
         ["--disable-cluster-state-observability"],
         lambda made: made._observability.observer,
