@@ -30,7 +30,9 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.store import Store
-from provisioner.runtime.changes import CapacityBufferChanged, Change
+from provisioner.runtime.base import Base
+from provisioner.runtime.changes import CapacityBufferChanged
+from provisioner.runtime.controller import Controller
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
@@ -40,7 +42,6 @@ from provisioner.values.message import ConditionMessage, Said
 RECHECK_SECONDS: Final = 10.0
 #: A new leader calls no node empty before it has placed the virtual pods once, or so long has passed.
 UNKNOWN_SECONDS: Final = 60.0
-STOP_SECONDS: Final = 5.0
 _log = logs.get_logger(__name__)
 _SCALABLE_REF_UNKNOWN: Final = (
     "the buffer needs spec.podTemplateRef, or spec.scalableRef to a Deployment, StatefulSet or ReplicaSet (apiGroup "
@@ -89,19 +90,6 @@ class CapacityBuffers:
         self._kept: BufferRoom | None = None
         self._began = clock.monotonic()
         self.queue = KeyedQueue("capacitybuffer", self.reconcile, clock)
-
-    def start(self) -> None:
-        if self._store is not None:
-            self.queue.start()
-            self.queue.add_all(one.metadata.key for one in self._store.list())
-
-    def stop(self) -> None:
-        """Finish the write that is under way."""
-        self.queue.stop(STOP_SECONDS)
-
-    def heard(self, change: Change) -> None:
-        if isinstance(change, CapacityBufferChanged):
-            self.queue.add(change.latest.metadata.key)
 
     def pods(self) -> tuple[Pod, ...]:
         """Every virtual pod, by buffer; the same object while nothing changed."""
@@ -289,3 +277,18 @@ class CapacityBuffers:
             "RequiresNewCapacity",
             f"{found.ready.get(key, 0)} of {units} units fit on nodes that are ready; the others need new nodes",
         )
+
+
+def controllers(base: Base, buffers: CapacityBuffers) -> list[Controller]:
+    """Who resolves CapacityBuffers; nobody while their feature gate is off."""
+    objects = base.caches.buffer_objects
+    if objects is None:
+        return []
+    store = objects.store
+    return [
+        Controller(
+            runner=buffers.queue,
+            watches={CapacityBufferChanged: lambda change: (change.latest.metadata.key,)},
+            initial=lambda: [one.metadata.key for one in store.list()],
+        )
+    ]

@@ -55,7 +55,6 @@ from provisioner.state.pause import NOTHING, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.ending import stop_all
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
@@ -204,7 +203,7 @@ def do_not_disrupt(protection: DoNotDisruptNotice) -> EventMessage:
 
 
 class DisruptionController:
-    """A loop that decides every second, one that consolidates after a change, and a queue that writes the Consolidatable condition and lastPodEventTime.
+    """Of its `pollers` one decides every second, one consolidates after a change; `tells` writes the Consolidatable condition and lastPodEventTime.
 
     The loops wait for no call. What fails is logged, counted and tried again with back-off, each node by itself.
 
@@ -260,28 +259,18 @@ class DisruptionController:
         self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
         self._protections_at: float | None = None
         self._answers: Mapping[str, tuple[str, MethodAnswer]] = {}  # by method, with its reason
-        self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
+        self.tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         passes = {"disruption": self.run_once, "consolidation": self.consolidate_once}
-        self._pollers = [
+        self.pollers = [
             ApiPoller(name, partial(self._paced, run), PAUSE_MOST_SECONDS, first=POLL_SECONDS)
             for name, run in passes.items()
         ]
 
-    def start(self) -> None:
-        """Start the loops; commands that were begun before are gone on with."""
-        self._tells.start()
-        self._commands.start()
-        for poller in self._pollers:
-            poller.start()
-
-    def stop(self) -> None:
-        """End the loops after the passes that are under way."""
+    def close(self) -> None:
+        """Have the passes that are under way end soon."""
         self._stop.set()
         if self._rebuilding is not None:
             self._rebuilding.stop()
-        stop_all((poller.stop for poller in self._pollers), 10.0)
-        self._commands.stop()
-        self._tells.stop(5.0)
 
     def _paced(self, run: Callable[[], object]) -> float:
         """One pass, and seconds until the next: as long as it took."""
@@ -335,7 +324,7 @@ class DisruptionController:
         self._commands.review(snapshot)
         self._untold = self._to_tell(snapshot)
         for name in self._untold:
-            self._tells.offer(name)
+            self.tells.offer(name)
         empty_for = self._note_empty(snapshot)
         self._stillness.note(snapshot, self._clock.monotonic())
         ledger = self._ledger.at(snapshot)

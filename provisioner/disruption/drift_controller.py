@@ -3,7 +3,7 @@
 Source: core spec 6.7. Nothing here disrupts anything.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
@@ -16,10 +16,11 @@ from provisioner.kube.errors import Conflict, NotFound
 from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.runtime.conditioned import Conditioned
+from provisioner.runtime.controller import Keys
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.values.message import ConditionMessage
 
 RECHECK_SECONDS = 300.0
@@ -27,7 +28,6 @@ RECHECK_SECONDS = 300.0
 DELAY_SECONDS = 1.0
 #: After a change of a class, what is discovered for it needs a moment to be in its status; where the status says that it is there, nobody waits.
 CLASS_DELAY_SECONDS = 5.0
-WORKERS = 4
 _log = logs.get_logger(__name__)
 
 
@@ -49,39 +49,23 @@ class DriftController:
     ) -> None:
         self._cluster, self._provider, self._writer, self._clock = cluster, provider, writer, clock
         self._pool = pool
-        self._queue = KeyedQueue("nodeclaim-drift", self.reconcile, clock, workers=WORKERS)
 
-    def start(self) -> None:
-        """Begin with every claim."""
-        self._queue.start()
-        self._queue.add_all(claim.name for claim in self._cluster.claims())
-
-    def stop(self) -> None:
-        """Finish the claims that are looked at."""
-        self._queue.stop(5.0)
-
-    def heard(self, change: Change) -> None:
-        """Look at claims that an event may have made drift, or back."""
+    def heard(self, change: Change) -> Keys:
+        """The claims that an event may have made drift, or back."""
         match change:
             case NodeClaimChanged(old=old, new=NodeClaim() as claim):
                 if old is None or _judged_by(old) != _judged_by(claim):
-                    self._look_at([claim], DELAY_SECONDS)
+                    return [(claim.name, DELAY_SECONDS)]
             case NodePoolChanged(old=before, new=NodePool() as pool):
                 if before is None or _pool_facts(before) != _pool_facts(pool):
-                    self._look_at(self._claims(lambda claim: claim.pool == pool.name), DELAY_SECONDS)
+                    return [(claim.name, DELAY_SECONDS) for claim in self._cluster.claims() if claim.pool == pool.name]
             case NodeClassChanged(new=node_class) if node_class is not None:
                 name = node_class.metadata.name
                 seconds = DELAY_SECONDS if _is_looked_at(node_class) else CLASS_DELAY_SECONDS
-                self._look_at(self._claims(lambda claim: claim.spec.node_class_ref.name == name), seconds)
+                return [(one.name, seconds) for one in self._cluster.claims() if one.spec.node_class_ref.name == name]
             case _:
-                return
-
-    def _claims(self, concerned: Callable[[NodeClaim], bool]) -> list[NodeClaim]:
-        return [claim for claim in self._cluster.claims() if concerned(claim)]
-
-    def _look_at(self, claims: Iterable[NodeClaim], seconds: float) -> None:
-        for claim in claims:
-            self._queue.add_after(claim.name, seconds)
+                pass
+        return ()
 
     def reconcile(self, name: str) -> ReconcileResult:
         """Judge one claim, and say so on it."""

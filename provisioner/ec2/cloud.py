@@ -13,11 +13,10 @@ from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.clouds import Base, Calls, CloudControllers, Ends, Writers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.ec2 import labels
 from provisioner.ec2.access.client import AwsClients
-from provisioner.ec2.controllers import AwsTerm
+from provisioner.ec2.controllers import controllers
 from provisioner.ec2.instances.drift import DriftJudge
 from provisioner.ec2.instances.instances import Instances
 from provisioner.ec2.instances.inventory import Inventory
@@ -45,13 +44,17 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import NotFound
+from provisioner.nodeclaims.controllers import Writers
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.nodepools.controller import why_launches_failed
 from provisioner.options import Options, OptionsError
+from provisioner.runtime.base import Base
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.changes import Change, NodeChanged
+from provisioner.runtime.controller import Controller
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
+from provisioner.termination.controllers import Ends
 
 _AWS_NODE: Final = ("kube-system", "aws-node")
 _log = logs.get_logger(__name__)
@@ -93,7 +96,7 @@ class AwsCloud:
             else None
         )
         shifted = self._shifted = self.shifts.zones if self.shifts is not None else frozenset
-        self._writer = ClaimWriter(client, caches.cluster, lambda effects: caches.effects(effects))  # noqa: PLW0108 - who carries effects out comes later
+        self._writer = ClaimWriter(client, caches.cluster, caches.carry_out)
         self._plan_again: Callable[[str], None] = lambda _: None
         self.market = RegionMarket(
             self.settings,
@@ -115,9 +118,7 @@ class AwsCloud:
         self.inventory = Inventory(self.instances, clock)
         self.partitions = PartitionHook(clock)
         self.templates = LaunchTemplates(self.aws, self.uses, clock, self.settings.cluster_name)
-        self._keeper = Keeper(
-            client, options.system_namespace, tables_of(self.shortages, self.memory, self.uses), clock
-        )
+        self.keeper = Keeper(client, options.system_namespace, tables_of(self.shortages, self.memory, self.uses), clock)
         judge = DriftJudge(self.inventory, self.node_class, self.market.known_types, self._group_id)
         self.launcher = Launcher(
             self.aws,
@@ -187,7 +188,7 @@ class AwsCloud:
     def start(self) -> None:
         """Begin to read AWS, and what an earlier process kept."""
         _log.info("Starting the AWS cloud provider", region=self.settings.region, cluster=self.settings.cluster_name)
-        self._keeper.restore()
+        self.keeper.restore()
         self.facts.start()
         self.market.start()
 
@@ -195,14 +196,13 @@ class AwsCloud:
         """Whether the instance is in a zone that traffic is shifted away from: EC2's answers about it mean little then."""
         return is_in_zone(claim, self._shifted())
 
-    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> CloudControllers:
-        self._plan_again = calls.plan_again
-        self._keeper.start()
-        return AwsTerm(self, base, calls, writing, ending, ledger)
+    def controllers(self, base: Base, writing: Writers, ending: Ends, ledger: BudgetLedger) -> list[Controller]:
+        self._plan_again = base.plan_again
+        return controllers(self, base, writing, ending, ledger)
 
     def stop(self) -> None:
         self.launcher.stop()
-        self._keeper.stop()
+        self.keeper.stop()
         self.market.stop()
         self.facts.stop()
         self._unwrite()

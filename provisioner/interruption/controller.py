@@ -40,7 +40,7 @@ _log = logs.get_logger(__name__)
 
 
 class Interruptions:
-    """Marks instances and does, every second, what is due about the marked ones.
+    """Marks instances and does, every second in the thread of `poller`, what is due about the marked ones.
 
     Args:
         workers: for this alone, so that nothing else holds it up.
@@ -71,14 +71,7 @@ class Interruptions:
         self._planned_at: dict[str, float] = {}
         self._busy: set[str] = set()  # keys of steps that have no answer yet
         self._locks = tuple(threading.Lock() for _ in range(16))
-        self._poller = ApiPoller("interruption", self._pass, POLL_SECONDS)
-
-    def start(self) -> None:
-        self._poller.start()
-
-    def stop(self) -> None:
-        """End the loop after the pass that is under way."""
-        self._poller.stop(10.0)
+        self.poller = ApiPoller("interruption", self._pass, POLL_SECONDS)
 
     def mark(self, claim: NodeClaim, interruption: Interruption, *, moved: bool = False) -> bool:
         """Write on a claim what will become of its instance, together with what is known already.
@@ -114,7 +107,7 @@ class Interruptions:
             evicts=wanted.evicts,
             ends=wanted.ends,
         )
-        self._poller.wake()
+        self.poller.wake()
         return True
 
     def _earlier(self, known: Interruption | None, than: Interruption) -> bool:

@@ -10,10 +10,11 @@ from provisioner.apis.meta import is_true
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
+from provisioner.runtime.controller import Keys
 from provisioner.runtime.object_reference import reference_of
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
@@ -56,20 +57,20 @@ class Consistency:
         self._chance = chance
         self._lock = threading.Lock()
         self._known: set[str] = set()
-        self.queue = KeyedQueue("nodeclaim-consistency", self._check, clock)
 
-    def seen(self, claim: NodeClaim, *, at_start: bool = False) -> None:
-        """A claim as it is now; those that are there at the start are spread over the period."""
+    def seen(self, claim: NodeClaim, *, at_start: bool = False) -> Keys:
+        """A claim as it is now, and when it is looked at; those that are there at the start are spread over the period."""
         name = claim.metadata.name
         if not is_true(claim.status.conditions, names.INITIALIZED):
-            return
+            return ()
         with self._lock:
             if name in self._known:
-                return
+                return ()
             self._known.add(name)
-        self.queue.add_after(name, self._chance.uniform(0.0, PERIOD_SECONDS) if at_start else PERIOD_SECONDS)
+        return ((name, self._chance.uniform(0.0, PERIOD_SECONDS) if at_start else PERIOD_SECONDS),)
 
-    def _check(self, name: str) -> ReconcileResult:
+    def reconcile(self, name: str) -> ReconcileResult:
+        """Compare one claim with its Node."""
         claim = self._cluster.claim(name)
         if claim is None:
             with self._lock:

@@ -14,11 +14,12 @@ from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.lifecycle import registration
 from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.runtime.controller import Keys
 from provisioner.runtime.object_reference import publish
 from provisioner.state.cluster import Cluster
 from provisioner.state.expected_node import own_labels
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.values.message import EventMessage
 
 #: A label that differs is looked at again after so long: we ourselves write Node and NodeClaim one after the other.
@@ -57,18 +58,19 @@ class Hydration:
         self._cluster, self._provider, self._writer = cluster, provider, writer
         self._recorder, self._clock = recorder, clock
         self._pauses: dict[str, tuple[float, float]] = {}  # claim -> the last pause, and when it is over
-        self.queue = KeyedQueue("nodeclaim-hydration", self._fill, clock)
 
-    def seen(self, claim: NodeClaim) -> None:
-        """A claim, or the Node of a claim, as it is now; those that lack nothing cost a look."""
+    def seen(self, claim: NodeClaim) -> Keys:
+        """A claim, or the Node of a claim, as it is now: when it is looked at; those that lack nothing are not."""
         if claim.metadata.uid and manages(self._provider, claim.spec.node_class_ref):
             node = self._cluster.node_of(claim)
             if missing_labels(claim, claim) or (node is not None and _lacks(claim, node)):
-                self.queue.add(claim.metadata.name)
-            elif node is not None and changed_labels(claim, node):
-                self.queue.add_after(claim.metadata.name, SETTLE_SECONDS)
+                return (claim.name,)
+            if node is not None and changed_labels(claim, node):
+                return ((claim.name, SETTLE_SECONDS),)
+        return ()
 
-    def _fill(self, name: str) -> ReconcileResult:
+    def reconcile(self, name: str) -> ReconcileResult:
+        """Write what one claim and its Node lack."""
         claim = self._cluster.claim(name)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             self._pauses.pop(name, None)

@@ -29,10 +29,11 @@ from provisioner.scheduling.nomination.unaided import looks_at_others
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import TOGETHER_SECONDS
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
+from provisioner.support.poller import Poller
 from provisioner.support.workers import StillRunningError, WorkerPool, run_parallel
 from provisioner.values.message import ConditionMessage
 from provisioner.values.taints import Taint
@@ -216,7 +217,7 @@ def was_registered(claim: NodeClaim, node: Node) -> bool:
 
 
 class Registrar:
-    """Gathers claims whose Node may be let in and does a wave at a time, in its own thread."""
+    """Gathers claims whose Node may be let in and does a wave at a time, in the thread of `poller`."""
 
     def __init__(
         self,
@@ -236,74 +237,55 @@ class Registrar:
         self._patience = patience
         self._workers, self._clock = workers, clock
         self._nominations, self._again, self._health = nominations, again, health
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._waiting: dict[str, _Offer] = {}
         self._ready: dict[str, float] = {}  # of those, when they were first seen ready
         self._delayed: dict[str, float] = {}  # claims whose registration failed, and when it may be tried again
         self._failures: dict[str, int] = {}  # of those, how often in a row
         self._busy: set[str] = set()  # claims that are being let in
         self._chance = random.Random()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._loop, name="registration", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread after the wave that is under way."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(10)
+        self.poller = Poller("registration", self._poll)
 
     def offer(self, name: str) -> None:
         """A claim whose Node has joined; taken with the next wave, or when it has waited for its next try."""
-        with self._changed:
+        with self._lock:
             if name not in self._delayed:
                 first = not self._waiting
                 self._await(name)
                 if first:  # the others only make a wave longer, or are looked at soon
-                    self._changed.notify_all()
+                    self.poller.wake()
 
     def _await(self, name: str) -> None:
         if name not in self._waiting:
             self._waiting[name] = _Offer(self._clock.monotonic(), self._cluster.planned_at(name))
 
-    def _loop(self) -> None:
-        pulse = heartbeat.pulse("registration")
-        pulse.rest()
-        while (wave := self._gather()) is not None:
-            pulse.beat()
-            try:
-                self._do(wave)
-            except Exception as error:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception("Registering a batch of NodeClaims failed; retrying", claims=len(wave))
-                for name in wave:
-                    self._retry(name, error)
-            pulse.rest()
+    def _poll(self) -> float | None:
+        wave, wait = self._gather()
+        if not wave:
+            return wait
+        try:
+            self._do(wave)
+        except Exception as error:  # noqa: BLE001 - the thread outlives a pass that fails
+            _log.exception("Registering a batch of NodeClaims failed; retrying", claims=len(wave))
+            for name in wave:
+                self._retry(name, error)
+        return 0.0
 
-    def _gather(self) -> list[str] | None:
-        """Names of the next wave: complete when nothing new came for a moment; None when stopping."""
-        with self._changed:
-            while True:
-                if self._stopping:
-                    return None
-                now = self._clock.monotonic()
-                for name in [name for name, at in self._delayed.items() if at <= now]:
-                    del self._delayed[name]
-                    self._await(name)
-                if self._waiting:
-                    closing = {plan: self._closes_at(plan) for plan in self._plans()}
-                    wave = sorted(name for plan, at in closing.items() if at <= now for name in plan)
-                    if wave:
-                        for name in wave:
-                            del self._waiting[name]
-                            self._ready.pop(name, None)
-                        return wave
-                    self._changed.wait(min(closing.values()) - now)
-                else:
-                    self._changed.wait(min(self._delayed.values()) - now if self._delayed else None)
+    def _gather(self) -> tuple[list[str], float | None]:
+        """Names of the next wave, if one is complete as nothing new came for a moment; else seconds until one may be, None while nobody waits."""
+        with self._lock:
+            now = self._clock.monotonic()
+            for name in [name for name, at in self._delayed.items() if at <= now]:
+                del self._delayed[name]
+                self._await(name)
+            if not self._waiting:
+                return [], min(self._delayed.values()) - now if self._delayed else None
+            closing = {plan: self._closes_at(plan) for plan in self._plans()}
+            wave = sorted(name for plan, at in closing.items() if at <= now for name in plan)
+            for name in wave:
+                del self._waiting[name]
+                self._ready.pop(name, None)
+            return wave, min(closing.values()) - now
 
     def _plans(self) -> list[tuple[str, ...]]:
         """The claims that wait, those together whose pods were planned together; with an extender each by itself."""
@@ -359,7 +341,7 @@ class Registrar:
             self._await_bound(progress, kept)
             self._nominations.nominate(stage, kept, self._patience)
             self._each(lambda pair: self._open(*pair, progress), stage, patience)
-        with self._changed:
+        with self._lock:
             progress.over = True
         self._each(lambda opened: self._record(*opened), progress.opened, self._patience)
 
@@ -368,12 +350,12 @@ class Registrar:
 
         A Node that is let in before it is ready, or with startup taints, takes no pod for longer than anybody waits here.
         """
-        with self._changed:
+        with self._lock:
             claims = [claim.metadata.name for claim, _, initialized in progress.opened if initialized]
         uids = [uid for name in claims for uid in kept.nominated.get(name, ())]
         least, each = BOUND_SECONDS
         end = self._clock.monotonic() + min(self._patience, least + each * len(uids))
-        while not self._stopping and self._clock.monotonic() < end and any(map(self._waits, uids)):
+        while not self.poller.stopped and self._clock.monotonic() < end and any(map(self._waits, uids)):
             self._clock.sleep(POLL_SECONDS)
 
     def _waits(self, uid: str) -> bool:
@@ -411,20 +393,20 @@ class Registrar:
 
     def _try(self, name: str, act: Callable[[_Item], None], item: _Item) -> None:
         """Unless an earlier try still has no answer."""
-        with self._changed:
+        with self._lock:
             if name in self._busy:
                 raise StillRunningError(self._patience)
             self._busy.add(name)
         try:
             act(item)
         finally:
-            with self._changed:
+            with self._lock:
                 self._busy.discard(name)
 
     def _open(self, claim: NodeClaim, node: Node, progress: _WaveProgress) -> None:
         """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
         opened = self._let_in(claim, node)
-        with self._changed:
+        with self._lock:
             if opened is None:
                 self._failures.pop(claim.metadata.name, None)
             elif not progress.over:
@@ -436,11 +418,11 @@ class Registrar:
     def _retry(self, name: str, error: Exception) -> None:
         """Take the claim again after a while, longer after every failure."""
         _FAILURES.inc()
-        with self._changed:
+        with self._lock:
             count = self._failures[name] = self._failures.get(name, 0) + 1
             wait = doubling(count, base=RETRY_BASE_SECONDS, cap=RETRY_CAP_SECONDS, chance=self._chance)
             self._delayed[name] = self._clock.monotonic() + wait
-            self._changed.notify_all()
+        self.poller.wake()
         _log.warning("Registration failed; retrying", nodeclaim=name, error=str(error), seconds=round(wait, 1))
 
     def _let_in(self, claim: NodeClaim, node: Node) -> _Opened | None:
@@ -481,7 +463,7 @@ class Registrar:
         metrics.NODES_CREATED.labels(claim.pool, claim.metadata.labels.get(names.ZONE_LABEL, "")).inc()
         self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), True)
         self._again(claim.metadata.name)
-        with self._changed:
+        with self._lock:
             self._failures.pop(name, None)
 
 

@@ -15,11 +15,12 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
 from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.runtime.controller import Keys
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult, WorkerPool
+from provisioner.support.workers import DONE, ReconcileResult, WorkerPool
 from provisioner.values.jsontext import pointer
 
 _TRIES = 4
@@ -125,19 +126,18 @@ class NodePlanRemover:
         self._lock = threading.Lock()
         self._nodes: dict[str, Node] = {}
         self._removed_at: dict[str, float] = {}
-        self.queue = KeyedQueue("node-plan", self._remove, clock, workers=1)
 
-    def seen(self, node: Node) -> None:
-        """A Node as it is now."""
+    def seen(self, node: Node) -> Keys:
+        """A Node as it is now; its name, where a plan is to be removed."""
         name = node.metadata.name
         if names.PLAN_ANNOTATION not in node.metadata.annotations:
-            return
+            return ()
         with self._lock:
             at = self._removed_at.get(name)
             if at is not None and self._clock.monotonic() - at < REMOVE_AGAIN_SECONDS:
-                return
+                return ()
             self._nodes[name] = node
-        self.queue.add(name)
+        return (name,)
 
     def gone(self, name: str) -> None:
         """A Node does not exist any more."""
@@ -145,7 +145,8 @@ class NodePlanRemover:
             self._nodes.pop(name, None)
             self._removed_at.pop(name, None)
 
-    def _remove(self, name: str) -> ReconcileResult:
+    def reconcile(self, name: str) -> ReconcileResult:
+        """Remove the plan of one Node."""
         with self._lock:
             node = self._nodes.pop(name, None)
             if node is None:

@@ -14,16 +14,16 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.store import Store
 from provisioner.runtime.changes import Change, NodeOverlayChanged, NodePoolChanged
+from provisioner.runtime.controller import Keys
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
+from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.values.message import ConditionMessage
 
 #: Instance types come and go, and with them conflicts.
 RECHECK_SECONDS: Final = 300.0
 #: An event about a NodePool or an overlay concerns all overlays; this much later they are looked at, together.
 DELAY_SECONDS: Final = 1.0
-STOP_SECONDS: Final = 5.0
 _log = logs.get_logger(__name__)
 
 
@@ -36,34 +36,24 @@ class OverlayStatus:
 
     def __init__(self, client: Client, overlays: Overlays, clock: Clock, store: Store[NodeOverlay] | None) -> None:
         self._client, self._overlays, self._clock, self._store = client, overlays, clock, store
-        self.queue = KeyedQueue("nodeoverlay", self.reconcile, clock)
 
-    def start(self) -> None:
-        if self._store is not None:
-            self.queue.start()
-            self._look_at_all(0.0)
-
-    def stop(self) -> None:
-        """Finish the write that is under way."""
-        self.queue.stop(STOP_SECONDS)
-
-    def heard(self, change: Change) -> None:
-        """Look at all overlays after an event that may have changed which of them are in force."""
+    def heard(self, change: Change) -> Keys:
+        """All overlays after an event that may have changed which of them are in force."""
         match change:
             case NodeOverlayChanged(old=NodeOverlay() as old, new=NodeOverlay() as new) if old.spec == new.spec:
-                self.queue.add(new.metadata.name)  # our own write, or somebody else's over it
+                return (new.metadata.name,)  # our own write, or somebody else's over it
             case NodeOverlayChanged():
-                self._look_at_all(0.0)
+                return self.all()
             case NodePoolChanged(old=NodePool() as before, new=NodePool() as after) if before.spec == after.spec:
-                return
+                return ()
             case NodePoolChanged():
-                self._look_at_all(DELAY_SECONDS)
+                return self.all(DELAY_SECONDS)
             case _:
-                return
+                return ()
 
-    def _look_at_all(self, seconds: float) -> None:
-        for one in self._store.list() if self._store is not None else ():
-            self.queue.add_after(one.metadata.name, seconds)
+    def all(self, seconds: float = 0.0) -> Keys:
+        """Every overlay, in so many seconds."""
+        return [(one.metadata.name, seconds) for one in self._store.list()] if self._store is not None else ()
 
     def reconcile(self, name: str) -> ReconcileResult:
         """Make the conditions of one overlay true."""

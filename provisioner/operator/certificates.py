@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Final
 
-from provisioner.clouds import Base
 from provisioner.operator.report_server import CLIENT_NAME
-from provisioner.runtime.poller import ApiPoller
+from provisioner.runtime.base import Base
+from provisioner.runtime.controller import Controller
 
 REPORT_SERVER_SECRET: Final = "dovetail-report-server-tls"
 REPORT_CLIENT_SECRET: Final = "dovetail-report-client-tls"
@@ -21,14 +21,14 @@ EXTENDER_STAGED_FOR: Final = timedelta(days=15)
 pkg/scheduler/extender.go, 1.36): so long before the extender serves a leaf of a new CA, that CA is in the Secret."""
 
 
-def rotations(base: Base) -> tuple[ApiPoller, ...]:
+def controllers(base: Base) -> list[Controller]:
     """One for each connection; none where reports are taken without certificates, or over files that no Secret brings.
 
     The Secrets for the extender are optional: where they are not there, nothing is made.
     """
     options = base.options
     if not options.report_cert_dir:
-        return ()
+        return []
     from certs.authority import CertificateError  # noqa: PLC0415 - cryptography is five megabytes that only issuing needs
     from certs.mutual import MutualPeers, MutualRotation, Peer  # noqa: PLC0415 - likewise
     from certs.store import SecretNames  # noqa: PLC0415 - likewise
@@ -45,7 +45,9 @@ def rotations(base: Base) -> tuple[ApiPoller, ...]:
         "dovetail-extender-ca",
         EXTENDER_STAGED_FOR,
     )
-    return tuple(
-        ApiPoller(name, MutualRotation(base.client, base.clock, namespace, ends).poll, expected=(CertificateError,))
+    return [
+        Controller(
+            name=name, poll=MutualRotation(base.client, base.clock, namespace, ends).poll, expected=(CertificateError,)
+        )
         for name, ends in (("report certificates", reports), ("extender certificates", extender))
-    )
+    ]

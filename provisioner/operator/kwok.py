@@ -8,47 +8,20 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.orphans import sort_out
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import InstanceType, manages
-from provisioner.clouds import Base, Calls, CloudControllers, Ends, Writers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.lifecycle.garbage_collection import InstanceCollector
+from provisioner.nodeclaims.controllers import Writers
 from provisioner.options import Options
-from provisioner.runtime.changes import Change
-from provisioner.runtime.poller import ApiPoller
+from provisioner.runtime.base import Base
+from provisioner.runtime.controller import Controller
 from provisioner.support import logs
+from provisioner.termination.controllers import Ends
 
 ORPHAN_AFTER: Final = timedelta(minutes=5)
 """A Node of kwok whose claim is gone is left for so long, as an instance of EC2 is."""
 
 
 _log = logs.get_logger(__name__)
-
-
-class KwokTerm:
-    """What only kwok has: who looks for Nodes of no claim."""
-
-    def __init__(self, provider: KwokProvider, base: Base, calls: Calls, writing: Writers, ending: Ends) -> None:
-        collector = InstanceCollector(
-            provider.instances,
-            sort_out,
-            lambda provider_id: ending.terminator.end_orphan(provider_id, provider.end),
-            base.cluster,
-            base.client,
-            writing.claims,
-            base.clock,
-            look_again=calls.claim_again,
-            orphan_after=ORPHAN_AFTER,
-            beside=base.caches.beside,
-        )
-        self.garbage = ApiPoller("instance-garbage", collector.poll)
-
-    def start(self) -> None:
-        self.garbage.start()
-
-    def stop(self) -> None:
-        self.garbage.stop()
-
-    def heard(self, change: Change) -> None:
-        """Nothing to do."""
 
 
 class KwokCloud:
@@ -68,8 +41,21 @@ class KwokCloud:
         """Never: an instance is its Node."""
         return False
 
-    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> CloudControllers:  # noqa: ARG002 - the seam has it
-        return KwokTerm(self.provider, base, calls, writing, ending)
+    def controllers(self, base: Base, writing: Writers, ending: Ends, ledger: BudgetLedger) -> list[Controller]:  # noqa: ARG002 - the seam has it
+        """Who looks for Nodes of no claim."""
+        collector = InstanceCollector(
+            self.provider.instances,
+            sort_out,
+            lambda provider_id: ending.terminator.end_orphan(provider_id, self.provider.end),
+            base.cluster,
+            base.client,
+            writing.claims,
+            base.clock,
+            look_again=base.claim_again,
+            orphan_after=ORPHAN_AFTER,
+            beside=base.caches.beside,
+        )
+        return [Controller(name="instance-garbage", poll=collector.poll)]
 
     def stop(self) -> None:
         """Make no more Nodes."""

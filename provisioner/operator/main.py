@@ -22,8 +22,8 @@ from provisioner.observability.collector import announce_build
 from provisioner.operator.kwok import KwokCloud, kwok_catalogue
 from provisioner.operator.leadership import Leadership
 from provisioner.operator.other_autoscalers import LOOK_SECONDS, OtherAutoscalers
-from provisioner.operator.program import Controllers
 from provisioner.operator.report_server import ReportServer, is_empty, serving_context
+from provisioner.operator.term import Term
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.runtime import metrics
 from provisioner.runtime.caches import Caches
@@ -73,7 +73,7 @@ class ProvisionerProcess:
         metrics.sync(lambda: not stale(self._caches.awaited), self._clock.monotonic)
         self._cloud = self._make_cloud()
         self._caches.use_types(self._cloud.types)
-        self._controllers: Controllers | None = None
+        self._controllers: Term | None = None
         self._elector: LeaderElector | None = None
         self._ended = False
 
@@ -158,9 +158,7 @@ class ProvisionerProcess:
     def _begin(self) -> None:
         if self._stopping.is_set():
             return
-        self._controllers = Controllers(
-            self._caches, self._client, self._cloud, self._recorder, self._options, self._clock
-        )
+        self._controllers = Term(self._caches, self._client, self._cloud, self._recorder, self._options, self._clock)
         self._controllers.start()
 
     def _end(self) -> None:

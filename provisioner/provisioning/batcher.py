@@ -8,8 +8,9 @@ from math import inf
 from provisioner.apis.pods import Pod, is_pending
 from provisioner.state.cluster import Cluster
 from provisioner.state.waiting import awaits_images
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.poller import Poller
 from provisioner.support.workers import Schedule
 
 RECHECK_SECONDS = 10.0
@@ -60,7 +61,7 @@ class Window:
 
 
 class Intake:
-    """Collects triggers and calls `run` in its own thread when a window closes.
+    """Collects triggers and has what waits planned, in the thread of `poller`, when a window closes.
 
     A pod opens the window when it is added. Pods that still wait are looked at again every 10 s. A pod whose images are being looked up opens no window
     before the answer, or before it has been looked up for long enough.
@@ -71,7 +72,6 @@ class Intake:
 
     def __init__(
         self,
-        run: Callable[[], object],
         cluster: Cluster,
         clock: Clock,
         *,
@@ -80,27 +80,20 @@ class Intake:
         gathering: Callable[[int], float] = lambda _members: 0.0,
     ) -> None:
         self._gathering, self._ends_at = gathering, 0.0
-        self._run, self._cluster, self._clock = run, cluster, clock
+        self._cluster, self._clock = cluster, clock
+        self._run: Callable[[], object] = lambda: None  # until `begin`
         self._window = Window(idle.total_seconds(), longest.total_seconds())
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._deferrals = Schedule()  # of pods that await their images
-        self._stopping = False
         self._later: float | None = None
-        self._thread = threading.Thread(target=self._loop, name="intake", daemon=True)
+        self._recheck = clock.monotonic() + RECHECK_SECONDS
+        self.poller = Poller("intake", self._poll)
 
-    def start(self) -> None:
-        """Start the thread; pods that wait already open the first window."""
+    def begin(self, run: Callable[[], object]) -> None:
+        """From now on `run` plans; pods that wait already open the first window."""
+        self._run = run
         for pod in self._cluster.waiting():
             self.pod_seen(pod)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread after the run that is under way."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(10)
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod that the state knows was added or changed."""
@@ -125,17 +118,17 @@ class Intake:
             member: the UID or the name.
             extends: whether others that come are waited for.
         """
-        with self._changed:
+        with self._lock:
             if self._window.add(member, self._clock.monotonic(), extends=extends):
-                self._changed.notify_all()
+                self.poller.wake()
 
     def trigger_after(self, seconds: float) -> None:
         """Ask for a run in so many seconds; of several requests the soonest counts."""
         at = self._clock.monotonic() + seconds
-        with self._changed:
+        with self._lock:
             if self._later is None or at < self._later:
                 self._later = at
-                self._changed.notify_all()
+                self.poller.wake()
 
     def remaining(self) -> float:
         """Seconds that are left to the batch that is planned now; never negative."""
@@ -149,9 +142,9 @@ class Intake:
         if not awaits_images(pod) or at <= self._clock.monotonic():
             self.trigger(pod.uid, extends=not pod.shape.error)
             return
-        with self._changed:
+        with self._lock:
             self._deferrals.add(pod.uid, at)
-            self._changed.notify_all()
+            self.poller.wake()
 
     def _wake(self, now: float) -> float | None:
         """Let the pods into the window that were deferred for long enough; when the next one was. Called under the lock."""
@@ -162,39 +155,35 @@ class Intake:
                 self._let_in(pod)
         return self._deferrals.next_time()
 
-    def _loop(self) -> None:
-        recheck = self._clock.monotonic() + RECHECK_SECONDS
-        pulse = heartbeat.pulse("intake")
-        while True:
-            pulse.beat()
-            with self._changed:
-                members = len(self._window)
-            needed = self._gathering(members)  # without the lock: it may start a process, and watches tell us of pods
-            with self._changed:
-                if self._stopping:
-                    return
-                now = self._clock.monotonic()
-                deferred = self._wake(now)
-                closes = self._window.closes_at(needed)
-                later = self._later is not None and self._later <= now
-                if (closes is None or closes > now) and now < recheck and not later:
-                    if len(self._window) != members:
-                        continue
-                    soonest = min(one for one in (closes, recheck, self._later, deferred) if one is not None)
-                    self._changed.wait(max(0.001, soonest - now))
-                    continue
-                due = later or (closes is not None and closes <= now)
-                if later:
-                    self._later = None
-                if due:
-                    self._ends_at = self._window.ends_at()
-                    self._window.close()
-            if now >= recheck:
-                recheck = now + RECHECK_SECONDS
-                for pod in self._cluster.waiting():
-                    self.pod_seen(pod)
+    def _poll(self) -> float:
+        with self._lock:
+            members = len(self._window)
+        needed = self._gathering(members)  # without the lock: it may start a process, and watches tell us of pods
+        with self._lock:
+            if self.poller.stopped:
+                return 0.0
+            now = self._clock.monotonic()
+            deferred = self._wake(now)
+            closes = self._window.closes_at(needed)
+            later = self._later is not None and self._later <= now
+            due = later or (closes is not None and closes <= now)
+            if not due and now < self._recheck:
+                if len(self._window) != members:
+                    return 0.0
+                soonest = min(one for one in (closes, self._recheck, self._later, deferred) if one is not None)
+                return max(0.001, soonest - now)
+            if later:
+                self._later = None
             if due:
-                try:
-                    self._run()
-                except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                    _log.exception("Provisioning failed; retrying with the same pods", seconds=RECHECK_SECONDS)
+                self._ends_at = self._window.ends_at()
+                self._window.close()
+        if now >= self._recheck:
+            self._recheck = now + RECHECK_SECONDS
+            for pod in self._cluster.waiting():
+                self.pod_seen(pod)
+        if due:
+            try:
+                self._run()
+            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
+                _log.exception("Provisioning failed; retrying with the same pods", seconds=RECHECK_SECONDS)
+        return 0.0

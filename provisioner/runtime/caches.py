@@ -218,6 +218,10 @@ class Caches:
         found = self.classes.store.get(name)
         return found.metadata.generation if found is not None else None
 
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Have whoever leads do what the state wants done."""
+        self.effects(effects)
+
     def listen(self, listener: Listener) -> None:
         """Be told of every change of the kinds in `changes`, after the state has taken it in."""
         self._listeners.append(listener)

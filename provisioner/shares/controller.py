@@ -32,6 +32,8 @@ from provisioner.kube.errors import (
     Unauthorized,
 )
 from provisioner.kube.events import Recorder
+from provisioner.runtime.base import Base
+from provisioner.runtime.controller import Controller
 from provisioner.runtime.live_reads import CHOSEN_SECONDS, Postponed, never
 from provisioner.runtime.object_reference import pod_reference
 from provisioner.shares.repair import (
@@ -60,6 +62,7 @@ from provisioner.state.pause import Pause
 from provisioner.support import logs, metrics
 from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
+from provisioner.termination.controllers import Ends
 from provisioner.values.message import EventMessage, Said
 
 LOOK_SECONDS: Final = 10.0
@@ -493,3 +496,19 @@ def _share(annotations: Mapping[str, str]) -> Share | None:
         return parse(annotations.get(names.STAMP_ON_DEMAND, "").strip())
     except ValueError:
         return None
+
+
+def controllers(base: Base, ending: Ends) -> list[Controller]:
+    """What evicts pods so that owners keep their share on demand, where they ask for it."""
+    repair = ShareRepair(
+        base.caches.pods.store.list,
+        base.cluster.node,
+        base.cluster.pod_budgets,
+        base.client,
+        base.recorder,
+        base.clock,
+        stale=base.caches.disruption_is_stale,
+        pause=base.caches.pause,
+        postponed=ending.live.postponed,
+    )
+    return [Controller(name="on-demand-repair", poll=repair.poll)]

@@ -10,16 +10,20 @@ from collections.abc import Callable
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
+from provisioner.cloudprovider.types import manages
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
+from provisioner.nodeclaims.controllers import Writers
 from provisioner.nodeclaims.creator import REFUSALS, ClaimCreator, NoFreeNameError, claim_refused
 from provisioner.nodeclaims.growth_ledger import HeldBackError, pool_held_back
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.runtime import metrics
-from provisioner.runtime.changes import Change, NodeClaimChanged, NodePoolChanged
+from provisioner.runtime.base import Base
+from provisioner.runtime.changes import NodeClaimChanged, NodePoolChanged
+from provisioner.runtime.controller import Controller, Keys
 from provisioner.runtime.live_reads import CHOSEN_SECONDS, Postponed, never
 from provisioner.runtime.object_reference import reference_of
 from provisioner.scheduling.node_claims import NewClaim, static_claim
@@ -29,7 +33,8 @@ from provisioner.static.scaling import StaticDecision, decide
 from provisioner.support import logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult, WorkerPool, run_parallel
+from provisioner.support.workers import DONE, ReconcileResult, WorkerPool, run_parallel
+from provisioner.termination.controllers import Ends
 from provisioner.values.message import EventMessage
 from provisioner.values.requirement import RequirementError
 
@@ -45,7 +50,6 @@ STALE_SECONDS = 1.0
 PAUSED_SECONDS = 0.5
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 1.0, 300.0
 """Between creations of a pool whose NodeClaims end before their nodes register."""
-STOP_SECONDS = 5.0
 SCALED_DOWN = "scaled-down"
 _log = logs.get_logger(__name__)
 
@@ -116,41 +120,24 @@ class StaticCapacity:
         self._enabled, self._pool, self._manages, self._stale = enabled, pool, manages, stale
         self._failures = _Failures(clock, chance)
         self._given_up: set[str] = set()  # NodeClaims that were deleted here and are not gone yet
-        self.queue = KeyedQueue("static-capacity", self.reconcile, clock)
 
-    def start(self, pools: list[NodePool]) -> None:
-        """Begin with every static pool."""
-        self.queue.add_all(pool.name for pool in pools if pool.is_static)
-        self.queue.start()
-
-    def stop(self) -> None:
-        """Finish the pass that is under way."""
-        self.queue.stop(STOP_SECONDS)
-
-    def heard(self, change: Change) -> None:
-        """One event of a watch, after the state has taken it in."""
-        match change:
-            case NodePoolChanged(old=old, new=new):
-                self._pool_heard(old, new)
-            case NodeClaimChanged(old=before, new=after):
-                self._claim_heard(before, after)
-            case _:
-                return
-
-    def _pool_heard(self, old: NodePool | None, new: NodePool | None) -> None:
-        one = new or old
-        if one is None or not one.is_static:
-            return
+    def pool_heard(self, change: NodePoolChanged) -> Keys:
+        """The pool, where it is static and another one than before."""
+        old, new, one = change.old, change.new, change.latest
+        if not one.is_static:
+            return ()
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
             self._failures.forget(one.name)
         if new is not None and (old is None or old.spec != new.spec or old.status.conditions != new.status.conditions):
-            self.queue.add(one.name)
+            return (one.name,)
+        return ()
 
-    def _claim_heard(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
-        one = new or old
-        pool = self._pool(one.pool) if one is not None else None
-        if one is None or pool is None or not pool.is_static:
-            return
+    def claim_heard(self, change: NodeClaimChanged) -> Keys:
+        """The static pool of a claim that counts in another way than before."""
+        old, new, one = change.old, change.new, change.latest
+        pool = self._pool(one.pool)
+        if pool is None or not pool.is_static:
+            return ()
         if new is None and one.name in self._given_up:
             self._given_up.discard(one.name)
         elif not is_true(one.status.conditions, names.REGISTERED):
@@ -158,8 +145,7 @@ class StaticCapacity:
                 self._failures.failed(one.pool)
         elif old is not None and not is_true(old.status.conditions, names.REGISTERED):
             self._failures.forget(one.pool)
-        if old is None or new is None or _counted_by(old) != _counted_by(new):
-            self.queue.add(one.pool)
+        return (one.pool,) if old is None or new is None or _counted_by(old) != _counted_by(new) else ()
 
     # ------------------------------------------------------------------ one pass
 
@@ -306,3 +292,35 @@ class StaticCapacity:
 def _counted_by(claim: NodeClaim) -> tuple[object, ...]:
     """What of a claim decides how it counts."""
     return claim.metadata.deletion_timestamp, claim.metadata.annotations, claim.metadata.uid
+
+
+def controllers(
+    base: Base, writing: Writers, ending: Ends, creator: ClaimCreator, ledger: BudgetLedger
+) -> list[Controller]:
+    """Who scales static NodePools."""
+    pools = base.caches.pools.store
+    static = StaticCapacity(
+        base.cluster,
+        base.client,
+        creator,
+        writing.claims,
+        base.recorder,
+        writing.creates,
+        base.clock,
+        enabled=base.options.feature_gates.static_capacity,
+        pool=pools.get,
+        manages=lambda pool: manages(base.provider, pool.node_class_ref),
+        stale=base.caches.static_pools_are_stale,
+        chance=random.Random(),
+        ledger=ledger,
+        pause=base.caches.pause,
+        postponed=ending.live.postponed,
+    )
+    return [
+        Controller(
+            name="static-capacity",
+            reconcile=static.reconcile,
+            watches={NodePoolChanged: static.pool_heard, NodeClaimChanged: static.claim_heard},
+            initial=lambda: [pool.name for pool in pools.list() if pool.is_static],
+        )
+    ]

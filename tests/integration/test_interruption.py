@@ -9,57 +9,42 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
-from provisioner.clouds import Base, Calls, CloudControllers, Ends, Writers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.interruption.controller import Interruptions
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODECLAIMS
 from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.nodeclaims.controllers import Writers
 from provisioner.operator.kwok import KwokCloud
-from provisioner.runtime.changes import Change
+from provisioner.runtime.base import Base
+from provisioner.runtime.controller import Controller
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import WorkerPool
+from provisioner.termination.controllers import Ends
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot
 
 pytestmark = pytest.mark.plane
 
 
-class InterruptibleTerm:
-    """What is under test, for as long as the controllers run."""
+class InterruptibleCloud(KwokCloud):
+    """kwok, with what AWS adds to the life of a node instead of its garbage collection."""
 
-    def __init__(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> None:
-        self.workers = WorkerPool(4, "interruption")
+    interruptions: Interruptions
+
+    def controllers(self, base: Base, writing: Writers, ending: Ends, ledger: BudgetLedger) -> list[Controller]:
+        workers = WorkerPool(4, "interruption")
         self.interruptions = Interruptions(
             base.cluster,
             ending.taints,
             writing.claims,
             base.recorder,
-            self.workers,
+            workers,
             base.clock,
             ledger=ledger,
-            plan=calls.plan_again,
+            plan=base.plan_again,
         )
-
-    def start(self) -> None:
-        self.interruptions.start()
-
-    def stop(self) -> None:
-        self.interruptions.stop()
-        self.workers.close(2.0)
-
-    def heard(self, change: Change) -> None:
-        """Nothing to do."""
-
-
-class InterruptibleCloud(KwokCloud):
-    """kwok, with what AWS adds to the life of a node."""
-
-    term: InterruptibleTerm
-
-    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> CloudControllers:
-        self.term = InterruptibleTerm(base, calls, writing, ending, ledger)
-        return self.term
+        return [Controller(runner=self.interruptions.poller, pools=(workers,))]
 
 
 class Interruptible:
@@ -82,7 +67,7 @@ class Interruptible:
         ends = now + timedelta(seconds=seconds)
         evicts = ends - timedelta(seconds=75)
         mark = Interruption("spot_interrupted", replaced=True, evicts=evicts, ends=ends)
-        assert self.cloud.term.interruptions.mark(claim, mark)
+        assert self.cloud.interruptions.mark(claim, mark)
         return evicts
 
 

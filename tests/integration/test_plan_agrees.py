@@ -149,7 +149,7 @@ def types(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def provisioner(plane: DevCluster, client: Client, types: Path) -> Iterator[InProcess]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("provisioner.operator.wiring.Planner", _unhurried)
+        patched.setattr("provisioner.operator.term.Planner", _unhurried)
         made = InProcess(
             str(plane.kubeconfig),
             instance_types_file_path=str(types),

@@ -14,7 +14,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.kube.lease import Fence, LeaseTerm
 from provisioner.operator.kwok import KwokCloud
-from provisioner.operator.program import Controllers
+from provisioner.operator.term import Term
 from provisioner.options import Options, TimeLimits
 from provisioner.runtime.caches import Caches
 from tests.interleaving.server import Link, Stream
@@ -92,7 +92,7 @@ class Process:
         self.link = Link(server, self, chance)
         self.told = Told()
         self.fence: Fence | None = None
-        self.controllers: Controllers | None = None
+        self.controllers: Term | None = None
         self.problem = ""
         self._term = LeaseTerm()
         self._lead = Event()
@@ -142,6 +142,6 @@ class Process:
         self._lead.wait()
         assert self.fence is not None
         self._term.begin(self.fence)
-        self.controllers = Controllers(caches, client, cloud, Silent(client, self.told), self._options, clock)
+        self.controllers = Term(caches, client, cloud, Silent(client, self.told), self._options, clock)
         self.leads = True
         self.controllers.start()

@@ -20,6 +20,7 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.provisioning.worlds import Worlds
+from provisioner.runtime.controller import Controller, Manager
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.support.workers import WorkerPool
 from tests.support.batches import claim_creator, no_buffers
@@ -130,12 +131,19 @@ class DisruptedNodes:
             methods=self._methods,
             consolidations=self._consolidations,
         )
-        self.commands.start()
-        self.disruption._tells.start()
+        self.manager = Manager(self.world.clock)
+        self.manager.take(
+            [
+                Controller(runner=self.disruption.tells, closing=self.disruption.close),
+                Controller(runner=self.commands.queue, initial=self.commands.written),
+                Controller(runner=self.commands.heals),
+            ]
+        )
+        self.manager.start()
 
     @property
     def queues(self) -> tuple[Any, ...]:
-        return self.commands.heals, self.commands.queue, self.disruption._tells
+        return self.commands.heals, self.commands.queue, self.disruption.tells
 
     def put(self, name: str, *, true: tuple[str, ...] = ALL_TRUE, **metadata: Any) -> None:
         """A node with its NodeClaim."""
@@ -208,7 +216,7 @@ class DisruptedNodes:
         return not self.taints(name) and not marks and not told
 
     def stop(self) -> None:
-        self.disruption.stop()
+        self.manager.stop(10.0, 0.0)
 
 
 Make = Callable[..., DisruptedNodes]

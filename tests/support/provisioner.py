@@ -38,7 +38,7 @@ from provisioner.lab.devcluster.processes import Record
 from provisioner.lab.harness import applying
 from provisioner.lab.harness.workload import Document, deployment
 from provisioner.operator.kwok import KwokCloud, kwok_catalogue
-from provisioner.operator.program import Controllers
+from provisioner.operator.term import Term
 from provisioner.options import Options
 from provisioner.runtime.caches import Caches
 from provisioner.support.clock import SystemClock
@@ -80,9 +80,7 @@ class InProcess:
         )
         self._caches.use_types(self._provider.instance_types)
         self._recorder = Recorder(self.client, "karpenter", clock)
-        self.controllers = Controllers(
-            self._caches, self.client, cloud(self._provider), self._recorder, self._options, clock
-        )
+        self.controllers = Term(self._caches, self.client, cloud(self._provider), self._recorder, self._options, clock)
 
     def __enter__(self) -> Self:
         self.start()

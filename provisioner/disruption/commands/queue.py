@@ -47,6 +47,7 @@ from provisioner.nodeclaims.growth_ledger import HeldBackError
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime import metrics
+from provisioner.runtime.controller import Keys
 from provisioner.runtime.live_reads import Postponed, never
 from provisioner.runtime.object_reference import publish, reference_of
 from provisioner.scheduling.node_claims import planned_claim
@@ -123,20 +124,13 @@ class CommandQueue:
         self.queue = KeyedQueue("disruption-command", self.reconcile, clock, workers=DISRUPTERS)
         self.heals = KeyedQueue("disruption-heal", self.heal, clock, workers=HEALERS)
 
-    def start(self) -> None:
-        """Go on with every command that is written."""
+    def written(self) -> Keys:
+        """What holds the commands that are written, to go on with at the start of a term."""
         for claim in self._cluster.claims():
             self.loops.saw(claim)
         written = self._cluster.commands()
-        self.book.opened(written)  # before the first of them goes on
-        self.queue.start()
-        self.heals.start()
-        self.queue.add_all(command.record.holder for command in written)
-
-    def stop(self) -> None:
-        """Finish the steps under way."""
-        self.queue.stop(5.0)
-        self.heals.stop(5.0)
+        self.book.opened(written)  # before the first of them goes on: their nodes may be open still
+        return [command.record.holder for command in written]
 
     def heard(self, claim: NodeClaim) -> None:
         """A NodeClaim changed: the command that waits for it goes on."""

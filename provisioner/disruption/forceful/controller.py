@@ -55,7 +55,7 @@ def repair_policies_of(options: Options, policies: Sequence[RepairPolicy]) -> tu
 
 
 class ForcefulDisruption:
-    """A loop that decides every two seconds, and a queue that deletes; one key is a NodeClaim's name.
+    """A `poller` that decides every two seconds, and a `queue` that deletes; one key is a NodeClaim's name.
 
     Args:
         ledger: of the budgets; it is informed, not asked.
@@ -83,16 +83,7 @@ class ForcefulDisruption:
         self._repairs: dict[str, Repair] = {}
         self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
-        self._poller = ApiPoller("forceful-disruption", self.run_once, POLL_SECONDS, first=POLL_SECONDS)
-
-    def start(self) -> None:
-        self.queue.start()
-        self._poller.start()
-
-    def stop(self) -> None:
-        """End the loop after the pass that is under way."""
-        self._poller.stop()
-        self.queue.stop(5.0)
+        self.poller = ApiPoller("forceful-disruption", self.run_once, POLL_SECONDS, first=POLL_SECONDS)
 
     def run_once(self) -> float:
         """Decide on one snapshot; seconds until the next pass. Waits for no call. Cost: O(nodes)."""

@@ -14,11 +14,10 @@ from provisioner.ec2.instances.instances import Ec2Instance, instance_id_of
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.limits import TokenBucket
 from provisioner.nodeclaims.writer import ClaimWriter, age_seconds
-from provisioner.runtime.changes import Change, NodeClaimChanged
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
+from provisioner.support.workers import DONE, ReconcileResult
 
 PER_SECOND, BURST = 2.0, 5
 DELAY_SECONDS = 5.0
@@ -77,24 +76,6 @@ class TaggingController:
         self._cluster_name, self._shifted = cluster_name, shifted
         self._clock, self._looked_at, self._launching = clock, float("-inf"), False
         self._allowance = TokenBucket(PER_SECOND, BURST, clock)
-        self._queue = KeyedQueue("nodeclaim-tagging", self.reconcile, clock)
-
-    def start(self) -> None:
-        """Begin with every claim that may lack tags."""
-        self._queue.start()
-        self._queue.add_all(claim.name for claim in self._cluster.claims() if is_due(claim))
-
-    def stop(self) -> None:
-        """Finish the claim that is tagged."""
-        self._queue.stop(5.0)
-
-    def heard(self, change: Change) -> None:
-        """A claim whose Node has joined will be tagged."""
-        match change:
-            case NodeClaimChanged(new=NodeClaim() as claim) if is_due(claim):
-                self._queue.add_after(claim.name, DELAY_SECONDS)
-            case _:
-                return
 
     def reconcile(self, name: str) -> ReconcileResult:
         """Tag one instance, and note it on its claim."""

@@ -51,7 +51,7 @@ _log = logs.get_logger(__name__)
 
 
 class QueueReader:
-    """One thread that waits for messages.
+    """One thread, of `poller`, that waits for messages; at the stop it is not waited for: what a receive brings comes again.
 
     Args:
         shortages: told of spot capacity that is taken back.
@@ -73,14 +73,7 @@ class QueueReader:
         self._queue, self._interruptions, self._cluster, self._recorder = queue, interruptions, cluster, recorder
         self._shortages, self._reservations, self._settings = shortages, reservations, settings
         self._workers, self._clock = workers, clock
-        self._poller = ApiPoller("interruption-queue", self._receive, RETRY_SECONDS, expected=BOTOCORE_ERRORS)
-
-    def start(self) -> None:
-        self._poller.start()
-
-    def stop(self) -> None:
-        """End the thread; a receive that is under way is not waited for, what it brings comes again."""
-        self._poller.stop(0.0)
+        self.poller = ApiPoller("interruption-queue", self._receive, RETRY_SECONDS, expected=BOTOCORE_ERRORS)
 
     def _receive(self) -> float:
         self.poll()
@@ -89,7 +82,7 @@ class QueueReader:
     def poll(self) -> int:
         """Receive once and act; how many messages were deleted."""
         received = self._queue.receive()
-        if not received or self._poller.stopped:
+        if not received or self.poller.stopped:
             return 0
         claims = claims_by_instance(self._cluster.claims())
         outcomes = run_parallel(

@@ -71,7 +71,7 @@ class KeptTable:
 
 
 class Keeper:
-    """Keeps tables; thread-safe."""
+    """Keeps tables, in the thread of `poller`; thread-safe."""
 
     def __init__(self, client: MapClient, namespace: str, tables: Sequence[KeptTable], clock: Clock) -> None:
         self._client, self._namespace, self._tables, self._clock = client, namespace, tables, clock
@@ -79,17 +79,15 @@ class Keeper:
         self._restored: set[str] = set()
         self._written: dict[str, Mapping[str, str]] = {}
         self._started = False
-        self._poller = Poller("aws-keeper", self._poll, _SAVE_SECONDS, first=_SAVE_SECONDS)
+        self.poller = Poller("aws-keeper", self._poll, _SAVE_SECONDS, first=_SAVE_SECONDS)
 
-    def start(self) -> None:
-        """Read what was kept, then keep what changes, in a thread."""
+    def begin(self) -> None:
+        """Read what was kept; from now on what changes is kept."""
         self.restore()
         self._started = True
-        self._poller.start()
 
     def stop(self) -> None:
-        """Keep what changed last, and end."""
-        self._poller.stop()
+        """Keep what changed last."""
         if self._started:
             self.save()
 

@@ -15,7 +15,6 @@ from provisioner.buffers.controller import RECHECK_SECONDS, UNKNOWN_SECONDS, Cap
 from provisioner.disruption.methods.emptiness import emptiness
 from provisioner.disruption.view import DisruptionView
 from provisioner.kube.store import Store
-from provisioner.runtime.changes import CapacityBufferChanged
 from provisioner.state.keys import NodeKey
 from provisioner.support.workers import DONE
 from tests.support.apiserver import Change
@@ -165,10 +164,8 @@ def test_an_empty_node_that_keeps_room_stays_until_its_buffer_is_gone() -> None:
     stage.buffers.reconcile(KEY)
     stage.plan()
     assert len(goes(stage)) == 1
-    known = stage.watch.store.get(KEY)
-    assert known is not None
+    assert stage.watch.store.get(KEY) is not None
     stage.watch.store.remove(KEY)
-    stage.buffers.heard(CapacityBufferChanged(known, None))
     assert stage.buffers.reconcile(KEY) == DONE
     assert stage.buffers.pods() == ()
     stage.plan()
@@ -229,7 +226,6 @@ def test_without_the_gate_there_are_none() -> None:
         facts=lambda namespace: StampFacts(namespace, {}),
         plan_again=stage.again.append,
     )
-    off.start()
     assert off.pods() == ()
     assert not off.keeps("a")
     assert off.reconcile(KEY) == DONE

@@ -675,5 +675,5 @@ def test_once_it_has_rested_a_pass_is_due_though_nothing_has_changed(
 
 def test_whoever_is_lent_is_stopped_with_disruption(lender: tuple[DisruptedNodes, Lender]) -> None:
     stage, lent = lender
-    stage.disruption.stop()
+    stage.disruption.close()
     assert lent.stopped

@@ -56,7 +56,7 @@ def test_a_pass_that_fails_is_not_repeated_at_once(stages: Make, monkeypatch: py
     """One that fails late would take all of a core; a fault of ours does not heal within a second."""
     stage = stages()
     monkeypatch.setattr(stage.world.cluster, "snapshot", lambda: 1 / 0)
-    assert stage.disruption._pollers[0].once() == PAUSE_MOST_SECONDS
+    assert stage.disruption.pollers[0].once() == PAUSE_MOST_SECONDS
 
 
 def bind(**changes: Any) -> Callable[[DisruptedNodes], None]:

@@ -326,8 +326,8 @@ def test_a_spot_interruption_asks_no_budget_and_uses_it_up(workers: WorkerPool, 
 
 def test_the_loop_ends_when_it_is_told_to(workers: WorkerPool) -> None:
     stage = Stage(workers)
-    stage.interruptions.start()
-    stage.interruptions.stop()
+    stage.interruptions.poller.start()
+    stage.interruptions.poller.stop()
     assert "interruption" not in {one.name for one in threading.enumerate()}
 
 

@@ -11,9 +11,11 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.lifecycle.consistency import PERIOD_SECONDS, Consistency, shortfalls
+from provisioner.support.workers import KeyedQueue
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
 from tests.support.eventually import eventually
+from tests.support.keys import hand_over
 from tests.support.worldserver import WorldServer
 
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
@@ -52,13 +54,14 @@ def test_a_claim_is_looked_at_every_ten_minutes_and_says_what_was_found() -> Non
     server = WorldServer(world)
     server.put(launched(), having(cpu="2"))
     checks = Consistency(world.cluster, server.writer, server.recorder, world.clock, chance=random.Random(1))
-    checks.queue.start()
+    queue = KeyedQueue("nodeclaim-consistency", checks.reconcile, world.clock)
+    queue.start()
     try:
         for _ in range(3):  # every event of it
-            checks.seen(server.claim("a"))
+            hand_over(queue, checks.seen(server.claim("a")))
         assert server.done == []
         world.clock.advance(PERIOD_SECONDS)
-        checks.queue.add("other")  # wakes the queue, whose clock stands still
+        queue.add("other")  # wakes the queue, whose clock stands still
         eventually(lambda: server.recorder.events, "the check is written, then told")
         told = condition(server.claim("a").status.conditions, names.CONSISTENT_STATE_FOUND)
         assert told is not None
@@ -67,7 +70,7 @@ def test_a_claim_is_looked_at_every_ten_minutes_and_says_what_was_found() -> Non
         assert server.recorder.events == [("NodeClaim", "a", "Warning", "FailedConsistencyCheck")]
         server.put(having(cpu="4"))
         world.clock.advance(PERIOD_SECONDS)
-        checks.queue.add("other")
+        queue.add("other")
         eventually(
             lambda: (
                 (found := condition(server.claim("a").status.conditions, names.CONSISTENT_STATE_FOUND))
@@ -76,16 +79,17 @@ def test_a_claim_is_looked_at_every_ten_minutes_and_says_what_was_found() -> Non
             "it is consistent again",
         )
     finally:
-        checks.queue.stop()
+        queue.stop()
 
 
 def test_claims_that_are_there_at_the_start_are_spread_over_the_period() -> None:
     world = World()
     server = WorldServer(world)
     checks = Consistency(world.cluster, server.writer, server.recorder, world.clock, chance=random.Random(1))
+    queue = KeyedQueue("nodeclaim-consistency", checks.reconcile, world.clock)
     for number in range(100):
-        checks.seen(claim(f"c{number}", provider_id="x", true=ALL_TRUE, since=NOON), at_start=True)
-    assert len(checks.queue) == 100
-    assert checks.queue.depth() < 10
-    checks.seen(claim("young"))
-    assert len(checks.queue) == 100, "one that is not initialised has nothing to compare"
+        hand_over(queue, checks.seen(claim(f"c{number}", provider_id="x", true=ALL_TRUE, since=NOON), at_start=True))
+    assert len(queue) == 100
+    assert queue.depth() < 10
+    hand_over(queue, checks.seen(claim("young")))
+    assert len(queue) == 100, "one that is not initialised has nothing to compare"

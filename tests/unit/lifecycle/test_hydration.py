@@ -6,10 +6,13 @@ from typing import cast
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.lifecycle.hydration import SETTLE_SECONDS, Hydration
+from provisioner.support.workers import KeyedQueue
 from tests.support.cluster import World, claim, node
 from tests.support.eventually import eventually
+from tests.support.keys import hand_over
 from tests.support.worldserver import WorldServer
 
 LABEL = "karpenter.kwok.sh/kwoknodeclass"
@@ -36,46 +39,51 @@ class Stage:
             self.server.recorder,
             self.world.clock,
         )
-        self.hydration.queue.start()
+        self.queue = KeyedQueue("nodeclaim-hydration", self.hydration.reconcile, self.world.clock)
+        self.queue.start()
+
+    def seen(self, claim: NodeClaim) -> None:
+        """As a watch tells of it."""
+        hand_over(self.queue, self.hydration.seen(claim))
 
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     made = Stage()
     yield made
-    made.hydration.queue.stop()
+    made.queue.stop()
 
 
 def test_a_claim_and_its_node_get_the_label_once(stage: Stage) -> None:
     stage.server.put(
         claim("a", provider_id="kwok://a", true=ALL_TRUE), node("a", labels={names.REGISTERED_LABEL: "true"})
     )
-    stage.hydration.seen(stage.server.claim("a"))
+    stage.seen(stage.server.claim("a"))
     eventually(lambda: len(stage.server.done) == 2, "both are written")
     assert stage.server.claim("a").metadata.labels[LABEL] == "default"
     assert stage.server.node("a").metadata.labels[LABEL] == "default"
-    stage.hydration.seen(stage.server.claim("a"))
-    assert len(stage.hydration.queue) == 0
+    stage.seen(stage.server.claim("a"))
+    assert len(stage.queue) == 0
 
 
 def test_a_node_that_is_not_registered_gets_it_then(stage: Stage) -> None:
     stage.server.put(claim("a", provider_id="kwok://a", labels={LABEL: "default"}), node("a"))
-    stage.hydration.seen(stage.server.claim("a"))
-    assert len(stage.hydration.queue) == 0
+    stage.seen(stage.server.claim("a"))
+    assert len(stage.queue) == 0
 
 
 def test_a_label_that_is_there_stays_as_it_is(stage: Stage) -> None:
     stage.server.put(claim("a", labels={LABEL: "other"}))
-    stage.hydration.seen(stage.server.claim("a"))
-    assert len(stage.hydration.queue) == 0
+    stage.seen(stage.server.claim("a"))
+    assert len(stage.queue) == 0
 
 
 def test_claims_of_another_provider_are_not_ours_to_label() -> None:
     stage = Stage("Other")
     stage.server.put(claim("a"))
-    stage.hydration.seen(stage.server.claim("a"))
-    assert len(stage.hydration.queue) == 0
-    stage.hydration.queue.stop()
+    stage.seen(stage.server.claim("a"))
+    assert len(stage.queue) == 0
+    stage.queue.stop()
 
 
 def relabelled(stage: Stage, **labels: str) -> None:
@@ -93,15 +101,15 @@ def relabelled(stage: Stage, **labels: str) -> None:
 
 def restored(stage: Stage) -> list[str]:
     """Look once, and once more when the labels have settled; what was told of the Node."""
-    stage.hydration.seen(stage.server.claim("a"))
+    stage.seen(stage.server.claim("a"))
     stage.world.clock.advance(SETTLE_SECONDS)
-    stage.hydration._fill("a")
+    stage.hydration.reconcile("a")
     return stage.server.recorder.said("NodeLabelsRestored", "Node")
 
 
 def test_labels_that_the_claim_decides_are_put_back_and_others_stay() -> None:
     stage = Stage()
-    stage.hydration.queue.stop()
+    stage.queue.stop()
     relabelled(stage, **{names.NODEPOOL_LABEL: "privileged", names.CAPACITY_TYPE_LABEL: "on-demand", "team": "admins"})
     (text,) = restored(stage)
     assert text.endswith(f"{names.CAPACITY_TYPE_LABEL}, {names.NODEPOOL_LABEL}")
@@ -116,7 +124,7 @@ def test_labels_that_the_claim_decides_are_put_back_and_others_stay() -> None:
 
 def test_a_kubelet_that_writes_them_again_and_again_costs_one_write_a_pause() -> None:
     stage = Stage()
-    stage.hydration.queue.stop()
+    stage.queue.stop()
     told: list[str] = []
     for round_ in range(20):
         relabelled(stage, **{names.NODEPOOL_LABEL: "privileged"})
@@ -129,7 +137,7 @@ def test_a_kubelet_that_writes_them_again_and_again_costs_one_write_a_pause() ->
 
 def test_what_the_state_says_of_a_node_follows_its_claim() -> None:
     stage = Stage()
-    stage.hydration.queue.stop()
+    stage.queue.stop()
     relabelled(stage, **{names.NODEPOOL_LABEL: "privileged", names.CAPACITY_TYPE_LABEL: "on-demand", "team": "admins"})
     (view,) = stage.world.cluster.snapshot().nodes
     seen = view.pool, view.labels[names.NODEPOOL_LABEL], view.labels[names.CAPACITY_TYPE_LABEL], view.labels["team"]
@@ -138,7 +146,7 @@ def test_what_the_state_says_of_a_node_follows_its_claim() -> None:
 
 def test_a_node_that_did_not_register_for_the_claim_is_left_alone() -> None:
     stage = Stage()
-    stage.hydration.queue.stop()
+    stage.queue.stop()
     made = claim("a", provider_id="kwok://a", true=(names.LAUNCHED,), labels={LABEL: "default"})
     stage.server.put(made, node("a", labels={names.NODEPOOL_LABEL: "privileged", LABEL: "default"}))
     assert restored(stage) == []

@@ -191,7 +191,7 @@ def test_nobody_waits_for_pods_that_no_open_node_takes(workers: WorkerPool, why:
     stage.joined("b", ready=why != "not ready")
     stage.server.refuse |= {"b": 403} if "fails" in why else {}
     if why == "stopping":
-        stage.registrar.stop()
+        stage.registrar.poller.stop()
     began = stage.world.clock.monotonic()
     assert [line for line in stage.wave("a", "b") if "/nodes/" in line] == [
         "PATCH /api/v1/nodes/b",
@@ -402,14 +402,12 @@ def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: Wo
     stage.wave("a")
     stage.server.refuse.clear()
     stage.world.clock.advance(RETRY_CAP_SECONDS)
-    taken: list[list[str] | None] = []
-    thread = threading.Thread(target=lambda: taken.append(stage.registrar._gather()))
-    thread.start()
-    eventually(lambda: stage.registrar._waiting or taken, "it waits for the next wave")
+    stage.registrar.poller.start()
+    eventually(lambda: stage.registrar._waiting, "it waits for the next wave")
     stage.world.clock.advance(1.0)
     stage.registrar.offer("a")
-    thread.join(10)
-    assert taken == [["a"]]
+    eventually(lambda: stage.again == ["a"], "it is let in", 10.0)
+    stage.registrar.poller.stop()
 
 
 @pytest.mark.parametrize("nominate", ["false", "true"])

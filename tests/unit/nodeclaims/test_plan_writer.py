@@ -4,9 +4,10 @@ from provisioner.apis import names
 from provisioner.apis.plan import MAX_BYTES, decode_plan
 from provisioner.nodeclaims.plan_writer import REMOVE_AGAIN_SECONDS, NodePlanRemover, PlanWriter, plan_patch
 from provisioner.state.keys import NodeKey
-from provisioner.support.workers import pool
+from provisioner.support.workers import KeyedQueue, pool
 from tests.support.cluster import World, bound, claim, node, plan_text, pod
 from tests.support.eventually import eventually
+from tests.support.keys import hand_over
 from tests.support.problems import shape
 from tests.support.worldserver import WorldServer
 
@@ -169,17 +170,18 @@ def test_old_plans_are_taken_off_nodes_and_a_kubelet_that_writes_them_again_is_n
     plain = node("plain")
     server.put(old, plain)
     remover = NodePlanRemover(server.client, world.clock)
-    remover.queue.start()
+    queue = KeyedQueue("node-plan", remover.reconcile, world.clock)
+    queue.start()
     try:
         for existing_node in (old, plain):
-            remover.seen(existing_node)
+            hand_over(queue, remover.seen(existing_node))
         eventually(lambda: server.done == ["PATCH nodes/n"], "the plan is taken off")
         assert server.node("n").metadata.annotations == {"team": "a"}
         for _ in range(100):
-            remover.seen(old)
-        assert len(remover.queue) == 0
+            hand_over(queue, remover.seen(old))
+        assert len(queue) == 0
         world.clock.advance(REMOVE_AGAIN_SECONDS)
-        remover.seen(old)
+        hand_over(queue, remover.seen(old))
         eventually(lambda: server.done == ["PATCH nodes/n"] * 2, "an hour later it is taken off again")
     finally:
-        remover.queue.stop()
+        queue.stop()

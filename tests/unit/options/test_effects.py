@@ -46,7 +46,7 @@ SEEN: dict[str, str] = {
     "packing": f"{_POLICIES}::test_a_pool_says_how_its_nodes_are_chosen",
     "cpu_requests": f"{_UNIT}options/test_options.py::test_workers_grow_with_the_cpu_request",
     "instance_types_file_path": f"{_UNIT}test_clouds.py::test_the_catalogue_is_the_built_in_one_unless_a_file_is_named",
-    "timeouts": f"{_UNIT}operator/test_wiring.py::test_a_flag_reaches_its_part",
+    "timeouts": f"{_UNIT}operator/test_term.py::test_a_flag_reaches_its_part",
     **dict.fromkeys(
         ("max_claims_per_minute", "max_usd_per_hour"),
         f"{_UNIT}nodeclaims/test_growth_ledger.py::test_flags_become_limits",
@@ -63,7 +63,7 @@ SEEN: dict[str, str] = {
 }
 """Setting to the test, as path::name, that sees its effect."""
 
-_WIRING = f"{_UNIT}operator/test_wiring.py::test_a_flag_reaches_its_part"
+_WIRING = f"{_UNIT}operator/test_term.py::test_a_flag_reaches_its_part"
 _WIRED_SETTINGS = (
     """batch_idle_duration batch_max_duration check_state feature_gates max_disrupting_nodes nominate report_cert_dir"""
 )

@@ -143,7 +143,7 @@ def test_its_packages_are_loaded_by_that_process_alone() -> None:
     code = (
         "import sys;"
         "from tests.unit.packing.test_planner import plan, planners;"
-        "import provisioner.operator.program;\n"
+        "import provisioner.operator.term;\n"
         "with planners() as (planner, _): usd = plan(planner).result.usd_per_hour\n"
         "print(usd, [m for m in ('numpy', 'highspy') if m in sys.modules])"
     )

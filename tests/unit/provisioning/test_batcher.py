@@ -27,7 +27,15 @@ class Waiting:
     ) -> None:
         self.world = World()
         self.clock = self.world.clock
-        self.intake = Intake(run, self.world.cluster, self.clock, idle=idle, longest=10 * idle, gathering=gathering)
+        self.intake = Intake(self.world.cluster, self.clock, idle=idle, longest=10 * idle, gathering=gathering)
+        self._run = run
+
+    def start(self) -> None:
+        self.intake.begin(self._run)
+        self.intake.poller.start()
+
+    def stop(self) -> None:
+        self.intake.poller.stop(10.0)
 
     def seen(self, *pods: Pod) -> None:
         """A watch tells of pods."""
@@ -60,22 +68,22 @@ def test_a_tenant_whose_pods_cannot_be_planned_makes_nobody_wait_for_them() -> N
     at.seen(pod("bad", shape=msgspec.structs.replace(pod("good").shape, error="more than 256 host ports")))
     at.intake.report(["bad"])
     at.clock.advance(0.4)
-    at.intake.start()
+    at.start()
     eventually(lambda: runs, "the window closed", 10.0)
-    at.intake.stop()
+    at.stop()
     assert [at - began for at in runs] == [1.0]
 
 
 def test_a_pod_that_only_an_event_makes_wait_opens_no_window_before() -> None:
     at, looks = members_of()
     foreign = msgspec.structs.replace(pod("good").shape, scheduler_name="another")
-    at.intake.start()
+    at.start()
     at.seen(pod("foreign", shape=foreign))
     at.seen(pod("good"))
     eventually(lambda: looks and looks[-1] == 1, "the other opened a window", 10.0)
     at.seen(pod("foreign", shape=foreign, unschedulable=True))
     eventually(lambda: looks[-1] == 2, "it joined when it was refused", 10.0)
-    at.intake.stop()
+    at.stop()
 
 
 def test_an_empty_window_never_closes() -> None:
@@ -115,9 +123,9 @@ def test_a_run_that_is_asked_for_later_comes_later() -> None:
     intake.trigger_after(8.0)
     intake.trigger_after(5.0)
     clock.advance(5.0)
-    intake.start()
+    at.start()
     eventually(lambda: runs, "the run came", 10.0)
-    intake.stop()
+    at.stop()
     assert [at - began for at in runs] == [5.0]
 
 
@@ -132,7 +140,7 @@ def test_who_tells_of_a_pod_does_not_wait_for_what_a_gathering_batch_starts() ->
         return 0.0
 
     at = Waiting(gathering=starts_a_process)
-    at.intake.start()
+    at.start()
     at.seen(pod("one"))
     assert begun.wait(10.0)
     told = threading.Thread(target=lambda: at.seen(pod("two")), daemon=True)
@@ -140,7 +148,7 @@ def test_who_tells_of_a_pod_does_not_wait_for_what_a_gathering_batch_starts() ->
     told.join(5.0)
     waited = told.is_alive()
     goes_on.set()
-    at.intake.stop()
+    at.stop()
     assert not waited
 
 
@@ -154,13 +162,13 @@ def test_what_planning_needs_is_asked_again_for_a_batch_that_grew_meanwhile() ->
         return 0.0
 
     at = Waiting(gathering=needs, idle=timedelta(hours=1))
-    at.intake.start()
+    at.start()
     at.seen(pod("one"))
     eventually(lambda: 1 in asked, "the first was told of", 10.0)
     at.seen(pod("two"))
     goes_on.set()
     eventually(lambda: 2 in asked, "the second was told of", 10.0)
-    at.intake.stop()
+    at.stop()
 
 
 # --- pods whose images are being looked up --------------------------------------------------------------------------
@@ -185,14 +193,14 @@ def members_of() -> tuple[Waiting, list[int]]:
 def test_a_pod_whose_images_are_looked_up_joins_no_batch_before_they_are_known() -> None:
     at, looks = members_of()
     one = awaiting("one")
-    at.intake.start()
+    at.start()
     at.seen(one)
     at.intake.report(["one"])
     at.seen(pod("plain"))
     eventually(lambda: looks and looks[-1] == 1, "the other opened a window", 10.0)
     at.seen(msgspec.structs.replace(one, labels={}))
     eventually(lambda: looks[-1] == 2, "it joined", 10.0)
-    at.intake.stop()
+    at.stop()
 
 
 def test_a_pod_whose_images_nobody_tells_joins_a_batch_by_itself() -> None:
@@ -202,11 +210,11 @@ def test_a_pod_whose_images_nobody_tells_joins_a_batch_by_itself() -> None:
     at.world.cluster.pod_changed(awaiting("gone"), None)
     at.seen(pod("told"))
     at.clock.advance(4.99)
-    at.intake.start()
+    at.start()
     eventually(lambda: looks and looks[-1] == 1, "the one that is told is in the window", 10.0)
     at.clock.advance(0.01)
     eventually(lambda: looks[-1] == 2, "so is the one that is not", 10.0)
-    at.intake.stop()
+    at.stop()
     assert max(looks) == 2
 
 
@@ -219,9 +227,9 @@ def test_a_pod_that_is_marked_anew_keeps_no_other_waiting() -> None:
     at.clock.advance(3.0)
     at.seen(msgspec.structs.replace(again, labels={}, gated=True), again)
     at.clock.advance(1.99)
-    at.intake.start()
+    at.start()
     eventually(lambda: looks, "it looks", 10.0)
     at.clock.advance(0.01)
     eventually(lambda: looks[-1] == 1, "the other is in the window", 10.0)
-    at.intake.stop()
+    at.stop()
     assert [one.name for one in at.world.cluster.snapshot().waiting] == ["other"]

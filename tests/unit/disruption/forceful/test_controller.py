@@ -56,7 +56,7 @@ def stages() -> Iterator[Callable[..., tuple[DisruptedNodes, ForcefulDisruption]
 
     yield make
     for stage, forceful in made:
-        forceful.stop()
+        forceful.queue.stop(5.0)
         stage.stop()
 
 

@@ -137,7 +137,9 @@ def test_no_table_fills_more_maps_than_the_permissions_name() -> None:
 def test_the_end_keeps_what_changed_last() -> None:
     maps = Maps()
     process = Process(maps)
-    process.keeper.start()
+    process.keeper.begin()
+    process.keeper.poller.start()
     process.shortages.failed(OFFER, NOON)
+    process.keeper.poller.stop()
     process.keeper.stop()
     assert unavailable_offerings.CONFIG_MAP in maps.writes

@@ -1,0 +1,112 @@
+"""The controllers of this room: which nodes that still work are ended, by command and by force, and what is said of drift."""
+
+from provisioner.buffers.controller import CapacityBuffers
+from provisioner.disruption.budget_ledger import BudgetLedger
+from provisioner.disruption.commands.queue import CommandQueue
+from provisioner.disruption.controller import DisruptionController, settings_of
+from provisioner.disruption.drift_controller import DriftController
+from provisioner.disruption.forceful.controller import ForcefulDisruption, repair_policies_of
+from provisioner.disruption.loop_detector import LoopDetector
+from provisioner.disruption.rebuilding_planner import Rebuilding
+from provisioner.nodeclaims.controllers import Writers
+from provisioner.nodeclaims.creator import ClaimCreator
+from provisioner.provisioning.worlds import Worlds
+from provisioner.runtime.base import Base
+from provisioner.runtime.changes import NodeClaimChanged, NodeClassChanged, NodePoolChanged
+from provisioner.runtime.controller import Controller
+from provisioner.termination.controllers import Ends
+
+#: Threads that look for drift.
+DRIFT_WORKERS = 4
+
+
+def disruptions(
+    base: Base,
+    writing: Writers,
+    ending: Ends,
+    creator: ClaimCreator,
+    ledger: BudgetLedger,
+    loops: LoopDetector,
+    buffers: CapacityBuffers,
+    rebuilding: Rebuilding,
+) -> tuple[CommandQueue, DisruptionController, ForcefulDisruption]:
+    """Who ends nodes that still work: by command, as is decided by the second, and by force."""
+    caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
+    commands = CommandQueue(
+        cluster,
+        base.client,
+        writing.claims,
+        creator,
+        writing.plans,
+        base.recorder,
+        ending.taints,
+        ending.terminator,
+        clock,
+        stale=caches.disruption_is_stale,
+        timeout=options.timeouts.command,
+        pause=caches.pause,
+        loops=loops,
+        postponed=ending.live.postponed,
+    )
+    voluntary = DisruptionController(
+        cluster,
+        writing.claims,
+        base.recorder,
+        commands,
+        ledger,
+        clock,
+        stale=caches.disruption_is_stale,
+        worlds=Worlds(base.provider_for("disruption"), base.policies),
+        settings=settings_of(options),
+        pause=caches.pause,
+        buffers=buffers,
+        rebuilding=rebuilding,
+    )
+    forceful = ForcefulDisruption(
+        cluster,
+        writing.claims,
+        base.recorder,
+        ledger,
+        clock,
+        policies=repair_policies_of(options, base.provider.repair_policies()),
+        stale=caches.disruption_is_stale,
+        pause=caches.pause,
+        postponed=ending.live.postponed,
+    )
+    return commands, voluntary, forceful
+
+
+def controllers(
+    base: Base,
+    writing: Writers,
+    commands: CommandQueue,
+    voluntary: DisruptionController,
+    forceful: ForcefulDisruption,
+) -> list[Controller]:
+    """Those that decide, and those that carry out, which come last: a pass that ends may still hand them work."""
+    cluster = base.cluster
+    drift = DriftController(
+        cluster, base.provider_for("nodeclaim.disruption"), writing.claims, base.clock, pool=base.caches.pools.store.get
+    )
+    deciding, consolidating = voluntary.pollers
+    return [
+        Controller(
+            name="nodeclaim-drift",
+            reconcile=drift.reconcile,
+            workers=DRIFT_WORKERS,
+            watches=dict.fromkeys((NodeClaimChanged, NodePoolChanged, NodeClassChanged), drift.heard),
+            initial=lambda: [claim.name for claim in cluster.claims()],
+        ),
+        Controller(runner=voluntary.tells, last=True),
+        Controller(
+            runner=commands.queue,
+            watches={NodeClaimChanged: lambda change: commands.heard(change.latest)},
+            initial=commands.written,
+            last=True,
+        ),
+        Controller(runner=commands.heals, last=True),
+        Controller(runner=deciding, closing=voluntary.close),
+        Controller(runner=consolidating),
+        Controller(runner=forceful.queue),
+        Controller(runner=forceful.poller),
+    ]
