@@ -41,17 +41,9 @@ class Releaser:
     def __init__(self, board: Board, client: Patcher) -> None:
         self._board = board
         self._client = client
-        self._poller = Poller("releaser", self._poll, TICK_SECONDS, first=TICK_SECONDS)
+        self.poller = Poller("releaser", self._poll, TICK_SECONDS, first=TICK_SECONDS)
         self._began = False
         self._retry: set[str] = set()
-
-    def start(self) -> None:
-        """Start the thread; once."""
-        self._poller.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._poller.stop()
 
     def tick(self) -> list[str]:
         """End what is over, touch the nodes that are due; the nodes that were touched."""

@@ -191,7 +191,7 @@ class ExtenderProgram:
             reflector.start()
         self._prober.start()
         self.reporter.start()
-        self.releaser.start()
+        self.releaser.poller.start()
         threading.Thread(target=self._synced, name="synced", daemon=True).start()
         config = self._config
         self._probes = health.serve_all(
@@ -206,7 +206,7 @@ class ExtenderProgram:
         for probe in self._probes:
             probe.stop()
         self._prober.stop()
-        self.releaser.stop()
+        self.releaser.poller.stop()
         self.reporter.stop()
         for reflector in (*self._watched, self._lease):
             reflector.stop(timeout=1.0)

@@ -189,7 +189,7 @@ class AwsCloud:
         """Begin to read AWS, and what an earlier process kept."""
         _log.info("Starting the AWS cloud provider", region=self.settings.region, cluster=self.settings.cluster_name)
         self.keeper.restore()
-        self.facts.start()
+        self.facts.poller.start()
         self.market.start()
 
     def is_uncertain(self, claim: NodeClaim) -> bool:
@@ -204,7 +204,7 @@ class AwsCloud:
         self.launcher.stop()
         self.keeper.stop()
         self.market.stop()
-        self.facts.stop()
+        self.facts.poller.stop()
         self._unwrite()
         self.aws.close()
 

@@ -18,8 +18,9 @@ from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.lease import LostLease
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.resources import EVENTS
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.poller import Poller
 from provisioner.values.bounded import put_newest
 
 EventType = Literal["Normal", "Warning"]
@@ -110,10 +111,10 @@ class Recorder:
         self._written: OrderedDict[tuple[str, ...], _Written] = OrderedDict()  # touched by the thread only
         self._queue: deque[_Saying] = deque()
         self._numbers = itertools.count()
-        self._wake = threading.Condition()
+        self._changed = threading.Condition()
         self._busy = False
-        self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._started = self._stopping = False
+        self._poller = Poller("events", self._poll)
         self.published = self.suppressed = self.dropped = 0
 
     def __repr__(self) -> str:
@@ -141,7 +142,7 @@ class Recorder:
         if ttl is None:
             ttl = TTL_SECONDS.get(reason, DEFAULT_TTL_SECONDS)
         sameness = (reason, *(dedupe or (ref.kind, ref.namespace, ref.name, ref.uid, message)))
-        with self._wake:
+        with self._changed:
             now = self._clock.monotonic()
             if self._stopping or self._is_repeated(sameness, now, ttl) or not self._is_allowed(reason):
                 self.suppressed += 1
@@ -153,29 +154,26 @@ class Recorder:
                 self.dropped += 1
             self._queue.append(_Saying(ref, type, reason, message[:MAX_MESSAGE], self._now()))
             self.published += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="events", daemon=True)
-                self._thread.start()
-            self._wake.notify()
+            if not self._started:
+                self._started = True
+                self._poller.start()
+        self._poller.wake()
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until everything said so far is written; whether that was done in `timeout` seconds."""
-        with self._wake:
-            return self._wake.wait_for(lambda: not self._queue and not self._busy, timeout)
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._queue and not self._busy, timeout)
 
     def stop(self, timeout: float = 2.0) -> None:
         """Write what waits, for `timeout` seconds at most, then end; what is said later is not heard."""
-        with self._wake:
+        with self._changed:
             self._stopping = True
-            self._wake.notify()
-            thread = self._thread
-        if thread is not None:
-            self.flush(timeout)
-            with self._wake:
-                self.dropped += len(self._queue)
-                self._queue.clear()
-                self._wake.notify_all()
-            thread.join(timeout)
+        self.flush(timeout)
+        with self._changed:
+            self.dropped += len(self._queue)
+            self._queue.clear()
+            self._changed.notify_all()
+        self._poller.stop(timeout)
 
     def _is_repeated(self, sameness: tuple[str, ...], now: float, ttl: float) -> bool:
         return ttl > 0 and self._said.get(sameness, float("-inf")) > now
@@ -188,33 +186,27 @@ class Recorder:
             self._allowances[reason] = TokenBucket(*limit, self._clock)
         return self._allowances[reason].spare()
 
-    def _work(self) -> None:
-        pulse = heartbeat.pulse("events")
-        while True:
-            pulse.beat()
-            with self._wake:
-                pulse.rest()
-                self._wake.wait_for(lambda: self._queue or self._stopping)
-                pulse.beat()
-                if not self._queue:
-                    pulse.end()
-                    return
-                saying = self._queue.popleft()
-                self._busy = True
-            try:
-                self._write(saying)
-            except (ApiError, LostLease) as error:
-                with self._wake:
-                    self.dropped += 1
-                _log.debug(_FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name, error=str(error))
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                with self._wake:
-                    self.dropped += 1
-                _log.exception(_FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name)
-            finally:
-                with self._wake:
-                    self._busy = False
-                    self._wake.notify_all()
+    def _poll(self) -> float | None:
+        with self._changed:
+            if not self._queue:
+                return None
+            saying = self._queue.popleft()
+            self._busy = True
+        try:
+            self._write(saying)
+        except (ApiError, LostLease) as error:
+            with self._changed:
+                self.dropped += 1
+            _log.debug(_FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name, error=str(error))
+        except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
+            with self._changed:
+                self.dropped += 1
+            _log.exception(_FAILED_TO_WRITE_EVENT, reason=saying.reason, object=saying.ref.name)
+        finally:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+        return 0.0
 
     def _write(self, saying: _Saying) -> None:
         written = self._written.get(saying.sameness)

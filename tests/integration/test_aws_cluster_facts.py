@@ -147,11 +147,11 @@ def test_nothing_is_known_at_first_and_the_background_finds_out(ec2: Ec2, aws: A
     facts = EksFacts(aws, Server().client(), settings())
     with pytest.raises(NotKnownYet, match="endpoint"):
         facts.cluster()
-    facts.start()
+    facts.poller.start()
     try:
         eventually(lambda: facts.eks is not None, "EKS was asked", 10.0)
     finally:
-        facts.stop()
+        facts.poller.stop()
     assert facts.cluster().endpoint == ENDPOINT
 
 

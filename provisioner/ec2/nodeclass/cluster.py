@@ -139,7 +139,7 @@ def _newer(now: str | None, before: str | None) -> str | None:
 
 
 class EksFacts:
-    """What is known of the cluster, kept fresh by a thread of its own. Thread-safe.
+    """What is known of the cluster, kept fresh by its `poller`: at once and then every five minutes. Thread-safe.
 
     Args:
         authority: content of the CA file that the API server is trusted by, as it is: the hash of classes depends on every byte.
@@ -149,7 +149,7 @@ class EksFacts:
         self._aws, self._client, self._settings = aws, client, settings
         self._sources = Sources(dns=None, cidr=None, authority=authority)
         self._failures: dict[str, str] = {}
-        self._poller = Poller("cluster-facts", self._poll, RETRY_SECONDS)
+        self.poller = Poller("cluster-facts", self._poll, RETRY_SECONDS)
 
     def __repr__(self) -> str:
         return f"<ClusterFacts {self._settings.cluster_name} from {self._sources!r}>"
@@ -194,14 +194,6 @@ class EksFacts:
                 dns=known.dns,
             )
         return True
-
-    def start(self) -> None:
-        """Begin to ask, at once and then every five minutes."""
-        self._poller.start()
-
-    def stop(self) -> None:
-        """Ask no more."""
-        self._poller.stop()
 
     def _poll(self) -> float:
         return REFRESH_SECONDS if self.refresh() else RETRY_SECONDS

@@ -204,8 +204,8 @@ def test_where_there_is_no_node_nobody_was_refused() -> None:
 
 
 def test_the_thread_starts_and_stops(bench: Bench) -> None:
-    bench.releaser.start()
-    bench.releaser.stop()
+    bench.releaser.poller.start()
+    bench.releaser.poller.stop()
     eventually(lambda: "releaser" not in {one.name for one in threading.enumerate()}, "the thread ends", 10.0)
 
 
