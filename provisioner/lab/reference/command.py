@@ -1,4 +1,4 @@
-"""`dovetail reference`: writes docs/reference from the code, or says what is out of date there."""
+"""`dovetail reference`: writes docs/reference and the table of controllers from the code, or says what is out of date there."""
 
 import pathlib
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from provisioner.lab.reference import flags, keys, messages, metrics, rights
+from provisioner.lab.reference import controllers, flags, keys, messages, metrics, rights
 
 DIRECTORY: Final = pathlib.Path("docs") / "reference"
 MANIFESTS: Final = pathlib.Path("manifests")
@@ -34,16 +34,20 @@ def stale(directory: pathlib.Path, manifests: pathlib.Path) -> list[str]:
 
 @click.command(
     name="reference",
-    help="Write the reference pages of flags, messages, metrics, annotations, labels and permissions; run it in the repository.",
+    help="Write the reference pages of flags, messages, metrics, annotations, labels and permissions, and the table of controllers; run it in the repository.",
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a page is out of date.")
 def command(check: bool) -> None:
     """See `dovetail reference --help`."""
+    known = controllers.DOCUMENT.read_text(encoding="utf-8")
+    told = controllers.written(known)
     if check:
-        if old := stale(DIRECTORY, MANIFESTS):
+        if old := [*stale(DIRECTORY, MANIFESTS), *([str(controllers.DOCUMENT)] if told != known else ())]:
             raise click.ClickException(f"out of date: {', '.join(old)}; run `make docs` and commit the result")
         return
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     for name, text in pages(MANIFESTS).items():
         (DIRECTORY / name).write_text(text, encoding="utf-8")
         click.echo(f"wrote {DIRECTORY / name}")
+    controllers.DOCUMENT.write_text(told, encoding="utf-8")
+    click.echo(f"wrote {controllers.DOCUMENT}")
