@@ -231,7 +231,7 @@ class FleetLaunch:
         taken: Counter[str] = Counter()
         self._marks.sent(mark.tag, order, count)
         try:
-            found = self.create_fleet(order, mark, count, first=True)
+            found = self.request_fleet(order, mark, count, first=True)
             taken.update(one.subnet for one in found.launched)
         except (ClientError, BotoCoreError) as error:
             failure = classify_exception(error)
@@ -254,7 +254,7 @@ class FleetLaunch:
                 )
         return found
 
-    def create_fleet(self, order: Order, mark: Mark, count: int, *, first: bool) -> FleetAnswer:
+    def request_fleet(self, order: Order, mark: Mark, count: int, *, first: bool) -> FleetAnswer:
         """What CreateFleet answered; a template that is missing is always said in it, however EC2 said it.
 
         Raises:

@@ -95,7 +95,7 @@ class LaunchRecovery:
         count = sent.count if sent is not None else 1 + max(mark.ordinal for mark in everybody)
         self._templates.ensure(order.needed)
         try:
-            found = self._fleets.create_fleet(order, next(iter(mine)), count, first=False)
+            found = self._fleets.request_fleet(order, next(iter(mine)), count, first=False)
         except (ClientError, BotoCoreError) as error:
             failure = classify_exception(error)  # of this call: it says nothing of the one before
             if failure.kind is FailureKind.MISMATCH:

@@ -41,7 +41,7 @@ from tests.support.cluster import World, bound, claim, node, pod, pool
 from tests.support.kube import FakeApi, ok
 from tests.support.overlays import overlay
 from tests.support.problems import storage_class
-from tests.support.tinyserver import TinyServer
+from tests.support.worldserver import WorldServer
 
 
 def term(api: FakeApi | None = None, options: Options | None = None, *, clock: FakeClock | None = None) -> Term:
@@ -215,7 +215,7 @@ def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
 
 def test_a_node_of_kwok_whose_claim_vanished_is_drained_and_deleted_and_no_other() -> None:
     world = World()
-    server, clock = TinyServer(world), world.clock
+    server, clock = WorldServer(world), world.clock
     made = term(server.api, clock=clock)
     of = {one: {CLAIM_UID_ANNOTATION: f"uid-{one}"} for one in ("lost", "kept")}
     for one in (node("lost", annotations=of["lost"]), node("kept", annotations=of["kept"]), node("stranger")):
@@ -235,7 +235,7 @@ def test_a_node_of_kwok_whose_claim_vanished_is_drained_and_deleted_and_no_other
     assert server.done == []
     looks(1)
     assert server.done == ["PATCH nodes/lost"], "a pod runs on it"
-    server.pods.clear()
+    server.only("pods")
     looks(MIN_TAINTED_SECONDS)
     assert server.done == ["PATCH nodes/lost", "DELETE nodes/lost"]
 
@@ -307,7 +307,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     "--max-disrupting-nodes": (["--max-disrupting-nodes=7"], lambda made: made._known.ledger._most, 7),
     "--timeouts, command": (
         ["--timeouts=command=7m"],
-        lambda made: of(queue(made, "disruption-command")._reconcile)._timeout,
+        lambda made: of(queue(made, "disruption-command")._reconcile).inspector.timeout,
         timedelta(minutes=7),
     ),
     "--timeouts, launch": (
@@ -391,7 +391,7 @@ def test_a_flag_reaches_its_part(flags: list[str], found: Callable[[Term], Any],
 
 BUILT_IN: dict[str, tuple[Callable[[Term], Any], Any]] = {
     "300 milliseconds until a pod that nobody judged is planned": (
-        lambda made: made._base.cluster._sights.grace.total_seconds(),
+        lambda made: made._base.cluster._pending.grace.total_seconds(),
         0.3,
     ),
     "10 seconds for a batch": (lambda made: provisioner(made)._deadline, 10.0),
@@ -400,7 +400,7 @@ BUILT_IN: dict[str, tuple[Callable[[Term], Any], Any]] = {
         3,
     ),
     "three nodes for a hostname spread, for disruption": (
-        lambda made: there(made._known.disruption._worlds)._policies.hostname_domains,
+        lambda made: there(made._known.disruption.worlds.source)._policies.hostname_domains,
         3,
     ),
 }

@@ -43,7 +43,7 @@ SEEN: dict[str, str] = {
     "batch_idle_duration": f"{_UNIT}provisioning/test_batcher.py::test_a_window_closes_a_second_after_its_last_new_member",
     "batch_max_duration": f"{_UNIT}provisioning/test_batcher.py::test_a_window_is_never_open_longer_than_its_longest",
     "report_address": f"{_WIRED}::test_the_address_of_reports_is_on_the_lease",
-    "packing": f"{_POLICIES}::test_a_pool_says_how_its_nodes_are_chosen",
+    "packing": f"{_POLICIES}::test_an_annotation_of_a_pool_says_how_its_nodes_are_chosen",
     "cpu_requests": f"{_UNIT}options/test_options.py::test_workers_grow_with_the_cpu_request",
     "instance_types_file_path": f"{_UNIT}test_clouds.py::test_the_catalogue_is_the_built_in_one_unless_a_file_is_named",
     "timeouts": f"{_UNIT}operator/test_term.py::test_a_flag_reaches_its_part",
