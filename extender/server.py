@@ -189,7 +189,7 @@ class ExtenderProgram:
         """Start all threads."""
         for reflector in (*self._watched, self._lease):
             reflector.start()
-        self._prober.start()
+        self._prober.poller.start()
         self.reporter.start()
         self.releaser.poller.start()
         threading.Thread(target=self._synced, name="synced", daemon=True).start()
@@ -205,7 +205,7 @@ class ExtenderProgram:
         """Stop all threads."""
         for probe in self._probes:
             probe.stop()
-        self._prober.stop()
+        self._prober.poller.stop(0.0)
         self.releaser.poller.stop()
         self.reporter.stop()
         for reflector in (*self._watched, self._lease):

@@ -113,14 +113,14 @@ class NamespaceFacts:
 
     def start(self) -> None:
         """Start the watches; after a fork, never before."""
-        self._prober.start()
+        self._prober.poller.start()
         for _, reflector in self._reflectors():
             reflector.start()
         for reflector in (self._overlays, *self._classes):
             reflector.start()
 
     def stop(self) -> None:
-        self._prober.stop()
+        self._prober.poller.stop(0.0)
         for _, reflector in self._reflectors():
             reflector.stop()
         for reflector in (self._overlays, *self._classes):

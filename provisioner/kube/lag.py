@@ -142,19 +142,11 @@ class Probed(Protocol):
 
 
 class Prober:
-    """Probes watches in one thread, one after another. Cost: one small list for each of them every `PROBE_SECONDS`."""
+    """Probes watches in the thread of `poller`, one after another; nobody waits for the last probe. Cost: a small list of each every `PROBE_SECONDS`."""
 
     def __init__(self, watches: Iterable[Probed], clock: Clock) -> None:
         self._watches, self._clock = tuple(watches), clock
-        self._poller = Poller("watch-probes", self.run_once, PROBE_SECONDS, first=PROBE_SECONDS)
-
-    def start(self) -> None:
-        """Start the thread; once."""
-        self._poller.start()
-
-    def stop(self) -> None:
-        """End it; a question that is under way is left alone."""
-        self._poller.stop(0.0)
+        self.poller = Poller("watch-probes", self.run_once, PROBE_SECONDS, first=PROBE_SECONDS)
 
     def run_once(self) -> float:
         """Probe each watch; one that fails keeps none of the others from it. Seconds until the next round, which counts from when this one began.
@@ -163,7 +155,7 @@ class Prober:
         """
         began = self._clock.monotonic()
         for watch in self._watches:
-            if self._poller.stopped:
+            if self.poller.stopped:
                 break
             try:
                 watch.probe()

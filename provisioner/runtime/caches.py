@@ -239,7 +239,7 @@ class Caches:
         with bulk_load():
             for reflector in self.all:
                 reflector.start()
-            self._prober.start()
+            self._prober.poller.start()
             told_at = self._clock.monotonic()
             while waiting := wait_for_sync(self.awaited, SYNC_LOOK_SECONDS):
                 if stopping.is_set():
@@ -252,7 +252,7 @@ class Caches:
 
     def stop(self) -> None:
         """End every watch, all at once."""
-        self._prober.stop()
+        self._prober.poller.stop(0.0)
         stop_all((reflector.stop for reflector in self.all), WATCHES_STOP_SECONDS)
 
     def problem(self) -> str:

@@ -53,13 +53,13 @@ _pod = msgspec.json.Decoder(_Pod).decode
 
 
 class Proofs:
-    """What runs where, by namespace and digest; thread-safe. Every half an hour Nodes and running pods are listed, page by page; they are not kept."""
+    """What runs where, by namespace and digest; thread-safe. Every half an hour `poller` lists Nodes and running pods, page by page; they are not kept."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
         self._seen: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()
-        self._poller = Poller("running-images", self._poll, EVERY_SECONDS, expected=(ApiError,), first=FIRST_SECONDS)
+        self.poller = Poller("running-images", self._poll, EVERY_SECONDS, expected=(ApiError,), first=FIRST_SECONDS)
 
     def __len__(self) -> int:
         """The digests that were seen to run, of each namespace."""
@@ -78,14 +78,6 @@ class Proofs:
             key = (namespace, found[1])
             put_newest(self._seen, key, self._seen.get(key, frozenset()) | {architecture}, MAX_KNOWN)
 
-    def start(self) -> None:
-        """Look in a thread, now and again."""
-        self._poller.start()
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._poller.stop(0.0)
-
     def survey(self) -> None:
         """Look once.
 
@@ -99,7 +91,7 @@ class Proofs:
         }
         pods = surveyed(self._client, PODS, decode=_pod, field_selector="status.phase=Running", page=PAGE)
         for pod in pods:
-            if self._poller.stopped:
+            if self.poller.stopped:
                 return
             if isinstance(pod, Unreadable) or not (architecture := nodes.get(pod.spec.node_name, "")):
                 continue

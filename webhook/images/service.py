@@ -103,11 +103,11 @@ class ImageService:
     def start(self) -> None:
         """Start all threads; after a fork, never before."""
         self._lookups.start()
-        self._proofs.start()
+        self._proofs.poller.start()
         self.marked.start()
 
     def stop(self) -> None:
         self.marked.stop()
-        self._proofs.stop()
+        self._proofs.poller.stop(0.0)
         self._lookups.stop()
         self._recorder.stop()
