@@ -201,14 +201,14 @@ class owner:  # noqa: N801 - reads as a statement
         self.process.communicate()
 
 
-def kill_guard(directory: Path) -> None:
-    """SIGKILL to the reaper of a temporary cluster, or to the keeper of another."""
-    os.kill(json.loads((directory / "pids" / "guard.json").read_text())["pid"], signal.SIGKILL)
+def signal_guard(directory: Path, number: signal.Signals) -> None:
+    """To the reaper of a temporary cluster, or to the keeper of another."""
+    os.kill(json.loads((directory / "pids" / "guard.json").read_text())["pid"], number)
 
 
 def test_a_crash_of_program_and_reaper_leaves_nothing_that_the_next_up_does_not_clean(env: dict[str, str]) -> None:
     with owner(env, "time.sleep(600)") as (process, directory):
-        kill_guard(directory)
+        signal_guard(directory, signal.SIGKILL)
         (directory / "pids" / "etcd.json").unlink()  # as if killed before it was written
         process.kill()
         process.wait()
@@ -223,7 +223,7 @@ def test_leftovers_of_a_crashed_run_of_the_same_cluster_are_cleaned(env: dict[st
     one = cluster(env, "a")
     one.up()
     make_config_map(one, "kept")
-    kill_guard(one.dir)
+    signal_guard(one.dir, signal.SIGKILL)
     for component in ("kube-apiserver", "kwok"):
         one.signal(component, signal.SIGKILL)
     assert states(one)["kwok"] == "crashed"
@@ -291,8 +291,11 @@ def test_a_shell_needs_only_what_dev_env_prints(env: dict[str, str], tmp_path: P
     assert "namespace/default" in shell.stdout
     assert "kube-scheduler.log" in dovetail("logs").stdout
     assert dovetail("logs", "kube-scheduler", "-n", "3").stdout.count("\n") == 3
-    cluster(env, "shell").signal("kube-scheduler", signal.SIGKILL)
+    kept = cluster(env, "shell")
+    signal_guard(kept.dir, signal.SIGSTOP)  # on a busy machine the keeper is faster than a look
+    kept.signal("kube-scheduler", signal.SIGKILL)
     assert dovetail("status").returncode == 1
+    signal_guard(kept.dir, signal.SIGCONT)
     eventually(lambda: dovetail("status").returncode == 0, "the keeper starts kube-scheduler again", 60)
     assert "started again: kube-scheduler" in dovetail("logs", "guard").stdout
     assert dovetail("down", "--delete").returncode == 0
