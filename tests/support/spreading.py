@@ -14,8 +14,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-APART: Final = frozenset({"test_chaos", "test_demo", "test_upgrade"})
-"""Every test of these starts its own control plane."""
+APART: Final = frozenset({"test_chaos", "test_demo", "test_hpa", "test_on_demand_repair", "test_upgrade"})
+"""Tests of these share nothing, or the control plane of the whole process only."""
 BY_FIRST_PARAMETER: Final = frozenset({"test_nomination", "test_scenarios_at_once"})
 """These start one for each value of the parameter that stands first in a test's name."""
 PIECES: Final[Mapping[str, int]] = {
