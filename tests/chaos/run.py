@@ -76,7 +76,7 @@ def run(
         say: told what begins.
     """
     chance = random.Random(seed)
-    with stage(cloud, random.Random(seed + 1), progress, every_method=True) as place:
+    with stage(cloud, random.Random(seed + 1), progress, every_method=True, ending_seed=seed) as place:
         witness = Witness(place)
         witness.start()
         for name in (ABUSE, PROBES):

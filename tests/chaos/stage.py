@@ -177,9 +177,10 @@ def stage(
     programs: tuple[str, ...] = ALL_PROGRAMS,
     *,
     every_method: bool = False,
+    ending_seed: int | None = None,
 ) -> Iterator[ChaosCluster]:
     """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet."""
-    cluster = DevCluster(temporary=True, extender=True, audit=True, progress=progress)
+    cluster = DevCluster(temporary=True, extender=True, audit=True, ending_seed=ending_seed, progress=progress)
     found: ChaosCluster | None = None
     ec2: Ec2 | None = None
     try:

@@ -25,12 +25,6 @@ EVERYTHING = {**UNDERUTILIZED, "budgets": [{"nodes": "100%"}]}
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[DevCluster]:
-    with DevCluster(temporary=True, extender=False) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def program(plane: DevCluster, client: Client) -> Iterator[InProcess]:
     del client  # the CRDs are there
     with InProcess(str(plane.kubeconfig)) as one:

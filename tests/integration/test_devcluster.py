@@ -28,12 +28,14 @@ from tests.support.kubeconfigs import service_account_kubeconfig, user_kubeconfi
 pytestmark = pytest.mark.plane
 
 CLOCK = SystemClock()
+ENDING_SEED = 7
 
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[DevCluster]:
     """A cluster of this module."""
-    with DevCluster(temporary=True, extender=True, progress=progress_for(sys.__stderr__)) as one:
+    progress = progress_for(sys.__stderr__)
+    with DevCluster(temporary=True, extender=True, ending_seed=ENDING_SEED, progress=progress) as one:
         yield one
 
 
@@ -402,12 +404,18 @@ def add_node(one: DevCluster, name: str) -> None:
     await_ready(one, f"node/{name}")
 
 
-def run_pod(one: DevCluster, name: str, *, scheduler: str, annotations: dict[str, str] | None = None) -> None:
+def run_pod(
+    one: DevCluster, name: str, *, scheduler: str, annotations: dict[str, str] | None = None, grace: int = 30
+) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": {"schedulerName": scheduler, "containers": [{"name": "c", "image": "x"}]},
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": "c", "image": "x"}],
+            "terminationGracePeriodSeconds": grace,
+        },
     }
     one.kubectl("create", "-f", "-", stdin=json.dumps(pod))
     await_ready(one, f"pod/{name}")
@@ -434,3 +442,34 @@ def test_the_stages_of_our_own_delay_deletion_and_make_pods_and_nodes_unwell(own
     began = CLOCK.monotonic()
     own.kubectl("delete", "pod", "unwell-pod", "--wait=true")
     assert 2.5 < CLOCK.monotonic() - began < 20
+
+
+def ending_seconds(name: str) -> float:
+    """How long a pod of that name takes to end where its grace period allows it; as ending.yaml draws it."""
+    drawn = ENDING_SEED
+    for letter in name:
+        drawn = (drawn + ord(letter)) * 1103 % 2801
+    return (drawn + 200) / 1000
+
+
+def test_pods_take_a_time_of_their_own_to_end_and_never_longer_than_their_grace_period(own: DevCluster) -> None:
+    add_node(own, "ending-node")
+    patient = [f"ending-{number}" for number in (2, 5, 7)]
+    assert [ending_seconds(name) for name in patient] == [2.755, 0.462, 2.668]
+    assert ending_seconds("ending-25") > 2.5
+    for name, grace in {**dict.fromkeys(patient, 30), "ending-25": 1}.items():
+        run_pod(own, name, scheduler="default-scheduler", grace=grace)
+    gone: dict[str, float] = {}
+    began = CLOCK.monotonic()
+    own.kubectl("delete", "pod", *patient, "ending-25", "--wait=false")
+
+    def all_gone() -> bool:
+        left = names(own, "pods")
+        for name in {*patient, "ending-25"} - gone.keys():
+            if f"pod/{name}" not in left:
+                gone[name] = CLOCK.monotonic() - began
+        return len(gone) == 4
+
+    eventually(all_gone, "all have ended", 30)
+    assert all(gone[name] >= ending_seconds(name) for name in patient), gone
+    assert max(gone["ending-25"], gone["ending-5"]) < min(gone["ending-2"], gone["ending-7"])

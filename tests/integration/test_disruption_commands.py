@@ -22,14 +22,14 @@ BUSY = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
 
 
 @pytest.fixture
-def program(audited: DevCluster, audited_client: Client) -> Iterator[InProcess]:
-    with InProcess(str(audited.kubeconfig), timeouts=TimeLimits(command=timedelta(seconds=20))) as one:
+def program(plane: DevCluster, client: Client) -> Iterator[InProcess]:
+    with InProcess(str(plane.kubeconfig), timeouts=TimeLimits(command=timedelta(seconds=20))) as one:
         yield one
 
 
 @pytest.fixture
-def plot(program: InProcess, audited_client: Client) -> Iterator[Plot]:
-    one = Plot(audited_client)
+def plot(program: InProcess, client: Client) -> Iterator[Plot]:
+    one = Plot(client)
     yield one
     one.clear()
 

@@ -88,13 +88,13 @@ DRIFT = Turn("command", _drift, _drifted)
 
 
 @pytest.fixture
-def alone(audited: DevCluster) -> Iterator[DevCluster]:
+def alone(plane: DevCluster) -> Iterator[DevCluster]:
     """The cluster, on which no provisioner of the test goes on after it, whatever becomes of it."""
     try:
-        yield audited
+        yield plane
     finally:
         for name in (DYING, RELIABLE):
-            audited.stop(name)
+            plane.stop(name)
 
 
 class Deaths:
@@ -175,8 +175,8 @@ class Deaths:
 
 
 @pytest.fixture
-def deaths(alone: DevCluster, audited_client: Client) -> Iterator[Deaths]:
-    one = Deaths(alone, audited_client)
+def deaths(alone: DevCluster, client: Client) -> Iterator[Deaths]:
+    one = Deaths(alone, client)
     yield one
     one.plot.clear()
 

@@ -24,16 +24,16 @@ LEASE_SECONDS, RENEW_SECONDS = 15.0, 10.0
 
 
 @pytest.fixture
-def plot(audited: DevCluster, audited_client: Client) -> Iterator[Plot]:
-    one = Plot(audited_client)
+def plot(plane: DevCluster, client: Client) -> Iterator[Plot]:
+    one = Plot(client)
     yield one
     try:
-        if not any(runs(audited, name) for name in (FIRST, SECOND)):
-            start_child(audited, FIRST)
+        if not any(runs(plane, name) for name in (FIRST, SECOND)):
+            start_child(plane, FIRST)
         one.clear()
     finally:
         for name in (FIRST, SECOND):
-            audited.stop(name)
+            plane.stop(name)
 
 
 def leader(client: Client) -> str:
@@ -70,72 +70,72 @@ STOPS = {
 
 @pytest.mark.parametrize("seconds", STOPS.values(), ids=STOPS)
 def test_a_leader_that_was_stopped_in_the_middle_of_its_writes_sends_none_when_it_goes_on(
-    audited: DevCluster, audited_client: Client, plot: Plot, seconds: float
+    plane: DevCluster, client: Client, plot: Plot, seconds: float
 ) -> None:
-    first = two_replicas(audited, audited_client)
+    first = two_replicas(plane, client)
     plot.pool(disruption={"consolidateAfter": "Never"})
     plot.deploy("web", 60)
     eventually(lambda: len(plot.claims()) >= 5, "it is in the middle of its writes", SECONDS, 0.02)
-    audited.signal(FIRST, signal.SIGSTOP)
+    plane.signal(FIRST, signal.SIGSTOP)
     stopped = datetime.now(UTC)
     time.sleep(seconds)
     if seconds > LEASE_SECONDS:
-        second = eventually(lambda: other_than(audited_client, first), "the other leads", SECONDS)
-        eventually(lambda: by(audited, second), "the other writes", SECONDS)
+        second = eventually(lambda: other_than(client, first), "the other leads", SECONDS)
+        eventually(lambda: by(plane, second), "the other writes", SECONDS)
     goes_on = datetime.now(UTC)
-    audited.signal(FIRST, signal.SIGCONT)
-    eventually(lambda: not runs(audited, FIRST), "the old leader ends", 10)
+    plane.signal(FIRST, signal.SIGCONT)
+    eventually(lambda: not runs(plane, FIRST), "the old leader ends", 10)
     plot.await_running(60)
-    written = by(audited, first)
+    written = by(plane, first)
     assert [change for change in written if change.received < stopped], "it wrote before it was stopped"
     # 500: its end cut off the body of a request whose first bytes were on their way
     late = [change for change in written if change.received >= goes_on and change.status != CUT_OFF]
     assert late == [], "what it was about to send when it was stopped was sent afterwards"
-    assert leader(audited_client) not in ("", first)
+    assert leader(client) not in ("", first)
     assert len(plot.claims()) == 60
     assert len(plot.nodes()) == 60
 
 
 @pytest.fixture
-def proxy(audited: DevCluster) -> Iterator[TcpProxy]:
-    with proxy_to(audited.ports["kube-apiserver"]) as proxy:
+def proxy(plane: DevCluster) -> Iterator[TcpProxy]:
+    with proxy_to(plane.ports["kube-apiserver"]) as proxy:
         yield proxy
 
 
 def test_a_leader_whose_api_server_hangs_ends_before_another_may_lead(
-    audited: DevCluster, audited_client: Client, proxy: TcpProxy, tmp_path: Path
+    plane: DevCluster, client: Client, proxy: TcpProxy, tmp_path: Path
 ) -> None:
     """Nothing answers and nothing is refused: the election hangs in a call, as everything else does."""
-    kubeconfig = proxy.kubeconfig(audited.kubeconfig, tmp_path / "kubeconfig")
-    before = leader(audited_client)
-    start_child(audited, FIRST, "--kubeconfig", kubeconfig)
+    kubeconfig = proxy.kubeconfig(plane.kubeconfig, tmp_path / "kubeconfig")
+    before = leader(client)
+    start_child(plane, FIRST, "--kubeconfig", kubeconfig)
     try:
-        first = eventually(lambda: other_than(audited_client, before), "it leads", SECONDS)
+        first = eventually(lambda: other_than(client, before), "it leads", SECONDS)
         begun = time.monotonic()
         proxy.freeze()
-        eventually(lambda: not runs(audited, FIRST), "it ends", LEASE_SECONDS)
+        eventually(lambda: not runs(plane, FIRST), "it ends", LEASE_SECONDS)
         assert time.monotonic() - begun < LEASE_SECONDS
-        assert leader(audited_client) == first, "nobody gave the Lease back"
-        assert "Ending this process" in audited.log(FIRST).read_text()
+        assert leader(client) == first, "nobody gave the Lease back"
+        assert "Ending this process" in plane.log(FIRST).read_text()
     finally:
-        audited.stop(FIRST)
+        plane.stop(FIRST)
 
 
 def test_a_leader_that_is_asked_to_end_hands_over_at_once_and_writes_nothing_afterwards(
-    audited: DevCluster, audited_client: Client, plot: Plot
+    plane: DevCluster, client: Client, plot: Plot
 ) -> None:
-    first = two_replicas(audited, audited_client)
+    first = two_replicas(plane, client)
     plot.pool(disruption={"consolidateAfter": "Never"})
     plot.deploy("web", 30)
     eventually(lambda: len(plot.claims()) >= 5, "it is in the middle of its writes", SECONDS, 0.02)
     begun = time.monotonic()
-    audited.signal(FIRST, signal.SIGTERM)
-    second = eventually(lambda: other_than(audited_client, first), "the other leads", 20)
+    plane.signal(FIRST, signal.SIGTERM)
+    second = eventually(lambda: other_than(client, first), "the other leads", 20)
     took = time.monotonic() - begun
     plot.await_running(30)
-    given = audited_client.get(LEASES, LEASE_NAME, "dovetail-system").spec
+    given = client.get(LEASES, LEASE_NAME, "dovetail-system").spec
     assert given.holder_identity == second
-    acquired = min(change.received for change in by(audited, second))
-    assert [change for change in by(audited, first) if change.answered > acquired] == []
+    acquired = min(change.received for change in by(plane, second))
+    assert [change for change in by(plane, first) if change.answered > acquired] == []
     assert took < LEASE_SECONDS, "the Lease was given back"
     assert len(plot.claims()) == 30

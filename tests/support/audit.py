@@ -28,9 +28,11 @@ class Change:
     status: int
 
 
-def entries(log: Path) -> Iterator[dict[str, Any]]:
-    """Every event of the log as the API server wrote it, in its order."""
+def entries(log: Path, words: str = "") -> Iterator[dict[str, Any]]:
+    """Every event of the log as the API server wrote it, in its order; only those with these words somewhere."""
     for line in log.read_bytes().splitlines():
+        if words.encode() not in line:
+            continue
         with contextlib.suppress(ValueError):  # the last line may be half written
             yield json.loads(line)
 
@@ -38,7 +40,7 @@ def entries(log: Path) -> Iterator[dict[str, Any]]:
 def changes(log: Path, agent: str = "") -> list[Change]:
     """What is in the log, in its order; only those by user agents with `agent` in their name."""
     found = []
-    for entry in entries(log):
+    for entry in entries(log, agent):
         if agent not in entry.get("userAgent", ""):
             continue
         about = entry.get("objectRef", {})

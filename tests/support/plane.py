@@ -21,8 +21,8 @@ from tests.support.provisioner import prepare
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[DevCluster]:
-    """One dev cluster for all tests of this run; kube-scheduler asks no extender."""
-    yield from _cluster(extender=False)
+    """One dev cluster for all tests of this run; kube-scheduler asks no extender, the API server writes an audit log, pods take their time to end."""
+    yield from _cluster(extender=False, audit=True, ending_seed=1)
 
 
 @pytest.fixture
@@ -34,19 +34,11 @@ def fresh_plane() -> Iterator[DevCluster]:
 @pytest.fixture(scope="module")
 def client(plane: DevCluster) -> Iterator[Client]:
     """A client of `plane`, on which the CRDs and our system namespace are."""
-    yield from _prepared(plane)
-
-
-@pytest.fixture(scope="module")
-def audited() -> Iterator[DevCluster]:
-    """A dev cluster for one module, whose API server writes an audit log."""
-    yield from _cluster(extender=False, audit=True)
-
-
-@pytest.fixture(scope="module")
-def audited_client(audited: DevCluster) -> Iterator[Client]:
-    """A client of `audited`, on which the CRDs and our system namespace are."""
-    yield from _prepared(audited)
+    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
+    found = Client(connection, SystemClock())
+    prepare(found)
+    yield found
+    connection.close()
 
 
 @pytest.fixture
@@ -58,16 +50,9 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
         DevCluster(name, env=variables).down(delete=True)
 
 
-def _prepared(cluster: DevCluster) -> Iterator[Client]:
-    connection = connect(str(cluster.kubeconfig), user_agent="dovetail-test")
-    found = Client(connection, SystemClock())
-    prepare(found)
-    yield found
-    connection.close()
-
-
-def _cluster(*, extender: bool, audit: bool = False) -> Iterator[DevCluster]:
-    cluster = DevCluster(temporary=True, extender=extender, audit=audit, progress=progress_for(sys.__stderr__))
+def _cluster(*, extender: bool, audit: bool = False, ending_seed: int | None = None) -> Iterator[DevCluster]:
+    progress = progress_for(sys.__stderr__)
+    cluster = DevCluster(temporary=True, extender=extender, audit=audit, ending_seed=ending_seed, progress=progress)
     cluster.up()
     try:
         yield cluster

@@ -96,6 +96,7 @@ class DevCluster:
         extender: bool | None = None,
         audit: bool = False,
         metrics: bool | None = None,
+        ending_seed: int | None = None,
         env: Mapping[str, str] | None = None,
         source: binaries.BinarySource | None = None,
         progress: StepProgress = SILENT,
@@ -110,6 +111,8 @@ class DevCluster:
             audit: whether the API server writes down who changed what, see `audit_log`.
             metrics: whether metrics-server runs, with the usage of pods that ClusterResourceUsages of kwok tell; it is
                 built first where it is missing. None: as the cluster of that name has it, no for a new one.
+            ending_seed: pods take 0.2 to 3 s to end, by their names and this, and never longer than their grace
+                period. None: they end at once.
             env: environment variables; this process's by default.
             source: how to make missing programs; a Go build by default.
             progress: hears of long steps.
@@ -122,6 +125,7 @@ class DevCluster:
             name = f"tmp-{os.getpid()}-{secrets.token_hex(3)}" if temporary else "default"
         self.name = paths.checked_name(name)
         self.temporary = temporary
+        self._ending_seed = ending_seed
         self._source = source or GoBuild(self.env)
         self._progress = progress
         self._clock: Final[Clock] = SystemClock()
@@ -415,11 +419,13 @@ class DevCluster:
         found.link(self._layout.binaries)
         authority = pki.ensure_pki(self._layout, self._clock.now())
         self._write_configuration()
-        stages = [found.stages, _HERE / "stages.yaml"]
+        stages = [found.stages.read_text(), (_HERE / "stages.yaml").read_text()]
+        if self._ending_seed is not None:
+            stages.append((_HERE / "ending.yaml").read_text().replace("SEED", str(self._ending_seed)))
         if self._layout.metrics:
             pki.write_metrics_pki(self._layout, authority, self._clock.now())
-            stages.append(_HERE / "usage.yaml")
-        components.stages_file(self._layout).write_text("\n---\n".join(path.read_text() for path in stages))
+            stages.append((_HERE / "usage.yaml").read_text())
+        components.stages_file(self._layout).write_text("\n---\n".join(stages))
         for old in (self.dir / "logs").glob("*.log"):
             old.unlink()
 
