@@ -166,10 +166,8 @@ class Term:
             patience=HOUSEKEEPING_PATIENCE_SECONDS,
         )
         for rows in (
+            # before the launches of an earlier process are gone on with, which may wait for EC2: an interruption does not
             cloud.controllers(base, writing, ending, ledger),
-            nodeclaims.controllers(base, writing),
-            termination.controllers(base, writing, ending),
-            nodepools.controllers(base, writing, health),
             lifecycle.controllers(
                 base,
                 writing,
@@ -180,6 +178,9 @@ class Term:
                 fits_elsewhere=provisioner.fits_elsewhere,
                 uncertain=cloud.is_uncertain,
             ),
+            nodeclaims.controllers(base, writing),
+            termination.controllers(base, writing, ending),
+            nodepools.controllers(base, writing, health),
             provisioning.controllers(base, self._intake, planner, provisioner),
             static.controllers(base, writing, ending, creator, ledger),
             buffers.controllers(base, room),

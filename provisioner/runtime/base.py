@@ -56,5 +56,6 @@ class Base:
         self.manager.add(NODECLAIM, (name,))
 
     def pool_again(self, name: str) -> None:
-        """Look at a NodePool again soon."""
-        self.manager.add(NODEPOOL, ((name, POOL_DELAY_SECONDS),))
+        """Look at a NodePool again soon; "" is none."""
+        if name:
+            self.manager.add(NODEPOOL, ((name, POOL_DELAY_SECONDS),))

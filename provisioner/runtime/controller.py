@@ -28,7 +28,7 @@ class Controller:
         poll: does all that there is; seconds until it should be done again.
         runner: whose controller feeds, wakes or times it by itself.
         watches: by kind of change, the keys that it concerns, if any; called in the thread of the watch, after the state has taken the change in.
-        initial: the keys at the start of a term, if any; called before anything runs.
+        initial: the keys at the start of a term, if any; called before anything of its list runs.
         workers: the most threads of `reconcile`.
         expected: errors of `poll` that are no defect, beside those of the API server and of the cloud.
         closing: called when the stop begins, so that what is under way ends soon.
@@ -77,6 +77,7 @@ class Manager:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.controllers: dict[str, tuple[Controller, Runner]] = {}
+        self._lists: list[dict[str, tuple[Controller, Runner]]] = []
         self._watching: dict[type[Change], list[tuple[str, Callable[[Any], Keys | None]]]] = {}
         self._stopping = threading.Event()
 
@@ -86,20 +87,23 @@ class Manager:
         Raises:
             ValueError: two have one name, or one does not say what does its work.
         """
+        taken: dict[str, tuple[Controller, Runner]] = {}
+        self._lists.append(taken)
         for one in controllers:
             runner = one.made(self._clock)
             if runner.name in self.controllers:
                 raise ValueError(f"two controllers have the name {runner.name}")
-            self.controllers[runner.name] = one, runner
+            self.controllers[runner.name] = taken[runner.name] = one, runner
             for kind, keys in one.watches.items():
                 self._watching.setdefault(kind, []).append((runner.name, keys))
 
     def start(self) -> None:
-        """Feed every controller what is there, then let all of them begin, in the order of the list."""
-        for name, (one, _) in self.controllers.items():
-            self.add(name, one.initial() or ())
-        for _, runner in self.controllers.values():
-            runner.start()
+        """List by list, as they were taken: feed every controller of it what is there, then let all of them begin, in their order."""
+        for taken in self._lists:
+            for name, (one, _) in taken.items():
+                self.add(name, one.initial() or ())
+            for _, runner in taken.values():
+                runner.start()
 
     def add(self, name: str, keys: Keys) -> None:
         """Have a controller look at these again. Never blocks; may be called before `start`."""

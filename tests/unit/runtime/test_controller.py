@@ -71,6 +71,16 @@ def test_all_are_fed_before_the_first_begins_and_begin_in_their_order(running: R
     assert started == ["b with 2", "a with 2", "c with 2"]
 
 
+def test_a_list_begins_before_the_next_one_is_fed(running: Running) -> None:
+    started: list[str] = []
+    fed: list[list[str]] = []
+    for name in ("cloud", "claims"):
+        one = Controller(runner=Noted(name, started), initial=lambda: fed.append(list(started)))
+        running.manager.take([one])
+    running.manager.start()
+    assert fed == [[], ["cloud with 0"]]
+
+
 def test_a_change_is_for_those_that_watch_its_kind_and_brings_keys_now_or_later() -> None:
     clock = FakeClock()
     manager = Manager(clock)
