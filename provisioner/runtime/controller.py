@@ -33,7 +33,7 @@ class Controller:
         expected: errors of `poll` that are no defect, beside those of the API server and of the cloud.
         closing: called when the stop begins, so that what is under way ends soon.
         waited: whether a stop waits for what is under way.
-        last: stopped after the others: whoever ends may still hand it work.
+        last: stopped after the others of its list: whoever of them ends may still hand it work.
         pools: threads that it calls in; closed after everything has stopped.
     """
 
@@ -120,7 +120,7 @@ class Manager:
                 self.add(name, keys(change) or ())
 
     def stop(self, seconds: float, pools_seconds: float) -> list[str]:
-        """Stop all at once, then those that come last, within so many seconds together, then close their pools.
+        """Stop all lists at once, of each those last that come last, within so many seconds together, then close their pools.
 
         Returns:
             The names of the controllers and pools that did not end in time.
@@ -137,11 +137,17 @@ class Manager:
             if pool.close(pools_seconds):
                 hang.remove(pool.name)
 
-        closing: list[Callable[[], object]] = [one.closing for _, (one, _) in every if one.closing is not None]
         deadline = self._clock.monotonic() + seconds
-        for last in (False, True):
-            ends = [partial(end, name, its, waited=one.waited) for name, (one, its) in every if one.last is last]
-            stop_all([*closing, *ends], max(0.0, deadline - self._clock.monotonic()))
-            closing = []
+
+        def end_list(taken: Mapping[str, tuple[Controller, Runner]]) -> None:
+            closing: list[Callable[[], object]] = [one.closing for one, _ in taken.values() if one.closing is not None]
+            for last in (False, True):
+                ends = [
+                    partial(end, name, its, waited=one.waited) for name, (one, its) in taken.items() if one.last is last
+                ]
+                stop_all([*closing, *ends], max(0.0, deadline - self._clock.monotonic()))
+                closing = []
+
+        stop_all([partial(end_list, taken) for taken in self._lists], seconds + 1.0)  # each keeps the bound by itself
         stop_all([partial(close, pool) for _, (one, _) in every for pool in one.pools], pools_seconds)
         return list(hang)

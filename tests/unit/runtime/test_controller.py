@@ -195,6 +195,27 @@ def test_those_that_come_last_take_work_until_the_others_have_ended(running: Run
     assert running.next() == "hung: []"
 
 
+def test_those_that_come_last_wait_for_nobody_of_another_list(running: Running) -> None:
+    """A call to AWS that hangs does not let commands go on."""
+    under_way, hanging = threading.Event(), threading.Event()
+
+    def hangs(_: str) -> None:
+        under_way.set()
+        hanging.wait()
+
+    last = Noted("last", [])
+    running.manager.take([Controller(name="hangs", reconcile=hangs, initial=lambda: ["x"])])
+    running.manager.take([Controller(runner=last, last=True)])
+    running.manager.start()
+    assert under_way.wait(SECONDS)
+    ending = threading.Thread(target=running.stop)
+    ending.start()
+    eventually(lambda: last._stopping, "it is told to stop while the other one hangs")
+    assert ending.is_alive()
+    hanging.set()
+    ending.join(SECONDS)
+
+
 def test_their_threads_are_closed_once_all_have_ended(running: Running) -> None:
     threads, under_way, go_on = WorkerPool(1, "threads"), threading.Event(), threading.Event()
 
