@@ -264,7 +264,7 @@ class TimeLimits:
         values = {}
         for name, value in given.items():
             if name not in known:
-                raise ValueError(f"must name timeouts among {', '.join(known)} instead of {name!r}")
+                raise ValueError(f"must only set {', '.join(known[:-1])} and {known[-1]} ({name!r} is unknown)")
             such_that(_duration, Said(f"must set {name} to a duration longer than 0 such as {_EXAMPLES}"))(value)
             values[name] = _duration(value)
         return cls(**values)
@@ -431,9 +431,11 @@ class Options:
         values = {name: given.pop(name) for name in _settings() if name in given}
         limits, usual = values.pop("timeouts", TimeLimits()), TimeLimits()
         folded = {part: given[name] for name, part in _FOLDED.items() if name in given}
+        limits = replace(limits, **{k: v for k, v in folded.items() if getattr(limits, k) == getattr(usual, k)})
+        given |= {name: getattr(limits, part) for name, part in _FOLDED.items() if name in given}  # what counts is named
         options = cls(
             **values,
-            timeouts=replace(limits, **{k: v for k, v in folded.items() if getattr(limits, k) == getattr(usual, k)}),
+            timeouts=limits,
             report_bind_address=given.get("report_bind_address", ""),
             farewells=tuple(filter(None, (_farewell(name, value, _where(context, name)) for name, value in given.items()))),
         )

@@ -190,6 +190,10 @@ NOTHING = {
         ["--log-error-output-paths=/dev/null"],
         ["--log-error-output-paths is accepted but has no effect"],
     ),
+    "a timeout that --timeouts sets, too: what counts is named": (
+        ["--launch-timeout=5m", "--timeouts=launch=7m"],
+        ["--launch-timeout is deprecated and will be removed in the next release; set --timeouts=launch=420s instead"],
+    ),
     "a gate": (
         ["--feature-gates=CapacityBuffer=true,ReservedCapacity=false"],
         [],

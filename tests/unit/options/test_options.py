@@ -168,7 +168,7 @@ WRONG = {
     "a timeout that does not exist": (
         ["--timeouts=lunch=5m"],
         {},
-        "flag --timeouts must name timeouts among solve, hold, plan, launch, registration, command instead of 'lunch'",
+        "flag --timeouts must only set solve, hold, plan, launch, registration and command ('lunch' is unknown), not 'lunch=5m'",
     ),
     "a timeout without unit": (
         [],
