@@ -117,7 +117,7 @@ walks: install ## files that a reader passes from five entries of ARCHITECTURE.m
 manifests: install ## write definitions (manifests/crds, components/conversion), the admission policy, and the IAM policies in manifests/aws from the code
 	@$(BIN)/dovetail manifests
 
-docs: install ## write docs/reference from the code
+docs: install ## write docs/reference, and the table of controllers in ARCHITECTURE.md, from the code
 	@$(BIN)/dovetail reference
 
 docs-check: install ## links, generated pages, texts, and files that documents name

@@ -1,7 +1,7 @@
 """The cluster as the watches and our own writes tell it, and the frozen instants that decisions are made from.
 
 One lock, no I/O: an event changes state and returns effects for the caller to carry out. Objects are the decoded Structs
-that the watch stores hold; nothing is copied. The facts are kept in rooms of their own (joining, pods, plans, DaemonSets,
+that the watch stores hold; nothing is copied. The facts are kept in parts of their own (joining, pods, plans, DaemonSets,
 volumes, budgets); what is derived from several of them, a view of each node, is made anew only for nodes about which
 something changed. So a snapshot costs what changed since the last one.
 """
