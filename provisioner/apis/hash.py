@@ -7,6 +7,7 @@ Source: core spec 1.1; the scheme is that of provisioner.apis.structural.
 """
 
 import struct
+import weakref
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -20,8 +21,8 @@ from provisioner.values.taints import Taint
 HASH_VERSION: Final = "v3"
 
 _YEAR_ONE: Final = datetime(1, 1, 1, tzinfo=UTC)
-_MOST_KEPT: Final = 256
-_known: Final[dict[int, tuple[NodeClaimTemplate, str]]] = {}  # by identity: labels are a dict, which has no hash
+# by identity, as labels are a dict, which has no hash; each as long as its template, of which every status update of a NodePool brings a new one
+_known: Final[dict[int, tuple[weakref.ref[NodeClaimTemplate], str]]] = {}
 
 
 def nodepool_hash(template: NodeClaimTemplate) -> str:
@@ -33,11 +34,10 @@ def nodepool_hash(template: NodeClaimTemplate) -> str:
 
     Cost: some 100 us for a usual template, and nothing to speak of where the same object was asked about before.
     """
-    known = _known.get(id(template))
+    key = id(template)
+    known = _known.get(key)
     if known is None:
-        if len(_known) >= _MOST_KEPT:
-            _known.clear()
-        known = _known[id(template)] = template, _computed(template)
+        known = _known[key] = weakref.ref(template, lambda _: _known.pop(key, None)), _computed(template)
     return known[1]
 
 

@@ -326,7 +326,7 @@ class NodeClaimTemplateSpec(Object, frozen=True, kw_only=True):
     ] = UNSET
 
 
-class NodeClaimTemplate(Object, frozen=True, kw_only=True):
+class NodeClaimTemplate(Object, frozen=True, kw_only=True, gc=True, weakref=True):
     """What is copied into each NodeClaim of a pool."""
 
     metadata: Annotated[TemplateMetadata, Schema("Labels and annotations of the nodes.")] = TemplateMetadata()

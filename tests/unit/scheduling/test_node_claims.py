@@ -165,6 +165,18 @@ def test_the_hash_of_a_template_is_computed_once_for_all_its_claims(monkeypatch:
     assert len(set(hashes)) == 2
 
 
+def test_the_hash_of_a_template_is_kept_no_longer_than_the_template() -> None:
+    """Every status update of a NodePool is a new object, and its reconcile asks for the hash: a template may have hundreds of kilobytes."""
+    of = pool()
+    nodepool_hash(of.spec.template)
+    before = len(hash_module._known)
+    for _ in range(20):
+        again = with_template({"metadata": {"labels": {"team": "a"}}})
+        assert nodepool_hash(again.spec.template)
+        del again
+    assert len(hash_module._known) == before
+
+
 def test_a_claim_without_its_node_pool_is_a_mistake() -> None:
     with pytest.raises(TypeError, match="NodePool"):
         planned_claim(structs.replace(planned(pool()), template=None), "general-abcde")
