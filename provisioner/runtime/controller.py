@@ -114,10 +114,20 @@ class Manager:
             queue.add_after(*key) if isinstance(key, tuple) else queue.add(key)
 
     def heard(self, change: Change) -> None:
-        """One change, for those that watch its kind."""
+        """One change, for those that watch its kind.
+
+        Raises:
+            Exception: what the first of them raised that failed; the others are told all the same.
+        """
+        failed: Exception | None = None
         if not self._stopping.is_set():
             for name, keys in self._watching.get(type(change), ()):
-                self.add(name, keys(change) or ())
+                try:
+                    self.add(name, keys(change) or ())
+                except Exception as error:  # noqa: BLE001 - raised once all others were told
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     def stop(self, seconds: float, pools_seconds: float) -> list[str]:
         """Stop all lists at once, of each those last that come last, within so many seconds together, then close their pools.

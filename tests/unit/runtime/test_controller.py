@@ -106,6 +106,25 @@ def test_a_change_is_for_those_that_watch_its_kind_and_brings_keys_now_or_later(
     assert pools.depth() == 2
 
 
+def test_a_controller_that_fails_at_a_change_keeps_it_from_no_other() -> None:
+    clock = FakeClock()
+    manager = Manager(clock)
+    queues = [KeyedQueue(name, lambda _: None, clock) for name in ("before", "broken", "behind")]
+
+    def named(change: NodeChanged) -> list[str]:
+        return [change.latest.metadata.name]
+
+    def broken(change: NodeChanged) -> list[str]:
+        raise ValueError(change.latest.metadata.name)
+
+    manager.take(
+        Controller(runner=queue, watches={NodeChanged: broken if queue.name == "broken" else named}) for queue in queues
+    )
+    with pytest.raises(ValueError, match=r"^n$"):
+        manager.heard(NodeChanged(None, node("n")))
+    assert [queue.depth() for queue in queues] == [1, 0, 1]
+
+
 def test_controllers_are_handed_work_by_name_also_before_they_begin(running: Running) -> None:
     running.manager.take([running.does("claims"), Controller(name="poll", poll=lambda: 60.0)])
     running.manager.add("claims", ["early"])
