@@ -78,6 +78,12 @@ class Plans:
             return False
         self.claims.announce(claim, self._hold_seconds, for_pods=bool(asked))
         self._enter(key, found, now)
+        if any(
+            map(is_over, found)
+        ):  # evicted while they were planned; successors that came meanwhile have been told already
+            for pod in self._pods.waiting():
+                if self.assignments.of_pod(pod.uid) is None:
+                    self._take_over(pod, now)
         return True
 
     def claim_changed(self, claim: NodeClaim, now: float) -> list[Effect]:
@@ -219,10 +225,7 @@ class Plans:
             if not self.assignments.any_open or not alive or pod.deleted is not None or (pod.node_name and not came):
                 return []
             where = self._joining.key_of_name(pod.node_name) if came else None
-            if one := self.assignments.take_over(pod, now, where):
-                self.open_nodes.took_over(one, pod, now, is_new=known is None)
-                self.claims.entered(one.key, pod.uid)
-                self._changed(one.key, pod.uid)
+            if one := self._take_over(pod, now, where, is_new=known is None):
                 return self._close(one, pod, now) if came else []
             gone = self.assignments.outgrown(pod.owner.uid) if pod.owner is not None and not came else None
             return self._end(gone, effects.EXPIRED) if gone is not None else []
@@ -355,6 +358,17 @@ class Plans:
                 self._leave(one, pod, now)
         if self.assignments.has(key):
             self.open_nodes.note(key, now)
+
+    def _take_over(
+        self, pod: Pod, now: float, where: NodeKey | None = None, *, is_new: bool = False
+    ) -> Assignment | None:
+        """A pod without a place has one that somebody of its family left, if there is one."""
+        one = self.assignments.take_over(pod, now, where)
+        if one is not None:
+            self.open_nodes.took_over(one, pod, now, is_new=is_new)
+            self.claims.entered(one.key, pod.uid)
+            self._changed(one.key, pod.uid)
+        return one
 
     def _leave(self, one: Assignment, pod: Pod, now: float) -> list[Effect]:
         """A pod is gone, or is over: its successor may have its place."""

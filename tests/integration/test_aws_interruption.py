@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def aws() -> Iterator[AwsCluster]:
     """One instance with one pod; each test leaves another one. EC2's clock is faster than ours, so that instances boot soon."""
-    cluster = DevCluster(temporary=True, extender=True, progress=progress_for(sys.__stderr__))
+    cluster = DevCluster(temporary=True, extender=True, ending_seed=1, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
         with aws_cluster(cluster, clock_factor=8.0) as one:

@@ -450,6 +450,17 @@ def test_a_pod_that_was_evicted_while_it_was_planned_leaves_its_place_to_its_suc
     assert world.assigned("a") == ["one-again"]
 
 
+def test_a_successor_that_came_before_the_plan_of_the_evicted_pod_takes_its_place() -> None:
+    """Both while a batch was planned. A second node was bought for the successor."""
+    world = World()
+    old = msgspec.structs.replace(bound(pod("one"), "going"), deleted=NOON)
+    world.cluster.node_changed(None, node("going", deletionTimestamp=NOON.isoformat()))
+    world.add(old, pod("one-again"), pod("another", owner="other"))
+    assert world.cluster.announce(announced("a", old), (old,)) is True
+    assert world.cluster.is_planned("one-again")
+    assert world.assigned("a") == ["one-again"]
+
+
 def test_a_place_that_nobody_takes_is_given_back_after_a_while() -> None:
     world, one = World(), pod("one")
     world.add(one)
