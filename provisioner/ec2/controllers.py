@@ -30,7 +30,7 @@ from provisioner.termination.controllers import Ends
 if TYPE_CHECKING:
     from provisioner.ec2.cloud import AwsCloud
 
-TEMPLATES_SECONDS, LEAST_TEMPLATES_SECONDS = 3600.0, 60.0
+_TEMPLATES_SECONDS: Final = 3600.0
 _CLASS_WORKERS: Final = 4
 _INTERRUPTING: Final = 8
 _READING: Final = 4
@@ -148,7 +148,7 @@ def _polls(
 
     def clean_templates() -> float:
         cloud.templates.clean([one.name for one in cloud.classes()])
-        return min(TEMPLATES_SECONDS, max(LEAST_TEMPLATES_SECONDS, settings.template_retention.total_seconds() / 4))
+        return _TEMPLATES_SECONDS
 
     polls = {
         "launch-templates": clean_templates,
