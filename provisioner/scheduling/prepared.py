@@ -56,6 +56,8 @@ _SPARE_CATALOGUES: Final = 4
 _MOST_STATES: Final = 20_000
 """What is remembered of a pool's claims before it starts afresh."""
 _MOST_TABLES: Final = 8
+_REMEMBERED: Final = 64
+"""Most pods of a question whose setting is kept for those that ask about the same pods next: partitions, mending, balancing."""
 """Different sets of resources that pods ask for, of which the room of nodes is remembered."""
 
 
@@ -165,6 +167,7 @@ class Prepared:
     def __post_init__(self) -> None:
         self._due: dict[Daemon, int] = {}
         self._guarding = tuple(one for one in self._daemons if one.relations.guards)
+        self._last: tuple[frozenset[int], frozenset[str], Setting] | None = None
         self._crowded: tuple[Mapping[int, int], Mapping[str, Mapping[int, int]]] | None = None
         well_known = WELL_KNOWN_LABELS | self.world.well_known
         if self.world.reservation_label:
@@ -221,6 +224,8 @@ class Prepared:
         terms = Terms(Work(budget, expired), effort, max_new, stop_at_first_unplaced)
         setting, left_out = self._setting(asked, leaving, gone, terms, avoided, first)
         result = Solution(setting, left_out).result(explain=explain)
+        if len(asked) <= _REMEMBERED and not (left_out or gone or avoided or first or terms.work.over):
+            self._last = frozenset(map(id, asked)), frozenset(leaving), setting
         if not afterwards or not setting.lingering or not self._followed(setting):
             return result
         after = {*leaving, *gone}
@@ -265,8 +270,11 @@ class Prepared:
     ) -> Setting:
         """What an answer about these pods starts from: their classes, what pools can make, existing nodes.
 
-        `leaving` as of `solve`; `only`: names of the nodes that take pods, any unless told.
+        `leaving` as of `solve`; `only`: names of the nodes that take pods, any unless told. Where few pods were just asked about, it is at hand.
         """
+        last = self._last  # it keeps its pods alive, so that their ids are theirs
+        if last is not None and only is None and last[:2] == (frozenset(map(id, pods)), frozenset(leaving)):
+            return replace(last[2], terms=Terms(Work(), 0))
         return self._setting(pods, leaving, (), Terms(Work(), 0), only=only)[0]
 
     def _setting(

@@ -195,12 +195,13 @@ class Consolidation:
         """
         if self._simulation is None:
             return ""
-        answer = self._simulation.ask(some, for_money=True, max_new=max_new)
-        if answer.result is None:
-            return answer.refusal
-        if len(answer.result.claims) > max_new:
-            return _several_replacements_needed(len(answer.result.claims))
-        return self._weighed(some, answer.result)
+
+        def why_not(result: Result) -> str:
+            several = len(result.claims) > max_new
+            return _several_replacements_needed(len(result.claims)) if several else self._why_not(some, result)
+
+        answer = self._simulation.ask(some, for_money=True, max_new=max_new, pays=why_not)
+        return answer.refusal if answer.result is None else self._weighed(some, answer.result)
 
     def rebuild(self, some: Sequence[Candidate]) -> Move | str:
         """What comes of it if these nodes go together for the cheapest others that are found; else as `judge`.

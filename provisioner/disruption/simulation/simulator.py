@@ -163,6 +163,7 @@ class Simulation:
         thorough: bool = False,
         for_money: bool = False,
         max_new: int | None = None,
+        pays: Callable[[Result], str] | None = None,
     ) -> SimulationAnswer:
         """What becomes of the pods of `some` if these nodes leave together: what provisioning would make of them, whatever it costs.
 
@@ -173,6 +174,7 @@ class Simulation:
             late: it is enough that pods find their places once the nodes are gone, where no PodDisruptionBudget waits for it.
             for_money: pods wish no more than what they have where they run; see `wishes.kept`.
             max_new: most new nodes in a cheaper partition of few pods, see `partitions`; scheduling's own answer may have more.
+            pays: why an answer does not pay, "" where it does; asked before what takes longer: whether the drain could end.
         """
         names = {str(one.node.key) for one in some}
         pods = [pod for one in some for pod in one.pods]
@@ -201,6 +203,8 @@ class Simulation:
                 break
             result = cheapest(world, result, leaving=leaving, max_new=max_new)
             result = _with(result, {pod.uid: pod for pod in pods}) if asked else result
+            if pays is not None and (why := pays(result)):
+                return SimulationAnswer(None, why)
             taken = self._taken(result)
             if taken:
                 return SimulationAnswer(None, _reservation_held_by_other(taken))

@@ -6,6 +6,7 @@ reservation, where its pool's minValues were relaxed for it, where its pool is p
 its node or claims devices.
 """
 
+import functools
 import heapq
 import itertools
 import math
@@ -113,11 +114,11 @@ def cheapest(
     most = None if max_new is None else max_new - len(kept)
     if not again:
         return result
-    search = _Search(grants, again, kept)
+    search = _Search(grants, again, kept, least - EPSILON_USD)
     if not search.worth_it:
         return result
     judged = max(1, _MOST_JUDGED // len(pods))
-    for blocks in itertools.islice(search.partitions(least - EPSILON_USD, most), judged):
+    for blocks in itertools.islice(search.partitions(most), judged):
         found, _ = settled(prepared, grants.setting, result, kept, search.nodes(blocks))
         if (
             found is not None
@@ -172,8 +173,11 @@ _Part: TypeAlias = tuple[int, _Block]
 class _Search:
     """Loads are numbers: a digit for each item, which says how many of its pods there are."""
 
-    def __init__(self, grants: Granted, again: Sequence[PlannedClaim], kept: Sequence[PlannedClaim]) -> None:
+    def __init__(
+        self, grants: Granted, again: Sequence[PlannedClaim], kept: Sequence[PlannedClaim], below: float
+    ) -> None:
         self._setting: Final = grants.setting
+        self._below: Final = below
         pools = tuple([offer.pool for offer in grants.setting.offers])
         self._limits: Final = [
             (offer, name, left)
@@ -203,16 +207,10 @@ class _Search:
             return
         self._whole: Final = step - 1
         self._apart: Final = [[self._clash(one, other) for other in items] for one in items]
-        self._counts: Final = [self._digits(number) for number in range(step)]
+        digits = itertools.product(*[range(len(one.pods) + 1) for one in reversed(items)])
+        self._counts: Final = [one[::-1] for one in digits]
         self._blocks: Final = self._priced()
-        self._least: Final = self._cheapest()
-
-    def _digits(self, number: int) -> tuple[int, ...]:
-        found = []
-        for one in self._items:
-            number, count = divmod(number, len(one.pods) + 1)
-            found.append(count)
-        return tuple(found)
+        self._alone: Final = [some[0].usd if some else _NOWHERE for some in self._blocks]
 
     def _clash(self, one: _Item, other: _Item) -> bool:
         """Whether a pod of each can never be on one node."""
@@ -277,10 +275,10 @@ class _Search:
                     least = best[limited].usd if limited in best else _NOWHERE
                     usd, row = expected_usd(offer, state, load, least - offer.pool.node_penalty)
                     looks += costs[offer.pool.name]
-                    if row < 0:
-                        continue
-                    fitting.append(state)
                     total = usd + offer.pool.node_penalty
+                    if row < 0 or (total >= self._below and costs[offer.pool.name] == 1):
+                        continue  # with more pods it costs no less, where the price is no mean
+                    fitting.append(state)
                     if total < least:
                         kind = offer.catalogue.types[row].name
                         best[limited] = _Block(total, offer.pool.name, kind, self._charge(offer, row))
@@ -313,10 +311,11 @@ class _Search:
             found = [part + n * step for part in found for n in range(1 if i == first else 0, count + 1)]
         return iter(found)
 
-    def _cheapest(self) -> list[float]:
-        """The least that nodes for each load cost together, whatever the judge says."""
+    @functools.cached_property
+    def _together(self) -> list[float]:
+        """The least that any number of nodes for each load cost, whatever the judge says."""
         least = [0.0] * (self._whole + 1)
-        usd = [some[0].usd if some else _NOWHERE for some in self._blocks]
+        usd = self._alone
         for number in range(1, self._whole + 1):
             best = usd[number]
             for part in self._parts(number):
@@ -325,14 +324,14 @@ class _Search:
             least[number] = best
         return least
 
-    def partitions(self, below: float, most: int | None) -> Iterator[tuple[_Part, ...]]:
+    def partitions(self, most: int | None) -> Iterator[tuple[_Part, ...]]:
         """Partitions that cost less and keep the limits, the cheapest first, each as the loads of its nodes and these."""
-        least, blocks = self._least, self._blocks
+        below, blocks = self._below, self._blocks
         turn = itertools.count()
         queue: list[tuple[float, int, float, tuple[_Part, ...], int, tuple[int, ...]]] = []
-        if least[self._whole] < below:
+        if self._bound(self._whole, most) < below:
             left = tuple([left for _, _, left in self._limits])
-            queue.append((least[self._whole], next(turn), 0.0, (), self._whole, left))
+            queue.append((0.0, next(turn), 0.0, (), self._whole, left))
         for _ in range(_MOST_STEPS):
             if not queue:
                 return
@@ -340,18 +339,28 @@ class _Search:
             if not rest:
                 yield made
                 continue
-            if most is not None and len(made) >= most:
-                continue
+            more = None if most is None else most - len(made) - 1
             same = made and self._first(made[-1][0]) == self._first(rest)
             for part in self._parts(rest):
                 if same and part > made[-1][0]:
                     continue  # the same partition in another order
+                if not blocks[part]:
+                    continue
+                then_least = self._bound(rest - part, more)
                 for block in blocks[part]:
                     paid = spent + block.usd
-                    bound = paid + least[rest - part]
+                    bound = paid + then_least
                     then = tuple([own - charge for own, charge in zip(left, block.charge, strict=True)])
                     if bound < below and all(own >= 0 for own in then):
                         heapq.heappush(queue, (bound, next(turn), paid, (*made, (part, block)), rest - part, then))
+
+    def _bound(self, number: int, most: int | None) -> float:
+        """What nodes for a load cost at least, where there are at most so many; two are rather tried than told."""
+        if not number:
+            return 0.0
+        if most is None or most > 2:
+            return self._together[number]
+        return (_NOWHERE, self._alone[number], 0.0)[most]
 
     def _first(self, number: int) -> int:
         return next(i for i, count in enumerate(self._counts[number]) if count)
