@@ -299,6 +299,14 @@ class NotBesideDaemon:
 
 
 @dataclass(frozen=True, slots=True)
+class DaemonsKeptAway:
+    """DaemonSets must be near the pod, or run on its node, where pods that have a place keep them away, or they these."""
+
+    def __str__(self) -> str:
+        return "a new node with the pod would need DaemonSet pods that required pod anti-affinity keeps away"
+
+
+@dataclass(frozen=True, slots=True)
 class PortsTaken:
     """Daemons of every matching type take a port of the node that the pod wants."""
 
@@ -381,6 +389,7 @@ Constraint = (
     | NotTogether
     | NotApart
     | NotBesideDaemon
+    | DaemonsKeptAway
     | PortsTaken
     | VolumesElsewhere
     | NoMoreClaims

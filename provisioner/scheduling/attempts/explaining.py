@@ -21,6 +21,7 @@ from provisioner.scheduling.reasons import (
     Constraint,
     Contradictory,
     DaemonsFill,
+    DaemonsKeptAway,
     Incompatible,
     LabelUndefined,
     LimitReached,
@@ -347,7 +348,9 @@ class Explainer:
         for host, skew, _, _ in plan.spreads:
             return Unspreadable(host.count.key, skew, ())
         key = filler.unsettled(account, run)
-        return Unexplained() if key is None else WouldUnsettle(key)
+        if key is not None:
+            return WouldUnsettle(key)
+        return DaemonsKeptAway() if filler.keeps_daemons_away(run, account) else Unexplained()
 
     def _on_axis(self, run: PodRun, ap: AxisPlan, served: list[int], *, bootstraps: bool) -> Constraint | None:
         axis = ap.axis

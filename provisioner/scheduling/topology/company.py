@@ -124,6 +124,10 @@ class Follower:
         off = self._counted(self._off_in, plan) or (not self._near_in and any(host in plan.adds for host in self._off))
         return near and not off
 
+    def is_kept_off_by(self, plan: TopologyPlan) -> bool:
+        """Whether pods with this plan bring it to their domain, but not to their host."""
+        return any(host in plan.adds for host in self._off) and self.follows(plan)
+
     @staticmethod
     def _counted(counters: Iterable[DomainCounter], plan: TopologyPlan) -> bool:
         return any(one in ap.adds for one in counters for ap in plan.axes)
@@ -133,7 +137,7 @@ class Follower:
         if not self.follows(plan):
             return 0
         found = self.kept_out() & self.places & ~self.here
-        alike = any(host in plan.adds for host in self._off)  # it comes to no host of theirs
+        alike = self.is_kept_off_by(plan)
         for counter in self._near_in if found else ():
             for could in counter.axis.could:
                 if kept := could & counter.axis.fixed & found:
@@ -155,9 +159,9 @@ class Follower:
         """Whether pods with this plan would bring it to a new node in these domains, or beside it, where others keep it out."""
         if not self.follows(plan):
             return False
-        shut = self.shut_by(plan)
+        kept = self.kept_out() & self.places & ~self.here
         return any(one.counts[domain] for one in self._off_in for domain in domains(one.axis)) or any(
-            shut & axis.could[domain] & axis.fixed for axis in self.axes for domain in domains(axis)
+            kept & axis.could[domain] & axis.fixed for axis in self.axes for domain in domains(axis)
         )
 
     @property

@@ -215,14 +215,16 @@ class ClassCandidates:
             for domain in axis.numbers
         )
 
-    def enough(self, universe: Collection[int], counter: DomainCounter, min_domains: int) -> bool:
-        """Whether there are as many domains as a spread constraint wants before it looks at the emptiest one."""
+    def enough(
+        self, universe: Collection[int], counter: DomainCounter, min_domains: int, filled: Collection[int] = ()
+    ) -> bool:
+        """Whether there are as many domains as a spread constraint wants before it looks at the emptiest one; a node comes to those that are `filled`."""
         if min_domains > 1 and counter.count in self.cautious:  # some that can be had were not
-            return len(counter.existing(self.table.usable)) >= min_domains
+            return len({*counter.existing(self.table.usable), *filled}) >= min_domains
         lingering = self.table.setting.lingering
         if min_domains > 1 and lingering:  # what leaves is a domain no more once it is gone
             left = {*counter.existing(lingering)}.difference(counter.existing(self.table.usable))
-            return len(universe) - len(left) >= min_domains
+            return len(universe) - len(left.difference(filled)) >= min_domains
         return len(universe) >= min_domains
 
     def least(self, run: PodRun, counter: DomainCounter, min_domains: int) -> int:
@@ -271,7 +273,7 @@ class ClassCandidates:
             domains = self.table.domains_of(account, state, ap.axis)
             for counter, skew, own, least in ap.spreads if len(domains) == 1 else ():
                 universe, lowest = self.universe(run, counter), 0
-                if self.enough(universe, counter, least):
+                if self.enough(universe, counter, least, domains):
                     # a domain that takes pods may get daemons, too: hoped for, until an attempt was judged not to hold it
                     hoped = () if counter.count in self.cautious else self.legal(run, ap, counter, together=False)
                     others = universe.difference(hoped, domains)

@@ -87,6 +87,10 @@ class Companions:
             found |= one.shut_by(run.plan)
         return found
 
+    def one_by_one(self, run: PodRun) -> bool:
+        """Whether pods of the class on one node keep them from others in its domain, since a daemon that they bring there stays away from them."""
+        return any(one.is_kept_off_by(run.plan) for one in self.followers)
+
     def unwelcome(
         self, run: PodRun, account: PoolAccount, state: OfferState, pins: tuple[Pin, ...], *, together: bool
     ) -> str:

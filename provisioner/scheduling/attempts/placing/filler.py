@@ -70,7 +70,8 @@ class Filler:
         while opened and placed < limit:
             opened = self.open(run, limit - placed, pins)
             placed += opened
-            if not (self._kept and self.companions.company) or (self.work.limited and not self.work.step(run.cost)):
+            by_ones = (self._kept and self.companions.company) or self.companions.one_by_one(run)
+            if not by_ones or (self.work.limited and not self.work.step(run.cost)):
                 break
         return placed
 
@@ -374,7 +375,7 @@ class Filler:
                             continue
                         if brought.domains:  # each node brings more: what is right is asked anew for the next
                             limit = min(limit, placed + cap)
-                    alone = bool(self._kept and brought.domains)
+                    alone = bool(self._kept and brought.domains) or companions.one_by_one(run)
                     placed += self._open_in(run, account, state, limit - placed, cap, pins, alone=alone)
                     if companions.followers:
                         come(companions.followers)
@@ -465,6 +466,11 @@ class Filler:
             for state in self._ways(run, account, term)
         ]
         return found[0] if found and all(found) else ""
+
+    def keeps_daemons_away(self, run: PodRun, account: PoolAccount) -> bool:
+        """Whether on each new node that a pool may have for the class some pods would be in the way of its daemons, or of those that it brings."""
+        ways = (one for term in run.filter.terms for one in self._ways(run, account, term))
+        return bool(self.companions.company) and all(self.companions.keeps_out(account, one, run) for one in ways)
 
     def in_turn(self, choices: list[T]) -> list[T]:
         """What can be tried, in the order in which it is."""

@@ -185,6 +185,27 @@ def test_those_that_keep_it_off_their_node_are_joined_there_by_others_like_them(
     assert not found.unplaced
 
 
+def test_those_that_keep_it_off_their_node_and_bring_it_to_the_zone_get_no_second_node_there() -> None:
+    """The first that is bound brings it to every other node of the zone, where no other of them can follow it."""
+    agent = of_app("agent", "100m", "0", affinity=near(ZONE, app("job")), tolerations=EVERYWHERE)
+    job = of_app("job", "1", affinity=apart(HOST, app("agent")))
+    _, found = asked(pods(8, job), agent, pools=(pool(types=(instance_type("tiny", "2200m", "4Gi"),)),))
+    assert [len(claim.pods) for claim in found.claims] == [2, 2]
+    assert len(found.unplaced) == 4
+
+
+@pytest.mark.parametrize("zones", [("a",), ("a", "b")])
+def test_those_that_bring_it_get_no_node_in_a_zone_with_a_node_that_keeps_it_off(zones: Sequence[str]) -> None:
+    agent = of_app("agent", "100m", "0", affinity=near(ZONE, app("job")), tolerations=EVERYWHERE)
+    off: dict[str, Any] = {"affinity": apart(HOST, app("agent")), "priority": 10}
+    webs = [pod(zone, of_app("web", "1", selector={names.ARCH_LABEL: "arm64", ZONE: zone}, **off)) for zone in zones]
+    job = of_app("job", affinity=apart(HOST, app("agent")), selector={names.ARCH_LABEL: "amd64"})
+    _, found = asked([*webs, *pods(1, job, "job")], agent)
+    assert {claim.planned_zone for claim in found.claims} == {"a", "b"}
+    if len(zones) > 1:
+        assert "DaemonSet pods that required pod anti-affinity keeps away" in str(found.unplaced[0])
+
+
 SPREADS: dict[str, tuple[str, int]] = {
     "over hosts": (HOST, 1),
     "over hosts, two more": (HOST, 2),
@@ -223,6 +244,19 @@ def test_a_spread_over_fewer_nodes_than_its_min_domains_counts_it(limit: str, pl
     agent = of_app("agent", "100m", "0", labels={"part": "x"}, tolerations=EVERYWHERE)
     _, found = asked(pods(4, own), agent, pools=(pool(types=(LARGE,), limits={"nodes": limit}),))
     assert 4 - len(found.unplaced) == placed
+
+
+def test_a_new_node_is_a_domain_where_one_that_leaves_was_the_only_one() -> None:
+    agent = of_app("agent", "100m", "0", tolerations=EVERYWHERE)
+    there = Pod(name="a", namespace="default", uid="a", shape=agent, labels=agent.labels, node_name="old")
+    old = node("old", labels={ZONE: "b"}, running=[there], leaving=True)
+    own = of_app("web", "1", topology_spread_constraints=(spread(ZONE, app("agent"), min_domains=2),))
+    types = (
+        instance_type("tiny", "1200m", "4Gi", 0.6, zones=("a", "b")),
+        instance_type("big", "2300m", "8Gi", zones=("b",)),
+    )
+    _, found = asked(pods(5, own), agent, bins=[old], pools=(pool(types=types),))
+    assert not found.unplaced
 
 
 def test_a_pod_that_waits_for_a_spread_that_counts_it_is_told_so_where_it_runs_on_some_nodes_alone() -> None:
