@@ -61,9 +61,12 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         return Log(self.logger, {**(self.extra or {}), **fields})
 
 
-def get_logger(name: str) -> Log:
-    """The logger of one module; pass `__name__`. Cheap, may be called before `configure`."""
-    return Log(logging.getLogger(f"{_ROOT}.{name}"), {})
+def get_logger(module: str) -> Log:
+    """The logger of the room that a module is in, whose name does not change when the room is cut anew; pass `__name__`.
+
+    Cheap, may be called before `configure`.
+    """
+    return Log(logging.getLogger(f"{_ROOT}.{module.removeprefix('provisioner.').partition('.')[0]}"), {})
 
 
 def configure(
@@ -106,7 +109,7 @@ def configure(
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-11-21T10:00:00.123Z INFO kube.watch: synced resource=pods objects=1000`."""
+    """`2026-11-21T10:00:00.123Z INFO kube: synced resource=pods objects=1000`."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={_as_text(value)}" for name, value in _fields(record).items())
@@ -184,7 +187,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _name(record: logging.LogRecord) -> str:
-    return record.name.removeprefix(f"{_ROOT}.").removeprefix("provisioner.")
+    return record.name.removeprefix(f"{_ROOT}.")
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

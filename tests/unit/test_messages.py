@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.lab.reference import messages as reference
+from provisioner.support import logs
 
 ROOT = Path(__file__).parents[2]
 PUBLISHERS = frozenset(
@@ -245,3 +246,20 @@ def test_placeholders_levels_and_fields_are_in_the_reference() -> None:
     assert (launched.kind, launched.about) == ("condition", "`Registered` = Unknown, `NodeNotFound`")
     lost = found["provisioner/kube/lease", "Lost the leader election Lease"]
     assert (lost.kind, lost.about, sorted(lost.fields)) == ("log", "error", ["holder", "identity", "lease"])
+
+
+LOGGERS = """
+    buffers certs cloudprovider disruption ec2 extender gunicorn interruption kube lifecycle nodeclaims nodepools operator packing
+    provisioning runtime shares static support termination webhook why
+"""
+"""Users filter by these names, so one that goes is named in CHANGELOG."""
+
+
+def test_the_names_of_loggers_are_those_of_the_rooms_and_stay() -> None:
+    made = re.compile(r"get_logger\((?:__name__|\"([\w.]+)\")\)")
+    found = {
+        logs.get_logger(name or reference.dotted(path)).logger.name
+        for path in reference.sources()
+        for name in made.findall(path.read_text(encoding="utf-8"))
+    }
+    assert found == {f"dovetail.{name}" for name in LOGGERS.split()}

@@ -70,7 +70,8 @@ def text() -> str:
     return page(
         "Messages",
         "The texts of events, conditions, logs and errors, by the package that publishes or raises them. Words in braces are\n"
-        "placeholders. A part belongs to other texts or to a field. Reasons why a pod gets no node, and what blocks a drain, are\n"
+        "placeholders. A log names its logger by the first word of the package: `ec2` for all that begin with `ec2`.\n"
+        "A part belongs to other texts or to a field. Reasons why a pod gets no node, and what blocks a drain, are\n"
         "values of `scheduling`, `disruption`, `interruption` and `termination`; their texts are at the end.\n",
         *parts,
         f"## Reasons\n\n{table(('value', 'module', 'text'), _reasons())}",

@@ -164,8 +164,7 @@ class _Log(Logger):  # type: ignore[misc]
     """gunicorn's own messages in our format."""
 
     def setup(self, cfg: Any) -> None:  # noqa: ARG002 - gunicorn's signature
-        self.error_log = logs.get_logger("gunicorn").logger
-        self.access_log = logs.get_logger("gunicorn.access").logger
+        self.error_log = self.access_log = logs.get_logger("gunicorn").logger
 
 
 def _everywhere() -> str:

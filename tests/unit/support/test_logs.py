@@ -24,7 +24,7 @@ def test_a_text_line_has_a_sentence_and_its_fields(stream: io.StringIO) -> None:
     logs.configure("info", "text", stream)
     logs.get_logger("provisioner.kube.watch").info("listed", resource="pods", objects=3, note="two words")
     line = stream.getvalue()
-    assert line.endswith(' INFO kube.watch: listed resource=pods objects=3 note="two words"\n')
+    assert line.endswith(' INFO kube: listed resource=pods objects=3 note="two words"\n')
 
 
 def test_a_json_line_is_one_object_even_with_a_trace(stream: io.StringIO) -> None:
