@@ -1,6 +1,6 @@
 """The pods that a watch told of, by family, and which counts of families, rooms and nodes they have made stale. Not thread-safe."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -25,7 +25,6 @@ class Families:
         houses: by family; one is forgotten with its last pod and place.
         assumed: pods that are taken to be bound, by UID: until when, and what the watch told; oldest first.
         on: node -> UIDs of the pods there, and whether they were seen to wait, and then to be bound; of finished ones there may be any number.
-        stale_houses, stale_nodes: what is to be counted anew before it is asked for (`HeldRoom.settle`).
     """
 
     def __init__(self, ledger: RoomLedger) -> None:
@@ -33,23 +32,24 @@ class Families:
         self.houses: dict[PodFamily, House] = {}
         self.assumed: dict[str, tuple[float, FamilyMember]] = {}
         self.on: dict[str, dict[str, bool]] = {}
-        self.stale_houses: dict[PodFamily, None] = {}
-        self.stale_nodes: set[str] = set()
         self._ledger = ledger
+        # what is to be counted anew before it is asked for
+        self._stale_houses: dict[PodFamily, None] = {}
+        self._stale_nodes: set[str] = set()
         self._ran: dict[str, str] = {}  # by UID: where pods ran that are gone; oldest first
 
     def enter(self, member: FamilyMember, *, came: bool) -> None:
         """A pod counts as these facts say; what it counted for before was taken out."""
         house = self.house(member.family)
         if not house.known:  # room is held for it already
-            self.stale_nodes.update(room.site.node for room in house.rooms.values() if room.site.node)
+            self._stale_nodes.update(room.site.node for room in house.rooms.values() if room.site.node)
         house.known, house.requests, house.priority = True, member.requests, member.priority
         house.members[member.uid] = self.members[member.uid] = member
         house.waiting += member.waiting
         if member.node and not member.finished:
             self.on.setdefault(member.node, {})[member.uid] = came
             self._ledger.bind(member.uid, member.node, member.requests, daemon=member.daemon)
-            self.stale_nodes.add(member.node)
+            self._stale_nodes.add(member.node)
 
     def renew(self, member: FamilyMember, *, came: bool) -> None:
         """The same facts, of a newer version of the pod, or as was assumed."""
@@ -64,7 +64,7 @@ class Families:
         house.waiting -= old.waiting
         self._ledger.release(old.uid)
         if old.node and not old.finished:
-            self.stale_nodes.add(old.node)
+            self._stale_nodes.add(old.node)
             there = self.on[old.node]
             there.pop(old.uid, None)
             if not there:
@@ -120,8 +120,7 @@ class Families:
         for family, room in site.rooms.items():
             self.houses[family].sorted = False
             self.mark(self.houses[family], room)
-        if site.node:
-            self.stale_nodes.add(site.node)
+        self.mark_node(site.node)
 
     def mark_place(self, place: PlannedPlace) -> None:
         """A place changed: likewise the room that it is in."""
@@ -130,9 +129,38 @@ class Families:
 
     def mark(self, house: House, room: FamilyRoom | None) -> None:
         """Something that counts for a family changed, in one room or in none."""
-        self.stale_houses[house.family] = None
+        self._stale_houses[house.family] = None
         if room is not None:
             house.stale.add(room)
+
+    def mark_node(self, name: str) -> None:
+        """What a node holds changed, or how full it is; "" is none."""
+        if name:
+            self._stale_nodes.add(name)
+
+    def withdrawn(self, house: House, room: FamilyRoom) -> None:
+        """A plan promises this family nothing any more: its room was taken out of the house."""
+        self.stray(room, ())
+        house.stale.discard(room)
+        house.nameless.discard(room)
+        if house.rooms:
+            self.mark(house, None)
+        else:
+            self._stale_houses.pop(house.family, None)
+        self.mark_node(room.site.node)
+        self.leave_house(house)
+
+    def stale_houses(self) -> Iterator[House]:
+        """The families to count anew, until there is none; each is forgotten as it is given."""
+        while self._stale_houses:
+            house = self.houses.get(self._stale_houses.popitem()[0])
+            if house is not None:
+                yield house
+
+    def take_stale_nodes(self) -> set[str]:
+        """The nodes to count anew, once."""
+        stale, self._stale_nodes = self._stale_nodes, set()  # to pop from a set that was large once is slow
+        return stale
 
     def stray(self, room: FamilyRoom, houses: Iterable[House]) -> None:
         """Of these families are the pods that wait and have a place in the room of another one, each as often as it has such."""

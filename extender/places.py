@@ -297,13 +297,4 @@ class PlaceKeeper:
         del site.rooms[family]
         house.listed, house.kept, house.sorted = house.listed - room.listed, house.kept - room.kept, False
         house.ordered = ()
-        self._families.stray(room, ())
-        house.stale.discard(room)
-        house.nameless.discard(room)
-        if house.rooms:
-            self._families.stale_houses[family] = None
-        else:
-            self._families.stale_houses.pop(family, None)
-        if site.node:
-            self._families.stale_nodes.add(site.node)
-        self._families.leave_house(house)
+        self._families.withdrawn(house, room)

@@ -215,7 +215,7 @@ class PlanTable:
             self._judge_node(self.nodes.node_of(old))
 
     def _node_changed(self, name: str, claims: list[str], now: float, *, came_or_went: bool) -> None:
-        self.families.stale_nodes.add(name)
+        self.families.mark_node(name)
         for claim in claims:
             self._refresh_claim(claim, now)
         for pod in self.families.pods_on(name) if came_or_went else ():

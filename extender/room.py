@@ -48,18 +48,14 @@ class HeldRoom:
 
     def settle(self) -> None:
         """Bring numbers and holds up to date with the events since the last question."""
-        families = self._families
-        while families.stale_houses:
-            house = families.houses.get(families.stale_houses.popitem()[0])
-            if house is not None:
-                changed = set[FamilyRoom]()
-                while house.stale:
-                    room = house.stale.pop()
-                    self._count(house, room)
-                    changed.add(room)
-                self._share(house, changed)
-        stale, families.stale_nodes = families.stale_nodes, set()  # to pop from a set that was large once is slow
-        for name in stale:
+        for house in self._families.stale_houses():
+            changed = set[FamilyRoom]()
+            while house.stale:
+                room = house.stale.pop()
+                self._count(house, room)
+                changed.add(room)
+            self._share(house, changed)
+        for name in self._families.take_stale_nodes():
             hold = self._hold(name)
             if hold is None:
                 self._holds.pop(name, None)
@@ -144,8 +140,7 @@ class HeldRoom:
     def _keep(self, room: FamilyRoom, held: int) -> None:
         if room.held != held:
             room.held = held
-            if room.site.node:
-                self._families.stale_nodes.add(room.site.node)
+            self._families.mark_node(room.site.node)
 
     def _hold(self, name: str) -> Hold | None:
         """What is held on one node; None where nothing is, or the node is not known."""

@@ -5,10 +5,10 @@ from typing import Protocol
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.disruption.budget_ledger import BudgetLedger
-from provisioner.nodeclaims.controllers import Writers
+from provisioner.nodeclaims.writers import Writers
 from provisioner.runtime.base import Base
 from provisioner.runtime.controller import Controller
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 
 
 class Cloud(Protocol):

@@ -8,13 +8,13 @@ from provisioner.disruption.drift_controller import DriftController
 from provisioner.disruption.forceful.controller import ForcefulDisruption, repair_policies_of
 from provisioner.disruption.loop_detector import LoopDetector
 from provisioner.disruption.rebuilding_planner import Rebuilding
-from provisioner.nodeclaims.controllers import Writers
 from provisioner.nodeclaims.creator import ClaimCreator
+from provisioner.nodeclaims.writers import Writers
 from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime.base import Base
 from provisioner.runtime.changes import NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.runtime.controller import Controller
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 
 #: Threads that look for drift.
 DRIFT_WORKERS = 4

@@ -26,7 +26,7 @@ from provisioner.ec2.launch import templates
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.launcher import Launcher
-from provisioner.ec2.launch.order_builder import LaunchWorld
+from provisioner.ec2.launch.orders import LaunchWorld
 from provisioner.ec2.launch.templates import TemplateUses
 from provisioner.ec2.market import discounts, discovered_capacity, prices, reads, unavailable_offerings
 from provisioner.ec2.market import metrics as market_metrics
@@ -44,8 +44,8 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import NotFound
-from provisioner.nodeclaims.controllers import Writers
 from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.nodeclaims.writers import Writers
 from provisioner.nodepools.controller import why_launches_failed
 from provisioner.options import Options, OptionsError
 from provisioner.runtime.base import Base
@@ -54,7 +54,7 @@ from provisioner.runtime.changes import Change, NodeChanged
 from provisioner.runtime.controller import Controller
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 
 _AWS_NODE: Final = ("kube-system", "aws-node")
 _log = logs.get_logger(__name__)

@@ -20,12 +20,12 @@ from provisioner.ec2.nodeclass.profiles import Naming, Profiles
 from provisioner.ec2.translation_controller import Translator
 from provisioner.interruption.controller import Interruptions
 from provisioner.lifecycle.garbage_collection import InstanceCollector
-from provisioner.nodeclaims.controllers import Writers
+from provisioner.nodeclaims.writers import Writers
 from provisioner.runtime.base import Base
 from provisioner.runtime.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.runtime.controller import Controller, Keys
 from provisioner.support.workers import WorkerPool
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 
 if TYPE_CHECKING:
     from provisioner.ec2.cloud import AwsCloud

@@ -23,7 +23,6 @@ class AwsSettings:
     """What an operator decides about AWS; what is called as a flag is that flag's value.
 
     Attributes:
-        prefix_delegation: None asks the aws-node DaemonSet.
         catalogue_refresh: how old what EC2 says of types and where they are offered may be.
         fleet_idle: a batch of launches is sent when no claim joined for so long.
         fleet_longest: and at the latest after this.
@@ -49,7 +48,6 @@ class AwsSettings:
     subnet_refresh: timedelta = timedelta(minutes=1)
     system_namespace: str = "dovetail-system"
     discounts: str = ""
-    prefix_delegation: bool | None = None
     rebalance: Rebalance = "ignore"
     spot_refresh: timedelta = timedelta(minutes=10)
     price_refresh: timedelta = timedelta(hours=12)

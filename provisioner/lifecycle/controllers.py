@@ -12,13 +12,13 @@ from provisioner.lifecycle.garbage_collection import ClaimCollector
 from provisioner.lifecycle.hydration import Hydration
 from provisioner.lifecycle.nominations import Nominations
 from provisioner.lifecycle.registration import Registrar
-from provisioner.nodeclaims.controllers import Writers
+from provisioner.nodeclaims.writers import Writers
 from provisioner.nodepools.controller import PoolHealth
 from provisioner.runtime.base import NODECLAIM, Base
 from provisioner.runtime.changes import NodeChanged, NodeClaimChanged
 from provisioner.runtime.controller import Controller, Keys
 from provisioner.support.workers import WorkerPool
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 
 
 def controllers(

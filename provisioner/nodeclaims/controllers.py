@@ -1,36 +1,12 @@
-"""The controllers of this room, and who writes NodeClaims for everybody."""
+"""The controllers of this room."""
 
-from dataclasses import dataclass
 from itertools import chain
-from typing import Final
 
-from provisioner.nodeclaims.plan_writer import NodePlanRemover, PlanWriter
-from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.nodeclaims.plan_writer import NodePlanRemover
+from provisioner.nodeclaims.writers import Writers
 from provisioner.runtime.base import Base
 from provisioner.runtime.changes import NodeChanged
 from provisioner.runtime.controller import Controller, Keys
-from provisioner.support.workers import WorkerPool
-
-#: Threads that write at once, for creations and for everything else; on two cores more only wait for each other.
-WRITERS: Final = 12
-#: A plan that waits behind a hundred creations is too late: its room is taken before the extender hears of it.
-PLAN_WRITERS: Final = 4
-
-
-@dataclass(frozen=True)
-class Writers:
-    """Who writes NodeClaims and plans, and in which threads."""
-
-    creates: WorkerPool
-    notes: WorkerPool
-    claims: ClaimWriter
-    plans: PlanWriter
-
-
-def writers(base: Base) -> Writers:
-    """The writing of NodeClaims, and of the plans on them."""
-    notes, claims = WorkerPool(PLAN_WRITERS, "plans"), ClaimWriter(base.client, base.cluster, base.caches.carry_out)
-    return Writers(WorkerPool(WRITERS, "creates"), notes, claims, PlanWriter(base.cluster, claims, notes))
 
 
 def controllers(base: Base, writing: Writers) -> list[Controller]:

@@ -1,6 +1,6 @@
 """The controllers of this room."""
 
-from provisioner.nodeclaims.controllers import Writers
+from provisioner.nodeclaims.writers import Writers
 from provisioner.nodepools.controller import PoolController, PoolHealth
 from provisioner.nodepools.overlay_controller import OverlayStatus
 from provisioner.runtime.base import NODEPOOL, POOL_DELAY_SECONDS, Base

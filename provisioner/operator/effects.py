@@ -3,14 +3,14 @@
 import contextlib
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from provisioner.apis.core import ObjectReference
 from provisioner.kube.errors import Conflict
 from provisioner.kube.resources import DAEMONSETS, ObjectIdentity, Resource
 from provisioner.lifecycle.nominations import Nominations
 from provisioner.lifecycle.steering import Steering
-from provisioner.nodeclaims.controllers import Writers
+from provisioner.nodeclaims.writers import Writers
 from provisioner.runtime import metrics
 from provisioner.runtime.base import Base
 from provisioner.state.effects import (
@@ -55,6 +55,8 @@ class TermEffects:
                     meta = one.metadata
                     _log.warning(DAEMONSET_IGNORED, daemonset=meta.key, problem=problem)
                     self.tell_unreadable(DAEMONSETS, meta, problem)
+                case _:
+                    assert_never(effect)
 
     def tell_unreadable(self, resource: Resource[Any], identity: ObjectIdentity, problem: str) -> None:
         """Say on the object itself that it is left out, where its name could be read."""

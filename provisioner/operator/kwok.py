@@ -10,12 +10,12 @@ from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import InstanceType, manages
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.lifecycle.garbage_collection import InstanceCollector
-from provisioner.nodeclaims.controllers import Writers
+from provisioner.nodeclaims.writers import Writers
 from provisioner.options import Options
 from provisioner.runtime.base import Base
 from provisioner.runtime.controller import Controller
 from provisioner.support import logs
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 
 ORPHAN_AFTER: Final = timedelta(minutes=5)
 """A Node of kwok whose claim is gone is left for so long, as an instance of EC2 is."""

@@ -23,6 +23,7 @@ from provisioner.lifecycle.steering import Steering
 from provisioner.nodeclaims import controllers as nodeclaims
 from provisioner.nodeclaims.creator import ClaimCreator
 from provisioner.nodeclaims.growth_ledger import GrowthLedger, limits_of
+from provisioner.nodeclaims.writers import WRITERS, writers
 from provisioner.nodepools import controllers as nodepools
 from provisioner.nodepools.controller import PoolHealth
 from provisioner.observability.collector import MetricsObserver
@@ -49,6 +50,7 @@ from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
 from provisioner.support.workers import WorkerPool
 from provisioner.termination import controllers as termination
+from provisioner.termination.ends import ends
 from provisioner.why.leader import LeaderInstant, LeaderMemory
 
 #: What a stop waits for at most; together with the last writes well below the 30 s that Kubernetes gives (`main.STOP_SECONDS`).
@@ -86,9 +88,9 @@ class Term:
             self.manager,
             self._intake.trigger,
         )
-        writing = nodeclaims.writers(base)
-        ending = termination.ends(base, writing)
-        threads = WorkerPool(nodeclaims.WRITERS, "registration")
+        writing = writers(base)
+        ending = ends(base, writing)
+        threads = WorkerPool(WRITERS, "registration")
         self._nominations = Nominations(
             caches.cluster,
             client,
@@ -115,7 +117,7 @@ class Term:
             growth=growth,
         )
         ledger, loops = BudgetLedger(caches.cluster, most=options.max_disrupting_nodes), LoopDetector(recorder, clock)
-        room = buffers.CapacityBuffers(
+        capacity_buffers = buffers.CapacityBuffers(
             client,
             clock,
             store_of(caches.buffer_objects),
@@ -137,7 +139,7 @@ class Term:
             deadline=options.timeouts.solve,
             retry_after=self._intake.trigger_after,
             marks=loops.marks,
-            buffers=room,
+            buffers=capacity_buffers,
             decided=self._decided,
             improve=lambda prepared, result: planner.planned(prepared, result, self._intake.remaining()),
             # what is taken back counts against growth limits until it is gone: its pods might be held back
@@ -145,7 +147,7 @@ class Term:
         )
         rebuilding = Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT, steers=steers), clock)
         commands, voluntary, forceful = disruption.disruptions(
-            base, writing, ending, creator, ledger, loops, room, rebuilding
+            base, writing, ending, creator, ledger, loops, capacity_buffers, rebuilding
         )
         self._known = LeaderMemory(
             caches,
@@ -183,7 +185,7 @@ class Term:
             nodepools.controllers(base, writing, health),
             provisioning.controllers(base, self._intake, planner, provisioner),
             static.controllers(base, writing, ending, creator, ledger),
-            buffers.controllers(base, room),
+            buffers.controllers(base, capacity_buffers),
             disruption.controllers(base, writing, commands, voluntary, forceful),
             shares.controllers(base, ending),
             certificates.controllers(base),

@@ -9,6 +9,7 @@ A setting that goes is accepted for one release more: `_FOLDED`, `_REMOVED`.
 # ruff: noqa: RUF009  (the calls describe fields, as dataclasses.field does)
 
 import base64
+import contextlib
 import functools
 import ipaddress
 import math
@@ -244,7 +245,11 @@ class AwsFeatureGates(_Gates):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """How long the provisioner waits at most; --timeouts says of what."""
+    """How long the provisioner waits at most; --timeouts says of what.
+
+    Attributes:
+        named: what --timeouts named.
+    """
 
     solve: timedelta = timedelta(seconds=10)
     hold: timedelta = timedelta(minutes=2)
@@ -252,6 +257,7 @@ class TimeLimits:
     launch: timedelta = timedelta(minutes=5)
     registration: timedelta = timedelta(minutes=15)
     command: timedelta = timedelta(minutes=10)
+    named: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -260,17 +266,18 @@ class TimeLimits:
         Raises:
             ValueError: a part of it is no timeout with a duration.
         """
-        given, known = _pairs(text, "launch=5m,registration=15m"), [one.name for one in fields(cls)]
-        values = {}
-        for name, value in given.items():
+        known, values = [*_FOLDED.values()], dict[str, timedelta]()
+        for name, value in _pairs(text, "launch=5m,registration=15m").items():
             if name not in known:
                 raise ValueError(f"must only set {', '.join(known[:-1])} and {known[-1]} ({name!r} is unknown)")
-            such_that(_duration, Said(f"must set {name} to a duration longer than 0 such as {_EXAMPLES}"))(value)
-            values[name] = _duration(value)
-        return cls(**values)
+            with contextlib.suppress(ValueError):
+                values[name] = _duration(value)
+            if not values.get(name):
+                raise ValueError(f"must set {name} to a duration longer than 0 such as {_EXAMPLES}")
+        return cls(**values, named=frozenset(values))
 
     def __str__(self) -> str:
-        return ",".join(f"{one.name}={_shown(getattr(self, one.name))}" for one in fields(self))
+        return ",".join(f"{name}={_shown(getattr(self, name))}" for name in _FOLDED.values())
 
 
 TEXT: Final = Parsed("TEXT", str)
@@ -429,9 +436,9 @@ class Options:
         context = _context(argv, env)
         given = {name: value for name, value in context.params.items() if value is not None}
         values = {name: given.pop(name) for name in _settings() if name in given}
-        limits, usual = values.pop("timeouts", TimeLimits()), TimeLimits()
-        folded = {part: given[name] for name, part in _FOLDED.items() if name in given}
-        limits = replace(limits, **{k: v for k, v in folded.items() if getattr(limits, k) == getattr(usual, k)})
+        limits = values.pop("timeouts", TimeLimits())
+        folded = {part: given[name] for name, part in _FOLDED.items() if name in given and part not in limits.named}
+        limits = replace(limits, **folded)
         given |= {name: getattr(limits, part) for name, part in _FOLDED.items() if name in given}  # what counts is named
         options = cls(
             **values,
@@ -500,7 +507,7 @@ _FOLDED: Final = {
     "registration_timeout": "registration",
     "command_timeout": "command",
 }
-"""To the part of --timeouts that says it now. For one release they take effect where --timeouts leaves the default."""
+"""To the part of --timeouts that says it now. For one release they take effect where --timeouts does not name it."""
 _REMOVED: Final = {
     "spot_refresh_interval": "spot prices are refreshed every 10 minutes",
     "price_refresh_interval": "on-demand prices are refreshed every 12 hours",

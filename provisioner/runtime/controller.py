@@ -77,7 +77,7 @@ class Manager:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.controllers: dict[str, tuple[Controller, Runner]] = {}
-        self._lists: list[dict[str, tuple[Controller, Runner]]] = []
+        self._lists: list[list[str]] = []  # names, in the order in which they were taken
         self._watching: dict[type[Change], list[tuple[str, Callable[[Any], Keys | None]]]] = {}
         self._stopping = threading.Event()
 
@@ -87,23 +87,24 @@ class Manager:
         Raises:
             ValueError: two have one name, or one does not say what does its work.
         """
-        taken: dict[str, tuple[Controller, Runner]] = {}
+        taken: list[str] = []
         self._lists.append(taken)
         for one in controllers:
             runner = one.made(self._clock)
             if runner.name in self.controllers:
                 raise ValueError(f"two controllers have the name {runner.name}")
-            self.controllers[runner.name] = taken[runner.name] = one, runner
+            self.controllers[runner.name] = one, runner
+            taken.append(runner.name)
             for kind, keys in one.watches.items():
                 self._watching.setdefault(kind, []).append((runner.name, keys))
 
     def start(self) -> None:
         """List by list, as they were taken: feed every controller of it what is there, then let all of them begin, in their order."""
         for taken in self._lists:
-            for name, (one, _) in taken.items():
-                self.add(name, one.initial() or ())
-            for _, runner in taken.values():
-                runner.start()
+            for name in taken:
+                self.add(name, self.controllers[name][0].initial() or ())
+            for name in taken:
+                self.controllers[name][1].start()
 
     def add(self, name: str, keys: Keys) -> None:
         """Have a controller look at these again. Never blocks; may be called before `start`."""
@@ -136,8 +137,8 @@ class Manager:
             The names of the controllers and pools that did not end in time.
         """
         self._stopping.set()
-        every = self.controllers.items()
-        hang = [*self.controllers, *(pool.name for _, (one, _) in every for pool in one.pools)]
+        pools = [pool for one, _ in self.controllers.values() for pool in one.pools]
+        hang = [*self.controllers, *(pool.name for pool in pools)]
 
         def end(name: str, runner: Runner, *, waited: bool) -> None:
             if runner.stop(seconds if waited else 0.0) or not waited:
@@ -149,15 +150,14 @@ class Manager:
 
         deadline = self._clock.monotonic() + seconds
 
-        def end_list(taken: Mapping[str, tuple[Controller, Runner]]) -> None:
-            closing: list[Callable[[], object]] = [one.closing for one, _ in taken.values() if one.closing is not None]
+        def end_list(taken: Iterable[str]) -> None:
+            rows = [self.controllers[name] for name in taken]
+            closing: list[Callable[[], object]] = [one.closing for one, _ in rows if one.closing is not None]
             for last in (False, True):
-                ends = [
-                    partial(end, name, its, waited=one.waited) for name, (one, its) in taken.items() if one.last is last
-                ]
+                ends = [partial(end, its.name, its, waited=one.waited) for one, its in rows if one.last is last]
                 stop_all([*closing, *ends], max(0.0, deadline - self._clock.monotonic()))
                 closing = []
 
         stop_all([partial(end_list, taken) for taken in self._lists], seconds + 1.0)  # each keeps the bound by itself
-        stop_all([partial(close, pool) for _, (one, _) in every for pool in one.pools], pools_seconds)
+        stop_all([partial(close, pool) for pool in pools], pools_seconds)
         return list(hang)

@@ -62,7 +62,7 @@ from provisioner.state.pause import Pause
 from provisioner.support import logs, metrics
 from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 from provisioner.values.message import EventMessage, Said
 
 LOOK_SECONDS: Final = 10.0

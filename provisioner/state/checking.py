@@ -41,9 +41,9 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     """
     fresh = Cluster(cluster._views._types_of, cluster._clock, grace=cluster._pending.grace)
     for node in cluster._joining.nodes.values():
-        fresh._views.dirty |= fresh._joining.put_node(node, 0.0) or set()
+        fresh._views.touch(*fresh._joining.put_node(node, 0.0) or ())
     for claim in cluster._joining.claims.values():
-        fresh._views.dirty |= fresh._joining.put_claim(claim, 0.0) or set()
+        fresh._views.touch(*fresh._joining.put_claim(claim, 0.0) or ())
     for pod in cluster._pods.all():
         fresh._pods.put(pod)
     _take_over(cluster._daemons, fresh._daemons)

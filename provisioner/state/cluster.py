@@ -10,8 +10,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from operator import attrgetter
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from provisioner.apis.command import CommandRecord
 from provisioner.apis.core import Node
@@ -46,28 +45,31 @@ PLAN_TTL: Final = timedelta(minutes=15)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Part = TypeVar("Part")
 
 
-def _of(part: str, answer: Callable[Concatenate[Any, P], R]) -> "Callable[Concatenate[Cluster, P], R]":
+def _of(
+    part: "Callable[[Cluster], Part]", answer: Callable[Concatenate[Part, P], R]
+) -> "Callable[Concatenate[Cluster, P], R]":
     """What one part of the state answers, or does when it is told, under the lock."""
-    find = attrgetter(part)
 
     @functools.wraps(answer)
     def asked(self: "Cluster", /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
-            return answer(find(self), *args, **kwargs)
+            return answer(part(self), *args, **kwargs)
 
     return asked
 
 
-def _now(part: str, answer: Callable[Concatenate[Any, float, P], R]) -> "Callable[Concatenate[Cluster, P], R]":
+def _now(
+    part: "Callable[[Cluster], Part]", answer: Callable[Concatenate[Part, float, P], R]
+) -> "Callable[Concatenate[Cluster, P], R]":
     """Likewise where the answer is one of this moment."""
-    find = attrgetter(part)
 
     @functools.wraps(answer)
     def asked(self: "Cluster", /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
-            return answer(find(self), self._clock.monotonic(), *args, **kwargs)
+            return answer(part(self), self._clock.monotonic(), *args, **kwargs)
 
     return asked
 
@@ -143,12 +145,12 @@ class Cluster:
             alive = new is not None and not is_terminal(new)
             known = self._pods.put(pod) if alive else self._pods.drop(pod.uid)
             if pod.node_name:
-                self._views.dirty.add(self._joining.key_of_name(pod.node_name))
+                self._views.touch(self._joining.key_of_name(pod.node_name))
                 if self._settled:  # not what a first listing tells
                     self._views.note_pod(known, pod, self._clock.now, alive=alive)
                 (self._daemons.pod_changed if alive else self._daemons.pod_gone)(pod)
             if known is not None and known.node_name not in ("", pod.node_name):
-                self._views.dirty.add(self._joining.key_of_name(known.node_name))
+                self._views.touch(self._joining.key_of_name(known.node_name))
             now = self._clock.monotonic()
             effects = self._plans.pod_changed(known, pod, now, alive=alive) if self._settled else []
             if not alive:
@@ -226,7 +228,7 @@ class Cluster:
         """The provider said that it has no instance for a claim, and that none will come of what was asked."""
         with self._lock:
             self._plans.claims.launch_refused(claim)
-            self._views.dirty.add(NodeKey(claim))  # where nobody needs it, it counts no more
+            self._views.touch(NodeKey(claim))  # where nobody needs it, it counts no more
 
     def command_begun(self, record: CommandRecord) -> bool:
         """A disruption command is about to be written, or one that is not written yet got its replacements.
@@ -246,7 +248,7 @@ class Cluster:
                 if any(view is None or view.deleting or view.nominated or view.claim is None for view in views):
                     return False
             marked = self._commands.begin(record)
-            self._views.dirty.update(map(NodeKey, (*marked, *record.replacement_names)))
+            self._views.touch(*map(NodeKey, (*marked, *record.replacement_names)))
             return bool(marked)
 
     def command_dropped(self, record: CommandRecord) -> list[Effect]:
@@ -290,49 +292,49 @@ class Cluster:
 
     # ------------------------------------------------------------------ told or asked of one part, which says more
 
-    admission_changed = _of("_daemons.admission", AdmissionKeeper.changed)
-    assign = _now("_plans", Plans.assign)
-    budget_changed = _of("_leaving", Leaving.budget_changed)
-    csi_node_changed = _of("_views", ViewKeeper.csi_node_changed)
-    daemonset_changed = _of("_daemons", DaemonSets.changed)
-    hold_launches = _now("_plans.claims", ClaimPlans.hold_launches)
-    launch_begins = _now("_plans.claims", ClaimPlans.launch_begins)
-    pool_changed = _of("_views", ViewKeeper.pool_changed)
-    release_launches = _of("_plans.claims", ClaimPlans.release_launches)
-    replan = _now("_plans", Plans.replan)
-    reported = _now("_pending", PendingPods.reported)
+    admission_changed = _of(lambda self: self._daemons.admission, AdmissionKeeper.changed)
+    assign = _now(lambda self: self._plans, Plans.assign)
+    budget_changed = _of(lambda self: self._leaving, Leaving.budget_changed)
+    csi_node_changed = _of(lambda self: self._views, ViewKeeper.csi_node_changed)
+    daemonset_changed = _of(lambda self: self._daemons, DaemonSets.changed)
+    hold_launches = _now(lambda self: self._plans.claims, ClaimPlans.hold_launches)
+    launch_begins = _now(lambda self: self._plans.claims, ClaimPlans.launch_begins)
+    pool_changed = _of(lambda self: self._views, ViewKeeper.pool_changed)
+    release_launches = _of(lambda self: self._plans.claims, ClaimPlans.release_launches)
+    replan = _now(lambda self: self._plans, Plans.replan)
+    reported = _now(lambda self: self._pending, PendingPods.reported)
 
-    admission = _of("_daemons.admission", AdmissionKeeper.frozen)
-    asked_of_limits = _of("_views", ViewKeeper.asked_of_limits)
-    assigned = _of("_plans", Plans.assigned)
-    bound_to = _of("_pods", PodIndex.on)
-    claim = _of("_joining", Joining.claim)
-    claim_of = _of("_joining", Joining.claim_of)
-    claims = _of("_joining", Joining.all_claims)
-    claims_with = _of("_joining", Joining.claims_with)
-    command_held_by = _of("_commands", Commands.held_by)
-    command_of = _of("_commands", Commands.of)
-    command_waiting_for = _of("_commands", Commands.for_which)
-    commands = _of("_commands", Commands.frozen)
-    companions_coming = _of("_plans.open_nodes", OpenNodes.companions_coming)
-    is_limited_in_money = _of("_usage", PoolUsage.is_limited_in_money)
-    is_planned = _of("_plans.assignments", Assignments.is_planned)
-    is_unanswered = _now("_plans.open_nodes", OpenNodes.is_unanswered)
-    is_unneeded = _of("_plans.claims", ClaimPlans.is_unneeded)
-    last_pod_event = _of("_views", ViewKeeper.last_pod_event)
-    moved = _of("_plans", Plans.moved)
-    node = _of("_joining", Joining.node)
-    node_of = _of("_joining", Joining.node_of)
-    plan_of = _of("_plans", Plans.plan_of)
-    planned_at = _of("_plans.assignments", Assignments.planned_at)
-    pod = _of("_pods", PodIndex.get)
-    pod_budgets = _of("_protection", PodProtection.frozen)
-    rivals = _of("_joining", Joining.rivals_of)
-    unneeded = _of("_plans.claims", ClaimPlans.unneeded)
-    unreadable_daemon_sets = _of("_daemons", DaemonSets.unreadable)
-    volume_of = _of("_around", SurroundingsKeeper.volume_of)
-    waiting = _of("_pods", PodIndex.waiting)
-    waits_from = _of("_pending", PendingPods.waits_from)
+    admission = _of(lambda self: self._daemons.admission, AdmissionKeeper.frozen)
+    asked_of_limits = _of(lambda self: self._views, ViewKeeper.asked_of_limits)
+    assigned = _of(lambda self: self._plans, Plans.assigned)
+    bound_to = _of(lambda self: self._pods, PodIndex.on)
+    claim = _of(lambda self: self._joining, Joining.claim)
+    claim_of = _of(lambda self: self._joining, Joining.claim_of)
+    claims = _of(lambda self: self._joining, Joining.all_claims)
+    claims_with = _of(lambda self: self._joining, Joining.claims_with)
+    command_held_by = _of(lambda self: self._commands, Commands.held_by)
+    command_of = _of(lambda self: self._commands, Commands.of)
+    command_waiting_for = _of(lambda self: self._commands, Commands.for_which)
+    commands = _of(lambda self: self._commands, Commands.frozen)
+    companions_coming = _of(lambda self: self._plans.open_nodes, OpenNodes.companions_coming)
+    is_limited_in_money = _of(lambda self: self._usage, PoolUsage.is_limited_in_money)
+    is_planned = _of(lambda self: self._plans.assignments, Assignments.is_planned)
+    is_unanswered = _now(lambda self: self._plans.open_nodes, OpenNodes.is_unanswered)
+    is_unneeded = _of(lambda self: self._plans.claims, ClaimPlans.is_unneeded)
+    last_pod_event = _of(lambda self: self._views, ViewKeeper.last_pod_event)
+    moved = _of(lambda self: self._plans, Plans.moved)
+    node = _of(lambda self: self._joining, Joining.node)
+    node_of = _of(lambda self: self._joining, Joining.node_of)
+    plan_of = _of(lambda self: self._plans, Plans.plan_of)
+    planned_at = _of(lambda self: self._plans.assignments, Assignments.planned_at)
+    pod = _of(lambda self: self._pods, PodIndex.get)
+    pod_budgets = _of(lambda self: self._protection, PodProtection.frozen)
+    rivals = _of(lambda self: self._joining, Joining.rivals_of)
+    unneeded = _of(lambda self: self._plans.claims, ClaimPlans.unneeded)
+    unreadable_daemon_sets = _of(lambda self: self._daemons, DaemonSets.unreadable)
+    volume_of = _of(lambda self: self._around, SurroundingsKeeper.volume_of)
+    waiting = _of(lambda self: self._pods, PodIndex.waiting)
+    waits_from = _of(lambda self: self._pending, PendingPods.waits_from)
 
     # ------------------------------------------------------------------ questions
 
@@ -399,7 +401,7 @@ class Cluster:
         """What is written on a claim about commands may be other than before."""
         known = self._commands.held_by(claim.metadata.name)
         changed = self._commands.claim_changed(claim)
-        self._views.dirty.update(map(NodeKey, changed))
+        self._views.touch(*map(NodeKey, changed))
         now = self._commands.held_by(claim.metadata.name)
         if known is None or not changed or (now is not None and now.record.id == known.record.id):
             return []
@@ -408,7 +410,7 @@ class Cluster:
     def _command_over(self, record: CommandRecord, candidates: Iterable[str]) -> list[Effect]:
         """A command does not count any more: pods of candidates that stay need no other place, replacements may be unneeded, or never come to be."""
         keys = sorted(map(NodeKey, candidates))
-        self._views.dirty.update((*keys, *map(NodeKey, record.replacement_names)))
+        self._views.touch(*keys, *map(NodeKey, record.replacement_names))
         if not self._settled or not keys:
             return []
         now = self._clock.monotonic()
@@ -423,14 +425,14 @@ class Cluster:
 
     def _touch(self, keys: Iterable[NodeKey]) -> list[Effect]:
         """Nodes are others now: look at them again before the next snapshot, and at who is planned there at once."""
-        self._views.dirty.update(keys)
+        self._views.touch(*keys)
         if not self._settled:
             return []
         now = self._clock.monotonic()
         return [effect for key in sorted(keys) for effect in self._plans.node_changed(key, now)]
 
     def _assignment_changed(self, key: NodeKey, uid: str) -> None:
-        self._views.dirty.add(key)
+        self._views.touch(key)
         if uid:
             self._pending.refresh(uid, self._clock.monotonic())
             pod = self._pods.get(uid)

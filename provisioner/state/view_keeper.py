@@ -46,7 +46,6 @@ class ViewKeeper:
 
     Attributes:
         views: by key, as they were made last; of initialized nodes first.
-        dirty: keys about which something changed.
         pod_event_at: by Node, when a pod that is no daemon was bound or ended last, as this process saw it.
     """
 
@@ -65,7 +64,7 @@ class ViewKeeper:
         self._types_of = types_of
         self._joining, self._pods, self._commands, self._plans = joining, pods, commands, plans
         self._daemons, self._around, self._usage, self._leaving = daemons, around, usage, leaving
-        self.dirty: set[NodeKey] = set()
+        self._dirty: set[NodeKey] = set()
         self.pod_event_at: dict[str, datetime] = {}
         self.views: Ordered[NodeKey, NodeView] = Ordered()
         self._crowded: set[NodeKey] = set()  # nodes with less room than they keep
@@ -76,6 +75,10 @@ class ViewKeeper:
         self._expected: dict[object, tuple[Mapping[str, InstanceType], Expected | None]] = {}
         self._peaks: dict[tuple[object, ...], tuple[Mapping[str, InstanceType], Resources | None]] = {}
 
+    def touch(self, *keys: NodeKey) -> None:
+        """Something about these nodes changed; those that are not there cost nothing."""
+        self._dirty.update(keys)
+
     def pool_changed(self, old: NodePool | None, new: NodePool | None) -> list[Effect]:
         """A NodePool was added, changed or removed."""
         pool = new or old
@@ -83,7 +86,7 @@ class ViewKeeper:
             self._usage.pool_changed(old, new)
             # what claims are charged with depends on the limits
             if old is None or new is None or old.spec.limits != new.spec.limits:
-                self.dirty.update(view.key for view in self.views.frozen() if view.pool == pool.metadata.name)
+                self._dirty.update(view.key for view in self.views.frozen() if view.pool == pool.metadata.name)
         return []
 
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
@@ -91,7 +94,7 @@ class ViewKeeper:
         one = new or old
         changed = one is not None and self._around.csi_node_changed(old, new)
         if changed and one is not None:
-            self.dirty.add(self._joining.key_of_name(one.metadata.name))
+            self._dirty.add(self._joining.key_of_name(one.metadata.name))
         return changed
 
     def note_pod(self, known: Pod | None, pod: Pod, now: Callable[[], datetime], *, alive: bool) -> None:
@@ -115,8 +118,8 @@ class ViewKeeper:
         self._daemons.settle()
         if self._daemons.version != self._daemons_seen:
             self._daemons_seen = self._daemons.version
-            self.dirty.update(view.key for view in self.views.frozen())
-        for key in self.dirty:
+            self._dirty.update(view.key for view in self.views.frozen())
+        for key in self._dirty:
             view, known = self._view(key), self.views.get(key)
             if view is not None:
                 self._learn_limits(view)
@@ -132,7 +135,7 @@ class ViewKeeper:
             self._leaving.node_changed(key, view)
             if view is not None and view.nominated and view.room.negative:
                 self._crowded.add(key)
-        self.dirty.clear()
+        self._dirty.clear()
 
     def take_crowded(self) -> list[NodeView]:
         """Nodes that keep more room than they have, once."""
@@ -214,7 +217,7 @@ class ViewKeeper:
             if now is None:
                 now = found[origin] = self._types_of(claim)
             if now is not types and (now or types):
-                self.dirty.add(key)
+                self._dirty.add(key)
 
     def _expectation(self, claim: NodeClaim, types: Mapping[str, InstanceType]) -> Expected | None:
         """`expected_of`; remembered where no plan says it, since claims of one static NodePool ask for the same."""

@@ -16,10 +16,10 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
-from provisioner.nodeclaims.controllers import Writers
 from provisioner.nodeclaims.creator import REFUSALS, ClaimCreator, NoFreeNameError, claim_refused
 from provisioner.nodeclaims.growth_ledger import HeldBackError, pool_held_back
 from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.nodeclaims.writers import Writers
 from provisioner.runtime import metrics
 from provisioner.runtime.base import Base
 from provisioner.runtime.changes import NodeClaimChanged, NodePoolChanged
@@ -34,7 +34,7 @@ from provisioner.support import logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, ReconcileResult, WorkerPool, run_parallel
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 from provisioner.values.message import EventMessage
 from provisioner.values.requirement import RequirementError
 

@@ -14,13 +14,13 @@ from provisioner.interruption.controller import Interruptions
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODECLAIMS
 from provisioner.lab.devcluster.cluster import DevCluster
-from provisioner.nodeclaims.controllers import Writers
+from provisioner.nodeclaims.writers import Writers
 from provisioner.operator.kwok import KwokCloud
 from provisioner.runtime.base import Base
 from provisioner.runtime.controller import Controller
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import WorkerPool
-from provisioner.termination.controllers import Ends
+from provisioner.termination.ends import Ends
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot
 

@@ -24,7 +24,7 @@ from provisioner.ec2.instances.instances import Instances
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.launcher import Launcher
-from provisioner.ec2.launch.order_builder import LaunchWorld
+from provisioner.ec2.launch.orders import LaunchWorld
 from provisioner.ec2.launch.templates import TemplateUses
 from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.market import reads

@@ -35,8 +35,8 @@ from provisioner.ec2.launch.launch_marks import Mark, batch_of
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.mark_book import MarkBook
 from provisioner.ec2.launch.mark_writer import Marked, Marker
-from provisioner.ec2.launch.order_builder import LaunchWorld, OrderBuilder
-from provisioner.ec2.launch.orders import Made, Order
+from provisioner.ec2.launch.order_builder import OrderBuilder
+from provisioner.ec2.launch.orders import LaunchWorld, Made, Order
 from provisioner.ec2.launch.pace import LONGEST_WAIT, MAX_LANES, SHORT_WAIT, Pacing
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.ec2.nodeclass.reservations import ReservationBook

@@ -17,6 +17,7 @@ from provisioner.cloudprovider.errors import (
 from provisioner.cloudprovider.types import LaunchedInstance
 from provisioner.ec2.instances.instances import Ec2Instance, instance_id_of
 from provisioner.ec2.launch import recovery
+from provisioner.ec2.launch.orders import later
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support import heartbeat
 from provisioner.support.clock import Clock
@@ -234,12 +235,6 @@ class LaunchBook:
                 return False
             put_newest(self._failures, claim.metadata.uid, None, _MAX_KEPT)
             return True
-
-
-def later(error: CloudError, seconds: float | None) -> CloudError:
-    """The same error; the same is worth another try in so many seconds."""
-    error.retry_after = seconds
-    return error
 
 
 def _fresh(error: CloudError, claim: NodeClaim) -> CloudError:

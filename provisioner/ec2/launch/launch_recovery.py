@@ -17,8 +17,8 @@ from provisioner.ec2.launch.launch_book import LaunchBook
 from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.mark_book import MarkBook
-from provisioner.ec2.launch.order_builder import LaunchWorld, OrderBuilder
-from provisioner.ec2.launch.orders import Made, Order
+from provisioner.ec2.launch.order_builder import OrderBuilder
+from provisioner.ec2.launch.orders import LaunchWorld, Made, Order
 from provisioner.ec2.launch.pace import LONGEST_WAIT
 from provisioner.ec2.launch.recovery import RecoveryStep
 from provisioner.ec2.nodeclass.kept_kubelet import with_kept_kubelet

@@ -34,8 +34,8 @@ from provisioner.ec2.launch.launch_book import LaunchBook
 from provisioner.ec2.launch.launch_recovery import LaunchRecovery
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.mark_book import MarkBook
-from provisioner.ec2.launch.order_builder import LaunchWorld, OrderBuilder
-from provisioner.ec2.launch.orders import Order, OrderContext
+from provisioner.ec2.launch.order_builder import OrderBuilder
+from provisioner.ec2.launch.orders import LaunchWorld, Order, OrderContext
 from provisioner.ec2.launch.pace import LONGEST_WAIT
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.nodeclass.reservations import ReservationBook

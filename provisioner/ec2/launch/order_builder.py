@@ -1,21 +1,15 @@
 """The order of a claim, from what its class, its catalogue and recent shortages say now."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError, CreateError, InsufficientCapacityError, NodeClassNotReadyError
-from provisioner.cloudprovider.types import InstanceType, wishes_of
+from provisioner.cloudprovider.types import wishes_of
 from provisioner.ec2.launch import orders
-from provisioner.ec2.launch.launch_book import later
-from provisioner.ec2.launch.launch_marks import Mark
-from provisioner.ec2.launch.orders import Order, OrderContext
+from provisioner.ec2.launch.orders import LaunchWorld, Order, OrderContext, later
 from provisioner.ec2.launch.pace import LONGEST_WAIT, SHORT_WAIT
-from provisioner.ec2.launch.userdata.inputs import JoinedCluster, has_ipv6
-from provisioner.ec2.market.instance_types import EfaLaunch, PlacementGroup
+from provisioner.ec2.launch.userdata.inputs import has_ipv6
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.ec2.nodeclass.subnets import SubnetBook, addresses_of
@@ -31,46 +25,6 @@ INSTANCE_TYPES_NOT_READ: Final = Said("the list of EC2 instance types has not be
 _NOT_KNOWN_WAIT: Final = 2.0
 _NO_TYPES: Final = "InstanceTypeResolutionFailed"
 _log = logs.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class LaunchWorld:
-    """What launches are made from; each is asked at every launch and must not wait for anything.
-
-    Attributes:
-        class_of: the class that a claim refers to.
-        types_of: the catalogue of a class; () while EC2 has not listed it.
-        cluster: that instances join; raises a `CloudError` while it is not known.
-        max_pods: what the kubelet of an instance type is told, for a class.
-        efa_launch: how a type is launched for pods that ask for EFA, for a class.
-        claims: all NodeClaims that there are, from a cache.
-        claims_now: the same, asked of the API server now; raises `ApiError`.
-        read: one of them by name, likewise.
-        write: puts a mark on a claim, or takes it off, and returns what the claim is then; refused with `Conflict` where the claim has changed since it
-            was read; raises `ApiError`.
-        adjusted: whether the price of (type, zone, capacity type) is not EC2's own.
-        overlaid: the catalogue as NodeOverlays change it for the NodePool of that name.
-        failing: why EC2 ended instances of a claim's NodePool at launch, as the NodePool says; "" where it says nothing of it.
-    """
-
-    class_of: Callable[[NodeClaim], EC2NodeClass | None]
-    types_of: Callable[[EC2NodeClass], Sequence[InstanceType]]
-    cluster: Callable[[], JoinedCluster]
-    max_pods: Callable[[EC2NodeClass, str], int]
-    claims: Callable[[], Sequence[NodeClaim]]
-    claims_now: Callable[[], Sequence[NodeClaim]]
-    read: Callable[[str], NodeClaim]
-    write: Callable[[NodeClaim, Mark | None], NodeClaim]
-    efa_launch: Callable[[EC2NodeClass, str], EfaLaunch] = lambda _class, _type: EfaLaunch()
-    group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
-    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
-    overlaid: Callable[[str, Sequence[InstanceType]], Sequence[InstanceType]] = lambda _, types: types
-    failing: Callable[[NodeClaim], str] = lambda _: ""
-
-    def types_for(self, claim: NodeClaim, node_class: EC2NodeClass) -> Sequence[InstanceType]:
-        """What a claim of the class may become."""
-        types = self.types_of(node_class)
-        return self.overlaid(claim.pool, types) if claim.pool else types
 
 
 class OrderBuilder:

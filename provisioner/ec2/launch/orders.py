@@ -18,12 +18,13 @@ from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.apis.ec2_hash import class_stamp
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
-from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
+from provisioner.cloudprovider.errors import CloudError, CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering, wishes_of
 from provisioner.ec2 import labels
 from provisioner.ec2.instances.instances import Ec2Instance, provider_id
 from provisioner.ec2.launch import fleet, selection, templates
 from provisioner.ec2.launch.fleet import Override
+from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.launch.selection import Selection
 from provisioner.ec2.launch.templates import LaunchTemplate
 from provisioner.ec2.launch.userdata import bottlerocket, rendering
@@ -44,6 +45,46 @@ ENCLAVE: Final = "eks.amazonaws.com/nitro-sandbox"
 """The resource that a claim requests to get an enclave."""
 
 _TRUE: Final = "true"
+
+
+@dataclass(frozen=True)
+class LaunchWorld:
+    """What launches are made from; each is asked at every launch and must not wait for anything.
+
+    Attributes:
+        class_of: the class that a claim refers to.
+        types_of: the catalogue of a class; () while EC2 has not listed it.
+        cluster: that instances join; raises a `CloudError` while it is not known.
+        max_pods: what the kubelet of an instance type is told, for a class.
+        efa_launch: how a type is launched for pods that ask for EFA, for a class.
+        claims: all NodeClaims that there are, from a cache.
+        claims_now: the same, asked of the API server now; raises `ApiError`.
+        read: one of them by name, likewise.
+        write: puts a mark on a claim, or takes it off, and returns what the claim is then; refused with `Conflict` where the claim has changed since it
+            was read; raises `ApiError`.
+        adjusted: whether the price of (type, zone, capacity type) is not EC2's own.
+        overlaid: the catalogue as NodeOverlays change it for the NodePool of that name.
+        failing: why EC2 ended instances of a claim's NodePool at launch, as the NodePool says; "" where it says nothing of it.
+    """
+
+    class_of: Callable[[NodeClaim], EC2NodeClass | None]
+    types_of: Callable[[EC2NodeClass], Sequence[InstanceType]]
+    cluster: Callable[[], JoinedCluster]
+    max_pods: Callable[[EC2NodeClass, str], int]
+    claims: Callable[[], Sequence[NodeClaim]]
+    claims_now: Callable[[], Sequence[NodeClaim]]
+    read: Callable[[str], NodeClaim]
+    write: Callable[[NodeClaim, Mark | None], NodeClaim]
+    efa_launch: Callable[[EC2NodeClass, str], EfaLaunch] = lambda _class, _type: EfaLaunch()
+    group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
+    overlaid: Callable[[str, Sequence[InstanceType]], Sequence[InstanceType]] = lambda _, types: types
+    failing: Callable[[NodeClaim], str] = lambda _: ""
+
+    def types_for(self, claim: NodeClaim, node_class: EC2NodeClass) -> Sequence[InstanceType]:
+        """What a claim of the class may become."""
+        types = self.types_of(node_class)
+        return self.overlaid(claim.pool, types) if claim.pool else types
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,3 +602,9 @@ def narrowed(order: Order, offers: Collection[OfferingKey]) -> Order:
     overrides = tuple(one for one in order.overrides if one.offer in offers)
     used = {one.template for one in overrides}
     return replace(order, overrides=overrides, needed=tuple(one for one in order.needed if one.name in used))
+
+
+def later(error: CloudError, seconds: float | None) -> CloudError:
+    """The same error; the same is worth another try in so many seconds."""
+    error.retry_after = seconds
+    return error

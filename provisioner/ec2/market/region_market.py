@@ -131,12 +131,7 @@ class RegionMarket:
         self.shortages, self.memory, self._clock = shortages, memory, clock
         self._reserved, self._changed = reserved, changed
         self._catalogue = EC2Catalogue(
-            MarketSettings(
-                settings.region,
-                settings.vm_memory_overhead,
-                settings.reserved_enis,
-                settings.prefix_delegation or False,
-            )
+            MarketSettings(settings.region, settings.vm_memory_overhead, settings.reserved_enis)
         )
         self._region = Region()
         self._book = PriceBook(settings.region)
@@ -148,11 +143,10 @@ class RegionMarket:
             CATALOGUE: self._read_region,
             SPOT: self._read_spot,
             DISCOUNTS: self._read_discounts,
+            PREFIXES: self._read_prefixes,
         }
         if reads.on_demand is not None:
             questions[ON_DEMAND] = self._read_on_demand
-        if settings.prefix_delegation is None:
-            questions[PREFIXES] = self._read_prefixes
         self._questions: Mapping[str, Callable[[], float]] = questions
         self._failures: dict[str, int] = {}
         self._estimated = 0

@@ -58,4 +58,3 @@ def test_what_is_no_flag() -> None:
     found = settings()
     assert (found.spot_refresh, found.price_refresh) == (timedelta(minutes=10), timedelta(hours=12))
     assert found.template_retention == timedelta(days=1)
-    assert found.prefix_delegation is None, "aws-node is asked"

@@ -137,7 +137,8 @@ def test_counts_kept_up_equal_counts_made_anew(history: list[Step]) -> None:
     before = counts(world.table)
     for site in world.table.places.sites.values():
         world.table.families.mark_site(site)
-    world.table.families.stale_nodes.update(NODES)
+    for name in NODES:
+        world.table.families.mark_node(name)
     assert counts(world.table) == before
 
 

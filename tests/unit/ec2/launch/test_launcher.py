@@ -16,7 +16,7 @@ from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
 from provisioner.ec2.instances.instances import Instances
 from provisioner.ec2.launch.launch_templates import LaunchTemplates
 from provisioner.ec2.launch.launcher import Launcher
-from provisioner.ec2.launch.order_builder import LaunchWorld
+from provisioner.ec2.launch.orders import LaunchWorld
 from provisioner.ec2.launch.templates import TemplateUses
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.nodeclass.reservations import ReservationBook

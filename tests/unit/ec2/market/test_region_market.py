@@ -284,16 +284,14 @@ def test_whoever_listens_hears_of_changes_only() -> None:
     assert len(heard) == 3
 
 
-def test_prefix_delegation_is_asked_for_unless_it_is_set() -> None:
+def test_prefix_delegation_is_asked_for() -> None:
     world, clock = World(), FakeClock()
     world.prefixes = True
-    found = filled(world, clock)
+    found = world.market(clock)
+    found.refresh(region_market.CATALOGUE)
+    assert found.max_pods(node_class(), "m5.large") == 29
+    found.refresh(region_market.PREFIXES)
     assert found.max_pods(node_class(), "m5.large") == 110
-    told = world.market(clock, replace(SETTINGS, prefix_delegation=False))
-    told.refresh(region_market.CATALOGUE)
-    assert told.max_pods(node_class(), "m5.large") == 29
-    with pytest.raises(KeyError):
-        told.refresh(region_market.PREFIXES)
 
 
 DAEMON_SETS = {
