@@ -31,7 +31,7 @@ LIMIT_CPUS: Final = 0.2
 """Of one replica, as the workload says; a container is not given more, however much there is to do."""
 
 FALL_PERCENT, FALL_SECONDS = 30, 60.0
-"""How fast the workload's HPA takes replicas away."""
+"""How fast the workload's HPA takes replicas away, and how long it waits before."""
 
 _NODES: Final = -(-REPLICAS // REPLICAS_A_NODE)
 _SEEN_SECONDS, _UP_SECONDS, _STAY_SECONDS, _DOWN_SECONDS, _GONE_SECONDS = 180.0, 300.0, 20.0, 900.0, 300.0
@@ -46,11 +46,13 @@ class Loop:
 
     Attributes:
         show: told of the counts once a second.
+        fall_seconds: as `FALL_SECONDS`; the workload is applied as it was published where it is that.
         course: a moment a second.
     """
 
     run: Session
     show: Show
+    fall_seconds: float
     course: list[Moment] = field(default_factory=list)
     _load: float = IDLE_CPUS
     _told: str = ""
@@ -61,6 +63,12 @@ class Loop:
         """Apply the workload as a user does; seconds count from here."""
         self._began = self.run.clock.monotonic()
         self.run.cluster.kubectl("apply", "-f", str(manifests() / "examples" / WORKLOAD))
+        if self.fall_seconds != FALL_SECONDS:
+            seconds = int(self.fall_seconds)
+            policy = {"type": "Percent", "value": FALL_PERCENT, "periodSeconds": seconds}
+            falls = {"scaleDown": {"policies": [policy], "stabilizationWindowSeconds": seconds}}
+            patch = json.dumps({"spec": {"behavior": falls}})
+            self.run.cluster.kubectl("-n", NAMESPACE, "patch", "hpa", HPA, "--type=merge", "-p", patch)
 
     def put(self, cpus: float) -> None:
         """From now on there is so much to do."""
@@ -128,8 +136,11 @@ def run_hpa(
     progress: StepProgress,
     mode: Mode = Mode.EVERYTHING_ON,
     packing: str = "cost",
+    fall_seconds: float = FALL_SECONDS,
 ) -> list[Figure]:
     """The whole run, as `demo.run_demo`; everything is taken down again when this returns or raises.
+
+    In `fall_seconds` the HPA takes `FALL_PERCENT` of the replicas away, and it waits as long before.
 
     Returns:
         What was measured; the run went as it must if every goal is met.
@@ -145,7 +156,7 @@ def run_hpa(
         run.apply_pools(example(NODEPOOL))
         say(f"applying {WORKLOAD}: one replica, at most {REPLICAS}; {REPLICAS_A_NODE} fit on a node")
         with view() as show:
-            loop = Loop(run, show)
+            loop = Loop(run, show, fall_seconds)
             try:
                 figures = _course(loop, say)
             finally:
@@ -184,7 +195,7 @@ def _course(loop: Loop, say: Report) -> list[Figure]:
         "the nodes of the other replicas are gone", lambda moment: moment.nodes <= before.nodes, _GONE_SECONDS
     )
     up = [moment for moment in loop.course if moment.seconds >= before.seconds]
-    fast = too_fast(loop.course, FALL_PERCENT, FALL_SECONDS - HPA_SYNC_SECONDS)
+    fast = too_fast(loop.course, FALL_PERCENT, loop.fall_seconds - HPA_SYNC_SECONDS)
     say("replicas wanted: " + ", ".join(f"{count} at {moment:.0f} s" for moment, count in steps(loop.course)))
     return [
         Figure("nodes before", before.nodes, "nodes", at_most(1)),
@@ -193,7 +204,12 @@ def _course(loop: Loop, say: Report) -> list[Figure]:
         Figure("cost under load", full.usd_per_hour, "$/h"),
         Figure("load to all replicas running", took, "s"),
         Figure("fewest replicas running", min(moment.running for moment in up), "pods"),
-        Figure(f"looks at which the HPA had taken more than {FALL_PERCENT} % a minute", len(fast), "looks", at_most(0)),
+        Figure(
+            f"looks at which the HPA had taken more than {FALL_PERCENT} % in {loop.fall_seconds:g} s",
+            len(fast),
+            "looks",
+            at_most(0),
+        ),
         Figure("replicas at the end", end.running, "pods", at_most(1)),
         Figure("nodes at the end", end.nodes, "nodes", at_most(before.nodes)),
         Figure("cost at the end", end.usd_per_hour, "$/h", at_most(before.usd_per_hour)),

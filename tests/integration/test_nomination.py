@@ -15,7 +15,7 @@ from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.running import scale_in, watch
 from provisioner.lab.harness.session import Session, Setup, session
 from provisioner.lab.harness.workload import Document, deployment, pods_of
-from tests.support.pace import stretched
+from tests.support.pace import Pace
 from tests.support.pod_waits import pod_waits
 
 pytestmark = pytest.mark.plane
@@ -156,7 +156,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_every_planned_pod_is_bound_in_time(run: Session, scene: Scene) -> None:
     run.apply_pools(pool(scene.cpus))
     wanted = pods_of(scene.deployments)
-    documents = list(scene.deployments)
+    documents, pace = list(scene.deployments), Pace(run)
     applying.apply(run.client, documents)
     try:
 
@@ -167,7 +167,7 @@ def test_every_planned_pod_is_bound_in_time(run: Session, scene: Scene) -> None:
         watch(run, lambda _seconds, _counts: None, all_bound, run.clock.monotonic(), RUN_SECONDS)
         waits = pod_waits(run.observer, {NAMESPACE})
         assert len(waits) == wanted
-        bound = stretched(run, BOUND_SECONDS, max(one.seconds for one in waits.values()))
+        bound = pace.stretched(BOUND_SECONDS, max(one.seconds for one in waits.values()))
         late = {key: round(one.seconds, 1) for key, one in waits.items() if one.seconds > bound}
         assert late == {}, f"{len(late)} of {wanted} pods were not bound within {bound:.1f} s of their plan"
     finally:

@@ -1,16 +1,18 @@
 """What runs when the last pod is bound costs what was planned: pods are created at once, no extender steers, and nothing is consolidated.
 
-Each row counts money and writes, never seconds. `make test` runs some rows once; `make scenarios` runs each five times, and the worst counts.
+Each row counts money and writes, never seconds. `make test` runs some rows once; `make scenarios` runs each five times, and the worst counts. A run in
+which nodes of one plan become ready later than their wave waits for them shows something else (docs/known-flaws.md), and is done again.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.meta import condition
 from provisioner.apis.plan import decode_plan
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.kube.client import Client
@@ -18,6 +20,7 @@ from provisioner.kube.resources import PODS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness import applying
 from provisioner.lab.harness.workload import Document, deployment
+from provisioner.lifecycle.registration import COMPANION_SECONDS
 from tests.support.eventually import eventually
 from tests.support.loads import CATALOGUE
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
@@ -27,7 +30,9 @@ pytestmark = pytest.mark.plane
 ZONE, HOSTNAME = names.ZONE_LABEL, names.HOSTNAME_LABEL
 DEARER, TIGHT = 1.03, 1.10
 """The second where zones or hosts are full to the last pod, and others take that room now and then: one more small node is bought."""
-RUNS = 5
+RUNS, MOST_RUNS = 5, 3
+"""Times a row is run, and how often each may be done again."""
+WAVE_SECONDS = COMPANION_SECONDS[1]
 FEW_WRITES, ONE_WRITE = 0.2, 1.3
 EC2, KWOK = str(CATALOGUE), ""
 
@@ -143,8 +148,17 @@ def workload(plot: Plot, name: str, one: Pods) -> Document:
     return document
 
 
-def kept(client: Client, provisioner: InProcess, row: Row) -> tuple[float, float, str]:
-    """What runs in the end by what was planned, status writes a pod, and both in words."""
+class Kept(NamedTuple):
+    """What became of plans: what runs in the end by what was planned, status writes a pod, both in words, and for how many seconds planned nodes became ready."""
+
+    dearer: float
+    writes: float
+    words: str
+    seconds: float
+
+
+def kept(client: Client, provisioner: InProcess, row: Row) -> Kept:
+    """One run."""
     usd, plot, count = prices(row.types), Plot(client), sum(one.count for one in row.pods)
     try:
         plot.pool(
@@ -159,7 +173,8 @@ def kept(client: Client, provisioner: InProcess, row: Row) -> tuple[float, float
             return sum(entry.count for plan in plans for entry in plan.pods) == count
 
         eventually(planned, "every pod is in the plan of a NodeClaim", 2 * SECONDS, 0.3)
-        bought = [one.metadata.annotations[names.PLANNED_OFFERING_ANNOTATION] for one in plot.claims()]
+        plans = {one.name: one.metadata.annotations[names.PLANNED_OFFERING_ANNOTATION] for one in plot.claims()}
+        bought = [*plans.values()]
         asked = sum(usd[one] for one in bought)
         eventually(
             lambda: not client.list(PODS, plot.name, field_selector="spec.nodeName="), "all pods are bound", 2 * SECONDS, 1.0
@@ -170,7 +185,10 @@ def kept(client: Client, provisioner: InProcess, row: Row) -> tuple[float, float
         paid = sum(usd[one] for one in found)
         writes = (after.get("patch pods/status", 0) - before.get("patch pods/status", 0)) / count
         words = f"planned {len(bought)} nodes for {asked:.3f} $/h, in the end {len(found)} for {paid:.3f} $/h, {writes:.2f} writes a pod"
-        return paid / asked, writes, words
+        of_plan = {one.status.node_name for one in plot.claims() if one.name in plans}
+        ready = [condition(one.status.conditions, names.READY) for one in plot.nodes() if one.metadata.name in of_plan]
+        times = [one.last_transition_time.timestamp() for one in ready if one and one.last_transition_time]
+        return Kept(paid / asked, writes, words, max(times) - min(times))
     finally:
         plot.clear()
 
@@ -187,8 +205,12 @@ def rows() -> Iterator[Any]:
 def test_nodes_cost_what_was_planned_and_few_pods_are_written(
     client: Client, provisioner: InProcess, row: Row, runs: int
 ) -> None:
-    found = [kept(client, provisioner, row) for _ in range(runs)]
-    said = "\n".join(words for _, _, words in found)
+    found: list[Kept] = []
+    while sum(one.seconds <= WAVE_SECONDS for one in found) < runs and len(found) < MOST_RUNS * runs:
+        found.append(kept(client, provisioner, row))
+    said = "\n".join(f"{one.words}, ready within {one.seconds:g} s" for one in found)
     print(said)
-    assert max(dearer for dearer, _, _ in found) <= row.dearer, said
-    assert max(writes for _, writes, _ in found) <= row.writes, said
+    counted = [one for one in found if one.seconds <= WAVE_SECONDS]
+    assert len(counted) == runs, f"nodes became ready too far apart:\n{said}"
+    assert max(one.dearer for one in counted) <= row.dearer, said
+    assert max(one.writes for one in counted) <= row.writes, said

@@ -12,7 +12,7 @@ import pytest
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.session import Session, Setup, session
 from tests.support.at_once import AtOnce, Landing, complaint, has_relations, write_types
-from tests.support.pace import stretched
+from tests.support.pace import Pace
 from tests.support.scenarios import SCENARIOS
 
 pytestmark = [pytest.mark.plane, pytest.mark.judge]
@@ -66,8 +66,9 @@ def landings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.parametrize("name", RELATED)
 def test_whoever_can_be_placed_is_bound_in_time(landings: Landings, name: str) -> None:
-    landing, run = landings.of(name), landings.run
+    run, pace = landings.run, Pace(landings.run)
+    landing = landings.of(name)
     assert complaint(RELATED[name], landing, extender=run.setup.steered) == ""
-    bound = stretched(run, BOUND_SECONDS, max(landing.seconds.values(), default=0.0))
+    bound = pace.stretched(BOUND_SECONDS, max(landing.seconds.values(), default=0.0))
     late = {pod: round(seconds, 1) for pod, seconds in landing.seconds.items() if seconds > bound}
     assert late == {}, f"not bound within {bound:.1f} s of their plan"

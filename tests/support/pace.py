@@ -1,7 +1,13 @@
-"""How much slower than on a quiet machine kube-scheduler is now: the ratio by which a bound in seconds is stretched, measured in the run that was late."""
+"""How much slower than on a quiet machine programs are: the ratio by which a bound in seconds is stretched, measured in the run that was late.
 
+What kube-scheduler needs for a yardstick is measured afterwards, when others may have ended that were in the way; how long programs waited for a CPU is
+counted all along, but says too much where they also wait for each other, so it counts up to a limit.
+"""
+
+import contextlib
 import itertools
 import math
+from pathlib import Path
 from typing import Final
 
 from provisioner.kube.resources import DEPLOYMENTS, NODES
@@ -19,9 +25,40 @@ _NAMESPACE: Final = "default"
 _NAMES: Final = (f"yardstick-{number}" for number in itertools.count())
 
 
-def stretched(run: Session, seconds: float, longest: float) -> float:
-    """The bound for waits of which one was so long: `seconds`, times the slowness where that was too long and has an end."""
-    return seconds * slowness(run) if seconds < longest < math.inf else seconds
+MOST_WAITED: Final = 2.0
+
+
+class Pace:
+    """Of the programs of a session, since this was made."""
+
+    def __init__(self, run: Session) -> None:
+        self._run, self._before = run, _computed(run)
+
+    def stretched(self, seconds: float, longest: float) -> float:
+        """The bound for waits of which one was so long: `seconds`, times the slowness where that was too long and has an end."""
+        if not seconds < longest < math.inf:
+            return seconds
+        return seconds * max(min(MOST_WAITED, self._waiting()), slowness(self._run))
+
+    def _waiting(self) -> float:
+        """What the programs computed and waited for a CPU by what they computed."""
+        now = _computed(self._run)
+        spent = [(now[pid][0] - ran, now[pid][1] - waited) for pid, (ran, waited) in self._before.items() if pid in now]
+        ran, waited = (sum(each) for each in zip(*spent, strict=True)) if spent else (0, 0)
+        return (ran + waited) / ran if ran > 0 else 1.0
+
+
+def _computed(run: Session) -> dict[int, tuple[int, int]]:
+    """How long each program ran on a CPU and waited for one, in nanoseconds, by its ID."""
+    found = {}
+    for pid in filter(None, (entry.pid for entry in run.cluster.status())):
+        ran = waited = 0
+        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # it has ended
+                one = thread.read_text(encoding="ascii").split()
+                ran, waited = ran + int(one[0]), waited + int(one[1])
+        found[pid] = ran, waited
+    return found
 
 
 def slowness(run: Session) -> float:
