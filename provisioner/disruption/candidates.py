@@ -16,7 +16,7 @@ from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, Spared
 from provisioner.scheduling.constraints.filters import FilterError, node_filter
 from provisioner.scheduling.constraints.volumes import claim_keys
-from provisioner.state.pause import Pause
+from provisioner.state.pause import Activity
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
 from provisioner.values.taints import first_untolerated
@@ -65,11 +65,6 @@ BACKING_OFF: Final = Spared(
     Obstacle.BACKING_OFF,
     Said("replacements of its NodePool did not become nodes a moment ago, so no node of it is replaced for now"),
 )
-
-
-def paused(snapshot: Snapshot, pause: Pause) -> dict[str, Spared]:
-    """The nodes that are left alone for a pause, by NodeClaim."""
-    return {node.key.name: Spared(Obstacle.PAUSED, why) for node in snapshot.nodes if (why := pause.why(node.pool))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +282,7 @@ def refusal(
     eventual: bool,
 ) -> RefusedNode | None:
     """Why `node` is no candidate; None where it is one. Arguments as of `candidates`; `awaited` as of `awaited_nodes`."""
-    found = of_node(node, view, pools, awaited)
+    found = of_node(node, view, pools, awaited, Activity.DRIFT if eventual else Activity.CONSOLIDATION)
     if found is not None:
         return RefusedNode(node, *found)
     if (loop := view.loops.refusal(node)) is not None:
@@ -326,11 +321,13 @@ def pool_not_found(pool: str) -> str:
 
 
 def of_node(
-    node: NodeView, view: DisruptionView, pools: Mapping[str, NodePool], awaited: Container[str]
+    node: NodeView, view: DisruptionView, pools: Mapping[str, NodePool], awaited: Container[str], activity: Activity
 ) -> tuple[Obstacle, str] | None:
-    """What the node itself is refused for; the order is Karpenter's."""
+    """What the node itself is refused for by whoever does `activity`; the order is Karpenter's."""
     if node.key.of_claim and node.key.name in view.under_way:
         return Obstacle.UNDER_WAY, ALREADY_DISRUPTED
+    if node.key.of_claim and (paused := view.pause.why(node.pool, activity)):
+        return Obstacle.PAUSED, paused
     if node.key.of_claim and (spared := view.spared.get(node.key.name)) is not None:
         return Obstacle(spared.kind), spared.message
     if node.claim is None:

@@ -51,7 +51,7 @@ from provisioner.runtime import metrics
 from provisioner.runtime.object_reference import node_reference, pod_reference, publish, reference_of
 from provisioner.runtime.poller import ApiPoller
 from provisioner.state.cluster import Cluster
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import DISRUPTION, NOTHING, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -307,6 +307,7 @@ class DisruptionController:
             ceiling=ledger.ceiling,
             under_way=frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands)),
             spared=self._spared(snapshot, buys=buys),
+            pause=self._pause(),
             loops=self._commands.loops.holds(),
             buffered=self._buffers.keeps,
             settings=self._settings,
@@ -371,6 +372,7 @@ class DisruptionController:
                 seen.leaving,
                 view.under_way,
                 view.spared,
+                view.pause,
                 view.loops,
                 ledger.budgets(method.reason),
                 view.later,
@@ -439,16 +441,14 @@ class DisruptionController:
             return _Began(current, begun, held)
 
     def _spared(self, snapshot: Snapshot, *, buys: bool) -> dict[str, Spared]:
-        """NodeClaims that are no candidates for now, and why: their pool backs off, they replace others, were called off, or are paused."""
-        failing, pause = self._commands.book.pools_backing_off() if buys else frozenset(), self._pause()
+        """NodeClaims that are no candidates for now, and why: their pool backs off, they replace others, or were called off."""
+        failing = self._commands.book.pools_backing_off() if buys else frozenset()
         spared: dict[str, Spared] = {}
         if failing:
             spared = {node.key.name: candidates.BACKING_OFF for node in snapshot.nodes if node.pool in failing}
         for command in snapshot.commands:
             spared |= dict.fromkeys(command.record.replacement_names, candidates.REPLACES)
         spared |= dict.fromkeys(self._commands.book.spared(), candidates.CALLED_OFF)
-        if pause != NOTHING:
-            spared |= candidates.paused(snapshot, pause)
         return spared
 
     # ------------------------------------------------------------------ consolidation
@@ -513,6 +513,7 @@ class DisruptionController:
             (
                 budgets,
                 self._spared(snapshot, buys=True),
+                self._pause(),
                 self._commands.loops.holds(),
                 frozenset(self.worlds.refusals.over(now)),
             ),
@@ -604,17 +605,21 @@ class DisruptionController:
         pause = self._pause()
         if pause != self._was_paused:
             _log.info(
-                "Disruption was paused or resumed",
-                all=pause.everything,
-                nodepools=sorted(pause.pools),
+                "Disruption or launches were paused or resumed",
+                all=sorted(pause.everywhere.activities),
+                nodepools={name: sorted(one.activities) for name, one in sorted(pause.pools.items())},
+                unknown=sorted({word for one in (pause.everywhere, *pause.pools.values()) for word in one.unknown}),
                 settings_unread=pause.unread,
             )
         self._was_paused = pause
         if pause == NOTHING or pause.unread:
             return
         for view in snapshot.pools:
-            if why := pause.why(view.pool.name):
-                self._recorder.publish(reference_of(view.pool), "Normal", "DisruptionBlocked", why)
+            name = view.pool.name
+            if why := pause.summary(name):
+                disrupts = not any(pause.why(name, one) for one in DISRUPTION)
+                reason = "LaunchesPaused" if disrupts else "DisruptionBlocked"
+                self._recorder.publish(reference_of(view.pool), "Normal", reason, why)
 
     def _note_prices(self, snapshot: Snapshot) -> None:
         """What offerings cost now; the history is a value, so the other thread reads it as it is."""

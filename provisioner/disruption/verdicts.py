@@ -12,7 +12,7 @@ from provisioner.disruption.costs import time_left
 from provisioner.disruption.forceful.repair import RepairDecision
 from provisioner.disruption.proposal import InterruptionDecision
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, MethodAnswer
-from provisioner.state.pause import Pause
+from provisioner.state.pause import Activity, Pause
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
 
@@ -61,7 +61,6 @@ def forced(
     if claim is None:
         return
     going = claim.metadata.deletion_timestamp is not None
-    paused = pause.why(node.pool)
     left = time_left(claim, at)
     if left is not None and going:
         yield EXPIRED, UNDER_WAY
@@ -76,6 +75,7 @@ def forced(
         except OverflowError:
             pass  # beyond the last date: it never expires
     elif left is not None:
+        paused = pause.why(node.pool, Activity.EXPIRATION)
         yield (
             EXPIRED,
             DisruptionVerdict(DisruptionStanding.BLOCKED, paused)
@@ -89,6 +89,7 @@ def forced(
         if going:
             yield UNHEALTHY, UNDER_WAY
         else:
+            paused = pause.why(node.pool, Activity.REPAIR)
             yield (
                 UNHEALTHY,
                 DisruptionVerdict(DisruptionStanding.BLOCKED, paused)

@@ -14,6 +14,7 @@ from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.state.pause import NOTHING, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.message import Said
 
@@ -102,8 +103,9 @@ class DisruptionView:
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
         coming: new nodes of commands that have begun in the same pass; the snapshot does not show them yet.
-        spared: by name, NodeClaims that are no candidates for now and stay: they replace others, their command was called off, their pool is paused, or
+        spared: by name, NodeClaims that are no candidates for now and stay: they replace others, their command was called off, or
             replacements of it failed.
+        pause: what is paused, and where.
         restless: by name, NodeClaims that consolidation leaves alone for now, though they may take pods, and until when: a moment ago they were
             initialized, nominated or planned for, or a pod came or went.
         first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
@@ -126,6 +128,7 @@ class DisruptionView:
     under_way: frozenset[str] = frozenset()
     coming: tuple[PlannedClaim, ...] = ()
     spared: Mapping[str, Spared] = field(default_factory=dict)
+    pause: Pause = NOTHING
     restless: Mapping[str, datetime] = field(default_factory=dict)
     first: frozenset[str] = frozenset()
     loops: LoopHolds = NO_HOLDS

@@ -47,7 +47,7 @@ from provisioner.termination.terminator import EndState, Terminator
 from provisioner.termination.unfinished import INSTANCE_TERMINATING, grace_period_expiring, not_ended, retry_of
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
-#: While another Karpenter leads, a NodeClaim is looked at again after so long.
+#: While another Karpenter leads or launches are paused, a NodeClaim is looked at again after so long.
 BESIDE_SECONDS = 5.0
 FINALIZE_REQUEUE_SECONDS = 5.0
 RIVALS_REQUEUE_SECONDS = 10.0
@@ -90,6 +90,7 @@ class Lifecycle:
         elsewhere: whether all pods that wait for a claim would find other places now.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
         beside: that another Karpenter leads, as a sentence: nothing is launched or given up then; "" where none does.
+        paused: what pauses launches of a NodePool; what has begun to be launched before is finished.
 
     Timeouts count from the moment at which this process first saw the claim in that state, on its own monotonic clock:
     times in objects are of other clocks, and nothing may be given up for what happened, or came, while nobody looked.
@@ -111,6 +112,7 @@ class Lifecycle:
         nodes_are_stale: Callable[[], bool],
         elsewhere: Callable[[str], bool] = lambda _: False,
         beside: Callable[[], str] = lambda: "",
+        paused: Callable[[str], str] = lambda _: "",
         timeouts: Timeouts = Timeouts(),
         postponed: Postponed = never,
     ) -> None:
@@ -119,7 +121,8 @@ class Lifecycle:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
         self._recorder, self._clock = recorder, clock
-        self._register, self._health, self._elsewhere, self._beside = register, health, elsewhere, beside
+        self._register, self._health, self._elsewhere = register, health, elsewhere
+        self._beside, self._paused = beside, paused
         self._waits_since: dict[str, tuple[str, str, float]] = {}  # claim -> UID, what for, and since when it was seen
         self._asked_elsewhere = float("-inf")
         self._fallback, self._falling = Fallback(), threading.Lock()
@@ -165,6 +168,10 @@ class Lifecycle:
     def _launch(self, claim: NodeClaim) -> ReconcileResult:
         if self._beside():
             self._waits_since.pop(claim.metadata.name, None)  # what Karpenter takes is no time of ours
+            return ReconcileResult(requeue_after=BESIDE_SECONDS)
+        if (paused := self._paused(claim.pool)) and names.LAUNCH_ANNOTATION not in claim.metadata.annotations:
+            self._waits_since.pop(claim.metadata.name, None)
+            self._say_not_launched(claim, names.LAUNCH_PAUSED, paused)
             return ReconcileResult(requeue_after=BESIDE_SECONDS)
         if self._cluster.is_unneeded(claim.metadata.name):
             self._writer.delete_unneeded(claim)
@@ -231,7 +238,10 @@ class Lifecycle:
         return ReconcileResult(requeue_after=wait)
 
     def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
-        message = ConditionMessage(names.LAUNCHED, names.UNKNOWN, reason, str(error)[:_MESSAGE_LENGTH])
+        self._say_not_launched(claim, reason, str(error))
+
+    def _say_not_launched(self, claim: NodeClaim, reason: str, why: str) -> None:
+        message = ConditionMessage(names.LAUNCHED, names.UNKNOWN, reason, why[:_MESSAGE_LENGTH])
         self._writer.status(claim, self._with(claim, message))
 
     def _launched(self, claim: NodeClaim, launched: LaunchedInstance) -> None:

@@ -61,6 +61,7 @@ def controllers(
         nodes_are_stale=caches.nodes_are_stale,
         elsewhere=fits_elsewhere,
         beside=caches.beside,
+        paused=caches.launch_paused,
         timeouts=timeouts_of(base.options),
         postponed=ending.live.postponed,
     )

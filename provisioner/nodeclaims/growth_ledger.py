@@ -1,5 +1,5 @@
 """Holds NodeClaims back that no limit allows now: of their NodePool, --max-claims-per-minute or --max-usd-per-hour; and all while Karpenter itself
-leads.
+leads, or launches are paused.
 
 A plan is made of an instant, and two are made at a time; so what is charged is checked again here, one NodeClaim after another. The rules are in
 `nodeclaims.growth_limits` and `PoolView.left`. What counts is read from the NodeClaims that there are, so a restart changes nothing. Memory adds what
@@ -29,7 +29,7 @@ from provisioner.values.message import EventMessage, Said
 
 T = TypeVar("T")
 
-#: While another Karpenter leads, its Lease is asked again about as often.
+#: While another Karpenter leads or launches are paused, this is looked at again about as often.
 KARPENTER_SECONDS: Final = 5.0
 #: What is known of the NodeClaims is gathered anew after so long; until then what is created here is added.
 FRESH_SECONDS: Final = 1.0
@@ -48,15 +48,15 @@ def limits_of(options: Options) -> GrowthLimits:
 
 
 class HeldBackError(Exception):
-    """A NodeClaim may not be created now; `held` says for how long, `beside` that another Karpenter leads."""
+    """A NodeClaim may not be created now; `held` says for how long, `closed` that another Karpenter leads or what pauses launches."""
 
-    def __init__(self, held: HeldBack, limits: GrowthLimits, beside: str = "") -> None:
-        super().__init__(held, limits, beside)
-        self.held, self.limits, self.beside = held, limits, beside
+    def __init__(self, held: HeldBack, limits: GrowthLimits, closed: str = "") -> None:
+        super().__init__(held, limits, closed)
+        self.held, self.limits, self.closed = held, limits, closed
 
     def __str__(self) -> str:
-        if self.beside:
-            return self.beside
+        if self.closed:
+            return self.closed
         if self.held.limit is GrowthLimit.CLAIMS:
             return Said(
                 "no further NodeClaim is created for now, because --max-claims-per-minute is "
@@ -127,6 +127,7 @@ class GrowthLedger:
         limits: that hold over all NodePools.
         types_of: instance types of a NodePool, by name.
         beside: that another Karpenter leads, as a sentence; "" where none does.
+        paused: what pauses launches of a NodePool, or of all (""); "" where nothing does.
     """
 
     def __init__(
@@ -136,9 +137,10 @@ class GrowthLedger:
         types_of: Callable[[str], Mapping[str, InstanceType]],
         clock: Clock,
         beside: Callable[[], str] = lambda: "",
+        paused: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._cluster, self._limits, self._types_of, self._clock = cluster, limits, types_of, clock
-        self._beside = beside
+        self._beside, self._paused = beside, paused
         self._lock = threading.Lock()
         self._began = clock.monotonic()
         self._mine: dict[str, tuple[float, bool]] = {}  # announced here: when, and whether it was seen written
@@ -156,8 +158,8 @@ class GrowthLedger:
 
         Cost: O(NodeClaims) once a second while NodeClaims are created, ten times where money is short; nothing without limits.
         """
-        if text := self._beside():
-            raise HeldBackError(HeldBack(GrowthLimit.KARPENTER, KARPENTER_SECONDS), self._limits, text)
+        if (closed := self._closed(claim.pool)) is not None:
+            raise closed
         with self._lock:
             asked = self._cluster.asked_of_limits(claim)
             if asked is not None:
@@ -184,14 +186,23 @@ class GrowthLedger:
 
     @property
     def is_closed(self) -> bool:
-        """Whether another Karpenter leads, so that nothing comes to be."""
-        return bool(self._beside())
+        """Whether nothing comes to be, because another Karpenter leads or all launches are paused."""
+        return self._closed("") is not None
+
+    def _closed(self, pool: str) -> HeldBackError | None:
+        """Why no NodeClaim of a NodePool comes to be whatever limits leave, of all NodePools for ""."""
+        if text := self._beside():
+            return HeldBackError(HeldBack(GrowthLimit.KARPENTER, KARPENTER_SECONDS), self._limits, text)
+        for of in ("", pool):
+            if text := self._paused(of):
+                return HeldBackError(HeldBack(GrowthLimit.PAUSED, KARPENTER_SECONDS, pool=of), self._limits, text)
+        return None
 
     def problems(self, prices: Sequence[float]) -> list[str]:
         """Of NodeClaims of these prices (USD per hour) that would come to be now, one after another: why not, in words; "" for those that may."""
-        text = self._beside()
-        if text or self._limits.none:
-            return [text] * len(prices)
+        closed = self._closed("")
+        if closed is not None or self._limits.none:
+            return [str(closed or "")] * len(prices)
         with self._lock:
             known = self._fresh()
             held = known.growth.refusals(prices, self._clock.monotonic() - known.at)

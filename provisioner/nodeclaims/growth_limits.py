@@ -23,6 +23,8 @@ class GrowthLimit(enum.StrEnum):
     """Of the NodePool itself: spec.limits, or the annotation dovetail.dev/max-usd-per-hour."""
     KARPENTER = "karpenter"
     """None of ours: another Karpenter leads."""
+    PAUSED = "paused"
+    """Launches are paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,12 @@ class HeldBack:
     resource: str = ""
     pool: str = ""
     unpriced: bool = False
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether no other NodeClaim, of any price or NodePool, may be created either."""
+        paused = self.limit is GrowthLimit.PAUSED and not self.pool
+        return paused or self.limit in (GrowthLimit.CLAIMS, GrowthLimit.KARPENTER)
 
 
 class Growth:

@@ -106,7 +106,9 @@ class Term:
         self._scheduler_liveness = SchedulerLiveness(
             caches.cluster.waiting, recorder, clock, client, caches.cluster.is_unanswered
         )
-        growth = GrowthLedger(caches.cluster, limits_of(options), caches.types_of, clock, caches.beside)
+        growth = GrowthLedger(
+            caches.cluster, limits_of(options), caches.types_of, clock, caches.beside, caches.launch_paused
+        )
         creator = ClaimCreator(
             client,
             caches.cluster,

@@ -24,6 +24,7 @@ from provisioner.scheduling.reasons import (
 )
 from provisioner.scheduling.result import Unplaced
 from provisioner.state.misses import Stop
+from provisioner.state.pause import why_not_launched
 from provisioner.values.message import EventMessage, Said
 
 _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
@@ -111,14 +112,20 @@ def stopped(stop: Stop) -> str:
 
 
 def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
-    """What to say of those among the pools that would make nodes, were they Ready; by name."""
+    """What to say of those among the pools that would make nodes, were they Ready and their launches not paused; by name."""
     return tuple(
-        Said(f'NodePool "{pool.name}": not Ready{_cause(pool)}')[:_MOST_OF_A_POOL]
+        text[:_MOST_OF_A_POOL]
         for pool in sorted(pools, key=lambda one: one.name)
-        if pool.spec.replicas is None
-        and pool.metadata.deletion_timestamp is None
-        and not is_true(pool.status.conditions, names.READY)
+        if pool.spec.replicas is None and pool.metadata.deletion_timestamp is None and (text := _left_out(pool))
     )
+
+
+def _left_out(pool: NodePool) -> str:
+    if not is_true(pool.status.conditions, names.READY):
+        return Said(f'NodePool "{pool.name}": not Ready{_cause(pool)}')
+    if paused := why_not_launched(pool):
+        return Said(f'NodePool "{pool.name}": {paused}')
+    return ""
 
 
 def _cause(pool: NodePool) -> str:

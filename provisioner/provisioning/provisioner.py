@@ -155,7 +155,9 @@ class ProvisioningController:
         self._buffers, self._improve = buffers, improve
         self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.ToldPods()
         self._prepared: Prepared | None = None
-        self._closed_to: tuple[Pod, ...] = ()  # the pods of the last batch, where another Karpenter kept it from nodes
+        self._closed_to: tuple[
+            Pod, ...
+        ] = ()  # the pods of the last batch, where another Karpenter or a pause kept it from nodes
         self._deadline = deadline.total_seconds()
         self._replanning = (
             Replanning(cluster, self._worlds, improve, taken_back, 3 * self._deadline)
@@ -254,7 +256,7 @@ class ProvisioningController:
         )
         self._note_held(held)
         self._complain(snapshot, result, held)
-        self._closed_to = pods if any(one.error.held.limit is GrowthLimit.KARPENTER for one in held) else ()
+        self._closed_to = pods if held and self._creator.growth.is_closed else ()
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
@@ -331,7 +333,7 @@ class ProvisioningController:
                     self._buffers.bought(str(NodeKey(name)))
             except HeldBackError as error:
                 held.append(_HeldBack(planned, error))
-                if error.held.limit in (GrowthLimit.CLAIMS, GrowthLimit.KARPENTER):
+                if error.held.is_for_all:
                     closed = error  # none of any size may follow
         return held
 

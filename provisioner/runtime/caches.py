@@ -17,6 +17,7 @@ from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.kube import resources
 from provisioner.kube.config import ApiConnection
+from provisioner.kube.errors import Forbidden
 from provisioner.kube.lag import Prober
 from provisioner.kube.resources import ObjectIdentity, Resource
 from provisioner.kube.store import Store
@@ -38,7 +39,7 @@ from provisioner.runtime.freshness import behind, stale
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
-from provisioner.state.pause import Pause, pause_of
+from provisioner.state.pause import Activity, Pause, pause_of
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support import logs
@@ -54,6 +55,8 @@ T = TypeVar("T")
 STALE_AFTER_SECONDS = 120.0
 SYNC_LOOK_SECONDS = 0.5  # between two looks at the signal to stop while caches fill
 SYNC_TELL_SECONDS = 5.0
+SETTINGS_SECONDS = 10.0
+"""Who pauses launches before the first leader acts is heard; where the settings cannot be read, nodes are launched all the same."""
 WATCHES_STOP_SECONDS = 2.0
 BAD_OBJECTS_NAMED = 5
 PODS_PAGE = 100
@@ -190,10 +193,18 @@ class Caches:
         _log.error("The cluster state differs from the watched objects; please report this bug", difference=difference)
 
     def pause(self) -> Pause:
-        """Which NodePools nobody disrupts for now. Cost: O(pools)."""
+        """What is paused for now. Cost: O(pools)."""
+        return pause_of(self.pools.store.list(), self._said_in_settings(), self.beside())
+
+    def launch_paused(self, pool: str) -> str:
+        """What pauses launches of a NodePool, or of all of them (""), as users read it; "" where nothing does."""
+        own = self.pools.store.get(pool)
+        return pause_of(() if own is None else (own,), self._said_in_settings()).why(pool, Activity.LAUNCH)
+
+    def _said_in_settings(self) -> Mapping[str, str] | None:
         settings = self.settings.store.get(self._settings_key)
         nothing: dict[str, str] | None = {} if self.settings.synced.is_set() else None
-        return pause_of(self.pools.store.list(), settings.data if settings is not None else nothing, self.beside())
+        return settings.data if settings is not None else nothing
 
     def admission(self) -> Admission:
         """What built-in admission makes of templates."""
@@ -247,8 +258,15 @@ class Caches:
                 if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
                     told_at = self._clock.monotonic()
                     _log.info("Waiting for caches to sync", missing=", ".join(str(one.resource) for one in waiting))
+        self._await_settings(stopping)
         self.effects(self.cluster.settle())
-        return True
+        return not stopping.is_set()
+
+    def _await_settings(self, stopping: threading.Event) -> None:
+        end = self._clock.monotonic() + SETTINGS_SECONDS
+        while wait_for_sync((self.settings,), SYNC_LOOK_SECONDS) and not stopping.is_set():
+            if self._clock.monotonic() >= end or isinstance(self.settings.error, Forbidden):
+                return
 
     def stop(self) -> None:
         """End every watch, all at once."""

@@ -29,6 +29,7 @@ from provisioner.scheduling.problem import (
     World,
 )
 from provisioner.state.keys import NodeKey
+from provisioner.state.pause import why_not_launched
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
@@ -138,7 +139,7 @@ def world_of(
 ) -> Gathered:
     """The world at this instant.
 
-    A pool takes part when it is ours, Ready, dynamic, not being deleted and readable: a malformed one says so itself
+    A pool takes part when it is ours, Ready, dynamic, not being deleted, readable, and does not pause launches: a malformed one says so itself
     (ValidationSucceeded) and must not stop the others. A node that leaves takes no pods; those on it still count.
 
     Args:
@@ -253,6 +254,7 @@ def is_usable(pool: NodePool) -> bool:
         pool.metadata.deletion_timestamp is None
         and pool.spec.replicas is None
         and is_true(pool.status.conditions, names.READY)
+        and not why_not_launched(pool)
     )
 
 

@@ -58,7 +58,7 @@ from provisioner.shares.repair import (
     side_of_node,
     wanted_of,
 )
-from provisioner.state.pause import Pause
+from provisioner.state.pause import Activity, Pause
 from provisioner.support import logs, metrics
 from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
@@ -201,7 +201,7 @@ class ShareRepair:
             return
         groups = self._groups()
         self._remember(groups, now)
-        if self._pause().covers_all:
+        if self._pause().covers_all(Activity.CONSOLIDATION):
             return
         self._adoptions = 0
         end = now + LOOK_SECONDS
@@ -286,7 +286,7 @@ class ShareRepair:
             match decision:
                 case Unrepaired():
                     self._leave(group, owner, decision)
-                case _ if self._stale() or self._pause().covers_all:
+                case _ if self._stale() or self._pause().covers_all(Activity.CONSOLIDATION):
                     return  # since this look began
                 case Adopt(members=members):
                     self._adopt(members)
@@ -353,7 +353,7 @@ class ShareRepair:
             node = self._node(one.pod.node_name)
             pool = "" if node is None else node.metadata.labels.get(names.NODEPOOL_LABEL, "")
             bar = Bar.NONE
-            if pause.why(pool):
+            if pause.why(pool, Activity.CONSOLIDATION):
                 bar = Bar.PROTECTED
             elif budgets.holding(one.pod):
                 bar = Bar.BUDGET

@@ -28,7 +28,7 @@ from provisioner.runtime.live_reads import CHOSEN_SECONDS, Postponed, never
 from provisioner.runtime.object_reference import reference_of
 from provisioner.scheduling.node_claims import NewClaim, static_claim
 from provisioner.state.cluster import Cluster
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import NOTHING, Activity, Pause
 from provisioner.static.scaling import StaticDecision, decide
 from provisioner.support import logs
 from provisioner.support.backoff import doubling
@@ -190,7 +190,7 @@ class StaticCapacity:
         return there <= {claim.name for claim in mine} and {claim.name for claim in mine if claim.metadata.uid} <= there
 
     def _delete(self, pool: NodePool, decision: StaticDecision) -> ReconcileResult:
-        if paused := self._pause().why(pool.name):
+        if paused := self._pause().why(pool.name, Activity.CONSOLIDATION):
             self._recorder.publish(reference_of(pool), "Normal", "DisruptionBlocked", paused)
             return ReconcileResult(requeue_after=PAUSED_SECONDS)
         postponed = False

@@ -23,7 +23,7 @@ from provisioner.kube.events import Recorder
 from provisioner.runtime import metrics
 from provisioner.runtime.object_reference import node_reference, pod_reference, reference_of
 from provisioner.state.cluster import Cluster
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import NOTHING, Pause, activities_behind
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
@@ -115,7 +115,7 @@ def why_paused(claim: NodeClaim | None, pause: Pause, now: datetime) -> str:
     if claim is None or has_begun(claim.metadata.annotations, now):
         return ""
     ours = is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
-    return pause.why_drains(claim.pool) if ours else ""
+    return pause.why_drains(claim.pool, activities_behind(claim)) if ours else ""
 
 
 def counting_deadline(claim: NodeClaim | None, pause: Pause, now: datetime) -> datetime | None:

@@ -26,6 +26,7 @@ from provisioner.disruption.simulation.turns import in_turn
 from provisioner.disruption.verdicts import forced, of_method
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.interruption.response import decide_interruptions
+from provisioner.state.pause import activity_of
 from provisioner.state.snapshot import NodeView
 from provisioner.termination.blockers import Cause, blockers
 from provisioner.termination.eviction_queue import counting_deadline, why_paused
@@ -148,7 +149,7 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     snapshot = view.snapshot
     pools = {one.pool.name: one.pool for one in snapshot.pools}
     found = refusal(node, view, pools, awaited_nodes(snapshot), eventual=False)
-    reasons = tuple(_reasons(instant, found))
+    reasons = tuple(_reasons(instant, node, found))
     pool = pools.get(node.pool)
     static = pool is not None and pool.spec.replicas is not None
     methods = tuple(
@@ -168,12 +169,14 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     return answer(state, reasons=reasons, methods=methods)
 
 
-def _reasons(instant: Instant, found: RefusedNode | None) -> Iterator[WhyReason]:
-    """Why the node is no candidate: what holds all nodes, then the node itself or its pool."""
+def _reasons(instant: Instant, node: NodeView, found: RefusedNode | None) -> Iterator[WhyReason]:
+    """Why the node is no candidate: what holds all nodes, then the node itself or its pool; and what else is paused there."""
     if instant.memory.behind:
         yield WhyReason(type="Behind", message=instant.memory.behind)
     if found is not None:
         yield WhyReason(type=_title(found.obstacle), message=found.message, until=found.until)
+    if (paused := instant.pause.summary(node.pool)) and (found is None or found.message != paused):
+        yield WhyReason(type="Paused", message=paused)
 
 
 def _title(obstacle: str) -> str:
@@ -303,7 +306,8 @@ def _waits(instant: Instant, node: NodeView) -> Iterator[WhyReason]:
     if record is None:
         return
     nodes = [one for one in instant.snapshot.nodes if one.key.name in record.candidate_names]
-    if paused := next(filter(None, (instant.pause.why(one.pool) for one in nodes)), ""):
+    activity = activity_of(record.reason)
+    if paused := next(filter(None, (instant.pause.why(one.pool, activity) for one in nodes)), ""):
         yield WhyReason(type="Paused", message=paused)
     if _coming(instant, record):
         return

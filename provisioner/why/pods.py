@@ -19,6 +19,7 @@ from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason, Untolerated
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import is_usable, successors
+from provisioner.state.pause import Activity, why_not_launched
 from provisioner.state.snapshot import NodeView
 from provisioner.support.clock import SystemClock
 from provisioner.values.message import Said
@@ -209,7 +210,8 @@ def _planned_anew(instant: Instant, pod: Pod) -> _Found:
         f"Pod {pod.key} fits on a new node of NodePool {claim.pool}: {claim.planned_type} in {claim.planned_zone}, "
         f"{claim.planned_capacity_type}, ${claim.usd_per_hour:.4f} per hour{why}.{late}"
     )
-    limited = (WhyReason(type="GrowthLimited", message=held, node_pools=(claim.pool,)),) if held else ()
+    kind = "LaunchPaused" if instant.pause.covers_all(Activity.LAUNCH) else "GrowthLimited"
+    limited = (WhyReason(type=kind, message=held, node_pools=(claim.pool,)),) if held else ()
     return "FitsNewNode", text, place, limited
 
 
@@ -265,6 +267,8 @@ def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -
         return PoolAnswer(
             name=pool.name, state="Static", message="it is static: its nodes follow spec.replicas, not pods"
         )
+    if paused := why_not_launched(pool):
+        return PoolAnswer(name=pool.name, state="Paused", message=paused)
     if not is_usable(pool):
         return PoolAnswer(name=pool.name, state="NotReady", message=_said(unready((pool,)), pool))
     if not instant.types.manages(pool):

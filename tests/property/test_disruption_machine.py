@@ -7,6 +7,7 @@ What decides is real, from the orchestrator to the queue of commands, on frozen 
 import os
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state import node_views as views
 from provisioner.state.cluster import HOLD_TTL
+from provisioner.state.pause import NOTHING
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.waiting import PendingPods
 from tests.support.clock import NOON
@@ -1053,11 +1055,8 @@ def _spread_of_leaving(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pause(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        DisruptionController,
-        "_spared",
-        lambda self, snapshot, buys: dict.fromkeys(self._commands.book.spared(), candidates.CALLED_OFF),
-    )
+    view = DisruptionController._view
+    patch.setattr(DisruptionController, "_view", lambda *args, **how: replace(view(*args, **how), pause=NOTHING))
 
 
 def _who_waits(patch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from provisioner.disruption.methods.emptiness import is_empty
 from provisioner.disruption.verdicts import EXPIRED, INTERRUPTED, UNHEALTHY, forced, of_method
 from provisioner.disruption.view import VALIDATION, DisruptionStanding, DisruptionView, MethodAnswer
 from provisioner.interruption.response import decide_interruptions
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.state.snapshot import NodeView
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, TINY, Fleet, budget, pool, running
@@ -213,7 +213,7 @@ def test_what_needs_no_budget_has_one_verdict_for_each_reason_too(fleet: Fleet, 
     }
     repairs = decide_repairs(snapshot, (POLICY,), conditions)
     decision = decide_interruptions(snapshot, marks, AllowanceLedger(snapshot))
-    pause = data.draw(st.sampled_from((NOTHING, Pause(pools=frozenset({"general"})))))
+    pause = data.draw(st.sampled_from((NOTHING, Pause(pools={"general": PauseValue(DISRUPTION)}))))
     for node in snapshot.nodes:
         told = list(forced(node, snapshot, pause, repairs, marks, decision))
         wanted = {

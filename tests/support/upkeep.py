@@ -687,7 +687,7 @@ class Upkeep:
         self.schedule()
 
     def _open_pools(self) -> list[str]:
-        return [name for name in self.pools if name != STATIC and not self.pause().why(name)]
+        return [name for name in self.pools if name != STATIC and not self.pause().summary(name)]
 
     def drain_at_the_limit(self) -> None:
         """Provisioning and drains go on, and nobody gives in: a drain ends as soon as there is a place for each pod that goes."""
@@ -722,7 +722,7 @@ class Upkeep:
         for claim in self.claims():
             name = claim.metadata.name
             held = [one for one in self.on(name) if not self.is_protected(one) and self.left(one.labels["app"]) == 0]
-            if claim.metadata.deletion_timestamp is None or self.pause().why(claim.pool):
+            if claim.metadata.deletion_timestamp is None or self.pause().summary(claim.pool):
                 continue
             for app in sorted({one.labels["app"] for one in held if self._guards[one.labels["app"]]}):
                 mine = [one for one in self.waiting() if one.labels["app"] == app]
@@ -785,7 +785,7 @@ class Upkeep:
         node %= len(going) or 1
         for claim in (*going[node:], *going[:node]):
             name = claim.metadata.name
-            if self.pause().why(claim.pool):
+            if self.pause().summary(claim.pool):
                 continue
             self._end(name)
             here = self.on(name)
@@ -860,7 +860,7 @@ class Upkeep:
             if not self.cluster.commands() and not going:
                 return
             idle += 1
-            if idle > _PATIENCE and any(map(self.pause().why, self.pools)):
+            if idle > _PATIENCE and any(map(self.pause().summary, self.pools)):
                 return  # what is paused waits for its user
             self.clock.advance(1.0 if idle < 10 else LONG)
             if idle > _OVERDUE:
@@ -1038,7 +1038,7 @@ class Upkeep:
             claim, node = self.server.claim(name), there[name]
             if (claim.pool == STATIC) is not (proposal.method == static_drift.METHOD):
                 yield f"{name} is of NodePool {claim.pool}"
-            if why := self.pause().why(claim.pool):
+            if why := self.pause().summary(claim.pool):
                 yield why
             if node.metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
                 yield f"{name} says do-not-disrupt"
@@ -1113,7 +1113,7 @@ class Upkeep:
         claim = self.server.claim(name)
         own = [one for one in proposal.candidates if one in self.server.objects["nodeclaims"]] if proposal else []
         for one in own:  # that a NodePool is paused keeps its nodes, not new ones out of it
-            if why := self.pause().why(self.server.claim(one).pool):
+            if why := self.pause().summary(self.server.claim(one).pool):
                 self.wrong.append(f"{what}: {why}")
         if verb == "DELETE":
             if proposal is None or name not in proposal.candidates:

@@ -18,7 +18,7 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.budgets import AllowanceLedger
-from provisioner.disruption.candidates import REPLACES, paused
+from provisioner.disruption.candidates import REPLACES
 from provisioner.disruption.controller import settings_of
 from provisioner.disruption.forceful.repair import RepairDecision
 from provisioner.disruption.loops import LoopHolds, Loops
@@ -32,7 +32,7 @@ from provisioner.provisioning.provisioner import policies_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import world_of
 from provisioner.state.cluster import Cluster
-from provisioner.state.pause import Pause, pause_of
+from provisioner.state.pause import Activity, Pause, pause_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
@@ -208,7 +208,8 @@ class Local:
             ceiling=ledger.ceiling,
             empty_for={one.key.name: VALIDATION for one in snapshot.nodes},
             under_way=frozenset().union(*(one.candidate_names for one in commands)),
-            spared=replacing | paused(snapshot, self.pause),
+            spared=replacing,
+            pause=self.pause,
             first=frozenset({key}),
             settings=settings_of(self.options),
             loops=self.loops,
@@ -241,8 +242,8 @@ class Local:
         return tuple(sorted({one.spec.source.persistent_volume_name or one.metadata.name for one in mine}))
 
     def held_back(self, prices: Sequence[float]) -> Sequence[str]:
-        """Nobody knows here."""
-        return [""] * len(prices)
+        """What pauses launches; of limits nobody knows here."""
+        return [self.pause.why("", Activity.LAUNCH)] * len(prices)
 
     @property
     def usd_left(self) -> float:

@@ -53,7 +53,7 @@ from provisioner.runtime.object_reference import publish, reference_of
 from provisioner.scheduling.node_claims import planned_claim
 from provisioner.state.cluster import Cluster
 from provisioner.state.disruption_commands import Command
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import NOTHING, Pause, activity_of
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -257,7 +257,10 @@ class CommandQueue:
     def _paused(self, record: CommandRecord) -> str:
         """What pauses a candidate of a command, "" where nothing does."""
         pause = self._pause()
-        return next(filter(None, map(pause.why, self.inspector.pools(record))), "") if pause != NOTHING else ""
+        if pause == NOTHING:
+            return ""
+        activity = activity_of(record.reason)
+        return next(filter(None, (pause.why(pool, activity) for pool in self.inspector.pools(record))), "")
 
     def _wait(self, command: Command, memory: CommandMemory, paused: str) -> ReconcileResult:
         """The command stays as it is, and the time does not count; one that cannot come to its end as it was decided is called off."""

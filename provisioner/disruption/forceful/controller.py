@@ -29,7 +29,7 @@ from provisioner.runtime.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS, Post
 from provisioner.runtime.object_reference import publish
 from provisioner.runtime.poller import ApiPoller
 from provisioner.state.cluster import Cluster
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import NOTHING, Activity, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -149,7 +149,8 @@ class ForcefulDisruption:
                 claim = self._writer.metadata(
                     claim, annotations={names.TERMINATION_TIMESTAMP: None, names.ENDED_FOR: None}
                 )
-            if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool):
+            activity = Activity.EXPIRATION if repair is None else Activity.REPAIR
+            if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool, activity):
                 return DONE  # the next pass asks again
             patience = CHOSEN_SECONDS if repair is None else DECIDED_SECONDS
             if self._postponed(claim, self._cluster.node_of(claim), patience=patience):

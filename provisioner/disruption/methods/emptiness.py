@@ -26,6 +26,7 @@ from provisioner.disruption.candidates import (
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
+from provisioner.state.pause import Activity
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 from provisioner.values.message import Said
@@ -81,7 +82,7 @@ def emptiness(view: DisruptionView) -> MethodAnswer:
         key = node.key.name
         if node.claim is None or not node.pool or not is_empty(node.pods):
             continue
-        found = of_node(node, view, pools, awaited)
+        found = of_node(node, view, pools, awaited, Activity.CONSOLIDATION)
         if found is not None and found[0] not in _TOLD_HERE:
             quiet[key] = RefusedNode(node, *found).verdict
             continue

@@ -78,8 +78,8 @@ OWN: Final[Groups] = {
         names.MAX_PODS_PER_WORKLOAD: "The most pods of one ReplicaSet, StatefulSet or Job that Dovetail places on a node of the NodePool, from 1 to 9999.",
         names.NODE_PENALTY: "USD per hour that the cost planner adds to the price of each node, so that it prefers fewer, larger ones; default 0.01.",
         names.PAUSED: (
-            "`true` pauses the disruption of nodes of the NodePool, including commands that have begun. Interruptions and deletions "
-            "by users continue."
+            "`true` pauses the disruption of nodes of the NodePool, including commands that have begun; a list of `drift`, "
+            "`consolidation`, `expiration`, `repair` and `launch` pauses these. Interruptions and deletions by users continue."
         ),
     },
     ("NodeClaim annotation", "provisioner"): {

@@ -24,7 +24,7 @@ from provisioner.disruption.view import Acceptance, DisruptionSettings, Disrupti
 from provisioner.disruption.worlds import WORLD_SECONDS
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
@@ -184,7 +184,7 @@ def test_a_paused_pool_is_left_alone_by_every_method(stages: Make) -> None:
     stage = stages("empty", "a", "b")
     busy(stage, "a", "web-a")
     busy(stage, "b", "web-b")
-    stage.pause = Pause(pools=frozenset({"general"}))
+    stage.pause = Pause(pools={"general": PauseValue(DISRUPTION)})
     look(stage)
     look(stage)
     assert left(stage, "empty", "a", "b") == ["empty", "a", "b"]

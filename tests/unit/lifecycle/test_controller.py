@@ -103,6 +103,7 @@ class Stage:
     deleted: bool = False
     stale: bool = False
     beside: str = ""
+    paused: str = ""
     timeouts: Timeouts = TIMEOUTS
 
     def __post_init__(self) -> None:
@@ -143,6 +144,7 @@ class Stage:
             nodes_are_stale=lambda: self.stale,
             elsewhere=self.elsewhere,
             beside=lambda: self.beside,
+            paused=lambda _: self.paused,
             timeouts=self.timeouts,
             postponed=self.server.postponed,
         )
@@ -259,6 +261,23 @@ def test_while_another_karpenter_leads_nothing_is_launched_or_given_up() -> None
     stage.beside = ""
     stage.look()
     assert (stage.provider.created, stage.gone) == (1, False), "the time of the other counts for nothing"
+
+
+def test_while_launches_are_paused_nothing_is_launched_or_given_up_and_the_claim_says_so() -> None:
+    stage = Stage(DENIED, paused="Launching nodes is paused by a user")
+    for _ in range(3):
+        assert stage.look().requeue_after == BESIDE_SECONDS
+        stage.clock.advance(TIMEOUTS.launch.total_seconds())
+    assert (stage.provider.created, stage.gone, stage.reason) == (0, False, "Unknown/LaunchPaused")
+    stage.paused = ""
+    stage.look()
+    assert (stage.provider.created, stage.gone) == (1, False)
+
+
+def test_a_launch_that_has_begun_is_finished_though_launches_are_paused() -> None:
+    stage = Stage(INSTANCE, paused="Launching nodes is paused by a user", mark="b/0/0")
+    stage.look()
+    assert stage.provider.created == 1
 
 
 def test_while_another_karpenter_leads_a_node_that_does_not_come_is_not_given_up() -> None:

@@ -54,13 +54,18 @@ class Growing(Batches):
 
     def __init__(self, limits: GrowthLimits, *pods: Pod) -> None:
         super().__init__(*pods, requirements=ONE_TYPE)
-        self.limits, self.waits, self.beside = limits, list[float](), ""
+        self.limits, self.waits, self.beside, self.paused = limits, list[float](), "", dict[str, str]()
         self.restart()
 
     def restart(self) -> None:
         """Another process leads."""
         self.growth = GrowthLedger(
-            self.world.cluster, self.limits, lambda _: self.world.types, self.world.clock, lambda: self.beside
+            self.world.cluster,
+            self.limits,
+            lambda _: self.world.types,
+            self.world.clock,
+            lambda: self.beside,
+            lambda pool: self.paused.get(pool, ""),
         )
 
     def provisioner(self, workers: WorkerPool, **options: Any) -> ProvisioningController:
@@ -122,6 +127,23 @@ def test_while_another_karpenter_leads_nothing_is_bought_and_pods_are_told(limit
     one.beside = ""
     one.run()
     assert one.claims == (limits.claims_per_minute or 5)
+
+
+def test_while_launches_are_paused_nothing_is_bought_and_pods_are_told() -> None:
+    one = Growing(GrowthLimits(), *fills(5))
+    one.paused[""] = "Launching nodes is paused by a user"
+    one.run()
+    assert (one.claims, held_back(GrowthLimit.PAUSED)) == (0, 5)
+    assert set(one.said("Pod", "FailedScheduling")) == {f'Failed to schedule pod, NodePool "general": {one.paused[""]}'}
+    assert one.growth.problems([0.1]) == [one.paused[""]]
+    assert one.growth.is_closed
+    assert one.waits == [KARPENTER_SECONDS]
+    one.paused = {"general": "its NodePool pauses them"}
+    one.run()
+    assert (one.claims, one.growth.is_closed) == (0, False)
+    one.paused = {}
+    one.run()
+    assert one.claims == 5
 
 
 def test_what_waits_while_another_karpenter_leads_is_planned_once_until_something_waits_that_did_not() -> None:

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from provisioner.apis import names
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.provisioning.failed_scheduling import ToldPods, pools_without_types, sentence, unready
 from provisioner.scheduling.reasons import NoInstanceTypes, NoPools, PodInvalid, PoolRefuses, TooLarge, Untolerated
@@ -85,6 +86,11 @@ def test_a_pool_that_is_not_ready_is_named_with_the_cause() -> None:
         replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp=NOON)),
         pool("static", replicas=1, status={}),
     ]
+    paused = pool("paused")
+    paused.metadata.annotations[names.PAUSED] = "launch"
+    assert unready([paused]) == (
+        'NodePool "paused": Launching nodes is paused by the annotation "dovetail.dev/paused" of NodePool "paused"',
+    )
     assert unready(pools) == (
         'NodePool "bad": not Ready (NodeClassReady=False: KWOKNodeClass x does not exist; create it)',
         'NodePool "new": not Ready',

@@ -22,7 +22,7 @@ from provisioner.options import Options
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.changes import Change, NodeChanged
 from provisioner.runtime.freshness import stale
-from provisioner.state.pause import Pause
+from provisioner.state.pause import DISRUPTION, Pause, PauseValue
 from provisioner.support.clock import SystemClock
 from tests.support.cluster import claim, node, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, ok, refusal
@@ -60,7 +60,7 @@ def test_without_the_right_to_its_settings_it_provisions_and_disrupts_nothing(en
         assert caches.start(ended)
         assert caches.problem() == ""
         assert "configmaps" in stale(caches.behind_disruption)
-        assert caches.pause() == Pause(everything=True, unread=True)
+        assert caches.pause() == Pause(PauseValue(DISRUPTION), unread=True)
     finally:
         late.cancel()
         ended.set()

@@ -22,7 +22,7 @@ from provisioner.shares.controller import (
     ShareRepair,
 )
 from provisioner.shares.repair import MOST_ATTEMPTS, SETTLE_SECONDS
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import DISRUPTION, NOTHING, Activity, Pause, PauseValue
 from provisioner.support.metrics import REGISTRY
 from tests.support.apiserver import ApiServer, Asked, Wire, asked
 from tests.support.clock import FakeClock
@@ -503,19 +503,21 @@ def test_what_the_api_server_says_counts_whatever_the_cache_shows(stage: Stage) 
     assert stage.after(600).evicted == 0
 
 
-@pytest.mark.parametrize("pause", [Pause(everything=True), Pause(pools=frozenset({"pool-spot"}))], ids=["all", "pool"])
+@pytest.mark.parametrize(
+    "pause", [Pause(PauseValue(DISRUPTION)), Pause(pools={"pool-spot": PauseValue(DISRUPTION)})], ids=["all", "pool"]
+)
 def test_a_pause(stage: Stage, pause: Pause) -> None:
     stage.deploy(*[SPOT] * 20)
     stage.pause = pause
     assert stage.after(1800).evicted == 0
-    assert not (pause.everything and stage.asked), "the API server is asked in vain"
+    assert not (pause.covers_all(Activity.CONSOLIDATION) and stage.asked), "the API server is asked in vain"
     stage.pause = NOTHING
     assert stage.after(1800).evicted > 0
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"pause": Pause(everything=True)}, {"stale": "the watch of nodes received nothing for 100 s"}],
+    [{"pause": Pause(PauseValue(DISRUPTION))}, {"stale": "the watch of nodes received nothing for 100 s"}],
     ids=["paused", "stale"],
 )
 def test_what_begins_during_a_look_holds_for_the_owners_that_come_after(stage: Stage, change: dict[str, Any]) -> None:

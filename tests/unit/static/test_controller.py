@@ -13,7 +13,7 @@ from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.kube.resources import NODECLAIMS
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.runtime.changes import Change, NodeClaimChanged, NodePoolChanged, PodChanged
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.static import controller as static_capacity
 from provisioner.static.controller import StaticCapacity
 from provisioner.support.workers import DONE, ReconcileResult, WorkerPool
@@ -290,7 +290,7 @@ def test_events_bring_the_pool_back(two: Stage) -> None:
         assert list(watches.get(type(change), lambda _: ())(change)) == (["general"] if wanted else []), what  # type: ignore[operator]
 
 
-PAUSES = {"its pool": Pause(pools=frozenset({"general"})), "everything": Pause(everything=True)}
+PAUSES = {"its pool": Pause(pools={"general": PauseValue(DISRUPTION)}), "everything": Pause(PauseValue(DISRUPTION))}
 
 
 @pytest.mark.parametrize("pause", PAUSES.values(), ids=PAUSES)
@@ -301,7 +301,7 @@ def test_a_pool_that_is_paused_loses_no_node_and_gets_those_that_it_lacks(two: S
     two.scale(1)
     assert two.run() == ReconcileResult(requeue_after=static_capacity.PAUSED_SECONDS)
     assert len(two.claims()) == 2
-    assert pause.why("general") in two.server.recorder.messages
+    assert pause.summary("general") in two.server.recorder.messages
     two.pause = NOTHING
     two.run()
     assert len(two.claims()) == 1

@@ -14,7 +14,7 @@ from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.ec2.instances.instances import UNSEEN_SECONDS, InstanceUnseenError
 from provisioner.kube.errors import NotFound
 from provisioner.runtime.live_reads import DECIDED_SECONDS
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.termination.controller import (
@@ -348,7 +348,7 @@ def test_a_pause_holds_a_drain_beyond_its_deadline() -> None:
     past = (NOON - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     stage = Stage(annotations={names.TERMINATION_TIMESTAMP: past, names.ENDED_FOR: "expired"})
     stage.server.bind("web", "n", metadata__annotations={names.DO_NOT_DISRUPT: "true"})
-    stage.server.pause = Pause(everything=True)
+    stage.server.pause = Pause(PauseValue(DISRUPTION))
     for _ in range(3):
         stage.look()
         stage.server.work_off()
@@ -366,7 +366,7 @@ def test_a_paused_drain_asks_the_api_server_nothing_and_says_what_it_waits_for()
     stage = Stage(annotations={names.ENDED_FOR: "expired"})
     stage.server.bind("web", "n")
     stage.world.add(pod("web", node="n"))
-    stage.server.pause = Pause(everything=True)
+    stage.server.pause = Pause(PauseValue(DISRUPTION))
     stage.look()
     stage.server.patience.clear()
     stage.server.recorder.messages.clear()

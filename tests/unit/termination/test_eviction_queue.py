@@ -11,7 +11,7 @@ from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.support.metrics import REGISTRY
 from provisioner.termination.disrupted_taint import disruption_patch, healing_patch
 from provisioner.termination.eviction_queue import GIVEN_SECONDS, LEAVING_SECONDS, deadline_of, drain_step, grace_end
@@ -466,17 +466,17 @@ def test_a_pod_under_several_budgets_is_asked_again_once_it_has_one() -> None:
 MARKED = {names.COMMAND_MEMBER_ANNOTATION: "0123456789ab"}
 PAUSES: dict[str, tuple[Pause, dict[str, str], bool]] = {
     "of a command, nothing is paused": (NOTHING, MARKED, False),
-    "of a command, its pool is paused": (Pause(pools=frozenset({"general"})), MARKED, True),
-    "of a command, everything is paused": (Pause(everything=True), MARKED, True),
-    "of a command, another pool is paused": (Pause(pools=frozenset({"other"})), MARKED, False),
+    "of a command, its pool is paused": (Pause(pools={"general": PauseValue(DISRUPTION)}), MARKED, True),
+    "of a command, everything is paused": (Pause(PauseValue(DISRUPTION)), MARKED, True),
+    "of a command, another pool is paused": (Pause(pools={"other": PauseValue(DISRUPTION)}), MARKED, False),
     "of a command, another Karpenter leads": (Pause(beside="Karpenter runs"), MARKED, False),
-    "that has expired": (Pause(everything=True), {names.ENDED_FOR: "expired"}, True),
-    "of a static pool that is scaled down": (Pause(everything=True), {names.ENDED_FOR: "scaled-down"}, True),
-    "that is repaired": (Pause(everything=True), {names.ENDED_FOR: "unhealthy"}, True),
-    "that a user deletes": (Pause(everything=True), {}, False),
-    "that is interrupted": (Pause(everything=True), {**MARKED, names.INTERRUPTION_ANNOTATION: "{}"}, False),
+    "that has expired": (Pause(PauseValue(DISRUPTION)), {names.ENDED_FOR: "expired"}, True),
+    "of a static pool that is scaled down": (Pause(PauseValue(DISRUPTION)), {names.ENDED_FOR: "scaled-down"}, True),
+    "that is repaired": (Pause(PauseValue(DISRUPTION)), {names.ENDED_FOR: "unhealthy"}, True),
+    "that a user deletes": (Pause(PauseValue(DISRUPTION)), {}, False),
+    "that is interrupted": (Pause(PauseValue(DISRUPTION)), {**MARKED, names.INTERRUPTION_ANNOTATION: "{}"}, False),
     "whose interruption has not begun": (
-        Pause(everything=True),
+        Pause(PauseValue(DISRUPTION)),
         {
             **MARKED,
             names.INTERRUPTION_ANNOTATION: str(Interruption("scheduled_change", begins=NOON + timedelta(days=1))),

@@ -365,6 +365,36 @@ def test_a_pool_that_is_paused_says_so(file: pathlib.Path) -> None:
     assert 'paused by the annotation "dovetail.dev/paused" of NodePool "general"' in found["summary"]
 
 
+def test_a_pause_of_one_activity_is_told_though_others_go_on(file: pathlib.Path) -> None:
+    paused = pool(disruption=GONE_SOON)
+    paused.metadata.annotations[names.PAUSED] = "drift"
+    found = Dump(file, paused, *existing_node("n")).json("node", "n")
+    assert found["state"] == "Candidate", "it is empty"
+    assert [one["message"] for one in found["reasons"] if one["type"] == "Paused"] == [
+        'Drift is paused by the annotation "dovetail.dev/paused" of NodePool "general"'
+    ]
+
+
+def test_a_pod_says_who_pauses_launches(file: pathlib.Path) -> None:
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": names.SETTINGS_CONFIGMAP, "namespace": "dovetail-system"},
+        "data": {"paused": "launch"},
+    }
+    found = Dump(file, settings, wire_pod("web")).json("pod", "web")
+    assert [(one["type"], one["message"]) for one in found["reasons"]] == [
+        ("LaunchPaused", 'Launching nodes is paused by the key "paused" of ConfigMap "dovetail-settings"')
+    ]
+    general = pool()
+    general.metadata.annotations[names.PAUSED] = "launch"
+    found = Dump(file, general, wire_pod("web")).json("pod", "web")
+    assert found["state"] == "Unschedulable"
+    assert [(one["state"], one["message"]) for one in found["nodePools"]] == [
+        ("Paused", 'Launching nodes is paused by the annotation "dovetail.dev/paused" of NodePool "general"')
+    ]
+
+
 @pytest.mark.parametrize(
     ("namespace", "state"), [("dovetail-system", "Blocked"), ("other", "Candidate")], ids=["ours", "somebody else's"]
 )

@@ -34,7 +34,7 @@ from provisioner.disruption.worlds import WORLD_SECONDS
 from provisioner.kube.errors import Conflict
 from provisioner.scheduling.node_claims import NewClaim
 from provisioner.scheduling.world import without
-from provisioner.state.pause import Pause
+from provisioner.state.pause import DISRUPTION, Pause, PauseValue
 from provisioner.state.snapshot import Snapshot
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod
@@ -347,7 +347,7 @@ def test_while_it_waits_its_replacement_keeps_its_room_and_is_not_empty(stages: 
     assert stage.server.has("nodeclaims", name)
 
 
-PAUSES = {"its pool": Pause(pools=frozenset({"general"})), "everything": Pause(everything=True)}
+PAUSES = {"its pool": Pause(pools={"general": PauseValue(DISRUPTION)}), "everything": Pause(PauseValue(DISRUPTION))}
 
 
 @pytest.mark.parametrize("pause", PAUSES.values(), ids=PAUSES)
@@ -361,7 +361,7 @@ def test_a_command_of_a_paused_pool_waits_and_its_time_does_not_count(stage: Dis
         stage.settle()
     assert not stage.goes()
     assert stage.replacements() == [name], "its replacement is kept"
-    assert f"NodeClaim: {pause.why('general')}" in said(stage, "DisruptionBlocked")
+    assert f"NodeClaim: {pause.summary('general')}" in said(stage, "DisruptionBlocked")
     stage.pause = Pause()
     stage.disruption.run_once()
     stage.settle()
@@ -398,7 +398,7 @@ def test_pods_of_a_node_that_a_user_deletes_during_a_pause_do_not_wait_for_a_rep
     close = stage.server.taints.close
 
     def paused(*_: Any, **__: Any) -> Any:
-        stage.pause = Pause(everything=True)
+        stage.pause = Pause(PauseValue(DISRUPTION))
         stage.server.taints.close = close  # type: ignore[method-assign]
         raise Conflict(409, "Conflict", "the pause came first")
 
@@ -423,7 +423,7 @@ def test_a_pause_does_not_hold_the_drain_of_a_node_that_a_user_deletes_before_it
     stage: DisruptedNodes,
 ) -> None:
     name = begin(stage)
-    stage.pause = stage.server.pause = Pause(everything=True)
+    stage.pause = stage.server.pause = Pause(PauseValue(DISRUPTION))
     stage.server.writer.delete(stage.server.claim("a"))
     stage.disruption.run_once()
     stage.settle()
@@ -439,7 +439,7 @@ def test_a_pause_holds_the_drain_of_a_node_that_the_command_deleted(stage: Disru
     stage.initialize(name)
     stage.settle()
     assert stage.goes()
-    stage.pause = stage.server.pause = Pause(everything=True)
+    stage.pause = stage.server.pause = Pause(PauseValue(DISRUPTION))
     stage.disruption.run_once()
     stage.settle()
     stage.server.evictions.add(stage.world.cluster.bound_to("a"))
@@ -448,7 +448,7 @@ def test_a_pause_holds_the_drain_of_a_node_that_the_command_deleted(stage: Disru
 
 
 def test_nothing_begins_in_a_paused_pool(stage: DisruptedNodes) -> None:
-    stage.pause = Pause(pools=frozenset({"general"}))
+    stage.pause = Pause(pools={"general": PauseValue(DISRUPTION)})
     for _ in range(3):
         stage.disruption.run_once()
         stage.settle()
@@ -462,7 +462,7 @@ def test_a_command_that_is_paused_before_it_is_written_is_forgotten(stage: Disru
     announce = stage.commands._creator.announce
 
     def paused(*args: Any) -> NewClaim | None:
-        stage.pause = Pause(everything=True)
+        stage.pause = Pause(PauseValue(DISRUPTION))
         return announce(*args)
 
     stage.commands._creator.announce = paused  # type: ignore[assignment,method-assign]

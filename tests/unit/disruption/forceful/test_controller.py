@@ -18,7 +18,7 @@ from provisioner.disruption.forceful.controller import STALE_SECONDS, ForcefulDi
 from provisioner.kube.errors import ServerError
 from provisioner.options import Options
 from provisioner.runtime.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS
-from provisioner.state.pause import NOTHING, Pause
+from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.support.metrics import REGISTRY
 from provisioner.termination.unfinished import INSTANCE_TERMINATING
 from tests.support.clock import NOON
@@ -412,7 +412,7 @@ def test_nothing_expires_while_its_pool_is_paused(stages: Make) -> None:
     stage, forceful = stages("a")
     expiring(stage, "a", "1h")
     stage.world.clock.advance(3600)
-    stage.pause = Pause(pools=frozenset({"general"}))
+    stage.pause = Pause(pools={"general": PauseValue(DISRUPTION)})
     turn(forceful)
     assert not stage.goes("a")
     stage.pause = NOTHING
@@ -424,7 +424,7 @@ def test_no_repair_begins_while_its_pool_is_paused(stages: Make) -> None:
     stage, forceful = stages(*"abcde", policies=(POLICY,))
     break_node(stage, forceful, "a")
     stage.world.clock.advance(600)
-    stage.pause = Pause(pools=frozenset({"general"}))
+    stage.pause = Pause(pools={"general": PauseValue(DISRUPTION)})
     turn(forceful)
     assert not stage.goes("a")
     assert names.TERMINATION_TIMESTAMP not in stage.server.claim("a").metadata.annotations
