@@ -16,12 +16,14 @@ from msgspec import UnsetType
 
 from provisioner.apis import ec2
 from provisioner.apis.gojson import go_json
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.structural import Fields, integer, mapping, record, string, strings, unordered
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.quantity import Quantity
 
 HASH_VERSION: Final = "v6"
 FORMER_VERSION: Final = "v5"
+NODE_CLASS: Final = "NodeClassDrift"
 
 _INT32: Final = 4
 _SIZE: Final = "VolumeSize"
@@ -100,6 +102,12 @@ def is_drifted(of_class: Mapping[str, str], of_claim: Mapping[str, str]) -> bool
     if None in hashes or None in versions or versions[0] != versions[1]:
         return False
     return hashes[0] != hashes[1]
+
+
+def static_drift(claim: NodeClaim, node_class: ec2.EC2NodeClass) -> str:
+    """What the hashes say, without asking EC2: NodeClassDrift, or ""; nothing of a class with fields that this version does not know."""
+    drifted = not node_class.unknown_fields and is_drifted(node_class.metadata.annotations, claim.metadata.annotations)
+    return NODE_CLASS if drifted else ""
 
 
 def class_stamp(spec: ec2.EC2NodeClassSpec, ca_bundle: str = "") -> dict[str, str]:

@@ -8,11 +8,13 @@ Source: core spec 1.1; the scheme is that of provisioner.apis.structural.
 
 import struct
 import weakref
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec import UnsetType
 
+from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER, NodeClaimTemplate, NodeClassReference, TemplateMetadata
 from provisioner.apis.structural import fnv, given, integer, record, strings, unordered
 from provisioner.values.duration import parse_duration
@@ -39,6 +41,31 @@ def nodepool_hash(template: NodeClaimTemplate) -> str:
     if known is None:
         known = _known[key] = weakref.ref(template, lambda _: _known.pop(key, None)), _computed(template)
     return known[1]
+
+
+def pool_stamp(template: NodeClaimTemplate) -> dict[str, str]:
+    """The annotations that tell a pool's hash, and that a new claim of it gets.
+
+    Raises:
+        ValueError: as of `nodepool_hash`.
+    """
+    return {names.NODEPOOL_HASH: nodepool_hash(template), names.NODEPOOL_HASH_VERSION: HASH_VERSION}
+
+
+def claim_stamp(annotations: Mapping[str, str], wanted: Mapping[str, str], *, drifted: bool) -> dict[str, str]:
+    """The annotations that an existing claim must get when its pool comes to `HASH_VERSION`: of a hash of another version nothing can be said.
+
+    Args:
+        annotations: of the claim.
+        wanted: those of its pool, see `pool_stamp`.
+        drifted: whether the claim has the condition Drifted; its hash stays then.
+
+    Returns:
+        Empty when there is nothing to do.
+    """
+    if annotations.get(names.NODEPOOL_HASH_VERSION) == HASH_VERSION:
+        return {}
+    return {names.NODEPOOL_HASH_VERSION: HASH_VERSION} if drifted else dict(wanted)
 
 
 def _computed(template: NodeClaimTemplate) -> str:

@@ -147,6 +147,8 @@ STAMP_SPREAD: Final = "dovetail.dev/spread"
 STAMP_LEGACY_LABELS: Final = "dovetail.dev/legacy-labels"
 DEFAULTS_CONFIGMAP: Final = "dovetail-defaults"
 SETTINGS_CONFIGMAP: Final = "dovetail-settings"
+TAKEOVER_CONFIGMAP: Final = "dovetail-takeover"
+"""Where a takeover stands; `dovetail takeover` alone reads and writes it."""
 SCHEDULER_NAME: Final = "dovetail-scheduler"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 

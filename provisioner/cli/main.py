@@ -24,6 +24,10 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "plan": ("provisioner.cli.plan.command:command", "Plan nodes for pods and show what they cost."),
     "provisioner": ("provisioner.operator.main:command", "Run the controllers."),
     "reference": ("provisioner.lab.reference.command:command", "Write the generated reference pages."),
+    "takeover": (
+        "provisioner.cli.takeover.command:command",
+        "Take a cluster over from Karpenter or Cluster Autoscaler.",
+    ),
     "why": ("provisioner.cli.why.command:command", "Show why a pod has no node, or a node is not disrupted."),
     "webhook": ("webhook.server:command", "Run the admission webhook."),
 }

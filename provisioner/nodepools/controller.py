@@ -9,7 +9,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.conditions import POOL_CONDITIONS
-from provisioner.apis.hash import HASH_VERSION, nodepool_hash
+from provisioner.apis.hash import HASH_VERSION, claim_stamp, pool_stamp
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
@@ -178,7 +178,7 @@ class PoolController:
         return DONE
 
     def _hash(self, pool: NodePool) -> NodePool:
-        wanted = {names.NODEPOOL_HASH: nodepool_hash(pool.spec.template), names.NODEPOOL_HASH_VERSION: HASH_VERSION}
+        wanted = pool_stamp(pool.spec.template)
         annotations = pool.metadata.annotations
         if pool.unknown_fields:
             self._recorder.publish(
@@ -200,10 +200,10 @@ class PoolController:
     def _migrate(self, pool: NodePool, wanted: dict[str, str]) -> None:
         """Claims hashed by another version take the new hash over, unless they have drifted already."""
         for claim in self._cluster.claims():
-            if claim.pool != pool.name or claim.metadata.annotations.get(names.NODEPOOL_HASH_VERSION) == HASH_VERSION:
-                continue
             drifted = condition(claim.status.conditions, names.DRIFTED) is not None
-            annotations = {names.NODEPOOL_HASH_VERSION: HASH_VERSION} if drifted else wanted
+            annotations = claim_stamp(claim.metadata.annotations, wanted, drifted=drifted)
+            if claim.pool != pool.name or not annotations:
+                continue
             try:
                 self._writer.metadata(claim, annotations=annotations)
             except NotFound:

@@ -6,6 +6,7 @@ asks for, because a message that we took from the queue nobody else gets. Cluste
 
 from typing import Final
 
+from provisioner.apis.conversion.ownership import CLUSTER_AUTOSCALER_LEASE, CLUSTER_AUTOSCALER_NAMESPACE
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Forbidden
 from provisioner.kube.other_karpenter import OtherKarpenter
@@ -16,8 +17,6 @@ from provisioner.support.clock import Clock
 from provisioner.values.message import Said
 
 LOOK_SECONDS: Final = 5.0
-CLUSTER_AUTOSCALER: Final = ("cluster-autoscaler", "kube-system")
-"""Name and namespace of its Lease."""
 
 RUNNING = metrics.gauge(
     "dovetail_other_autoscaler_running",
@@ -75,5 +74,5 @@ class OtherAutoscalers:
         return LOOK_SECONDS
 
     def _cluster_autoscaler(self) -> bool:
-        found = self._client.find(LEASES, *CLUSTER_AUTOSCALER)
+        found = self._client.find(LEASES, CLUSTER_AUTOSCALER_LEASE, CLUSTER_AUTOSCALER_NAMESPACE)
         return found is not None and bool(found.spec.holder_identity)

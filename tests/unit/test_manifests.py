@@ -13,7 +13,7 @@ import yaml
 
 from extender import server as extender_server
 from provisioner.apis import ec2
-from provisioner.apis.conversion.ownership import KARPENTER_LEASE
+from provisioner.apis.conversion.ownership import CLUSTER_AUTOSCALER_LEASE, KARPENTER_LEASE
 from provisioner.apis.crds import documents as definitions
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.ec2.cloud import tables_of
@@ -36,7 +36,6 @@ from provisioner.operator.certificates import (
     REPORT_CLIENT_SECRET,
     REPORT_SERVER_SECRET,
 )
-from provisioner.operator.other_autoscalers import CLUSTER_AUTOSCALER
 from provisioner.options import Options
 from tests.support.rooms import aws, controllers
 from webhook import server as webhook_server
@@ -807,7 +806,7 @@ def test_dns_is_reachable_in_the_cluster_and_on_the_host_but_not_outside() -> No
     assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}]
 
 
-OTHER_AUTOSCALERS = ({KARPENTER_LEASE}, {KARPENTER_LEASE, CLUSTER_AUTOSCALER[0]})
+OTHER_AUTOSCALERS = ({KARPENTER_LEASE}, {KARPENTER_LEASE, CLUSTER_AUTOSCALER_LEASE})
 """Leases that are read in other namespaces, by their names, of which some may not exist."""
 
 
@@ -842,7 +841,7 @@ def test_what_can_be_limited_to_a_name_is() -> None:
     }
     assert limited == {
         ("dovetail-provisioner", "leases", LEASE_NAME),
-        ("dovetail-provisioner", "leases", CLUSTER_AUTOSCALER[0], KARPENTER_LEASE),  # whether they run beside us
+        ("dovetail-provisioner", "leases", CLUSTER_AUTOSCALER_LEASE, KARPENTER_LEASE),  # whether they run beside us
         ("dovetail-provisioner", "configmaps", "dovetail-discounts"),
         ("dovetail-provisioner", "configmaps", "dovetail-settings"),
         ("dovetail-provisioner", "configmaps", "dovetail-defaults"),

@@ -1,4 +1,4 @@
-"""Whether the definitions of a cluster are ours to change, and whether Karpenter runs beside us. Pure."""
+"""Who keeps an object as it is, whether the definitions of a cluster are ours to change, and whether another autoscaler runs beside us. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -12,9 +12,17 @@ _KARPENTER_NAMESPACES: Final = frozenset({"karpenter", "kube-system"})
 SILENT_SECONDS: Final = 60.0
 """After so long without a renewal of its Lease, Karpenter has gone: its Lease lasts 15 seconds and is renewed every two."""
 
+CLUSTER_AUTOSCALER_LEASE: Final = "cluster-autoscaler"
+CLUSTER_AUTOSCALER_NAMESPACE: Final = "kube-system"
+"""Where its documentation puts Cluster Autoscaler and its Lease."""
+KEEP: Final = "helm.sh/resource-policy"
+"""The annotation whose value `keep` tells Helm to leave an object when its release is removed."""
+RELEASE_NAME: Final = "meta.helm.sh/release-name"
+RELEASE_NAMESPACE: Final = "meta.helm.sh/release-namespace"
+
 _HELM: Final = "app.kubernetes.io/managed-by"
 _KEYS: Final[Mapping[str, str]] = {
-    "meta.helm.sh/release-name": "Helm",
+    RELEASE_NAME: "Helm",
     "argocd.argoproj.io/tracking-id": "Argo CD",
     "argocd.argoproj.io/instance": "Argo CD",
     "kustomize.toolkit.fluxcd.io/name": "Flux",
@@ -43,29 +51,33 @@ def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Defin
     )
 
 
-class KarpenterLeases:
-    """What was seen of Karpenter's Leases, and when; the one owner of whether Karpenter runs beside us. Not thread-safe.
+def reconciler_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> DefinitionsOwner | None:
+    """Who writes an object again by itself, a minute after somebody changed it: Argo CD or Flux; None for nobody. Helm writes at an upgrade only."""
+    found = (DefinitionsOwner(name, key) for key, name in _KEYS.items() if key in labels or key in annotations)
+    return next((one for one in found if one.name != "Helm"), None)
+
+
+class SeenLeases:
+    """What was seen of another program's Leases, and when. Not thread-safe.
 
     A Lease that is held counts from the moment at which its renewal was first seen here, by our own clock (decision 30): a new process takes one that
-    nobody renews any more for a Karpenter that runs until `SILENT_SECONDS` have passed.
-
-    Args:
-        own: namespace of our own Lease, which has the same name.
-        namespace: of a Karpenter that runs elsewhere than usual; "" for none.
+    nobody renews any more for a program that runs until `SILENT_SECONDS` have passed.
 
     Attributes:
+        name: of the Leases.
         namespaces: in which a Lease counts, sorted.
     """
 
-    def __init__(self, own: str, namespace: str = "") -> None:
-        self.namespaces: Final = tuple(sorted((_KARPENTER_NAMESPACES | {namespace}) - {own, ""}))
+    def __init__(self, name: str, namespaces: Iterable[str]) -> None:
+        self.name: Final = name
+        self.namespaces: Final = tuple(sorted(set(namespaces)))
         self._seen: dict[str, tuple[str, float]] = {}
 
     def beside(self, leases: Iterable[Lease], now: float) -> str:
-        """The namespace in which a Karpenter other than us leads; "" for none.
+        """The namespace in which the other program leads; "" for none.
 
         Args:
-            leases: those named `KARPENTER_LEASE` in `namespaces`, as they are now.
+            leases: those of `name` in `namespaces`, as they are now.
             now: monotonic seconds.
         """
         held = {
@@ -79,3 +91,26 @@ class KarpenterLeases:
             for where, renewal in held.items()
         }
         return next((where for where, (_, since) in self._seen.items() if now - since < SILENT_SECONDS), "")
+
+
+class KarpenterLeases(SeenLeases):
+    """Those of Karpenter; the one owner of whether Karpenter runs beside us.
+
+    Args:
+        own: namespace of our own Lease, which has the same name.
+        namespace: of a Karpenter that runs elsewhere than usual; "" for none.
+    """
+
+    def __init__(self, own: str, namespace: str = "") -> None:
+        super().__init__(KARPENTER_LEASE, (_KARPENTER_NAMESPACES | {namespace}) - {own, ""})
+
+
+class ClusterAutoscalerLeases(SeenLeases):
+    """Those of Cluster Autoscaler.
+
+    Args:
+        namespace: of one that runs elsewhere than usual; "" for none.
+    """
+
+    def __init__(self, namespace: str = "") -> None:
+        super().__init__(CLUSTER_AUTOSCALER_LEASE, {CLUSTER_AUTOSCALER_NAMESPACE, namespace} - {""})

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection, Mapping, Sized
 from typing import Final
 
-from provisioner.apis import ec2_hash, names
+from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2_hash import static_drift
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import InstanceType
@@ -13,7 +14,6 @@ from provisioner.ec2.instances.instances import Ec2Instance
 from provisioner.ec2.instances.inventory import Inventory
 from provisioner.ec2.market.instance_types import image_for
 
-NODE_CLASS: Final = "NodeClassDrift"
 AMI: Final = "AMIDrift"
 SECURITY_GROUP: Final = "SecurityGroupDrift"
 SUBNET: Final = "SubnetDrift"
@@ -23,14 +23,6 @@ PLACEMENT_GROUP: Final = "PlacementGroupDrift"
 
 class NotJudgedError(CloudError):
     """Something that the verdict depends on is not known now; ask again later."""
-
-
-def static_drift(claim: NodeClaim, node_class: EC2NodeClass) -> str:
-    """What the hashes say, without asking EC2: NodeClassDrift, or ""; nothing of a class with fields that this version does not know."""
-    drifted = not node_class.unknown_fields and ec2_hash.is_drifted(
-        node_class.metadata.annotations, claim.metadata.annotations
-    )
-    return NODE_CLASS if drifted else ""
 
 
 def drifted(

@@ -22,7 +22,7 @@ import webhook
 from provisioner.lab.reference.markdown import code, page, table
 
 PACKAGES: Final = (provisioner, webhook, extender, certs)
-TO_TERMINALS: Final = ("provisioner/cli", "provisioner/lab", "provisioner/ec2/preflight")
+TO_TERMINALS: Final = ("provisioner/cli", "provisioner/lab", "provisioner/ec2/preflight", "provisioner/takeover")
 REASONS: Final = ("scheduling.reasons", "termination.blockers", "disruption.candidates", "interruption.response")
 OF_CALLERS: Final = frozenset({"TypeError", "AttributeError", "AssertionError", "RuntimeError", "LookupError"})
 """Errors that tell a programmer of a wrong call; no user reads them."""

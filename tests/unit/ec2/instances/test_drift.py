@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2_hash import NODE_CLASS
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import InstanceType
@@ -74,7 +75,7 @@ RESERVATION = {
 }
 CASES: dict[str, tuple[NodeClaim, EC2NodeClass, Ec2Instance, str, str]] = {
     "as its class says": (a_claim(), a_class(), INSTANCE, "", ""),
-    "of another spec": (a_claim(), a_class(OTHER_HASH), INSTANCE, "", drift.NODE_CLASS),
+    "of another spec": (a_claim(), a_class(OTHER_HASH), INSTANCE, "", NODE_CLASS),
     "of another spec, of a class with unknown fields": (a_claim(), newer(a_class(OTHER_HASH)), INSTANCE, "", ""),
     "of a hash of another version": (
         a_claim(),
@@ -136,7 +137,7 @@ CASES: dict[str, tuple[NodeClaim, EC2NodeClass, Ec2Instance, str, str]] = {
         a_class(OTHER_HASH, securityGroups=[]),
         replace(INSTANCE, subnet_id=""),
         "pg-1",
-        drift.NODE_CLASS,
+        NODE_CLASS,
     ),
     "in many ways but the hash": (
         a_claim("ami-0"),
@@ -246,7 +247,7 @@ def test_a_reservation_is_left_only_on_ec2s_newest_word() -> None:
 def test_the_hash_is_judged_without_ec2() -> None:
     source = Source()
     source.error = CloudError("throttled")
-    assert judged(source, a_claim(), a_class(OTHER_HASH), listed=False) == drift.NODE_CLASS
+    assert judged(source, a_claim(), a_class(OTHER_HASH), listed=False) == NODE_CLASS
     assert source.asked == 0
 
 

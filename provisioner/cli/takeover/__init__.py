@@ -1,0 +1,1 @@
+"""`dovetail takeover`: from Karpenter or Cluster Autoscaler to Dovetail, and back, step by step."""

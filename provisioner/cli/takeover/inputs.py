@@ -1,0 +1,130 @@
+"""What the takeover commands are given: a cluster, or files that hold its objects."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from provisioner.cli.documents import content, documents, items_in
+from provisioner.kube.client import Client
+from provisioner.kube.config import ApiConnection, connect
+from provisioner.kube.errors import ApiError, ConfigError
+from provisioner.support import logs
+from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.errors import UserError
+from provisioner.takeover.findings import EXIT_INTERRUPTED, EXIT_NOT_DETERMINED, EXIT_USAGE
+from provisioner.takeover.gathering import InputBuilder, read_cluster, take_document
+from provisioner.takeover.takeover_input import OWN_NAMESPACE, TakeoverInput
+from provisioner.values import printable
+from provisioner.values.yamltext import YamlDocumentError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CLUSTER_OPTIONS = (
+    click.option("--kubeconfig", default="", help="Path of a kubeconfig file."),
+    click.option("--context", default="", help="Context of the kubeconfig."),
+    click.option("--namespace", "-n", default=OWN_NAMESPACE, show_default=True, help="Namespace of Dovetail."),
+    click.option(
+        "--other-namespace",
+        default="",
+        help="Namespace of Karpenter or Cluster Autoscaler, if it is not kube-system or karpenter.",
+    ),
+)
+
+
+class TakeoverStop(Exception):  # noqa: N818 - a command that ends, which need not be an error
+    """The command ends with this exit status, after this text on the standard error."""
+
+    def __init__(self, status: int, text: str = "") -> None:
+        super().__init__(status, text)
+        self.status, self.text = status, text
+
+
+def with_cluster(command: F) -> F:
+    """The options that say which cluster is meant."""
+    for option in reversed(CLUSTER_OPTIONS):
+        command = option(command)
+    return command
+
+
+def ending(command: F) -> F:
+    """Ends a command with the exit status of its kind: one place for all of them."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            status, text = command(*args, **kwargs), ""
+        except TakeoverStop as stop:
+            status, text = stop.status, stop.text
+        except KeyboardInterrupt:
+            status, text = EXIT_INTERRUPTED, "interrupted; run the same command again to continue"
+        except (ConfigError, ApiError) as error:
+            status, text = EXIT_NOT_DETERMINED, f"the cluster could not be read: {error}"
+        except UserError as error:
+            status, text = EXIT_USAGE, str(error)
+        if text:
+            click.echo(printable.lines(f"dovetail takeover: {text}"), err=True)
+        click.get_current_context().exit(status)
+
+    return run  # type: ignore[return-value]
+
+
+@contextmanager
+def cluster_of(kubeconfig: str, context: str, clock: Clock) -> Iterator[tuple[Client, ApiConnection]]:
+    """A client of the cluster.
+
+    Raises:
+        ConfigError: no cluster is configured.
+    """
+    logs.configure("error")
+    connection = connect(kubeconfig or None, user_agent="dovetail-takeover", clock=clock, context=context)
+    with closing(connection):
+        yield Client(connection, clock), connection
+
+
+def gathered(
+    files: Sequence[Path], kubeconfig: str, context: str, namespace: str, other_namespace: str
+) -> TakeoverInput:
+    """What is known, from files where any are given, else from the cluster.
+
+    Raises:
+        TakeoverStop: a file cannot be read.
+        ConfigError: no cluster is configured.
+        ApiError: the cluster cannot be reached.
+    """
+    clock = SystemClock()
+    if files and (kubeconfig or context):
+        raise TakeoverStop(EXIT_USAGE, "specify either files or a cluster, not both")
+    if files:
+        builder = InputBuilder("files", namespace, other_namespace)
+        for path in files:
+            for document in documents_in(path):
+                take_document(builder, document)
+        if not builder.found:
+            raise TakeoverStop(EXIT_USAGE, "the files contain no objects that the check looks at")
+        return builder.built(clock.monotonic())
+    with cluster_of(kubeconfig, context, clock) as (client, connection):
+        builder = InputBuilder(f"cluster {connection.host}", namespace, other_namespace)
+        read_cluster(builder, client, connection.authority)
+        return builder.built(clock.monotonic())
+
+
+def documents_in(path: Path) -> Iterator[object]:
+    """Every object of a file, those of Lists one by one.
+
+    Raises:
+        TakeoverStop: the file cannot be read.
+    """
+    try:
+        for document in documents(path, content(path)):
+            items = items_in(document)
+            yield from [document] if items is None else items
+    except IsADirectoryError:
+        raise TakeoverStop(EXIT_USAGE, f"{path} is a directory; specify its files, as in {path}/*.yaml") from None
+    except OSError as error:
+        raise TakeoverStop(EXIT_USAGE, f"{path} cannot be read: {error.strerror}") from None
+    except YamlDocumentError as error:
+        raise TakeoverStop(EXIT_USAGE, f"{path}: {error}") from None

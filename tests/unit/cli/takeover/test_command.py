@@ -1,0 +1,78 @@
+"""The takeover commands: output and exit statuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from provisioner.cli.main import dovetail
+from tests.support import takeover
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(dovetail, ["takeover", *map(str, arguments)])
+
+
+def written(path: Path, *documents: Any) -> Path:
+    path.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return path
+
+
+def test_a_check_that_finds_nothing(tmp_path: Path) -> None:
+    result = run("check", written(tmp_path / "all.yaml", takeover.deployment(), takeover.node_pool()))
+    assert result.exit_code == 0, result.output
+    assert "0 of 0 NodeClaims would drift" in result.output
+    assert "all 6 checks passed" in result.output
+
+
+def test_findings_for_programs(tmp_path: Path) -> None:
+    argo = takeover.deployment(annotations={"argocd.argoproj.io/tracking-id": "x"})
+    result = run("check", "-o", "json", written(tmp_path / "all.yaml", argo))
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert report["exitCode"] == 1
+    (found,) = (one for one in report["findings"] if one["verdict"] == "finding")
+    assert found["found"].startswith("Argo CD would start Karpenter again")
+    assert "argocd app set" in found["advice"]
+
+
+USAGE = {
+    "a file that is not there": ("check", "/nowhere.yaml"),
+    "a directory": ("check", "/"),
+    "files and a cluster": ("check", "/nowhere.yaml", "--context", "x"),
+    "an unknown option": ("check", "--nothing"),
+}
+
+
+@pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE)
+def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a: [", "\x00\x01", "kind: Thing\napiVersion: v1\n"],
+    ids=["empty", "no YAML", "binary", "nothing of ours"],
+)
+def test_files_that_hold_nothing_are_2(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+    assert run("check", tmp_path / "x.yaml").exit_code == 2
+
+
+def test_a_cluster_that_cannot_be_reached_is_3(tmp_path: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "users": [{"name": "x", "user": {"token": "t"}}],
+    }
+    result = run("check", "--kubeconfig", written(tmp_path / "config", config))
+    assert result.exit_code == 3, result.output
+    assert "the cluster could not be read" in result.output
