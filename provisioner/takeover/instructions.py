@@ -1,0 +1,187 @@
+"""The steps of a takeover from Karpenter, and of the way back, as commands for people. Pure; nothing runs them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from provisioner.apis.conversion.ownership import RELEASE_NAME, RELEASE_NAMESPACE, owner_of, reconciler_of
+from provisioner.takeover.checking import unkept
+from provisioner.takeover.takeover_input import PROVISIONER, ProgramDeployment, ProgramKind, TakeoverInput
+
+CRD_CHART: Final = "oci://public.ecr.aws/karpenter/karpenter-crd"
+"""Source: karpenter.sh, getting started with Karpenter; the value additionalAnnotations is in the chart's README."""
+OWN_CHARTS: Final = "manifests/charts"
+_KEEPING: Final = r"--set-string 'additionalAnnotations.helm\.sh/resource-policy=keep'"
+_VERSION: Final = re.compile(r":v?(\d+\.\d+\.\d+)")
+_USUAL_NAMESPACE: Final = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One step.
+
+    Attributes:
+        text: what it does, and why it comes here.
+        commands: for a shell; none where somebody does it elsewhere.
+    """
+
+    text: str
+    commands: tuple[str, ...] = ()
+
+    def for_programs(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"text": self.text, "commands": list(self.commands)}
+
+
+def forward(given: TakeoverInput) -> tuple[Instruction, ...]:
+    """From Karpenter to Dovetail, those left out that this cluster does not need."""
+    return (*_keep_definitions(given), *_take_definitions(given), *_takeover(given), *_cleanup(given))
+
+
+def backward(given: TakeoverInput) -> tuple[Instruction, ...]:
+    """From Dovetail to Karpenter."""
+    own = given.namespace
+    steps = [
+        Instruction(
+            "Stop Dovetail and remove what it added. NodeClaims, nodes and instances stay, and Karpenter finds them as its own.",
+            (f"dovetail takeover back --namespace {own}",),
+        )
+    ]
+    release, namespace = _definitions_release(given)
+    if release:
+        steps.append(
+            Instruction(
+                "Let Karpenter's chart own the CRDs again. The policy keep stays, so that no chart deletes them.",
+                (
+                    f"helm upgrade --install {release} {CRD_CHART}{_version_of(given)} --namespace {namespace} {_KEEPING} --take-ownership",
+                    f"helm uninstall dovetail-crd --namespace {own}",
+                ),
+            )
+        )
+    steps += [
+        Instruction("Start Karpenter.", (scale(one, max(1, one.replicas)),))
+        for one in given.programs_of(ProgramKind.KARPENTER)
+    ]
+    return tuple(steps)
+
+
+def scale(program: ProgramDeployment, replicas: int) -> str:
+    """The command that gives a Deployment so many replicas."""
+    return f"kubectl -n {program.namespace} scale deployment {program.metadata.name} --replicas={replicas}"
+
+
+def suspension(program: ProgramDeployment) -> Instruction | None:
+    """What keeps the owner of a Deployment from starting it again; None where nobody would."""
+    labels, annotations = program.metadata.labels, program.metadata.annotations
+    reconciler, owner = reconciler_of(labels, annotations), owner_of(labels, annotations)
+    if reconciler is not None and reconciler.name == "Argo CD":
+        text = f"Argo CD manages Deployment {program.named}. Set its replicas to 0 in Git, or turn off automated sync of its Application."
+        return Instruction(text, ("argocd app set APPLICATION --sync-policy none",))
+    if reconciler is not None:
+        kind = "helmrelease" if reconciler.key.startswith("helm.") else "kustomization"
+        name = labels.get(reconciler.key) or annotations.get(reconciler.key, "NAME")
+        text = f"Flux manages Deployment {program.named}. Set its replicas to 0 in Git, or suspend it."
+        return Instruction(text, (f"flux suspend {kind} {name}",))
+    if owner is not None and RELEASE_NAME in annotations:
+        return Instruction(
+            f'Do not upgrade Helm release "{annotations[RELEASE_NAME]}" until the takeover is done: an upgrade starts Deployment {program.named} again.'
+        )
+    return None
+
+
+def install_dovetail(given: TakeoverInput) -> Instruction:
+    """How the provisioner comes, with the settings of the Karpenter that it follows."""
+    told = next(iter(given.settings.values()), None)
+    values = [f"--set settings.clusterName={told.cluster}"] if told is not None and told.cluster else []
+    values += [f"--set settings.interruptionQueue={told.queue}"] if told is not None and told.queue else []
+    command = f"helm upgrade --install dovetail {OWN_CHARTS}/dovetail --namespace {given.namespace} --create-namespace {' '.join(values)}".rstrip()
+    return Instruction(
+        "Install Dovetail, with the chart or with kustomize (docs/guides/install.md). It is paused, so it only watches.",
+        (command,),
+    )
+
+
+def _keep_definitions(given: TakeoverInput) -> Iterator[Instruction]:
+    for release, lost in unkept(given.releases):
+        chart = CRD_CHART if release.name.endswith("crd") else "CHART"
+        yield Instruction(
+            f"Make Helm keep {', '.join(lost)}: otherwise `helm uninstall {release.name}` deletes every NodePool, and every node ends.",
+            (
+                f"helm upgrade {release.name} {chart}{_version_of(given)} --namespace {release.namespace} --reuse-values {_KEEPING}",
+            ),
+        )
+
+
+def _take_definitions(given: TakeoverInput) -> Iterator[Instruction]:
+    crds = f"helm upgrade --install dovetail-crd {OWN_CHARTS}/dovetail-crd --namespace {given.namespace} --create-namespace"
+    if any(owner_of(one.metadata.labels, one.metadata.annotations) is not None for one in given.definitions):
+        yield Instruction(
+            "Hand the CRDs over to Dovetail's chart. They are changed in place; no object is deleted.",
+            (f"{crds} --take-ownership",),
+        )
+    elif given.definitions:
+        yield Instruction(
+            "Bring the CRDs to Dovetail's version, with the chart or with kubectl.",
+            (f"{crds} --take-ownership", "kubectl apply --server-side --force-conflicts -k manifests/crds"),
+        )
+    else:
+        yield Instruction("Install the CRDs.", (crds,))
+
+
+def _takeover(given: TakeoverInput) -> Iterator[Instruction]:
+    own = given.namespace
+    yield Instruction(
+        "Pause Dovetail before it runs for the first time. The command then waits until Karpenter has stopped and Dovetail leads: leave it running, "
+        "and do the next steps in another terminal.",
+        (f"dovetail takeover start --namespace {own}",),
+    )
+    for program in given.programs_of(ProgramKind.KARPENTER):
+        if (held := suspension(program)) is not None:
+            yield held
+        if program.replicas:
+            yield Instruction("Stop Karpenter. Its nodes and NodeClaims stay.", (scale(program, 0),))
+    if not any(one.metadata.name == PROVISIONER for one in given.programs):
+        yield install_dovetail(given)
+    yield Instruction(
+        "Look at what was taken over, then release one activity at a time: launch, repair, expiration, consolidation and drift.",
+        (f"dovetail takeover status --namespace {own}", f"dovetail takeover start --namespace {own}"),
+    )
+
+
+def _cleanup(given: TakeoverInput) -> Iterator[Instruction]:
+    commands = []
+    for program in given.programs_of(ProgramKind.KARPENTER):
+        release = program.metadata.annotations.get(RELEASE_NAME, "")
+        commands += (
+            [f"helm uninstall {release} --namespace {program.namespace}"]
+            if release
+            else [f"kubectl -n {program.namespace} delete deployment {program.metadata.name}"]
+        )
+    release, namespace = _definitions_release(given)
+    commands += [f"helm uninstall {release} --namespace {namespace}"] if release else []
+    if commands:
+        yield Instruction(
+            "When you are sure that you will not go back, remove Karpenter. The CRDs are kept.", tuple(commands)
+        )
+
+
+def _definitions_release(given: TakeoverInput) -> tuple[str, str]:
+    """Name and namespace of the Helm release of Karpenter that has, or had, the CRDs; "" where there is none."""
+    for one in given.releases:
+        if (one.kept or one.unkept) and not one.name.startswith("dovetail"):
+            return one.name, one.namespace
+    for found in given.definitions:
+        name = found.metadata.annotations.get(RELEASE_NAME, "")
+        if name and not name.startswith("dovetail"):
+            return name, found.metadata.annotations.get(RELEASE_NAMESPACE, _USUAL_NAMESPACE)
+    return "", ""
+
+
+def _version_of(given: TakeoverInput) -> str:
+    """The option that keeps the version of the running Karpenter; "" where its image does not say it."""
+    for program in given.programs_of(ProgramKind.KARPENTER):
+        found = _VERSION.search(program.controller.image.partition("@")[0])
+        if found is not None:
+            return f" --version {found[1]}"
+    return ""
