@@ -12,6 +12,10 @@ EXIT_NOT_DETERMINED: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 
+class NotDeterminedError(Exception):
+    """Something could not be read, so that nothing may be concluded or done; a sentence for people."""
+
+
 class TakeoverVerdict(enum.StrEnum):
     """How something stands. NOTE is worth knowing, and nothing needs to be done."""
 

@@ -9,14 +9,21 @@ from provisioner.cli.documents import content
 from provisioner.cli.plan import live
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.planning import PlanSettings
-from provisioner.cli.takeover.inputs import ending, gathered, with_cluster
+from provisioner.cli.takeover.inputs import TakeoverStop, ending, gathered, say, takeover_of, with_cluster
 from provisioner.cli.takeover.saving import saving_of
-from provisioner.cli.takeover.texts import instruction_lines, report_text
+from provisioner.cli.takeover.texts import (
+    finding_lines,
+    instruction_lines,
+    report_text,
+    status_for_programs,
+    status_lines,
+)
 from provisioner.support import logs
 from provisioner.support.clock import SystemClock
 from provisioner.takeover.checking import report_on
-from provisioner.takeover.findings import EXIT_FINDINGS
+from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE, exit_status_of
 from provisioner.takeover.instructions import backward, forward
+from provisioner.takeover.progress import StepKind, TakeoverPhase
 from provisioner.values.printable import lines
 
 
@@ -121,3 +128,72 @@ def plan(
     for one in problems:
         click.echo(f"error: {one}", err=True)
     return report.exit_status if report.blocking else EXIT_FINDINGS if problems else 0
+
+
+@command.command(
+    "start",
+    help="""Take the cluster over from Karpenter, step by step.
+
+    The first run holds drift, consolidation, expiration, repair and launches, and waits until Karpenter has stopped, Dovetail leads, and all
+    NodeClaims are taken over. It never changes Karpenter's Deployment: it prints the command. Each further run releases one of the five,
+    launches first and drift last.
+
+    The command can be interrupted at any time; run it again to continue.
+    """,
+)
+@with_cluster
+@click.option("--all", "every", is_flag=True, help="Release everything, one after the other, with 30 s in between.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, 86_400),
+    default=600.0,
+    show_default=True,
+    help="Maximum time in seconds to wait for Karpenter to stop, for Dovetail to lead, and for the NodeClaims.",
+)
+@ending
+def start(kubeconfig: str, context: str, namespace: str, other_namespace: str, *, every: bool, timeout: float) -> int:
+    """See `dovetail takeover start --help`."""
+    with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, report):
+        if report.blocking:
+            click.echo(lines("\n".join(["The takeover does not start:", *finding_lines(report.blocking)])))
+            return exit_status_of(report.blocking)
+        takeover.every, takeover.patience = every, timeout
+        outcome = takeover.run()
+        step, facts = outcome.step, outcome.facts
+        if outcome.is_late:
+            raise TakeoverStop(
+                EXIT_FINDINGS, f"gave up after {timeout:.0f} s {step.text}; run the command again to continue"
+            )
+        if step.kind is StepKind.REFUSE:
+            raise TakeoverStop(EXIT_FINDINGS, step.text)
+        say(f"NodeClaims: {facts.standing.summary()}.")
+        if step.kind is StepKind.RELEASE:
+            say(f"Held: {', '.join(facts.held)}. Run the command again to release {step.activity}.")
+        else:
+            say("The takeover is complete; nothing is held.")
+        return EXIT_FINE
+
+
+@command.command(
+    "status",
+    help="""Show where the takeover from Karpenter stands: what is held, who holds the Leases, and what became of the NodeClaims.
+
+    The exit status is 1 if no takeover has begun, if two NodeClaims have the same instance, or if Karpenter leads again.
+    """,
+)
+@with_cluster
+@click.option(
+    "--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
+@ending
+def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, output: str) -> int:
+    """See `dovetail takeover status --help`."""
+    with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
+        facts = takeover.facts()
+    click.echo(
+        json.dumps(status_for_programs(facts), indent=2) if output == "json" else lines("\n".join(status_lines(facts)))
+    )
+    again = (
+        facts.leads and facts.record is not None and facts.record.phase in (TakeoverPhase.ADOPTED, TakeoverPhase.DONE)
+    )
+    return EXIT_FINDINGS if facts.record is None or facts.standing.doubled or again else EXIT_FINE

@@ -1,6 +1,7 @@
 """What the takeover commands are given: a cluster, or files that hold its objects."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,8 +16,16 @@ from provisioner.kube.errors import ApiError, ConfigError
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.errors import UserError
-from provisioner.takeover.findings import EXIT_INTERRUPTED, EXIT_NOT_DETERMINED, EXIT_USAGE
+from provisioner.takeover.checking import report_on
+from provisioner.takeover.findings import (
+    EXIT_INTERRUPTED,
+    EXIT_NOT_DETERMINED,
+    EXIT_USAGE,
+    NotDeterminedError,
+    TakeoverReport,
+)
 from provisioner.takeover.gathering import InputBuilder, read_cluster, take_document
+from provisioner.takeover.starting import NEEDED, Takeover
 from provisioner.takeover.takeover_input import OWN_NAMESPACE, TakeoverInput
 from provisioner.values import printable
 from provisioner.values.yamltext import YamlDocumentError
@@ -61,7 +70,7 @@ def ending(command: F) -> F:
             status, text = stop.status, stop.text
         except KeyboardInterrupt:
             status, text = EXIT_INTERRUPTED, "interrupted; run the same command again to continue"
-        except (ConfigError, ApiError) as error:
+        except (ConfigError, ApiError, NotDeterminedError) as error:
             status, text = EXIT_NOT_DETERMINED, f"the cluster could not be read: {error}"
         except UserError as error:
             status, text = EXIT_USAGE, str(error)
@@ -110,6 +119,30 @@ def gathered(
         builder = InputBuilder(f"cluster {connection.host}", namespace, other_namespace)
         read_cluster(builder, client, connection.authority)
         return builder.built(clock.monotonic())
+
+
+@contextmanager
+def takeover_of(
+    kubeconfig: str, context: str, namespace: str, other_namespace: str
+) -> Iterator[tuple[Takeover, TakeoverReport]]:
+    """A takeover of a cluster from Karpenter, and what the check says of it as far as it matters for that.
+
+    Raises:
+        ConfigError: no cluster is configured.
+        ApiError: the cluster cannot be reached.
+    """
+    clock = SystemClock()
+    with cluster_of(kubeconfig, context, clock) as (client, connection):
+        builder = InputBuilder(f"cluster {connection.host}", namespace, other_namespace)
+        read_cluster(builder, client, connection.authority, NEEDED)
+        given = builder.built(clock.monotonic())
+        yield Takeover(client, clock, say, given, other_namespace), report_on(given)
+
+
+def say(text: str) -> None:
+    """A line for people, at once: whoever waits for it sees it."""
+    click.echo(printable.lines(text))
+    sys.stdout.flush()
 
 
 def documents_in(path: Path) -> Iterator[object]:

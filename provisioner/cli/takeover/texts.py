@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from provisioner.takeover.findings import TakeoverFinding, TakeoverReport, TakeoverVerdict
 from provisioner.takeover.instructions import Instruction
+from provisioner.takeover.progress import StepKind, TakeoverFacts, next_step
 from provisioner.values.printable import one_line
 
 _WIDTH = max(len(verdict) for verdict in TakeoverVerdict)
@@ -36,3 +37,44 @@ def instruction_lines(steps: Sequence[Instruction]) -> list[str]:
         )
         lines += [f"        {one}" for one in step.commands]
     return lines
+
+
+def status_lines(facts: TakeoverFacts) -> list[str]:
+    """Where a takeover stands."""
+    record = facts.record
+    if record is None:
+        return ["No takeover has begun."]
+    held = ", ".join(facts.held) or "nothing"
+    drift = f"{len(facts.drift.drifts)} of {facts.drift.judged:,} would drift ({len(facts.drift.only_here)} only with Dovetail)"
+    following = next_step(facts)
+    return [
+        f"Phase:       {record.phase}, started {record.started}",
+        f"Held:        {held}",
+        f"Karpenter:   {f'holds its Lease in namespace {facts.leads}' if facts.leads else 'does not hold its Lease'}",
+        f"Dovetail:    {f'its Lease is held by {facts.holder}' if facts.holder else 'nobody holds its Lease'}",
+        f"NodeClaims:  {facts.standing.summary()}",
+        f"Drift:       {drift}",
+        *([f"Next:        {following.text}"] if following.text and following.kind is not StepKind.DONE else []),
+    ]
+
+
+def status_for_programs(facts: TakeoverFacts) -> dict[str, object]:
+    """The same as JSON."""
+    record = facts.record
+    return {
+        "version": 1,
+        "phase": str(record.phase) if record is not None else "",
+        "started": record.started if record is not None else "",
+        "held": [str(one) for one in facts.held],
+        "karpenterLeads": facts.leads,
+        "dovetailLeader": facts.holder,
+        "nodeClaims": facts.standing.for_programs(),
+        "drift": {
+            "judged": facts.drift.judged,
+            "claims": [
+                {"name": one.claim, "reason": one.reason, "alsoKarpenter": one.also_karpenter}
+                for one in facts.drift.drifts
+            ],
+        },
+        "next": next_step(facts).text,
+    }

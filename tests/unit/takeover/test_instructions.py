@@ -2,10 +2,10 @@
 
 from provisioner.takeover.instructions import backward, forward
 from tests.support import takeover
-from tests.support.takeover import deployment, given, release_secret
+from tests.support.takeover import Wire, deployment, given, release_secret
 
 UNKEPT, KEPT = takeover.definition(), takeover.definition(keep=True)
-HELM = {
+HELM: Wire = {
     "annotations": {"meta.helm.sh/release-name": "karpenter", "meta.helm.sh/release-namespace": "kube-system"},
     "labels": {"app.kubernetes.io/managed-by": "Helm"},
 }
@@ -40,12 +40,12 @@ def test_what_is_kept_already_is_not_upgraded() -> None:
 
 
 def test_a_reconciler_is_suspended_before_karpenter_is_stopped() -> None:
-    flux = {"labels": {"kustomize.toolkit.fluxcd.io/name": "apps"}}
+    flux: Wire = {"labels": {"kustomize.toolkit.fluxcd.io/name": "apps"}}
     found = commands(deployment(**flux))
     assert found.index("flux suspend kustomization apps") < found.index(
         "kubectl -n kube-system scale deployment karpenter --replicas=0"
     )
-    argo = {"annotations": {"argocd.argoproj.io/tracking-id": "x"}}
+    argo: Wire = {"annotations": {"argocd.argoproj.io/tracking-id": "x"}}
     assert "argocd app set APPLICATION --sync-policy none" in commands(deployment(**argo))
 
 
