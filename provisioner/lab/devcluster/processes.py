@@ -103,6 +103,7 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> Record:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            *((os.POSIX_SPAWN_CLOSE, number) for number in _inheritable()),
         ],
         setsid=True,
         setsigmask=[],
@@ -110,6 +111,19 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> Record:
     )
     # An exited child stays a zombie until it is waited for, so its /proc entry is there to be read.
     return Record(pid, _start_ticks(pid, zombies=True) or 0, _boot_id())
+
+
+def _inheritable() -> list[int]:
+    """Descriptors that whoever started this process left open, beside the standard streams: a pipe among them, and its reader waits for our children."""
+    found = []
+    for entry in (PROC / "self" / "fd").iterdir():
+        number = int(entry.name)
+        try:
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
+        except OSError:
+            continue  # the one that the directory itself was read with
+    return found
 
 
 def send(record: Record, number: signal.Signals) -> bool:

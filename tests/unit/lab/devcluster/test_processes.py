@@ -121,3 +121,14 @@ def test_what_is_said_about_a_process_that_is_gone(start: Start) -> None:
 def test_a_program_that_cannot_be_executed_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         spawn([str(tmp_path / "nothing")], tmp_path / "log", {})
+
+
+def test_a_child_gets_no_descriptor_that_this_process_was_started_with(start: Start) -> None:
+    """`dovetail dev up 3>&1 | cat` waited for the cluster to end, as ssh did."""
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    start("import time; time.sleep(60)")
+    os.close(writer)
+    os.set_blocking(reader, False)
+    assert os.read(reader, 1) == b""  # the end: nobody else can write
+    os.close(reader)
