@@ -112,6 +112,8 @@ COMMAND_ANNOTATION: Final = "dovetail.dev/command"
 COMMAND_MEMBER_ANNOTATION: Final = "dovetail.dev/command-member"
 REPLACES_ANNOTATION: Final = "dovetail.dev/replaces"
 ENDED_FOR: Final = "dovetail.dev/ended-for"
+CONFIRM_DELETION: Final = "dovetail.dev/confirm-deletion"
+AWAITS_CONFIRMATION: Final = "dovetail.dev/awaits-confirmation"
 ACCEPTED_USER_DATA: Final = "dovetail.dev/accepted-user-data"
 
 # Ours: old API versions.
@@ -149,6 +151,8 @@ DEFAULTS_CONFIGMAP: Final = "dovetail-defaults"
 SETTINGS_CONFIGMAP: Final = "dovetail-settings"
 TAKEOVER_CONFIGMAP: Final = "dovetail-takeover"
 """Where a takeover stands; `dovetail takeover` alone reads and writes it."""
+INSTALLATION_CONFIGMAP: Final = "dovetail-installation"
+"""Older than whatever is deleted while Dovetail is installed."""
 SCHEDULER_NAME: Final = "dovetail-scheduler"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 

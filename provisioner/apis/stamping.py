@@ -511,7 +511,7 @@ def _require_labels(pod: Pod, settings: _Settings, facts: StampFacts, draft: _Dr
             draft.stamped[setting.name] = entry
             required = True
         else:  # by the pod itself, or by the admission policy, which comes first and adds no tolerations
-            required = _recorded(pod).get(setting.name) == entry
+            required = recorded(pod.metadata.annotations).get(setting.name) == entry
         if required and setting.label == names.NODEPOOL_LABEL:
             _tolerate(pod, fitting, found, facts, draft)
     if names.ARCH_LABEL not in wanted and (built_for := _image_architectures(pod, settings, facts, draft)):
@@ -1165,9 +1165,9 @@ def _fits(annotations: Mapping[str, str]) -> bool:
     return sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) <= MAX_ANNOTATION_BYTES
 
 
-def _recorded(pod: Pod) -> dict[str, str]:
-    """What the record says already, by stamp; words that are not ours are left out."""
-    record = pod.metadata.annotations.get(names.STAMPED_ANNOTATION, "")
+def recorded(annotations: Mapping[str, str]) -> dict[str, str]:
+    """What the record of a pod says already, by stamp; words that are not ours are left out."""
+    record = annotations.get(names.STAMPED_ANNOTATION, "")
     return {
         stamp: part
         for part in record[:LONGEST_RECORD].split("; ")
@@ -1181,7 +1181,7 @@ def _record(pod: Pod, draft: _Draft) -> bool:
     False where the API server would refuse the pod for their size.
     """
     annotations = pod.metadata.annotations
-    entries = _recorded(pod) | draft.stamped
+    entries = recorded(annotations) | draft.stamped
     wanted = {**draft.annotations, names.STAMPED_ANNOTATION: "; ".join(entry for _, entry in sorted(entries.items()))}
     if not _fits({**annotations, **wanted}):
         return False

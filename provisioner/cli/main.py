@@ -28,6 +28,10 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
         "provisioner.cli.takeover.command:command",
         "Take a cluster over from Karpenter or Cluster Autoscaler.",
     ),
+    "uninstall": (
+        "provisioner.cli.uninstall.command:command",
+        "Leave a cluster without losing pods or nodes.",
+    ),
     "why": ("provisioner.cli.why.command:command", "Show why a pod has no node, or a node is not disrupted."),
     "webhook": ("webhook.server:command", "Run the admission webhook."),
 }

@@ -50,6 +50,7 @@ from provisioner.values.message import ConditionMessage, EventMessage, Said
 #: While another Karpenter leads or launches are paused, a NodeClaim is looked at again after so long.
 BESIDE_SECONDS = 5.0
 FINALIZE_REQUEUE_SECONDS = 5.0
+AWAITS_SECONDS = 2.0
 RIVALS_REQUEUE_SECONDS = 10.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
 ELSEWHERE_SECONDS = 0.5
@@ -90,6 +91,7 @@ class Lifecycle:
         elsewhere: whether all pods that wait for a claim would find other places now.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
         beside: that another Karpenter leads, as a sentence: nothing is launched or given up then; "" where none does.
+        awaits: why the end of a NodeClaim waits for a confirmation, in words; "" where it does not.
         paused: what pauses launches of a NodePool; what has begun to be launched before is finished.
 
     Timeouts count from the moment at which this process first saw the claim in that state, on its own monotonic clock:
@@ -115,8 +117,9 @@ class Lifecycle:
         paused: Callable[[str], str] = lambda _: "",
         timeouts: Timeouts = Timeouts(),
         postponed: Postponed = never,
+        awaits: Callable[[NodeClaim], str] = lambda _: "",
     ) -> None:
-        self._postponed = postponed
+        self._postponed, self._awaits = postponed, awaits
         self._timeouts = timeouts
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
@@ -371,6 +374,8 @@ class Lifecycle:
     def _finalize(self, claim: NodeClaim) -> ReconcileResult:
         if names.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             return DONE
+        if self._awaits(claim):
+            return ReconcileResult(requeue_after=AWAITS_SECONDS)
         rivals = self._cluster.rivals(claim)
         if rivals is not None and len(rivals.claims) > 1:
             return self._finalize_rival(claim, rivals)

@@ -64,6 +64,7 @@ def controllers(
         paused=caches.launch_paused,
         timeouts=timeouts_of(base.options),
         postponed=ending.live.postponed,
+        awaits=ending.guards.why,
     )
     consistency = Consistency(cluster, writer, base.recorder, clock, chance=random.Random())
     hydration = Hydration(cluster, base.provider, writer, base.recorder, clock)

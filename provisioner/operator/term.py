@@ -170,6 +170,7 @@ class Term:
             patience=HOUSEKEEPING_PATIENCE_SECONDS,
         )
         for rows in (
+            termination.guarding(ending),
             # before the launches of an earlier process are gone on with, which may wait for EC2: an interruption does not
             cloud.controllers(base, writing, ending, ledger),
             lifecycle.controllers(

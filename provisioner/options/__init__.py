@@ -402,6 +402,9 @@ class Options:
         "after which a disruption command is canceled and its nodes accept pods again.")
     drain_timeout: timedelta = own(timedelta(0), DURATION,
         "terminationGracePeriod of NodeClaims that have none: time from their deletion after which their pods are deleted. 0 waits without limit.")
+    mass_deletion_guard: float = own(0.0, SHARE,
+        "If NodeClaims with more than this share of the nodes are deleted by a cascade (of a NodePool, or of the CustomResourceDefinition) within a "
+        "minute, they wait for the annotation dovetail.dev/confirm-deletion; 0 means off.")
     repair_timeout: timedelta = own(timedelta(0), DURATION,
         "Time that a Node condition which means a broken node must last before the node is replaced (feature gate NodeRepair); 0 uses the times of the "
         "cloud provider, 10 to 30 minutes.")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer
+from provisioner.apis.core import ConfigMap
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.stamping import StampFacts
@@ -105,6 +106,13 @@ class Caches:
             namespace=options.system_namespace,
             field_selector=f"metadata.name={names.SETTINGS_CONFIGMAP}",
         )
+        self._installation_key = f"{options.system_namespace}/{names.INSTALLATION_CONFIGMAP}"
+        self.installations = self._reflect(
+            resources.CONFIGMAPS,
+            _ignored,
+            namespace=options.system_namespace,
+            field_selector=f"metadata.name={names.INSTALLATION_CONFIGMAP}",
+        )
         self.namespaces = self._reflect(
             resources.NAMESPACE_LABELS, self._around(SurroundingsKeeper.namespace_changed), SurroundingChanged
         )
@@ -127,7 +135,7 @@ class Caches:
             self._reflect(resources.RUNTIMECLASSES, self.cluster.admission_changed, SurroundingChanged),
             self._reflect(resources.PRIORITYCLASSES, self.cluster.admission_changed, SurroundingChanged),
         )
-        self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, *buffers, *admission)
+        self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, self.installations, *buffers, *admission)
         self._prober = Prober(self.all, clock)
         #: What voluntary disruption is decided from.
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
@@ -201,6 +209,10 @@ class Caches:
         own = self.pools.store.get(pool)
         return pause_of(() if own is None else (own,), self._said_in_settings()).why(pool, Activity.LAUNCH)
 
+    def installation(self) -> ConfigMap | None:
+        """The ConfigMap that says since when Dovetail is installed; None where there is none, or it is not known."""
+        return self.installations.store.get(self._installation_key)
+
     def _said_in_settings(self) -> Mapping[str, str] | None:
         settings = self.settings.store.get(self._settings_key)
         nothing: dict[str, str] | None = {} if self.settings.synced.is_set() else None
@@ -264,8 +276,9 @@ class Caches:
 
     def _await_settings(self, stopping: threading.Event) -> None:
         end = self._clock.monotonic() + SETTINGS_SECONDS
-        while wait_for_sync((self.settings,), SYNC_LOOK_SECONDS) and not stopping.is_set():
-            if self._clock.monotonic() >= end or isinstance(self.settings.error, Forbidden):
+        both = (self.settings, self.installations)
+        while (waiting := wait_for_sync(both, SYNC_LOOK_SECONDS)) and not stopping.is_set():
+            if self._clock.monotonic() >= end or all(isinstance(one.error, Forbidden) for one in waiting):
                 return
 
     def stop(self) -> None:

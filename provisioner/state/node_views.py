@@ -12,6 +12,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.state.confirmation import guard_of
 from provisioner.state.expected_node import Expected, claim_labels, claim_requirements, own_labels
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView
@@ -108,14 +109,17 @@ def view_of(given: Inputs) -> NodeView:
 
 
 def goes(given: Inputs) -> bool:
-    """Whether a node counts against no limit any more: its deletion or a command is written, or it was closed for an interruption.
+    """Whether a node counts against no limit any more: its deletion or a command is written, or it was closed for an interruption. One whose deletion
+    waits for a confirmation counts.
 
     A taint alone does not tell: it outlives a command that was taken back, and a kubelet may write it on its own Node.
     Source: core spec 3.4 (nodes that are marked for deletion).
     """
     node, claim = given.node, given.claim
     interrupted = claim is not None and names.INTERRUPTION_ANNOTATION in claim.metadata.annotations
-    return is_deleted(node, claim) or bool(given.command) or given.unneeded or (interrupted and is_disrupted(node))
+    stays = claim is not None and guard_of(claim) is not None and not (node and node.metadata.deletion_timestamp)
+    ends = is_deleted(node, claim) and not stays
+    return ends or bool(given.command) or given.unneeded or (interrupted and is_disrupted(node))
 
 
 def charge_of(claim: NodeClaim, capacity: Resources, most: Callable[[NodeClaim], Resources | None]) -> Resources:

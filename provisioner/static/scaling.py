@@ -10,6 +10,7 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import do_not_disrupt, is_active
 from provisioner.disruption.costs import disruption_cost
 from provisioner.disruption.methods.emptiness import is_empty
+from provisioner.state.confirmation import guard_of
 from provisioner.state.pool_usage import room_of
 from provisioner.state.snapshot import NodeView, Snapshot
 
@@ -65,7 +66,8 @@ def decide(snapshot: Snapshot, pool: NodePool) -> StaticDecision:
 
 def _is_ending(claim: NodeClaim, at: datetime) -> bool:
     meta = claim.metadata
-    return meta.deletion_timestamp is not None or has_begun(meta.annotations, at)
+    deleted = meta.deletion_timestamp is not None and guard_of(claim) is None
+    return deleted or has_begun(meta.annotations, at)
 
 
 def _rank(node: NodeView, claim: NodeClaim, at: datetime) -> tuple[bool, int, float, bool, float, str]:

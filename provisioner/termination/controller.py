@@ -85,6 +85,7 @@ class Termination:
 
     Args:
         pods_are_stale: whether the watch of pods is behind, so that pods are listed anew for every look.
+        awaits: why the end of a Node waits for a confirmation, in words; "" where it does not.
         postponed: see `live_reads`; asked before the NodeClaim is deleted and the Node closed, and before each round of evictions.
     """
 
@@ -102,8 +103,9 @@ class Termination:
         *,
         pods_are_stale: Callable[[], bool],
         postponed: Postponed = never,
+        awaits: Callable[[NodeClaim | None, Node], str] = lambda *_: "",
     ) -> None:
-        self._postponed = postponed
+        self._postponed, self._awaits = postponed, awaits
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._evictions, self._taints, self._terminator = evictions, taints, terminator
         self._recorder, self._clock = recorder, clock
@@ -125,6 +127,8 @@ class Termination:
         claim = self._cluster.claim_of(node)
         if claim is None and not self._is_ours(node):
             return DONE
+        if self._awaits(claim, node):
+            return ReconcileResult(requeue_after=INSTANCE_REQUEUE_SECONDS)
         try:
             return self._end(node, claim)
         except NotFound:

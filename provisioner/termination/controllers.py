@@ -8,6 +8,11 @@ from provisioner.termination.controller import Termination
 from provisioner.termination.ends import Ends
 
 
+def guarding(ending: Ends) -> list[Controller]:
+    """What holds deletions until they are confirmed; before all others of a term."""
+    return [Controller(name="deletion-guards", poll=ending.guards.poll, initial=ending.guards.begin)]
+
+
 def controllers(base: Base, writing: Writers, ending: Ends) -> list[Controller]:
     """Who asks pods to leave, and who ends Nodes."""
     cluster, evictions = base.cluster, ending.evictions
@@ -23,6 +28,7 @@ def controllers(base: Base, writing: Writers, ending: Ends) -> list[Controller]:
         base.clock,
         pods_are_stale=base.caches.pods_are_stale,
         postponed=ending.live.postponed,
+        awaits=ending.guards.why,
     )
 
     def node_heard(change: NodeChanged) -> Keys:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from provisioner.nodeclaims.writers import Writers
 from provisioner.runtime.base import Base
 from provisioner.runtime.live_reads import LiveReads
+from provisioner.termination.deletion_guards import DeletionGuards
 from provisioner.termination.disrupted_taint import DisruptedTaints
 from provisioner.termination.eviction_queue import Evictions
 from provisioner.termination.surge import Surges
@@ -19,6 +20,7 @@ class Ends:
     taints: DisruptedTaints
     terminator: Terminator
     live: LiveReads
+    guards: DeletionGuards
 
 
 def ends(base: Base, writing: Writers) -> Ends:
@@ -37,4 +39,17 @@ def ends(base: Base, writing: Writers) -> Ends:
     terminator = Terminator(
         base.provider, client, cluster.claims, evictions, taints, base.recorder, clock, volume_of=cluster.volume_of
     )
-    return Ends(evictions, taints, terminator, LiveReads(cluster, client, base.recorder, clock))
+    caches = base.caches
+    guards = DeletionGuards(
+        cluster,
+        client,
+        writing.claims,
+        base.recorder,
+        clock,
+        installed=caches.installation,
+        read=caches.installations.synced.is_set,
+        namespace=options.system_namespace,
+        share=options.mass_deletion_guard,
+        pools=lambda: [one.metadata for one in caches.pools.store.list()],
+    )
+    return Ends(evictions, taints, terminator, LiveReads(cluster, client, base.recorder, clock), guards)

@@ -26,6 +26,7 @@ from provisioner.disruption.simulation.turns import in_turn
 from provisioner.disruption.verdicts import forced, of_method
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.interruption.response import decide_interruptions
+from provisioner.state.confirmation import guard_of, why_waits
 from provisioner.state.pause import activity_of
 from provisioner.state.snapshot import NodeView
 from provisioner.termination.blockers import Cause, blockers
@@ -88,7 +89,9 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
     if claim is None:
         return answer("Unmanaged", f"{shown} has no NodeClaim, so it is neither disrupted nor terminated.")
     if _ends(instant, node):
-        return answer("Terminating", drain=_drain(instant, node))
+        guard = guard_of(claim)
+        held = (WhyReason(type="AwaitsConfirmation", message=why_waits(guard)),) if guard is not None else ()
+        return answer("Terminating", reasons=held, drain=_drain(instant, node))
     if node.command:
         kept_by = tuple(_waits(instant, node))
         return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node, kept_by)}", reasons=kept_by)
@@ -105,6 +108,8 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
 def summary_of(answer: NodeAnswer) -> str:
     """The sentence about a node that terminates, is blocked or is a candidate, from the rest of its answer; the given one for others."""
     shown = f"Node {answer.node}" if answer.node else f"NodeClaim {answer.node_claim}"
+    if waits := next((one for one in answer.reasons if one.type == "AwaitsConfirmation"), None):
+        return f"{shown} is being deleted, and waits: {waits.message}."
     if answer.state == "Terminating" and answer.drain is not None:
         return f"{shown} is being terminated{_held(answer.drain)}"
     if answer.state == "Candidate":

@@ -8,6 +8,8 @@ import provisioner
 
 _ROOT: Final = Path(provisioner.__file__).parents[1]
 _OF_EC2: Final = frozenset({"cloud", "controllers"})
+_OF_COMMANDS: Final = ("provisioner.leaving.",)
+"""Rooms whose shells act for a user with the user's rights, in no program."""
 
 
 def shells() -> list[str]:
@@ -19,13 +21,14 @@ def shells() -> list[str]:
 
 
 def controllers() -> list[Path]:
-    """What acts, whichever room it is in: shells, the process around them, and EC2's own."""
+    """What acts in the provisioner, whichever room it is in: shells, the process around them, and EC2's own."""
     around = [
         Path("provisioner/clouds.py"),
         *_under("provisioner/operator"),
         *(path for path in _under("provisioner/ec2") if _acts(path)),
     ]
-    return sorted([*(Path(*one.split(".")).with_suffix(".py") for one in shells()), *around])
+    ours = (one for one in shells() if not one.startswith(_OF_COMMANDS))
+    return sorted([*(Path(*one.split(".")).with_suffix(".py") for one in ours), *around])
 
 
 def aws() -> list[Path]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from extender import server as extender_server
-from provisioner.apis import ec2
+from provisioner.apis import ec2, names
 from provisioner.apis.conversion.ownership import CLUSTER_AUTOSCALER_LEASE, KARPENTER_LEASE
 from provisioner.apis.crds import documents as definitions
 from provisioner.apis.reports import LEASE_NAME
@@ -533,6 +533,8 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("create", "authorization.k8s.io", "subjectaccessreviews"): "what they may see",
         ("get create patch", LEASES, "leases"): "election",
         (READ, "", "configmaps"): "whether disruption is paused",
+        ("get list watch create patch", "", "configmaps"): "since when Dovetail is installed, and what is confirmed",
+        ("get", "apiextensions.k8s.io", "customresourcedefinitions"): "whether NodeClaims go with their definition",
         ("get", "", "configmaps"): "what the webhook stamps on pods that ask for nothing, for CapacityBuffers",
         ("get patch", "", "secrets"): "certificates for reports, and for an extender off loopback",
     },
@@ -844,6 +846,7 @@ def test_what_can_be_limited_to_a_name_is() -> None:
         ("dovetail-provisioner", "leases", CLUSTER_AUTOSCALER_LEASE, KARPENTER_LEASE),  # whether they run beside us
         ("dovetail-provisioner", "configmaps", "dovetail-discounts"),
         ("dovetail-provisioner", "configmaps", "dovetail-settings"),
+        ("dovetail-provisioner", "configmaps", names.INSTALLATION_CONFIGMAP),
         ("dovetail-provisioner", "configmaps", "dovetail-defaults"),
         ("dovetail-provisioner", "configmaps", "dovetail-conversion"),
         ("dovetail-webhook", "leases", "karpenter-leader-election"),

@@ -82,6 +82,11 @@ OWN: Final[Groups] = {
             "`consolidation`, `expiration`, `repair` and `launch` pauses these. Interruptions and deletions by users continue."
         ),
     },
+    ("NodeClaim, Node and ConfigMap annotation", "you"): {
+        names.CONFIRM_DELETION: (
+            "`true` confirms a deletion that waits, or, on the ConfigMap `dovetail-installation`, all that wait; the provisioner removes it there."
+        ),
+    },
     ("NodeClaim annotation", "provisioner"): {
         names.PLAN_COST: "Price of all new nodes of the plan that the NodeClaim is part of, in USD per hour.",
         names.PLAN_LOWER_BOUND: "Proved lower bound of that price, in USD per hour.",
@@ -97,6 +102,7 @@ OWN: Final[Groups] = {
         names.COMMAND_MEMBER_ANNOTATION: "ID of the disruption command of which it is another candidate.",
         names.REPLACES_ANNOTATION: "ID of the disruption command that it was created for.",
         names.ENDED_FOR: "Why it was deleted without a disruption command: `expired`, `scaled-down` or `unhealthy`; a pause holds its drain.",
+        names.AWAITS_CONFIRMATION: "Its deletion waits for `dovetail.dev/confirm-deletion`, and which guard holds it: `installation` or `mass-deletion`.",
         names.REMOVALS_ANNOTATION: "When nodes for owners of its pods were removed within the last hour; three times is a loop.",
     },
     ("Deployment annotation", "you"): {

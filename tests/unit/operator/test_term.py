@@ -402,6 +402,11 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
         lambda made: made._base.caches.buffer_objects is not None,
         True,
     ),
+    "the guard of cascades": (
+        ["--mass-deletion-guard=0.3"],
+        lambda made: made.manager.controllers["deletion-guards"][0].poll.__self__._share,
+        0.3,
+    ),
     "the gate ReservedCapacity": (
         ["--feature-gates=ReservedCapacity=false"],
         lambda made: provisioner(made)._worlds._policies.reserves,

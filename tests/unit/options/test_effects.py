@@ -54,6 +54,7 @@ SEEN: dict[str, str] = {
     "repair_timeout": f"{_UNIT}disruption/forceful/test_controller.py::test_flags_become_repair_policies",
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
     "consolidation": f"{_UNIT}disruption/test_consolidation_state.py::test_flags_become_settings",
+    "mass_deletion_guard": f"{_UNIT}termination/test_deletion_guards.py::test_more_than_the_share_of_a_cascade_waits_all_of_it",
     "drain_timeout": f"{_UNIT}lifecycle/test_controller.py::test_flags_become_timeouts",
     "check_state": "tests/property/test_state_laws.py::test_a_difference_is_told",
     "nominate": f"{_UNIT}lifecycle/test_steering.py::test_a_fixed_answer_stays",
@@ -73,6 +74,7 @@ SET: dict[str, str] = {
         ("kube_client_qps", "kube_client_burst"),
         f"{_UNIT}operator/test_main.py::test_its_requests_are_limited_as_its_flags_say",
     ),
+    "mass_deletion_guard": f"{_UNIT}operator/test_term.py::test_a_flag_reaches_its_part",
     "aws_region": f"{_UNIT}ec2/test_cloud.py::test_a_region_that_is_named_is_the_one",
     "image_ecr_accounts": f"{_UNIT}webhook/test_server.py::test_accounts_alone_switch_lookups_on",
 }

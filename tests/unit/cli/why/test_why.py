@@ -375,6 +375,16 @@ def test_a_pause_of_one_activity_is_told_though_others_go_on(file: pathlib.Path)
     ]
 
 
+def test_a_node_whose_deletion_waits_says_what_confirms_it(file: pathlib.Path) -> None:
+    going = {"deletionTimestamp": NOON.isoformat(), "annotations": {names.AWAITS_CONFIRMATION: "installation"}}
+    found = Dump(file, *existing_node("n", **going)).json("node", "n")
+    assert found["summary"].startswith(
+        "Node n is being deleted, and waits: it was deleted before Dovetail was installed"
+    )
+    assert found["reasons"][0]["type"] == "AwaitsConfirmation"
+    assert "dovetail.dev/confirm-deletion=true" in found["reasons"][0]["message"]
+
+
 def test_a_pod_says_who_pauses_launches(file: pathlib.Path) -> None:
     settings = {
         "apiVersion": "v1",

@@ -1,0 +1,1 @@
+"""`dovetail uninstall`: leave a cluster without losing pods or nodes."""

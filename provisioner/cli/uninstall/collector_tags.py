@@ -1,0 +1,107 @@
+"""The tags by which collectors of Dovetail and of Karpenter find instances, taken off so that neither ends an instance any more."""
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import botocore.session
+from botocore.exceptions import BotoCoreError, ClientError
+
+from provisioner.apis import ec2
+from provisioner.ec2.access.client import pages
+from provisioner.ec2.instances.instances import LIVING, instance_id_of
+from provisioner.ec2.launch.launch_marks import BATCH_TAG
+from provisioner.support.errors import UserError
+
+TAGS: Final = (ec2.NODEPOOL_TAG, ec2.NODECLASS_TAG, ec2.NODECLAIM_TAG, ec2.CLUSTER_NAME_TAG, BATCH_TAG)
+"""Each collector demands the first two and the cluster's; `kubernetes.io/cluster/NAME` stays, which load balancers go by."""
+_AT_ONCE: Final = 200
+_REGION: Final = re.compile(r"aws:///(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)")
+
+
+class CollectorTags:
+    """Tags of EC2's instances, read and removed with the caller's credentials.
+
+    Args:
+        client: EC2's client of a region.
+    """
+
+    def __init__(self, client: Callable[[str], Any] | None = None) -> None:
+        self._client = client if client is not None else functools.cache(_client)
+
+    def found(self, provider_ids: Iterable[str]) -> tuple[str, ...]:
+        """See `leaving.gathering.CloudTags`; each is "REGION/ID".
+
+        Cost: one call for every 200 instances, and a list for each cluster that these name.
+
+        Raises:
+            UserError: EC2 does not answer, or denies it.
+        """
+        known: defaultdict[str, list[str]] = defaultdict(list)
+        for provider_id in provider_ids:
+            place, instance = _REGION.match(provider_id), instance_id_of(provider_id)
+            if place is not None and instance:
+                known[place["region"]].append(instance)
+        return tuple(sorted(f"{region}/{one}" for region, ids in known.items() for one in self._of(region, ids)))
+
+    def remove(self, instances: Iterable[str]) -> None:
+        """Remove the tags from instances of `found`; twice changes nothing.
+
+        Raises:
+            UserError: EC2 does not answer, or denies it.
+        """
+        by_region: defaultdict[str, list[str]] = defaultdict(list)
+        for one in instances:
+            region, _, instance = one.partition("/")
+            by_region[region].append(instance)
+        tags: list[Mapping[str, str]] = [{"Key": key} for key in TAGS]
+        for region, ids in by_region.items():
+            _asked(region, functools.partial(_untag, ids, tags), self._client)
+
+    def _of(self, region: str, ids: list[str]) -> set[str]:
+        living = {"Name": "instance-state-name", "Values": list(LIVING)}
+        found: dict[str, Mapping[str, str]] = {}
+        for at in range(0, len(ids), _AT_ONCE):
+            some = {"Name": "instance-id", "Values": ids[at : at + _AT_ONCE]}
+            found |= self._described(region, [some, living])
+        clusters = {
+            key
+            for tags in found.values()
+            for key, value in tags.items()
+            if key.startswith(ec2.CLUSTER_TAG_PREFIX) and value == "owned"
+        }
+        names = {tags[ec2.CLUSTER_NAME_TAG] for tags in found.values() if ec2.CLUSTER_NAME_TAG in tags}
+        made = {"Name": "tag-key", "Values": [ec2.NODEPOOL_TAG]}
+        for key in sorted(clusters):
+            found |= self._described(region, [made, {"Name": f"tag:{key}", "Values": ["owned"]}, living])
+        for name in sorted(names):
+            found |= self._described(region, [made, {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [name]}, living])
+        return {instance for instance, tags in found.items() if not tags.keys().isdisjoint(TAGS)}
+
+    def _described(self, region: str, filters: list[Any]) -> dict[str, Mapping[str, str]]:
+        answers = _asked(region, lambda client: list(pages(client.describe_instances, Filters=filters)), self._client)
+        return {
+            instance["InstanceId"]: {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+            for answer in answers
+            for reservation in answer["Reservations"]
+            for instance in reservation["Instances"]
+        }
+
+
+def _untag(ids: list[str], tags: list[Mapping[str, str]], client: Any) -> None:
+    client.delete_tags(Resources=ids, Tags=tags)
+
+
+def _client(region: str) -> Any:
+    return botocore.session.Session().create_client("ec2", region_name=region)
+
+
+def _asked(region: str, call: Callable[[Any], Any], client: Callable[[str], Any]) -> Any:
+    try:
+        return call(client(region))
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(
+            f"EC2 in {region} could not be asked: {error}. Use credentials with ec2:DescribeInstances and ec2:DeleteTags"
+        ) from None

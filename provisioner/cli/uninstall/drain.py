@@ -1,0 +1,145 @@
+"""`dovetail uninstall --drain`: has the running provisioner drain and terminate every node of its own."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.reports import LEASE_NAME
+from provisioner.cli.why.gathering import WhyObjects, from_cluster
+from provisioner.cli.why.world import local
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import AlreadyExists, Conflict, NotFound
+from provisioner.leaving.draining import next_to_delete, why_waiting, with_launches_paused, without_room
+from provisioner.options import Options
+from provisioner.state.pause import PAUSED
+from provisioner.support.clock import Clock
+from provisioner.support.errors import UserError
+from provisioner.values.printable import listed
+
+_LOOK_SECONDS: Final = 2.0
+_LEASE_SECONDS: Final = 20.0
+"""A provisioner that leads renews its Lease more often."""
+_TELL_SECONDS: Final = 30.0
+_STALLED_SECONDS: Final = 900.0
+_MOST_NAMED: Final = 10
+_KINDS: Final[tuple[resources.Resource[Any], ...]] = (resources.NODEPOOLS, resources.NODES, resources.NODECLAIMS)
+
+
+class Drainage:
+    """Drains one cluster. Arguments as of `leaving.departure.Departure`; so are errors."""
+
+    def __init__(
+        self, client: Client, clock: Clock, namespace: str, say: Callable[[str], object], *, dry_run: bool
+    ) -> None:
+        self._client, self._clock, self._namespace = client, clock, namespace
+        self._say, self._dry_run = say, dry_run
+
+    def check(self, *, leave_pending: bool) -> None:
+        """Whether it may begin; nothing is written.
+
+        Raises:
+            UserError: no provisioner leads, or pods find no room on other nodes and may not be left pending.
+        """
+        if not self._leads():
+            raise UserError(
+                f"no provisioner renews Lease {self._namespace}/{LEASE_NAME}, and --drain needs a running one. Start it, or keep the nodes "
+                "with --keep-nodes"
+            )
+        found = local(from_cluster(self._client, self._namespace), Options(), self._clock.now())
+        pending = without_room(found.snapshot, found.prepared)
+        if not pending:
+            return
+        named = listed((pod.key for pod in pending), _MOST_NAMED)
+        if not leave_pending:
+            raise UserError(
+                f"{len(pending)} pods find no room on nodes that Dovetail does not manage: {named}. Add such nodes, or leave these pods "
+                "pending with --leave-pending"
+            )
+        self._say(f"{len(pending)} pods will be pending: {named}")
+
+    def run(self) -> None:
+        """Pause launches and cordon the nodes, then delete NodeClaims as budgets allow, until none is left.
+
+        Raises:
+            UserError: nothing has changed for a quarter of an hour.
+        """
+        self._pause_launches()
+        self._cordon()
+        seen: object = None
+        changed = told = self._clock.monotonic()
+        while claims := self._client.list(resources.NODECLAIMS):
+            self._delete_next()
+            if self._dry_run:
+                return
+            now, state = self._clock.monotonic(), [(one.name, one.status.conditions) for one in claims]
+            if state != seen:
+                seen, changed = state, now
+            if now - changed > _STALLED_SECONDS:
+                raise UserError(
+                    f"{len(claims)} nodes are left, and nothing has changed for 15 minutes: {_waiting(claims)}"
+                )
+            if now - told >= _TELL_SECONDS:
+                told = now
+                self._say(f"{len(claims)} nodes are left: {_waiting(claims)}")
+            self._clock.sleep(_LOOK_SECONDS)
+
+    def _leads(self) -> bool:
+        end, first = self._clock.monotonic() + _LEASE_SECONDS, self._renewal()
+        while first and self._clock.monotonic() < end:
+            self._clock.sleep(1.0)
+            if (now := self._renewal()) != first:
+                return bool(now)
+        return False
+
+    def _renewal(self) -> str:
+        lease = self._client.find(resources.LEASES, LEASE_NAME, self._namespace)
+        return f"{lease.spec.renew_time}" if lease is not None and lease.spec.holder_identity else ""
+
+    def _pause_launches(self) -> None:
+        name = names.SETTINGS_CONFIGMAP
+        known = self._client.find(resources.CONFIGMAPS, name, self._namespace)
+        before = known.data.get(PAUSED, "") if known is not None else ""
+        value = with_launches_paused(before)
+        if value == before:
+            return
+        if not self._dry_run and known is None:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {PAUSED: value}}
+            try:
+                self._client.create(resources.CONFIGMAPS, body, self._namespace)
+            except AlreadyExists:
+                self._pause_launches()
+                return
+        elif not self._dry_run:
+            self._client.patch(resources.CONFIGMAPS, name, {"data": {PAUSED: value}}, self._namespace)
+        self._say(f"configmap/{name} {PAUSED}={value}{' (dry run)' if self._dry_run else ''}")
+
+    def _cordon(self) -> None:
+        """Keep pods from moving to nodes that are drained next."""
+        mine = {one.status.node_name for one in self._client.list(resources.NODECLAIMS)}
+        for node in self._client.list(resources.NODES):
+            name = node.metadata.name
+            if name not in mine or node.spec.unschedulable:
+                continue
+            if not self._dry_run:
+                with contextlib.suppress(NotFound):
+                    self._client.patch(resources.NODES, name, {"spec": {"unschedulable": True}})
+            self._say(f"node/{name} cordoned{' (dry run)' if self._dry_run else ''}")
+
+    def _delete_next(self) -> None:
+        objects = WhyObjects()
+        for kind in _KINDS:
+            objects.add(kind, self._client.list(kind))
+        for claim in next_to_delete(local(objects, Options(), self._clock.now()).snapshot):
+            if not self._dry_run:
+                try:
+                    self._client.delete(resources.NODECLAIMS, claim.name, uid=claim.metadata.uid)
+                except (NotFound, Conflict):
+                    continue
+            self._say(f"nodeclaim/{claim.name} deleted{' (dry run)' if self._dry_run else ''}")
+
+
+def _waiting(claims: list[NodeClaim]) -> str:
+    return listed(why_waiting(claims), _MOST_NAMED, "; ")

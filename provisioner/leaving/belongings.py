@@ -1,0 +1,174 @@
+"""What of Dovetail is in a cluster at one instant, as far as it has to be taken away or let go."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.core import CustomResourceDefinition, Lease, PodSchedulingGate
+from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
+
+
+class Keep(enum.StrEnum):
+    """For whom nodes are kept."""
+
+    FOR_KARPENTER = "karpenter"
+    """NodeClaims, finalizers and tags stay."""
+    FOR_NOBODY = "nobody"
+    """No collector finds the instances any more: they run until somebody ends them by hand."""
+
+
+class _QueuedSpec(Object, frozen=True, kw_only=True):
+    scheduler_name: str = names.DEFAULT_SCHEDULER_NAME
+    node_name: str = ""
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+
+
+class _Phase(Object, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class QueuedPod(Object, frozen=True, kw_only=True):
+    """A pod that is not bound."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _QueuedSpec = _QueuedSpec()
+    status: _Phase = _Phase()
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """Who makes it anew when it is deleted; None for a bare pod."""
+        return next((one for one in self.metadata.owner_references if one.controller), None)
+
+
+class _ClaimStatus(Object, frozen=True, kw_only=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class HeldClaim(Object, frozen=True, kw_only=True):
+    """A NodeClaim, as far as it holds an instance: one of which the rest cannot be read is let go all the same."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: _ClaimStatus = _ClaimStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+
+class _HeldSpec(Object, frozen=True, kw_only=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+    taints: tuple[dict[str, Any], ...] = ()
+
+
+class HeldNode(Object, frozen=True, kw_only=True):
+    """A Node, likewise; its taints are as they are on the wire."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _HeldSpec = _HeldSpec()
+
+
+class _JobSpec(Object, frozen=True, kw_only=True):
+    backoff_limit: int = 6
+    backoff_limit_per_index: int | None = None
+
+
+class _JobStatus(Object, frozen=True, kw_only=True):
+    failed: int = 0
+
+
+class QueuedJob(Object, frozen=True, kw_only=True):
+    """batch/v1 Job: a pod of it that is deleted counts as one that failed."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _JobSpec = _JobSpec()
+    status: _JobStatus = _JobStatus()
+
+    @property
+    def spare(self) -> int:
+        """How many of its pods may be deleted before it has failed."""
+        return 0 if self.spec.backoff_limit_per_index is not None else self.spec.backoff_limit - self.status.failed
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """Everything that a decision is made from.
+
+    Attributes:
+        namespace: of the programs.
+        admission: metadata of webhook configurations and admission policies by which pods are stamped, by plural name.
+        deployments: of the provisioner: metadata and replicas.
+        pods: that are not bound.
+        jobs: of those pods, by UID.
+        classes: metadata of node classes, by plural name; likewise `pools` of NodePools.
+        instances: IDs of instances that a collector would find by their tags.
+        config_maps: names of those that the programs wrote.
+    """
+
+    namespace: str
+    admission: tuple[tuple[str, ObjectMeta], ...] = ()
+    deployments: tuple[tuple[ObjectMeta, int], ...] = ()
+    lease: Lease | None = None
+    pods: tuple[QueuedPod, ...] = ()
+    jobs: Mapping[str, QueuedJob] = field(default_factory=dict)
+    claims: tuple[HeldClaim, ...] = ()
+    nodes: tuple[HeldNode, ...] = ()
+    classes: tuple[tuple[str, ObjectMeta], ...] = ()
+    pools: tuple[ObjectMeta, ...] = ()
+    definitions: tuple[CustomResourceDefinition, ...] = ()
+    instances: tuple[str, ...] = ()
+    config_maps: tuple[str, ...] = ()
+
+
+class Verb(enum.StrEnum):
+    """How a step is written."""
+
+    DELETE = "delete"
+    MERGE = "merge"
+    JSON = "json"
+    UNTAG = "untag"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveStep:
+    """One write; where the object has changed since it was read, nothing is written and the next look decides anew.
+
+    Attributes:
+        kind: plural name of the kind; "instances" for those of a cloud.
+        what: what is done, as "deleted".
+        body: of a patch.
+    """
+
+    verb: Verb
+    kind: str
+    name: str
+    what: str
+    namespace: str = ""
+    uid: str = ""
+    version: str = ""
+    body: Any = msgspec.UNSET
+
+    def __str__(self) -> str:
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.kind.removesuffix('s')}/{self.name} {self.what}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeavePlan:
+    """What there is to do.
+
+    Attributes:
+        stages: each begins when nothing of those before it is left.
+        problems: what the user has to do, in sentences; the command ends with status 1 then.
+    """
+
+    stages: tuple[tuple[LeaveStep, ...], ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def next_stage(self) -> tuple[LeaveStep, ...]:
+        """The steps that may be taken now; none where everything is done."""
+        return next(filter(None, self.stages), ())

@@ -1,0 +1,139 @@
+"""Leaves a cluster: looks, decides and writes, over and over, until nothing is left to do."""
+
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+from provisioner.apis.core import Lease
+from provisioner.apis.reports import LEASE_NAME
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.leaving import decisions
+from provisioner.leaving.belongings import Belongings, Keep, LeavePlan
+from provisioner.leaving.gathering import CloudTags, gathered
+from provisioner.leaving.writes import carry_out
+from provisioner.support.clock import Clock
+from provisioner.support.errors import UserError
+from provisioner.values.message import Said
+
+_ROUNDS: Final = 20
+_ROUND_SECONDS: Final = 0.5
+_LEASE_SECONDS: Final = 15
+"""Of a Lease that does not say for how long it holds."""
+_LOOK_SECONDS: Final = 1.0
+_PATIENCE_SECONDS: Final = 90.0
+"""A provisioner that is told to stop has ended after 30 s, and its Lease 15 s later."""
+
+
+class Departure:
+    """What leaves one cluster.
+
+    Args:
+        client: an administrator's.
+        namespace: of the programs.
+        say: is told each step, after it was taken.
+        tags: of the cloud's instances, for `Keep.FOR_NOBODY`.
+        dry_run: nothing is written; `say` is told what would be.
+
+    Every method raises UserError for what the user has to do first, and ApiError where the cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        namespace: str,
+        say: Callable[[str], object],
+        *,
+        tags: CloudTags | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self._client, self._clock, self._namespace = client, clock, namespace
+        self._say, self._tags, self._dry_run = say, tags, dry_run
+
+    def stop_stamping(self) -> tuple[str, ...]:
+        """Stop stamping pods, remove our gates, and have pods made anew that wait for our scheduler; what is left to the user, in sentences."""
+        return self._until_done(decisions.stamping)
+
+    def keep_nodes(self, keep: Keep) -> tuple[str, ...]:
+        """Stop the provisioner, and leave its nodes to Karpenter or to nobody; what is left to the user, in sentences.
+
+        No instance ends and no pod goes. Where it was interrupted, call it again.
+        """
+        found = self._gathered(keep)
+        for why in (decisions.why_not_stopped(found), decisions.why_not_kept(found, keep)):
+            if why:
+                raise UserError(why)
+        self._carry_out(decisions.stopping(found))
+        quiet = self._await_silence()
+
+        def decide(found: Belongings) -> LeavePlan:
+            if not self._dry_run and _renewal(found.lease) != quiet:
+                raise UserError(
+                    f"a provisioner has started again: {_holder(found.lease)} holds Lease {self._namespace}/{LEASE_NAME}. "
+                    "Stop it, and run this command again"
+                )
+            if why := decisions.why_not_kept(found, keep):
+                raise UserError(why)
+            return decisions.keeping(found, keep)
+
+        return self._until_done(decide, keep)
+
+    def _gathered(self, keep: Keep | None = None) -> Belongings:
+        return gathered(self._client, self._namespace, self._tags if keep is Keep.FOR_NOBODY else None)
+
+    def _until_done(self, decide: Callable[[Belongings], LeavePlan], keep: Keep | None = None) -> tuple[str, ...]:
+        plan = decide(self._gathered(keep))
+        for number in range(_ROUNDS):
+            if not plan.next_stage:
+                return plan.problems
+            self._carry_out(plan)
+            if self._dry_run:
+                return plan.problems
+            if number:
+                self._clock.sleep(_ROUND_SECONDS)  # a controller may still make what was taken away
+            plan = decide(self._gathered(keep))
+        raise UserError(
+            f"others undo what this command does: {plan.next_stage[0]}, {_ROUNDS} times. Find out who writes it again"
+        )
+
+    def _carry_out(self, plan: LeavePlan) -> None:
+        if not self._dry_run:
+            carry_out(plan.next_stage, self._client, self._say, self._tags)
+            return
+        for step in itertools.chain.from_iterable(plan.stages):
+            self._say(Said(f"{step} (dry run)"))
+
+    def _await_silence(self) -> str:
+        """Wait until nobody renews the provisioner's Lease; its last renewal.
+
+        Raises:
+            UserError: somebody goes on renewing it.
+        """
+        began = since = self._clock.monotonic()
+        lease = self._lease()
+        while not self._dry_run and _holder(lease):
+            lasts = lease.spec.lease_duration_seconds if lease is not None else None
+            now = self._clock.monotonic()
+            if now - since > (lasts or _LEASE_SECONDS):
+                break
+            if now - began > _PATIENCE_SECONDS:
+                raise UserError(
+                    f"{_holder(lease)} still renews Lease {self._namespace}/{LEASE_NAME}. Stop this provisioner, and run this command again"
+                )
+            self._clock.sleep(_LOOK_SECONDS)
+            before, lease = lease, self._lease()
+            if _renewal(lease) != _renewal(before):
+                since = self._clock.monotonic()
+        return _renewal(lease)
+
+    def _lease(self) -> Lease | None:
+        return self._client.find(resources.LEASES, LEASE_NAME, self._namespace)
+
+
+def _holder(lease: Lease | None) -> str:
+    return (lease.spec.holder_identity or "") if lease is not None else ""
+
+
+def _renewal(lease: Lease | None) -> str:
+    return f"{_holder(lease)} {lease.spec.renew_time}" if lease is not None and _holder(lease) else ""

@@ -1,0 +1,239 @@
+"""Holds deletions that look like an accident until somebody confirms them; see `state/confirmation.py`.
+
+What waits is written on its NodeClaim, so that the next leader, the state and `dovetail why` see the same, and the pods of its node get no other place.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.command import is_marked
+from provisioner.apis.core import ConfigMap, Node
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import ObjectMeta
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, Conflict, NotFound
+from provisioner.kube.events import Recorder
+from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.runtime.object_reference import reference_of
+from provisioner.state.cluster import Cluster
+from provisioner.state.confirmation import (
+    WINDOW,
+    DeletionGuard,
+    Installation,
+    guard_of,
+    is_cascade,
+    is_confirmed,
+    is_older,
+    mass_deleted,
+    unexplained,
+    why_waits,
+)
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.metrics import GaugeSeries, gauge
+from provisioner.values.message import Said
+
+POLL_SECONDS: Final = 0.5
+DEFINITION_SECONDS: Final = 5.0
+_DEFINITION: Final = f"{resources.NODECLAIMS.plural}.{resources.NODECLAIMS.group}"
+_MANAGER: Final = "dovetail"
+_log = logs.get_logger(__name__)
+_AWAITING = gauge(
+    "dovetail_nodeclaims_awaiting_confirmation",
+    "NodeClaims that are being deleted and wait for the annotation dovetail.dev/confirm-deletion, by the guard that holds them: installation, mass-deletion.",
+    ("guard",),
+)
+
+
+class DeletionGuards:
+    """Of its methods `poll` decides and writes, and `why` is asked before anything is drained or ended. Any thread may ask.
+
+    Args:
+        installed: the ConfigMap as it is known; `read` is whether it is known at all.
+        namespace: of that ConfigMap.
+        share: `--mass-deletion-guard`; 0 is off.
+        pools: metadata of every NodePool.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        writer: ClaimWriter,
+        recorder: Recorder,
+        clock: Clock,
+        *,
+        installed: Callable[[], ConfigMap | None],
+        read: Callable[[], bool],
+        namespace: str,
+        share: float,
+        pools: Callable[[], Iterable[ObjectMeta]],
+    ) -> None:
+        self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
+        self._clock, self._installed, self._read, self._namespace = clock, installed, read, namespace
+        self._share, self._pools = share, pools
+        self._created: ConfigMap | None = None  # by us, a moment ago
+        self._before = frozenset[str]()
+        self._told = 0
+        self._since: dict[str, float] = {}  # UID of a NodeClaim -> when its deletion was first seen here
+        self._definition: tuple[float, bool] = (float("-inf"), False)
+        self._series = GaugeSeries(_AWAITING)
+
+    # ------------------------------------------------------------------ asked
+
+    def why(self, claim: NodeClaim | None, node: Node | None = None) -> str:
+        """What holds the end of a NodeClaim, or of a Node that is being deleted, in words; "" where nothing does."""
+        installation = self._installation()
+        metas = [one.metadata for one in (claim, node) if one is not None]
+        if any(map(is_confirmed, metas)):
+            return ""
+        if node is not None:  # a Node that was deleted by itself goes, whatever its NodeClaim waits for
+            return why_waits(DeletionGuard.INSTALLATION) if is_older(node.metadata, installation) else ""
+        if claim is None or claim.metadata.deletion_timestamp is None:
+            return ""
+        guard = DeletionGuard.INSTALLATION if is_older(claim.metadata, installation) else guard_of(claim)
+        if guard is not None:
+            return why_waits(guard)
+        if self._share and not self._is_ours(claim) and self._is_cascade(claim) and self._is_undecided(claim):
+            return Said(
+                "it was deleted by a cascade, and more deletions may follow within a minute (--mass-deletion-guard)"
+            )
+        return ""
+
+    def _installation(self) -> Installation:
+        known = self._installed() or self._created
+        if not self._read() or known is None:
+            return Installation(before=self._before)
+        return Installation(known.metadata.creation_timestamp, confirmed=is_confirmed(known.metadata))
+
+    @staticmethod
+    def _is_ours(claim: NodeClaim) -> bool:
+        return is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
+
+    def _is_undecided(self, claim: NodeClaim) -> bool:
+        since = self._since.get(claim.metadata.uid)
+        return since is None or self._clock.monotonic() - since < WINDOW.total_seconds()
+
+    def _is_cascade(self, claim: NodeClaim) -> bool:
+        pools = {one.name: one for one in self._pools()}
+        return is_cascade(claim, pools, definition_ends=self._definition[1])
+
+    # ------------------------------------------------------------------ acting
+
+    def begin(self) -> None:
+        """Before anything else of a term: so that nothing is planned for pods of a node that stays."""
+        nodes = (self._cluster.node(view.name) for view in self._cluster.snapshot().nodes if view.name)
+        metas = (one.metadata for one in (*self._cluster.claims(), *nodes) if one is not None)
+        self._before = frozenset(one.uid for one in metas if one.deletion_timestamp is not None)
+        try:
+            self.poll()
+        except ApiError as error:
+            _log.warning("Failed to look for NodeClaims that await confirmation; retrying", error=str(error))
+
+    def poll(self) -> float:
+        """Write on NodeClaims that they wait, and let those go that were confirmed; seconds until the next look.
+
+        Raises:
+            ApiError: something could not be read or written.
+        """
+        self._ensure_installation()
+        installation, claims = self._installation(), self._cluster.claims()
+        going = [one for one in claims if one.metadata.deletion_timestamp is not None and one.metadata.uid]
+        now = self._clock.monotonic()
+        self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in going}
+        waiting: list[NodeClaim] = []
+        cascade = self._mass_deleted(claims)
+        for claim in going:
+            if is_confirmed(claim.metadata):
+                continue
+            guard = (
+                DeletionGuard.INSTALLATION
+                if is_older(claim.metadata, installation)
+                else DeletionGuard.CASCADE
+                if claim.name in cascade
+                else guard_of(claim)
+            )
+            if guard is not None and (one := self._holds(claim, guard, confirmed=installation.confirmed)) is not None:
+                waiting.append(one)
+        self._note(waiting)
+        if installation.confirmed:
+            self._confirmed()
+        return POLL_SECONDS
+
+    def _note(self, waiting: Sequence[NodeClaim]) -> None:
+        self._series.replace("all", Counter((str(guard_of(one)),) for one in waiting).items())
+        if len(waiting) != self._told and waiting:
+            _log.warning(
+                "NodeClaims that are being deleted await confirmation",
+                nodeclaims=len(waiting),
+                first=waiting[0].name,
+                annotation=names.CONFIRM_DELETION,
+            )
+        self._told = len(waiting)
+
+    def _ensure_installation(self) -> None:
+        """Write the ConfigMap where there is none: whatever was deleted before waits from then on."""
+        if self._installed() is not None:
+            self._created = None
+            return
+        if not self._read():
+            return
+        if self._created is None:
+            labels = {"app.kubernetes.io/name": "dovetail", "app.kubernetes.io/component": "provisioner"}
+            body = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": names.INSTALLATION_CONFIGMAP, "namespace": self._namespace, "labels": labels},
+            }
+            try:
+                self._created = self._client.apply(
+                    resources.CONFIGMAPS, names.INSTALLATION_CONFIGMAP, body, _MANAGER, self._namespace
+                )
+            except ApiError as error:
+                _log.warning("Could not write the ConfigMap of the installation; retrying", error=str(error))
+
+    def _mass_deleted(self, claims: Iterable[NodeClaim]) -> frozenset[str]:
+        if not self._share:
+            return frozenset()
+        every = tuple(claims)
+        going = unexplained(every, {one.name for one in every if self._is_ours(one)})
+        if going and self._clock.monotonic() - self._definition[0] >= DEFINITION_SECONDS:
+            self._definition = self._clock.monotonic(), self._definition_ends()
+        pools = {one.name: one for one in self._pools()}
+        deleted = {
+            one.name: one.metadata.deletion_timestamp
+            for one in going
+            if one.metadata.deletion_timestamp is not None
+            and is_cascade(one, pools, definition_ends=self._definition[1])
+        }
+        return mass_deleted(deleted, share=self._share, nodes=len(every))
+
+    def _definition_ends(self) -> bool:
+        try:
+            return self._client.get(resources.CRDS, _DEFINITION).metadata.deletion_timestamp is not None
+        except ApiError as error:
+            _log.warning("Could not read the definition of NodeClaims; retrying", error=str(error))
+            return False
+
+    def _holds(self, claim: NodeClaim, guard: DeletionGuard, *, confirmed: bool) -> NodeClaim | None:
+        """The NodeClaim with what it waits for written on it; None where it may go."""
+        marks = {names.CONFIRM_DELETION: "true"} if confirmed else {names.AWAITS_CONFIRMATION: guard.value}
+        try:
+            if any(claim.metadata.annotations.get(key) != value for key, value in marks.items()):
+                claim = self._writer.metadata(claim, annotations=marks)
+        except (NotFound, Conflict):
+            return None
+        if confirmed:
+            return None
+        self._recorder.publish(
+            reference_of(claim), "Warning", "AwaitsConfirmation", f"Deletion waits: {why_waits(guard)}"
+        )
+        return claim
+
+    def _confirmed(self) -> None:
+        """What the ConfigMap confirmed is written on NodeClaims: it is not to confirm the next accident as well."""
+        body = {"metadata": {"annotations": {names.CONFIRM_DELETION: None}}}
+        self._client.patch(resources.CONFIGMAPS, names.INSTALLATION_CONFIGMAP, body, self._namespace)

@@ -1,0 +1,260 @@
+"""Deletions that look like an accident wait until somebody confirms them."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provisioner.apis import names
+from provisioner.apis.core import ConfigMap
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.kube import resources
+from provisioner.state.confirmation import WINDOW, guard_of, mass_deleted
+from provisioner.support.metrics import REGISTRY
+from provisioner.termination.deletion_guards import DeletionGuards
+from tests.support.clock import NOON
+from tests.support.cluster import World, claim, node, pod, pool
+from tests.support.kube import FakeAnswer, Sent
+from tests.support.worldserver import WorldServer
+
+HOUR = timedelta(hours=1)
+OWNER = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "general", "uid": "uid-general"}
+
+
+class Guarded:
+    """Guards over a world; its NodePool is there, and Dovetail has been installed for an hour."""
+
+    def __init__(self, *, share: float = 0.0, installed: bool = True, read: bool = True) -> None:
+        self.world = World()
+        self.server = WorldServer(self.world)
+        self.server.intercept = self._apply
+        self.pools = [pool().metadata]
+        self.read, self.share = read, share
+        if installed:
+            self.install()
+        self.guards = self.another()
+
+    def another(self) -> DeletionGuards:
+        """The next leader's."""
+        return DeletionGuards(
+            self.world.cluster,
+            self.server.client,
+            self.server.writer,
+            self.server.recorder,
+            self.world.clock,
+            installed=self.installed,
+            read=lambda: self.read,
+            namespace="dovetail-system",
+            share=self.share,
+            pools=lambda: self.pools,
+        )
+
+    def install(self) -> None:
+        meta = {"name": names.INSTALLATION_CONFIGMAP, "namespace": "dovetail-system"}
+        self.server.store("configmaps", {"metadata": meta})
+
+    def _apply(self, sent: Sent) -> FakeAnswer | None:
+        if "apply-patch" not in sent.content_type:
+            return None
+        self.install()
+        return FakeAnswer(data=msgspec.json.encode(self.server.all("configmaps")[0]))
+
+    def installed(self) -> ConfigMap | None:
+        found = self.server.get("configmaps", names.INSTALLATION_CONFIGMAP, "dovetail-system")
+        return msgspec.convert(found, ConfigMap, strict=False) if found is not None and self.read else None
+
+    def put(self, *those: str, deleted: bool = False, **meta: Any) -> None:
+        meta = {"ownerReferences": [OWNER], **meta}
+        for name in those:
+            self.server.put(claim(name, provider_id=f"kwok://{name}", **meta))
+            if deleted:
+                self.server.remove("nodeclaims", name)
+
+    def claim(self, name: str) -> NodeClaim:
+        found = self.world.cluster.claim(name)
+        assert found is not None
+        return found
+
+    def held(self) -> dict[str, bool]:
+        return {one.name: bool(self.guards.why(one)) for one in self.world.cluster.claims()}
+
+    def confirm(self, name: str = "") -> None:
+        patch = {"metadata": {"annotations": {names.CONFIRM_DELETION: "true"}}}
+        if name:
+            self.server.change("nodeclaims", name, patch)
+        else:
+            self.server.change("configmaps", names.INSTALLATION_CONFIGMAP, patch, "dovetail-system")
+
+
+def awaiting(guard: str) -> float | None:
+    return REGISTRY.get_sample_value("dovetail_nodeclaims_awaiting_confirmation", {"guard": guard})
+
+
+def test_what_was_deleted_before_the_installation_waits_and_what_is_deleted_later_does_not() -> None:
+    one = Guarded(installed=False)
+    one.put("old", deleted=True)
+    one.put("alive")
+    one.world.clock.advance(1)
+    one.guards.begin()
+    assert one.installed() is not None, "written where there is none"
+    one.world.clock.advance(1)
+    one.put("new", deleted=True)
+    one.guards.poll()
+    assert one.held() == {"old": True, "new": False, "alive": False}
+    assert guard_of(one.claim("old")) == "installation"
+    assert one.server.recorder.said("AwaitsConfirmation", "NodeClaim")[0].startswith(
+        "Deletion waits: it was deleted before Dovetail was installed"
+    )
+    assert awaiting("installation") == 1
+    assert one.another().why(one.claim("old")), "whoever leads"
+    one.confirm("old")
+    one.guards.poll()
+    assert (one.held()["old"], guard_of(one.claim("old")), awaiting("installation")) == (False, None, None)
+
+
+def test_the_config_map_confirms_once_all_that_wait() -> None:
+    one = Guarded(installed=False)
+    one.put("a", "b", deleted=True)
+    one.guards.begin()
+    one.confirm()
+    one.guards.poll()
+    assert one.held() == {"a": False, "b": False}
+    found = one.installed()
+    assert found is not None
+    assert found.metadata.annotations == {}, "it does not confirm the next accident"
+    assert [one.claim(name).metadata.annotations[names.CONFIRM_DELETION] for name in "ab"] == ["true"] * 2
+
+
+def test_a_config_map_that_is_written_anew_holds_what_is_being_deleted() -> None:
+    one = Guarded()
+    one.world.clock.advance(3600)
+    one.put("a", deleted=True)
+    one.guards.begin()
+    assert one.held() == {"a": False}
+    one.server.drop("configmaps", names.INSTALLATION_CONFIGMAP, "dovetail-system")
+    one.guards.poll()
+    assert one.held() == {"a": True}
+
+
+def test_where_the_config_map_cannot_be_read_what_was_being_deleted_at_the_start_waits() -> None:
+    one = Guarded(read=False)
+    one.put("old", deleted=True)
+    one.guards.begin()
+    one.put("new", deleted=True)
+    one.guards.poll()
+    assert one.held() == {"old": True, "new": False}
+
+
+def test_a_node_that_was_deleted_before_waits_and_one_that_is_deleted_by_itself_goes() -> None:
+    one = Guarded(installed=False)
+    one.server.put(
+        node("a", finalizers=[names.TERMINATION_FINALIZER]), node("b", finalizers=[names.TERMINATION_FINALIZER])
+    )
+    one.server.remove("nodes", "a")
+    one.guards.begin()
+    one.world.clock.advance(2)
+    one.server.remove("nodes", "b")
+    nodes = {name: one.world.cluster.node(name) for name in "ab"}
+    assert [bool(one.guards.why(None, found)) for found in nodes.values()] == [True, False]
+    one.server.change("nodes", "a", {"metadata": {"annotations": {names.CONFIRM_DELETION: "true"}}})
+    assert one.guards.why(None, one.world.cluster.node("a")) == ""
+
+
+def test_the_pods_of_a_node_that_waits_need_no_other_place_and_it_counts_against_limits() -> None:
+    one = Guarded(installed=False)
+    one.put("a", deleted=True, true=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED))
+    one.server.put(node("a"))
+
+    one.world.add(pod("web", node="a"))
+    assert [each.name for each in one.world.cluster.snapshot().leaving] == ["web"]
+    assert not one.world.cluster.snapshot().nodes[0].counts
+    one.guards.begin()
+    assert one.world.cluster.snapshot().leaving == ()
+    one.confirm("a")
+    assert [each.name for each in one.world.cluster.snapshot().leaving] == ["web"]
+
+
+def cascade(one: Guarded, *those: str) -> None:
+    one.pools = []
+    for name in those:
+        one.server.remove("nodeclaims", name)
+
+
+def test_more_than_the_share_of_a_cascade_waits_all_of_it() -> None:
+    one = Guarded(share=0.3)
+    one.world.clock.advance(3600)
+    one.put(*"abcdefghij")
+    one.guards.begin()
+    cascade(one, *"abc")
+    one.guards.poll()
+    assert [name for name, held in one.held().items() if held] == ["a", "b", "c"], "more may follow"
+    one.world.clock.advance(59)
+    cascade(one, "d")
+    one.guards.poll()
+    one.world.clock.advance(3600)
+    one.guards.poll()
+    assert [name for name, held in one.held().items() if held] == ["a", "b", "c", "d"]
+    assert awaiting("mass-deletion") == 4
+    one.confirm("a")
+    one.server.change("nodeclaims", "a", {"metadata": {"finalizers": []}})
+    one.guards = one.another()
+    one.guards.begin()
+    assert [name for name, held in one.held().items() if held] == ["b", "c", "d"], "though they are few now"
+
+
+def test_fewer_of_a_cascade_go_after_a_minute_and_others_at_once() -> None:
+    one = Guarded(share=0.3)
+    one.world.clock.advance(3600)
+    one.put(*"abcdefgh")
+    one.put("ours", annotations={names.ENDED_FOR: "expired"})
+    one.put("hand", ownerReferences=[])
+    one.guards.begin()
+    cascade(one, *"abc", "ours", "hand")
+    one.guards.poll()
+    assert [name for name, held in one.held().items() if held] == ["a", "b", "c"]
+    one.world.clock.advance(60)
+    one.guards.poll()
+    assert not any(one.held().values())
+
+
+def test_deletions_by_hand_are_no_cascade_unless_the_definition_goes() -> None:
+    one = Guarded(share=0.3)
+    one.world.clock.advance(3600)
+    one.put(*"abcd")
+    definition = {"metadata": {"name": "nodeclaims.karpenter.sh", "finalizers": ["cleanup"]}, "spec": {}}
+    one.server.store("customresourcedefinitions", definition)
+    one.guards.begin()
+    for name in "abcd":
+        one.server.remove("nodeclaims", name)
+    one.guards.poll()
+    assert not any(one.held().values())
+    one.server.remove("customresourcedefinitions", "nodeclaims.karpenter.sh")
+    one.world.clock.advance(6)
+    one.guards.poll()
+    assert all(one.held().values())
+    assert resources.CRDS.plural in one.server.objects
+
+
+@given(st.lists(st.integers(0, 200), max_size=12), st.sampled_from((0.1, 0.3, 0.5)), st.integers(12, 20))
+def test_who_is_held_is_in_a_minute_with_too_many(seconds: list[int], share: float, nodes: int) -> None:
+    deleted = {str(number): NOON + timedelta(seconds=at) for number, at in enumerate(seconds)}
+    held = mass_deleted(deleted, share=share, nodes=nodes)
+    for name, at in deleted.items():
+        windows = [
+            sum(timedelta(0) <= other - begin <= WINDOW for other in deleted.values())
+            for begin in deleted.values()
+            if timedelta(0) <= at - begin <= WINDOW
+        ]
+        assert (name in held) == any(count > share * nodes for count in windows)
+    assert mass_deleted(deleted, share=0.0, nodes=nodes) == frozenset()
+
+
+@pytest.mark.parametrize("value", ["true", " True"])
+def test_true_is_meant(value: str) -> None:
+    one = Guarded(installed=False)
+    one.put("a", deleted=True, annotations={names.CONFIRM_DELETION: value})
+    one.guards.begin()
+    assert one.held() == {"a": False}
