@@ -1,9 +1,9 @@
 """`dovetail` in a process that kills itself, as kill -9 would, right before one of its writes is sent or right after it was answered.
 
-    python -m tests.support.dying NUMBER before|after command|launch provisioner --flags…
+    python -m tests.support.dying NUMBER before|after command|launch|any provisioner --flags…
 
-Writes count from the first one that writes the record of a disruption command, or that creates a NodeClaim: that is number 1. Events and Leases
-do not count. The last line on standard error tells which write it was, so that whoever waits for the end can tell a kill from a crash.
+Writes count from the first one that writes the record of a disruption command, or that creates a NodeClaim, or from any: that is number 1. Events and
+Leases do not count. The last line on standard error tells which write it was, so that whoever waits for the end can tell a kill from a crash.
 """
 
 import os
@@ -25,6 +25,8 @@ KILLED = "killed itself"
 
 def _begins(what: str, method: str, path: str, body: bytes | None) -> bool:
     """Whether writes count from this one on."""
+    if what == "any":
+        return True
     if what == "launch" and method == "POST" and path.endswith("/nodeclaims"):
         return True
     return names.COMMAND_ANNOTATION.encode() in (body or b"")

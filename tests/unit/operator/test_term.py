@@ -404,7 +404,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     ),
     "the guard of cascades": (
         ["--mass-deletion-guard=0.3"],
-        lambda made: made.manager.controllers["deletion-guards"][0].poll.__self__._share,
+        lambda made: cast(Any, made.manager.controllers["deletion-guards"][0].poll).__self__._share,
         0.3,
     ),
     "the gate ReservedCapacity": (
