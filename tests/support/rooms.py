@@ -8,7 +8,7 @@ import provisioner
 
 _ROOT: Final = Path(provisioner.__file__).parents[1]
 _OF_EC2: Final = frozenset({"cloud", "controllers"})
-_OF_COMMANDS: Final = ("provisioner.leaving.",)
+_OF_COMMANDS: Final = ("provisioner.leaving.", "provisioner.takeover.")
 """Rooms whose shells act for a user with the user's rights, in no program."""
 
 
