@@ -40,6 +40,8 @@ POLL_SECONDS: Final = 0.5
 DEFINITION_SECONDS: Final = 5.0
 _DEFINITION: Final = f"{resources.NODECLAIMS.plural}.{resources.NODECLAIMS.group}"
 _MANAGER: Final = "dovetail"
+_FOREGROUND: Final = "foregroundDeletion"
+"""Of an object whose dependents are deleted with it: a Node then goes for its NodeClaim."""
 _log = logs.get_logger(__name__)
 _AWAITING = gauge(
     "dovetail_nodeclaims_awaiting_confirmation",
@@ -90,8 +92,11 @@ class DeletionGuards:
         metas = [one.metadata for one in (claim, node) if one is not None]
         if any(map(is_confirmed, metas)):
             return ""
-        if node is not None:  # a Node that was deleted by itself goes, whatever its NodeClaim waits for
-            return why_waits(DeletionGuard.INSTALLATION) if is_older(node.metadata, installation) else ""
+        if node is not None and is_older(node.metadata, installation):
+            return why_waits(DeletionGuard.INSTALLATION)
+        with_claim = claim is not None and _FOREGROUND in claim.metadata.finalizers
+        if node is not None and not with_claim:  # it was deleted by itself and goes, whatever its NodeClaim waits for
+            return ""
         if claim is None or claim.metadata.deletion_timestamp is None:
             return ""
         guard = DeletionGuard.INSTALLATION if is_older(claim.metadata, installation) else guard_of(claim)

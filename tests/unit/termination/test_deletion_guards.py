@@ -163,6 +163,22 @@ def test_a_node_that_was_deleted_before_waits_and_one_that_is_deleted_by_itself_
     assert one.guards.why(None, one.world.cluster.node("a")) == ""
 
 
+def test_a_node_that_is_deleted_with_its_claim_waits_with_it() -> None:
+    one = Guarded(installed=False)
+    one.put("a", deleted=True, finalizers=[names.TERMINATION_FINALIZER, "foregroundDeletion"])
+    one.put("b", deleted=True)
+    one.server.put(*(node(name, finalizers=[names.TERMINATION_FINALIZER]) for name in "ab"))
+    one.guards.begin()
+    one.world.clock.advance(2)
+    for name in "ab":
+        one.server.remove("nodes", name)
+    nodes = {name: one.world.cluster.node(name) for name in "ab"}
+    assert {name: bool(one.guards.why(one.claim(name), found)) for name, found in nodes.items()} == {
+        "a": True,
+        "b": False,
+    }
+
+
 def test_the_pods_of_a_node_that_waits_need_no_other_place_and_it_counts_against_limits() -> None:
     one = Guarded(installed=False)
     one.put("a", deleted=True, true=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED))
