@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from provisioner import __version__
-from provisioner.cli.main import COMMANDS, LazyGroup, dovetail, main
+from provisioner.cli.entry import main
+from provisioner.cli.main import COMMANDS, LazyGroup, dovetail
 from provisioner.lab.devcluster.ports import PORT_NAMES
 from provisioner.lab.devcluster.saved import Saved
 from provisioner.support.errors import UserError
@@ -169,7 +170,7 @@ def test_the_version_is_answered_before_anything_is_imported() -> None:
         ),
     ],
 )
-def test_what_a_user_can_cure_is_one_line_and_exit_status_1(
+def test_what_a_user_can_cure_is_one_line_and_exit_status_2(
     arguments: list[str], says: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     home = str(tmp_path_factory.mktemp("home"))
@@ -180,22 +181,25 @@ def test_what_a_user_can_cure_is_one_line_and_exit_status_1(
         text=True,
         check=False,
     )
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith("dovetail: ")
     assert says in line
 
 
 def test_errors_cannot_write_to_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    for name in ("stdout", "stderr"):  # which the command replaces
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+
     def refused(*_: object, **__: object) -> None:
         raise UserError("pod \x1b[2J says no\nand why")
 
     monkeypatch.setattr(LazyGroup, "main", refused)
     with pytest.raises(SystemExit):
         main()
-    assert capsys.readouterr().err == "dovetail: pod ?[2J says no\nand why\n"
+    assert capfd.readouterr().err == "dovetail: pod ?[2J says no\nand why\n"
 
 
 def test_a_component_s_log_cannot_write_to_the_terminal(tmp_path: Path) -> None:
