@@ -158,20 +158,23 @@ def test_the_version_is_answered_before_anything_is_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "status", "says"),
     [
-        pytest.param(["dev", "up", "--name", "A b"], "'A b' is not a valid cluster name. Use at most", id="a bad name"),
-        pytest.param(["dev", "status"], "cluster default does not exist. Start it with", id="no such cluster"),
-        pytest.param(["dev", "logs", "etcd"], "cluster default does not exist. Start it with", id="no logs"),
+        pytest.param(
+            ["dev", "up", "--name", "A b"], 2, "'A b' is not a valid cluster name. Use at most", id="a bad name"
+        ),
+        pytest.param(["dev", "status"], 1, "cluster default does not exist. Start it with", id="no such cluster"),
+        pytest.param(["dev", "logs", "etcd"], 1, "cluster default does not exist. Start it with", id="no logs"),
         pytest.param(
             ["dev", "build", "--download", "--base-url", "http://example.com"],
+            2,
             "is neither https nor on this machine. Give one like",
             id="an unsafe mirror",
         ),
     ],
 )
-def test_what_a_user_can_cure_is_one_line_and_exit_status_2(
-    arguments: list[str], says: str, tmp_path_factory: pytest.TempPathFactory
+def test_what_a_user_can_cure_is_one_line_and_its_exit_status(
+    arguments: list[str], status: int, says: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     home = str(tmp_path_factory.mktemp("home"))
     result = subprocess.run(
@@ -181,7 +184,7 @@ def test_what_a_user_can_cure_is_one_line_and_exit_status_2(
         text=True,
         check=False,
     )
-    assert (result.returncode, result.stdout) == (2, "")
+    assert (result.returncode, result.stdout) == (status, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith("dovetail: ")
     assert says in line
