@@ -119,7 +119,7 @@ class PlanObjects:
         for file in inputs(paths):
             try:
                 for document in file.objects():
-                    self._take(file.name, document)
+                    self.take(file.name, document)
             except InputError as error:
                 place = f"line {error.line}: " if error.line else ""
                 self.complain(InputProblem(error.name, "", "", f"{place}{error.problem}"))
@@ -133,7 +133,12 @@ class PlanObjects:
         """Take one object of a kind that was decoded already."""
         TAKEN[kind](self, file, decoded)
 
-    def _take(self, file: str, document: object) -> None:
+    def take(self, file: str, document: object) -> None:
+        """Take one object that was read already, as out of a file of that name; what cannot be used becomes a problem.
+
+        Raises:
+            InputError: there are too many.
+        """
         if not isinstance(document, dict):
             text = "is not a Kubernetes object; every document needs apiVersion, kind and metadata"
             self.complain(InputProblem(file, "", "", text))

@@ -428,7 +428,9 @@ def hostile(draw: st.DrawFn) -> bytes:
     return json.dumps({"apiVersion": version, "kind": kind, **one}).encode()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=hostile(), command=st.sampled_from(sorted(FILES.keys() - {"aws check"})))
 def test_no_input_makes_a_command_speak_of_python(data: bytes, command: str) -> None:
     result = ask(*FILES[command]("-"), stdin=data)
