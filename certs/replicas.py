@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.apis import names
 from provisioner.apis.core import Lease, micro_time
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
@@ -21,7 +22,7 @@ from provisioner.kube.resources import LEASES
 from provisioner.support.clock import Clock
 
 RECORDS_LEASE: Final = "dovetail-certs-replicas"
-PREFIX: Final = "serving.dovetail.dev/"
+PREFIX: Final = names.SERVING_PREFIX
 FORGET_AFTER: Final = 10
 """Lifetimes of a record without a renewal after which it is taken off: its replica was killed."""
 

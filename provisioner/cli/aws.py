@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import os
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,28 +14,24 @@ import msgspec
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.cli.documents import content, documents
+from provisioner.cli import flags
+from provisioner.cli.documents import InputError, objects_in
 from provisioner.ec2.access.client import AwsClients
 from provisioner.ec2.cloud import region_of
 from provisioner.ec2.nodeclass.cluster import minor_of
 from provisioner.ec2.preflight.answers import ABOUT
 from provisioner.ec2.preflight.check import check
-from provisioner.ec2.preflight.findings import EXIT_UNKNOWN, CheckFinding, CheckReport, CheckVerdict
+from provisioner.ec2.preflight.findings import CheckFinding, CheckReport, CheckVerdict
 from provisioner.ec2.settings import AwsSettings
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError
-from provisioner.options import HelpRequested, Options, OptionsError
+from provisioner.options import OptionsError, WithSettings
 from provisioner.support.clock import SystemClock
 from provisioner.values import printable
-from provisioner.values.yamltext import YamlDocumentError
 
 _WIDTH: Final = max(len(verdict) for verdict in CheckVerdict)
-
-
-class Unusable(click.UsageError):
-    """What was given cannot be used: exit 2."""
 
 
 @click.group(help="What AWS has and permits.")
@@ -47,6 +41,7 @@ def command() -> None:
 
 @command.command(
     "check",
+    cls=WithSettings,
     context_settings={"ignore_unknown_options": True},
     help="""Show what was discovered in AWS for the cluster and its node classes, and which permissions are missing.
 
@@ -54,7 +49,7 @@ def command() -> None:
     variables are read too, so that no flags are needed inside its pod. Without --role-arn, the permissions of the credentials that this
     command runs with are checked.
 
-    The exit status is 0 if nothing is missing, 1 if something is missing, and 2 if something could not be determined or the usage is wrong.
+    The exit status is 0 if nothing is missing, 1 if something is missing, and 3 if something could not be determined.
     """,
 )
 @click.option(
@@ -65,84 +60,94 @@ def command() -> None:
     "-f",
     "files",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with EC2NodeClasses to check instead of those in the cluster; can be repeated.",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="File or directory with EC2NodeClasses to check instead of those in the cluster; - is standard input. Can be repeated.",
 )
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@flags.cluster
+@flags.output("text")
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
-def check_command(role_arn: str, files: tuple[Path, ...], output: str, settings: tuple[str, ...]) -> None:
+@click.pass_context
+def check_command(
+    ctx: click.Context,
+    role_arn: str,
+    files: tuple[Path, ...],
+    kubeconfig: str,
+    context: str,
+    output: str,
+    settings: tuple[str, ...],
+) -> None:
     """See `dovetail aws check --help`."""
-    try:
-        report = run(settings, role_arn, files)
-    except (Unusable, HelpRequested) as error:
-        raise click.UsageError(str(error)) from None
-    except Exception as error:  # noqa: BLE001 - a bug of ours must not look like something missing
-        click.echo(printable.lines(f"the check failed: {type(error).__name__}: {error}"), err=True)
-        sys.exit(EXIT_UNKNOWN)
-    click.echo(as_json(report) if output == "json" else as_text(report))
-    sys.exit(report.exit_code)
+    report = run(settings, role_arn, files, kubeconfig, context)
+    click.echo(as_json(report) if output == flags.JSON else as_text(report))
+    ctx.exit(report.exit_code)
 
 
-def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> CheckReport:
+def run(
+    given: Sequence[str], role_arn: str, files: Sequence[Path], kubeconfig: str = "", context: str = ""
+) -> CheckReport:
     """The report.
 
+    Args:
+        given: flags of the provisioner.
+        role_arn: of the controller role; "" checks the credentials of this process.
+        files: with EC2NodeClasses, instead of those of the cluster.
+        kubeconfig: of the cluster; "" leaves it to the flags and the environment.
+        context: of the kubeconfig; "" is its current one.
+
     Raises:
-        Unusable: flags, environment or files.
+        UsageError: flags or environment cannot be used.
+        InputError: a file cannot be read.
     """
-    try:
-        options = Options.parse(flags, os.environ)
-    except OptionsError as error:
-        raise Unusable(str(error)) from None
+    options = flags.settings(given)
     if not options.cluster_name:
-        raise Unusable("--cluster-name (or CLUSTER_NAME) is required")
+        raise click.UsageError("--cluster-name (or CLUSTER_NAME) is required")
     if role_arn and len(role_arn.split(":")) != 6:
-        raise Unusable(
+        raise click.UsageError(
             f"{role_arn} is not the ARN of a role; use an ARN such as arn:aws:iam::123456789012:role/{options.cluster_name}-karpenter"
         )
     session = botocore.session.Session()
     try:
         found = AwsSettings.of(options, options.aws_region or region_of(session))
     except OptionsError as error:
-        raise Unusable(str(error)) from None
+        raise click.UsageError(str(error)) from None
     clock = SystemClock()
-    classes, why, minor = (classes_in(files), "", 0) if files else classes_of_cluster(options, clock)
+    cluster = (kubeconfig or options.kubeconfig, context)
+    classes, why, minor = (classes_in(files), "", 0) if files else classes_of_cluster(*cluster, clock)
     policy = replace(found.policy(), attempts=3, connect_timeout=3.0, read_timeout=20.0)
     with closing(AwsClients(policy, clock, session)) as aws:
         return check(aws, found, clock, classes=classes, why_no_classes=why, server_minor=minor, role_arn=role_arn)
 
 
 def classes_in(files: Sequence[Path]) -> list[EC2NodeClass]:
-    """The EC2NodeClasses in YAML files, in order; other kinds are passed over.
+    """The EC2NodeClasses in files, in order; other kinds are passed over.
 
     Raises:
-        Unusable: a file is no YAML, or a class in it is none.
+        InputError: a file cannot be read, or a class in it is none.
     """
     found = []
-    for path in files:
-        try:
-            given = list(documents(path, content(path)))
-        except (OSError, YamlDocumentError) as error:
-            raise Unusable(f"{path}: {error}") from None
-        for document in given:
-            if isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == (
-                ec2.API_VERSION,
-                ec2.KIND,
-            ):
-                try:
-                    found.append(msgspec.json.decode(msgspec.json.encode(document), type=EC2NodeClass))
-                except msgspec.DecodeError as error:
-                    raise Unusable(f"{path}: {error}") from None
+    for name, one in objects_in(files):
+        if (one["apiVersion"], one["kind"]) == (ec2.API_VERSION, ec2.KIND):
+            try:
+                found.append(msgspec.json.decode(msgspec.json.encode(one), type=EC2NodeClass))
+            except msgspec.DecodeError as error:
+                raise InputError(name, str(error)) from None
     return found
 
 
-def classes_of_cluster(options: Options, clock: SystemClock) -> tuple[list[EC2NodeClass] | None, str, int]:
-    """The cluster's classes, why they could not be read, and the minor of its Kubernetes."""
+def classes_of_cluster(kubeconfig: str, context: str, clock: SystemClock) -> tuple[list[EC2NodeClass] | None, str, int]:
+    """The cluster's classes, why they could not be read, and the minor of its Kubernetes.
+
+    Raises:
+        ConfigError: the kubeconfig that was named cannot be used.
+    """
     try:
-        with closing(connect(options.kubeconfig or None, user_agent="dovetail-aws-check")) as connection:
+        with closing(connect(kubeconfig or None, user_agent="dovetail-aws-check", context=context)) as connection:
             client = Client(connection, clock)
             minor = minor_of(str(json.loads(client.raw("GET", "/version"))["minor"]))
             return sorted(client.list(resources.EC2NODECLASSES), key=lambda one: one.name), "", minor
     except ConfigError as error:
+        if kubeconfig or context:
+            raise
         return None, str(error), 0
     except (ApiError, ValueError, KeyError) as error:
         return None, f"the API server: {error}", 0

@@ -1,6 +1,6 @@
 """`dovetail convert`: manifests of old API versions as v1, offline. Everything that was decided is said, and nothing is written where something is wrong."""
 
-import sys
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +13,12 @@ from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
 from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, name_of, violations
-from provisioner.cli.documents import content, documents, is_shallow, items_in, plain_yaml
-from provisioner.values import printable
+from provisioner.cli import flags
+from provisioner.cli.documents import InputError, is_shallow, objects_in, plain_yaml
+from provisioner.support.errors import ExitStatus
 from provisioner.values.message import Said
 from provisioner.values.printable import one_line
-from provisioner.values.yamltext import TOO_DEEP, YamlDocumentError
+from provisioner.values.yamltext import TOO_DEEP
 
 MAX_DOCUMENTS: Final = 10_000
 _OF_THE_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
@@ -160,29 +161,14 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every object of some files; those of lists one by one.
 
     Raises:
-        click.ClickException: a file cannot be read, or holds something else.
+        InputError: a file cannot be read, or holds something else.
     """
-    count = 0
-    for path in paths:
-        try:
-            for one in documents(path, content(path)):
-                for item in [one] if (items := items_in(one)) is None else items:
-                    count += 1
-                    if count > MAX_DOCUMENTS:
-                        raise click.ClickException(
-                            f"there are more than {MAX_DOCUMENTS} objects; convert fewer files at a time"
-                        )
-                    if not isinstance(item, dict) or not item.get("kind") or not item.get("apiVersion"):
-                        raise click.ClickException(
-                            f"{path}: holds something that is no Kubernetes object: apiVersion and kind are required"
-                        )
-                    if not is_shallow(item):
-                        raise click.ClickException(f"{path}: {TOO_DEEP}")
-                    yield str(path), item
-        except YamlDocumentError as error:
-            raise click.ClickException(f"{path}: {printable.lines(str(error))}") from None
-        except OSError as error:
-            raise click.ClickException(f"{path}: {error.strerror or error}") from None
+    for count, (name, one) in enumerate(objects_in(paths), 1):
+        if count > MAX_DOCUMENTS:
+            raise InputError(name, f"is beyond the limit of {MAX_DOCUMENTS:,} objects; convert fewer files at a time")
+        if not is_shallow(one):
+            raise InputError(name, TOO_DEEP)
+        yield name, one
 
 
 @click.command(
@@ -193,7 +179,8 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     written, each problem is named with its field, and the exit status is 1. Objects of other kinds are passed on as they are.
     """,
 )
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@flags.files(required=True)
+@flags.output("yaml")
 @click.option(
     "--cluster-name",
     default="",
@@ -201,7 +188,7 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     help="Name of the cluster, for Provisioners without a selector of subnets or security groups.",
 )
 @click.pass_context
-def command(context: click.Context, files: tuple[Path, ...], cluster_name: str) -> None:
+def command(context: click.Context, files: tuple[Path, ...], output: str, cluster_name: str) -> None:
     """See `dovetail convert --help`."""
     result = converted(read(files), cluster_name)
     for note in result.notes:
@@ -209,5 +196,8 @@ def command(context: click.Context, files: tuple[Path, ...], cluster_name: str) 
     for error in result.errors:
         click.echo(f"error: {one_line(error)}", err=True)
     if result.errors:
-        context.exit(1)
-    sys.stdout.write("---\n".join(plain_yaml(one) for one in result.objects))
+        context.exit(ExitStatus.FOUND)
+    if output == flags.JSON:
+        click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": result.objects}, indent=2))
+        return
+    click.echo("---\n".join(plain_yaml(one) for one in result.objects), nl=False)

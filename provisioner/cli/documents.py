@@ -1,54 +1,221 @@
-"""Files to plain values: YAML and JSON as kubectl reads and writes them, bounded in size."""
+"""What commands read: files, directories and standard input to plain values, as kubectl reads them; bounded in size.
 
+Every command that takes files asks `inputs`, so that the same mistake has the same answer everywhere.
+"""
+
+import codecs
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard, TypeVar
 
 import msgspec
 import yaml
 
 from provisioner.apis.crds import Document
+from provisioner.support.errors import UserError
 from provisioner.values import jsontext, yamltext
-from provisioner.values.yamltext import MAX_DEPTH, TEXT, YamlDocumentError, scalar
+from provisioner.values.message import Said
+from provisioner.values.printable import one_line
+from provisioner.values.yamltext import MAX_DEPTH, TEXT, Placed, YamlDocumentError, scalar
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = 256 * 2**20
 """Of one file: `kubectl get pods -A -o yaml` of 40,000 pods."""
+STANDARD_INPUT: Final = "<stdin>"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""As PowerShell writes files; the parser of YAML reads it."""
+_PIECE: Final = 2**20
 
 
-def content(path: Path) -> bytes:
-    """What a file holds, or the standard input for "-": one byte more than may be read, at most.
+class InputError(UserError):
+    """Input that cannot be read, or not from some point on.
+
+    Attributes:
+        name: of the file.
+        problem: without name and place, with the remedy.
+        line: from 1; 0 where the file as a whole is the matter.
+    """
+
+    def __init__(self, name: str, problem: str, line: int = 0) -> None:
+        super().__init__(f"{one_line(name)}: {f'line {line}: ' if line else ''}{problem}")
+        self.name, self.problem, self.line = name, problem, line
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file of the input, read when it is asked for what it holds.
+
+    Attributes:
+        path: "-" is standard input.
+        named: whether the user named it; a file that was found in a directory may be empty.
+        problem: why it is not even looked at; "" where nothing is known against it.
+    """
+
+    path: Path
+    named: bool = True
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return STANDARD_INPUT if str(self.path) == "-" else str(self.path)
+
+    def documents(self) -> Iterator[object]:
+        """Every document in order, as dicts, lists, texts and numbers; empty ones are left out.
+
+        Timestamps stay text. Values that aliases repeat are the same object; nobody may change it.
+
+        Raises:
+            InputError: at the point from which nothing can be read; what came before is good.
+
+        Cost: about 10 s a million lines of YAML, a hundredth of that for JSON.
+        """
+        return self._read(MAX_BYTES, lambda data: documents(data, is_yaml=self.path.suffix in {".yaml", ".yml"}))
+
+    def placed(self, most_bytes: int, most_values: int) -> Iterator[Placed]:
+        """As `documents`, with the places of all values, for at most so many bytes and values.
+
+        Raises:
+            InputError: likewise.
+        """
+        return self._read(most_bytes, lambda data: yamltext.placed(data, most_values))
+
+    def objects(self) -> Iterator[object]:
+        """As `documents`, with the objects of lists one by one."""
+        return itertools.chain.from_iterable(map(flattened, self.documents()))
+
+    def _read(self, most_bytes: int, parse: Callable[[bytes], Iterator[T]]) -> Iterator[T]:
+        nothing, data = True, self._data(most_bytes)
+        try:
+            for one in parse(data):
+                nothing = False
+                yield one
+        except YamlDocumentError as error:
+            if not _is_text(data):
+                raise InputError(self.name, "is not UTF-8 text; save it as UTF-8") from None
+            raise InputError(self.name, error.problem, error.line) from None
+        if nothing and self.named:
+            raise InputError(self.name, "contains no objects; specify a file with Kubernetes objects")
+
+    def _data(self, most: int) -> bytes:
+        if self.problem:
+            raise InputError(self.name, self.problem)
+        try:
+            data = self._bytes(most + 1)
+        except (OSError, ValueError) as error:
+            raise InputError(self.name, _unreadable(error)) from None
+        if len(data) > most:
+            text = f"has more than {most >> 20} MiB, which is the limit; split it into several files"
+            raise InputError(self.name, text)
+        if b"\0" in data[:_PIECE] and not data.startswith(_UTF16):
+            raise InputError(self.name, "is a binary file; specify Kubernetes objects in YAML or JSON")
+        return data
+
+    def _bytes(self, most: int) -> bytes:
+        if str(self.path) != "-":
+            with self.path.open("rb") as file:
+                return file.read(most)
+        if sys.stdin is None:
+            raise InputError(self.name, "is closed; specify a file instead")
+        return sys.stdin.buffer.read(most)
+
+
+def inputs(paths: Iterable[Path]) -> Iterator[InputFile]:
+    """The files themselves, and for directories what lies in them and below and looks like a manifest, by name."""
+    taken = False
+    for path in paths:
+        if str(path) == "-":
+            yield InputFile(path, problem="was specified twice; specify - once" if taken else "")
+            taken = True
+            continue
+        try:
+            found = _manifests_in(path) if path.is_dir() else None
+        except OSError as error:
+            yield InputFile(path, problem=_unreadable(error))
+            continue
+        if found is None:
+            yield InputFile(path)
+        elif not found:
+            yield InputFile(path, problem=f"is a directory without files that end in {', '.join(_SUFFIXES)}")
+        else:
+            yield from (InputFile(one, named=False) for one in found)
+
+
+def _manifests_in(directory: Path) -> list[Path]:
+    next(directory.iterdir(), None)  # which says what `rglob` passes over: that it may not be read
+    return [one for one in sorted(directory.rglob("*")) if one.suffix in _SUFFIXES and one.is_file()]
+
+
+def _unreadable(error: Exception) -> str:
+    return Said(f"cannot be read: {getattr(error, 'strerror', None) or error}; check the path and its permissions")
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-16" if data.startswith(_UTF16) else "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def objects_in(paths: Iterable[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of these files, with the name of its file; objects of lists one by one.
 
     Raises:
-        OSError: it cannot be read.
+        InputError: a file cannot be read, or holds something that is no object.
     """
-    if str(path) == "-":
-        return sys.stdin.buffer.read(MAX_BYTES + 1)
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
+    for file in inputs(paths):
+        for one in file.objects():
+            if not is_object(one):
+                raise InputError(file.name, NO_OBJECT)
+            yield file.name, one
 
 
-def documents(path: Path, data: bytes) -> Iterator[object]:
-    """Every document of one file in order, as dicts, lists, texts and numbers; empty ones are left out.
+NO_OBJECT: Final = Said("holds something that is not a Kubernetes object; apiVersion and kind are required")
 
-    Timestamps stay text. Values that aliases repeat are the same object; nobody may change it.
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether it says what it is, as every object of Kubernetes does."""
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), str) and value[key] for key in ("apiVersion", "kind")
+    )
+
+
+def documents(data: bytes, *, is_yaml: bool) -> Iterator[object]:
+    """Every document of a text; JSON that is not said to be YAML is read as JSON.
 
     Raises:
-        YamlDocumentError: at the point from which nothing can be read; what came before is good.
-
-    Cost: about 10 s a million lines of YAML, a hundredth of that for JSON.
+        YamlDocumentError: at the point from which nothing can be read.
     """
-    if len(data) > MAX_BYTES:
-        raise YamlDocumentError(
-            f"is {len(data) >> 20} MiB, over the limit of {MAX_BYTES >> 20} MiB; split it into several files"
-        )
-    if data[:64].lstrip()[:1] == b"{" and path.suffix not in {".yaml", ".yml"}:
+    if data[:64].lstrip()[:1] == b"{" and not is_yaml:
         try:
             yield jsontext.decode_trimmed(jsontext.decoder(object), data)[0]
         except msgspec.DecodeError as error:
             raise YamlDocumentError(f"is no JSON: {error}; write it with `kubectl get -o json`") from None
         return
     yield from yamltext.documents(data)
+
+
+def flattened(document: object) -> Iterator[object]:
+    """A document, or the objects of a list one by one, also where a list is in a list."""
+    waiting: list[Iterator[object]] = [iter((document,))]
+    while waiting:
+        one = next(waiting[-1], _END)
+        items = items_in(one)
+        if one is _END:
+            waiting.pop()
+        elif items is None:
+            yield one
+        else:
+            waiting.append(iter(items))
+
+
+_END: Final = object()
 
 
 def items_in(document: object) -> list[Any] | None:

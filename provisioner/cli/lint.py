@@ -1,11 +1,9 @@
 """`dovetail lint`: everything that is wrong, or will surprise, about NodePools, NodeClaims, NodeOverlays and node classes in files; offline."""
 
-import contextlib
 import dataclasses
 import json
 import pathlib
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -17,15 +15,18 @@ from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.crds import DEFINITIONS, Definition
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.names import NODEPOOL_LABEL, WELL_KNOWN_LABELS
-from provisioner.apis.openapi import Violation, defaulted, definition_of, did_you_mean, violations
+from provisioner.apis.openapi import Violation, defaulted, definition_of, did_you_mean, name_of, violations
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
-from provisioner.cli.documents import items_in
+from provisioner.cli import flags
+from provisioner.cli.documents import InputError, InputFile, inputs, items_in
+from provisioner.cli.own_keys import KeyFindings, key_findings
 from provisioner.ec2 import labels
 from provisioner.node_classes import NODE_CLASSES, verdict
+from provisioner.scheduling.world import ignored_annotations
+from provisioner.support.errors import ExitStatus
 from provisioner.values.printable import counted, one_line
 from provisioner.values.spelling import closest
-from provisioner.values.yamltext import YamlDocumentError, placed
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -34,7 +35,9 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_NODES: Final = 100_000
 _IN_ITEM: Final = re.compile(r"items\[([0-9]{1,6})\]\.?(.*)", re.DOTALL)
 """The path of something in an object of a List."""
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+_KEY_IN_PATH: Final = re.compile(r"\[([^\]]*[^\]0-9][^\]]*)\]")
+"""A key of a mapping, as in metadata.annotations[KEY]; the places of a file join it by a dot."""
 
 _REPLACED: Final = {
     "Provisioner": f"a NodePool ({karpenter.API_VERSION})",
@@ -90,6 +93,7 @@ class LintItem:
 
     def line(self, path: str) -> int:
         """Of this field, or of the nearest one around it that is there."""
+        path = _KEY_IN_PATH.sub(r".\1", path)
         while path and path not in self.lines:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path, 1)
@@ -101,13 +105,15 @@ class LintReport:
 
     Attributes:
         findings: by file and line.
-        checked: objects of our kinds.
-        skipped: objects of other kinds.
+        checked: objects of our kinds, and those that keys of ours are for.
+        skipped: all other objects.
+        unreadable: files that cannot be read, or not from some point on.
     """
 
     findings: tuple[LintFinding, ...]
     checked: int
     skipped: int
+    unreadable: int = 0
 
     def count(self, severity: str) -> int:
         """Findings of this severity."""
@@ -117,16 +123,14 @@ class LintReport:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def items_of(file: str, text: bytes) -> Iterator[LintItem]:
+def items_of(file: InputFile) -> Iterator[LintItem]:
     """Every object in a file; those of a List one by one.
 
     Raises:
-        YamlDocumentError: it is no YAML, or larger or deeper than what is read.
+        InputError: it cannot be read, or is larger or deeper than what is read.
     """
-    if len(text) > MAX_FILE_BYTES:
-        raise YamlDocumentError(f"has more than {MAX_FILE_BYTES} bytes; split the file")
-    for one in placed(text, MAX_NODES):
-        yield from _items(LintItem(file, one.value, one.lines, one.repeated))
+    for one in file.placed(MAX_FILE_BYTES, MAX_NODES):
+        yield from _items(LintItem(file.name, one.value, one.lines, one.repeated))
 
 
 def _items(item: LintItem) -> Iterator[LintItem]:
@@ -165,18 +169,21 @@ def report_on(items: Iterable[LintItem]) -> LintReport:
     """What is to be said about these objects, each by itself and all together."""
     findings: list[LintFinding] = []
     checked: list[_Checked] = []
-    skipped = 0
+    skipped = others = 0
     for item in items:
         document = item.document
         if not isinstance(document, Mapping):
             findings.append(_finding(item, ERROR, "", Violation("", "is not a Kubernetes object")))
             continue
         definition = definition_of(str(document.get("apiVersion", "")), str(document.get("kind", "")))
+        keys = key_findings(document)
         if definition is None:
             problem = _foreign(document)
-            skipped += not problem
-            findings += [_finding(item, ERROR, "", problem)] if problem else []
+            others += keys.looked and not problem
+            skipped += not keys.looked and not problem
+            findings += [_finding(item, ERROR, "", problem)] if problem else _of_keys(item, document, keys)
             continue
+        findings += _of_keys(item, document, keys)
         metadata = document.get("metadata")
         name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, Mapping) else ""
         checked.append(_Checked(item, definition, defaulted(definition, document), str(name or "")))
@@ -191,11 +198,18 @@ def report_on(items: Iterable[LintItem]) -> LintReport:
             said = verdict(value)
             errors += _others(said.errors, errors)
             warnings += _others(said.warnings, errors)
+            errors += _annotations(value)
         findings += (_finding(one.item, ERROR, one.label, each) for each in errors)
         findings += (_finding(one.item, WARNING, one.label, each) for each in warnings)
     findings += _together(checked, decoded)
     findings.sort(key=lambda each: (each.file, each.line, each.severity, each.path, each.message))
-    return LintReport(tuple(dict.fromkeys(findings)), len(checked), skipped)
+    return LintReport(tuple(dict.fromkeys(findings)), len(checked) + others, skipped)
+
+
+def _of_keys(item: LintItem, document: Mapping[str, Any], keys: KeyFindings) -> Iterator[LintFinding]:
+    label = f"{document.get('kind')}/{name_of(document)}"
+    yield from (_finding(item, ERROR, label, one) for one in keys.errors)
+    yield from (_finding(item, WARNING, label, one) for one in keys.warnings)
 
 
 def _finding(item: LintItem, severity: str, label: str, violation: Violation) -> LintFinding:
@@ -256,6 +270,13 @@ def _decoded(one: _Checked, errors: list[Violation]) -> msgspec.Struct | None:
         return None
 
 
+def _annotations(value: msgspec.Struct) -> Iterator[Violation]:
+    """Annotations of a NodePool that the provisioner ignores because it cannot read them."""
+    for text in ignored_annotations(value).values() if isinstance(value, NodePool) else ():
+        path, _, message = text.partition(": ")
+        yield Violation(path, message)
+
+
 def _others(found: Iterable[Violation], errors: list[Violation]) -> list[Violation]:
     """Those about fields of which nothing is said by these errors, other than of all fields together."""
     said = [one.path for one in errors if one.path not in ("", "spec")]
@@ -302,32 +323,17 @@ def _together(checked: list[_Checked], decoded: list[tuple[_Checked, msgspec.Str
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def files_in(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
-    """The files themselves, and what lies in directories and looks like a manifest, by name."""
-    for path in paths:
-        if path.is_dir():
-            yield from (one for one in sorted(path.rglob("*")) if one.suffix in _SUFFIXES and one.is_file())
-        else:
-            yield path
-
-
 def lint(paths: Iterable[pathlib.Path]) -> LintReport:
     """The report on all objects in these files and directories; `-` is standard input."""
     items: list[LintItem] = []
     unreadable: list[LintFinding] = []
-    for path in files_in(paths):
-        standard = str(path) == "-"
-        name = "<stdin>" if standard else str(path)
+    for file in inputs(paths):
         try:
-            with contextlib.nullcontext(sys.stdin.buffer) if standard else path.open("rb") as stream:
-                text = stream.read(MAX_FILE_BYTES + 1)
-            items += items_of(name, text)
-        except YamlDocumentError as error:
-            unreadable.append(LintFinding(name, max(1, error.line), ERROR, "", "", error.problem))
-        except OSError as error:
-            unreadable.append(LintFinding(name, 1, ERROR, "", "", f"cannot be read: {error.strerror}"))
+            items += items_of(file)
+        except InputError as error:
+            unreadable.append(LintFinding(error.name, max(1, error.line), ERROR, "", "", error.problem))
     report = report_on(items)
-    return dataclasses.replace(report, findings=(*unreadable, *report.findings))
+    return dataclasses.replace(report, findings=(*unreadable, *report.findings), unreadable=len(unreadable))
 
 
 @click.command(
@@ -335,25 +341,20 @@ def lint(paths: Iterable[pathlib.Path]) -> LintReport:
     help="""Check NodePools, NodeClaims, NodeOverlays and node classes in files and directories, without a cluster.
 
     All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
-    settings that are valid but probably not intended. The exit status is 1 if there is an error.
+    settings that are valid but probably not intended. Pods, workloads and Namespaces are checked for annotations and labels of Dovetail.
+
+    The exit status is 1 if there is an error, and 2 if a file cannot be read or there is nothing to check.
     """,
 )
-@click.argument(
-    "files",
-    metavar="FILE...",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=pathlib.Path, exists=True, allow_dash=True),
-)
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
-)
+@flags.files(required=True)
+@flags.output("text")
+@flags.fail_on(ERROR, WARNING, default=ERROR, meaning="for an error alone, or for a warning too")
 @click.pass_context
-def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str) -> None:
+def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str, fail_on: str) -> None:
     """See `dovetail lint --help`."""
     report = lint(files)
     errors, warnings = report.count(ERROR), report.count(WARNING)
-    if output == "json":
+    if output == flags.JSON:
         body = {
             "errors": errors,
             "warnings": warnings,
@@ -369,4 +370,15 @@ def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str
         click.echo(
             f"{counted(report.checked, 'object')} checked: {counted(errors, 'error')}, {counted(warnings, 'warning')}{rest}"
         )
-    context.exit(1 if errors else 0)
+    context.exit(_status(report, errors + warnings if fail_on == WARNING else errors))
+
+
+def _status(report: LintReport, findings: int) -> ExitStatus:
+    if report.unreadable:
+        return ExitStatus.USAGE
+    if findings:
+        return ExitStatus.FOUND
+    if not report.checked:
+        click.echo("dovetail: nothing was checked; specify NodePools, node classes or workloads", err=True)
+        return ExitStatus.USAGE
+    return ExitStatus.DONE

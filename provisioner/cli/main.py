@@ -3,18 +3,22 @@
 import importlib
 import importlib.util
 import logging
-import sys
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from provisioner import __version__
-from provisioner.support.errors import UserError
-from provisioner.values import printable
+from provisioner.cli import completion, streams
+from provisioner.cli.entry import main
+from provisioner.cli.failures import CommandFailure, failure
+from provisioner.support.errors import ExitStatus, UserError
 
 COMMANDS: Final = {  # name -> (module:attribute, short help)
     "aws": ("provisioner.cli.aws:command", "Check AWS resources and permissions."),
     "bench-cluster": ("provisioner.lab.bench:command", "Run benchmarks on a separate control plane."),
+    "completion": ("provisioner.cli.completion:command", "Print the completion script for a shell."),
     "convert": ("provisioner.cli.convert:command", "Rewrite manifests of old API versions."),
     "demo": ("provisioner.lab.demo:command", "Scale 1,000 pods up and down on a real control plane."),
     "dev": ("provisioner.lab.dev:command", "Manage a local Kubernetes control plane."),
@@ -58,6 +62,32 @@ class LazyGroup(click.Group):
             raise TypeError(f"{module}:{attribute} is not a click command")
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands out of the table, without importing one, and options."""
+        found = [
+            CompletionItem(name, help=COMMANDS[name][1])
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what it raises becomes a text and an exit status.
+
+        Raises:
+            CommandFailure: it failed.
+            Exception: one of the three programs, or a tool of developers, failed otherwise: its trace says more than a sentence.
+        """
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            ours = COMMANDS[ctx.invoked_subcommand or "plan"][0].startswith("provisioner.cli.")
+            if ours or isinstance(error, UserError | PermissionError):
+                raise failure(error) from error
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands out of the table, without importing one."""
         with formatter.section("Commands"):
@@ -74,25 +104,56 @@ def _is_installed(name: str) -> bool:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Dovetail: a node autoscaler for Kubernetes.",
+    help="""Dovetail: a node autoscaler for Kubernetes.
+
+    The exit status of every command is 0 if it is done and found nothing; 1 if it found what it looks for, such as an error in a manifest or
+    something missing; 2 if the usage is wrong or input cannot be read; 3 if the answer could not be determined, because the cluster or AWS did not
+    answer or refused, or because objects were left out; and 130 if it was interrupted.
+    """,
 )
 @click.version_option(__version__)
 def dovetail() -> None:
     """See `dovetail --help`."""
 
 
-def main() -> None:
-    """Entry point: errors that a user can cure are one line and exit status 1, never a traceback."""
+def run(arguments: Sequence[str]) -> int:
+    """One run of the command; its exit status, with everything written.
+
+    Args:
+        arguments: the program's name, then its arguments.
+    """
     logging.captureWarnings(capture=True)
+    streams.guard()
+    name = "kubectl dovetail" if arguments[0].rpartition("/")[2].startswith("kubectl-") else "dovetail"
+    status = ended(lambda: _invoked(arguments[1:], name))
+    return max(status, ended(streams.flush))
+
+
+def _invoked(arguments: Sequence[str], name: str) -> int:
+    found = dovetail.main(list(arguments), prog_name=name, complete_var=completion.VARIABLE, standalone_mode=False)
+    return found if isinstance(found, int) else ExitStatus.DONE
+
+
+def ended(step: Callable[[], int]) -> int:
+    """The exit status of a step, whatever it raises; the error is told."""
     try:
-        dovetail.main(prog_name="dovetail", standalone_mode=True)
+        return step()
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            click.echo("dovetail: standard input ended before the question was answered", err=True)
+            return ExitStatus.USAGE
+        return ExitStatus.INTERRUPTED
+    except KeyboardInterrupt:
+        return ExitStatus.INTERRUPTED
+    except CommandFailure as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return ExitStatus.USAGE
     except UserError as error:
-        click.echo(printable.lines(f"dovetail: {error}"), err=True)
-        sys.exit(1)
-    except PermissionError as error:
-        fix = "Change its permissions, or set XDG_CACHE_HOME and XDG_STATE_HOME to directories that you own"
-        click.echo(f"dovetail: {error.filename or error} is not accessible for this user. {fix}.", err=True)
-        sys.exit(1)
+        failure(error).show()
+        return error.exit_status
 
 
 if __name__ == "__main__":

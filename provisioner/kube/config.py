@@ -21,12 +21,12 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import urllib3
 from urllib3.util import Timeout
 
-from provisioner.kube.errors import ConfigError, ConnectionFailed
+from provisioner.kube.errors import ConfigError, ConnectionFailed, CredentialsError
 from provisioner.kube.forwarding import Endpoint
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.sending import Permit, Sweeper, asking
@@ -173,6 +173,11 @@ class ApiConnection:
         """The file of certificates that the server is trusted by, byte by byte; empty where the system's are used."""
         found: bytes = self._configuration.authority
         return found
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the kubeconfig's context, or of this pod; "default" where neither names one."""
+        return self._source.namespace()
 
     @property
     def path_prefix(self) -> str:
@@ -362,6 +367,15 @@ def connect(
     )
 
 
+def context_names(kubeconfig: str | None = None) -> list[str]:
+    """The contexts of a kubeconfig, which is found as by `connect`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    return _Source.find(kubeconfig, "any").contexts()
+
+
 def connection_failed(error: Exception, request: str) -> ConnectionFailed:
     """Our error for one of the HTTP library's; knows whether the request can have arrived."""
     never_sent = isinstance(
@@ -372,7 +386,34 @@ def connection_failed(error: Exception, request: str) -> ConnectionFailed:
         | urllib3.exceptions.ProxyError
         | urllib3.exceptions.EmptyPoolError,
     )
-    return ConnectionFailed(f"{type(error).__name__}: {error}", request, maybe_applied=not never_sent)
+    return ConnectionFailed(_why(error), request, maybe_applied=not never_sent)
+
+
+_WORDS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...]] = (
+    (urllib3.exceptions.NameResolutionError, Said("the name of the server cannot be resolved")),
+    (urllib3.exceptions.ConnectTimeoutError, Said("the server accepted no connection in time")),
+    (urllib3.exceptions.ReadTimeoutError, Said("the server did not answer in time")),
+    (urllib3.exceptions.EmptyPoolError, Said("no connection became free in time")),
+    ((AttributeError, IndexError, KeyError, TypeError), Said("it is not a valid kubeconfig file")),
+)
+"""For errors whose own text names classes and objects of Python."""
+
+
+def _why(error: BaseException) -> str:
+    """What happened, in words: of an error that wraps others what the innermost one says that the system raised."""
+    inner = error.__cause__ or error.__context__
+    if type(error) is urllib3.exceptions.NewConnectionError and inner is not None:  # which is a ConnectTimeoutError
+        return _why(inner)
+    for kinds, text in _WORDS:
+        if isinstance(error, kinds):
+            return text
+    if isinstance(error, urllib3.exceptions.HTTPError) and inner is not None:
+        return _why(inner)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Said(f"the certificate of the server is not trusted: {error.verify_message}")
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
+    return " ".join(str(error).split())
 
 
 def _exec_plugin_gives_no_credentials(source: object, command: str, install_hint: str, *, missing: bool) -> str:
@@ -447,37 +488,63 @@ class _Source:
             configuration.authority = Path(configuration.ssl_ca_cert).read_bytes() if configuration.ssl_ca_cert else b""
             if configuration.host.startswith("https:"):
                 if not configuration.api_key and not configuration.cert_file:
-                    raise ConfigError(self._no_credentials(official))
+                    raise self._no_credentials()
                 configuration.ssl_context = _read_tls(configuration)
         except ConfigError:
             raise
         except Exception as error:
-            if "auth-provider" in self._user(official):  # what reads tokens of former providers fails in its own words
-                raise ConfigError(self._no_credentials(official)) from error
-            raise ConfigError(f"{self} cannot be used: {error}") from error
+            if "auth-provider" in self._user():  # what reads tokens of former providers fails in its own words
+                raise self._no_credentials() from error
+            raise ConfigError(f"{self} cannot be used: {_why(error)}") from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return configuration
 
-    def _no_credentials(self, official: _Official) -> str:
+    def namespace(self) -> str:
+        """As of `ApiConnection.namespace`."""
+        if self.path is None:
+            file = _SERVICE_ACCOUNT / "namespace"
+            return (file.read_text(encoding="utf-8").strip() if file.is_file() else "") or "default"
+        context = self._context()
+        return str(context.get("namespace") or "default")
+
+    def contexts(self) -> list[str]:
+        """Names of the contexts of the kubeconfig; none inside a cluster, or where it is damaged."""
+        try:
+            return sorted(str(one["name"]) for one in self._whole()["contexts"])
+        except Exception:  # noqa: BLE001 - damage is told elsewhere
+            return []
+
+    def _whole(self) -> Any:
+        return _official().config.kube_config.KubeConfigMerger(self.path).config.value
+
+    def _context(self) -> Mapping[str, Any]:
+        """What the kubeconfig says of its context; empty where it is damaged, which is told elsewhere."""
+        try:
+            whole = self._whole()
+            name = self.context or whole["current-context"]
+            found = next(one.value["context"] for one in whole["contexts"] if one["name"] == name)
+        except Exception:  # noqa: BLE001 - likewise
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _no_credentials(self) -> ConfigError:
         """Why there are none, as far as the kubeconfig tells."""
-        user = self._user(official)
+        user = self._user()
         plugin, provider = user.get("exec"), user.get("auth-provider")
         if isinstance(provider, dict):
-            return _auth_provider_gives_no_token(self, str(provider.get("name", "")))
+            return CredentialsError(_auth_provider_gives_no_token(self, str(provider.get("name", ""))))
         if isinstance(plugin, dict):
             name, hint = str(plugin.get("command", "")), " ".join(str(plugin.get("installHint") or "").split())
             missing = os.sep not in name and shutil.which(name) is None
-            return _exec_plugin_gives_no_credentials(self, name, hint, missing=missing)
-        return Said(f"{self} contains no usable credentials: no token, no client certificate and no exec plugin")
+            return CredentialsError(_exec_plugin_gives_no_credentials(self, name, hint, missing=missing))
+        return ConfigError(f"{self} contains no usable credentials: no token, no client certificate and no exec plugin")
 
-    def _user(self, official: _Official) -> Mapping[str, Any]:
+    def _user(self) -> Mapping[str, Any]:
         """What the kubeconfig says of the user of its context; empty where it is damaged, which is told elsewhere."""
         try:
-            whole = official.config.kube_config.KubeConfigMerger(self.path).config.value
-            name = self.context or whole["current-context"]
-            context = next(one.value["context"] for one in whole["contexts"] if one["name"] == name)
-            found = next(one.value["user"] for one in whole["users"] if one["name"] == context["user"])
+            wanted = self._context()["user"]
+            found = next(one.value["user"] for one in self._whole()["users"] if one["name"] == wanted)
         except Exception:  # noqa: BLE001 - only makes an error clearer
             return {}
         return found if isinstance(found, dict) else {}

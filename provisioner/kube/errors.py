@@ -6,7 +6,7 @@ Each carries the numbers of the answer, and says through its class what the call
 
 import msgspec
 
-from provisioner.support.errors import UserError
+from provisioner.support.errors import ExitStatus, UserError
 from provisioner.values import jsontext
 
 
@@ -37,7 +37,9 @@ class ApiError(Exception):
 
     def __str__(self) -> str:
         what = f"{self.request}: " if self.request else ""
-        head = f"{self.status} {self.reason}".strip() if self.status else self.reason
+        head = (
+            f"{self.status} {self.reason}".strip() if self.status else ""
+        )  # without an answer there is no reason of the server
         return f"{what}{head}: {self.message}" if head else f"{what}{self.message}"
 
 
@@ -107,6 +109,12 @@ def _connection_failed(message: str, request: str, maybe_applied: bool) -> Conne
 
 class ConfigError(UserError):
     """The connection cannot be set up: the kubeconfig is missing, wrong or has no usable credentials."""
+
+
+class CredentialsError(ConfigError):
+    """The kubeconfig is right, and what it names as the source of credentials gives none now."""
+
+    exit_status = ExitStatus.UNDETERMINED
 
 
 class DecodeError(ApiError):

@@ -187,7 +187,7 @@ def open_port(
         body = error.resp_body or b""
         raise error_from(int(error.status_code), body, request=f"GET {path}") from None
     except (OSError, ValueError, websocket.WebSocketException) as error:
-        raise ConnectionFailed(f"{type(error).__name__}: {error}", f"GET {path}") from None
+        raise ConnectionFailed(" ".join(str(error).split()) or Said("the connection was cut"), f"GET {path}") from None
     return Forwarded(socket, f"port {port} of pod {namespace}/{pod}")
 
 

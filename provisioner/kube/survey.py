@@ -100,7 +100,7 @@ def surveyed(
             yield jsontext.decode_trimmed(decode, item)[0]
         except Exception as error:  # noqa: BLE001 - whatever the decoder raises concerns this object alone
             known = identity_in(item)
-            why = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+            why = (str(error) or "it is damaged")[:_MOST_TEXT]
             yield Unreadable(known.name, known.namespace, known.uid, bytes(item), why)
 
 

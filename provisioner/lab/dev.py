@@ -14,7 +14,7 @@ from provisioner.lab.devcluster.building import GoBuild
 from provisioner.lab.devcluster.cluster import DevCluster, list_clusters
 from provisioner.lab.devcluster.components import COMPONENTS
 from provisioner.lab.devcluster.downloading import Download
-from provisioner.lab.devcluster.errors import StateError
+from provisioner.lab.devcluster.errors import NoSuchClusterError, StateError
 from provisioner.lab.devcluster.versions import ARTIFACTS, METRICS_SERVER
 from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
@@ -180,7 +180,7 @@ def _source(*, download: bool, base_url: str) -> BinarySource:
 def _existing(name: str) -> DevCluster:
     cluster = DevCluster(name)
     if not cluster.ports:
-        raise StateError(
+        raise NoSuchClusterError(
             f"cluster {name} does not exist",
             f"Start it with `dovetail dev up --name {name}` (programs from ${VARIABLE}, the cache, or a build)",
         )

@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import uuid
+from typing import cast
 
 import click
 
@@ -24,7 +25,7 @@ from provisioner.operator.leadership import Leadership
 from provisioner.operator.other_autoscalers import LOOK_SECONDS, OtherAutoscalers
 from provisioner.operator.report_server import ReportServer, is_empty, serving_context
 from provisioner.operator.term import Term
-from provisioner.options import HelpRequested, Options, OptionsError
+from provisioner.options import HelpRequested, Options, OptionsError, WithSettings
 from provisioner.runtime import metrics
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.freshness import stale
@@ -32,6 +33,7 @@ from provisioner.runtime.poller import ApiPoller
 from provisioner.support import health, heartbeat, logs
 from provisioner.support.clock import SystemClock
 from provisioner.support.ending import Process, ThisProcess, stop_all, stop_on_signals
+from provisioner.support.errors import ExitStatus
 from provisioner.support.memory import CHECK_SECONDS, MemoryGuard, few_arenas
 from provisioner.why.access import Access
 from provisioner.why.leader import LeaderInstant
@@ -227,6 +229,7 @@ class ProvisionerProcess:
 
 
 @click.command(
+    cls=WithSettings,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,
     help="Run the provisioner (Karpenter's flags and environment; --help lists them).",
@@ -247,8 +250,8 @@ def main(arguments: list[str]) -> int:
     try:
         options = Options.parse(arguments, os.environ)
         logs.configure(
-            options.log_level or "info",
-            "text" if options.log_format == "text" else "json",
+            options.log_level,
+            cast("logs.Format", options.log_format),
             paths=options.log_output_paths,
         )
         if options.why_port and not options.report_cert_dir and os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -261,7 +264,7 @@ def main(arguments: list[str]) -> int:
         return ProvisionerProcess(options).run()
     except HelpRequested as text:
         sys.stdout.write(f"{text}\n")
-        return 0
+        return ExitStatus.DONE
     except (OptionsError, ApiError, ConfigError, catalogue.CatalogueError, OSError, ValueError) as error:
         sys.stderr.write(f"dovetail provisioner: {error}\n")
-        return 1
+        return ExitStatus.UNDETERMINED if isinstance(error, ApiError) else ExitStatus.USAGE

@@ -23,7 +23,9 @@ from typing import Annotated, Any, Final, Literal, Self
 import click
 import msgspec
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
+from provisioner.support import logs
 from provisioner.values import yamltext
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.message import Said
@@ -56,6 +58,11 @@ class Parsed(click.ParamType[Any]):
             return self._read(value)
         except ValueError as error:
             raise OptionsError(f"{where} {error}, not {value!r}") from None
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        """The words that it may be, where it is a choice."""
+        words = self.name.split("|") if "|" in self.name else []
+        return [CompletionItem(one) for one in words if one.startswith(incomplete)]
 
 
 _BOOLEANS: Final = {
@@ -349,7 +356,7 @@ class Options:
     leader_election_namespace: str = row("", TEXT, "Namespace of the leader election Lease; if empty, the system namespace.")
     memory_limit: int = row(-1, whole("BYTES", -1), "Memory limit of this container in bytes; unused memory is released above 90 % of it. -1 means no limit.")
     cpu_requests: int = row(1000, whole("MILLICORES", -(10**9)), "CPU request of this container in millicores; determines the number of workers.")
-    log_level: str = row("info", choice("debug", "info", "error", ""), "Least severe level that is logged.")
+    log_level: str = row("info", choice(*logs.LEVELS, ""), "Least severe level that is logged.")
     log_output_paths: tuple[str, ...] = row(("stdout",), PATHS, "Destinations of logs: stdout, stderr or file paths.")
     batch_max_duration: timedelta = row(timedelta(seconds=10), POSITIVE_DURATION, "Maximum time that pods are collected into a batch before they are planned.")
     batch_idle_duration: timedelta = row(timedelta(seconds=1), POSITIVE_DURATION, "Time without a new pending pod after which a batch ends.")
@@ -421,7 +428,7 @@ class Options:
     discounts: str = own("", TEXT, "YAML file with discounts, or configmap/NAME in the system namespace; if empty, list prices apply.")
     rebalance: str = own("ignore", choice("ignore", "replace", "drain"), "Reaction to a rebalance recommendation for a Spot Instance.")
     check_state: bool = own(False, BOOLEAN, "Rebuild the cluster state after every event and log differences; slow, for debugging.")
-    log_format: str = own("json", choice("json", "text"), "Format of log lines.")
+    log_format: str = own("json", choice(*logs.FORMATS), "Format of log lines.")
     # fmt: on
 
     @classmethod
@@ -557,6 +564,18 @@ class _Setting(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         named = f"{self.opts[0]} {self.type.name}   ${self.envvar}"
         return super().get_help_record(ctx) and (named, f"{self.help} Default: {self.show_default}.")
+
+
+class WithSettings(click.Command):
+    """A command that takes these settings beside options of its own: a shell proposes them, and their values."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        own = super().get_params(ctx)
+        if not ctx.resilient_parsing:  # only a shell that completes parses so
+            return own
+        taken = {flag for one in own for flag in one.opts}
+        settings = (one for one in command().params if isinstance(one, _Setting) and not one.hidden)
+        return [*own, *(click.Option(one.opts, type=one.type, help=one.help) for one in settings if one.opts[0] not in taken)]
 
 
 @functools.cache

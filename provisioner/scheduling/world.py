@@ -258,6 +258,28 @@ def is_usable(pool: NodePool) -> bool:
     )
 
 
+def ignored_annotations(pool: NodePool) -> dict[str, str]:
+    """By annotation of a NodePool that nobody can read, and that is taken for absent, what is wrong with it."""
+    annotations, found = pool.metadata.annotations, dict[str, str]()
+    domains = annotations.get(names.HOSTNAME_DOMAINS)
+    if domains is not None and not (domains.isascii() and domains.isdecimal() and len(domains) <= _MOST_DIGITS):
+        found[names.HOSTNAME_DOMAINS] = Said(
+            f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
+        )
+    packing = annotations.get(names.PACKING)
+    if packing is not None and packing not in _PACKINGS:
+        found[names.PACKING] = Said(
+            f"metadata.annotations[{names.PACKING}]: {packing[:64]!r} is neither {' nor '.join(map(repr, _PACKINGS))}"
+        )
+    penalty = annotations.get(names.NODE_PENALTY)
+    if penalty is not None and not _DECIMAL.fullmatch(penalty):
+        found[names.NODE_PENALTY] = Said(
+            f"metadata.annotations[{names.NODE_PENALTY}]: {penalty[:64]!r} is not a decimal number from 0 to 9999, "
+            "such as 0.01"
+        )
+    return found
+
+
 def _pool(
     view: PoolView,
     types: tuple[InstanceType, ...],
@@ -274,28 +296,10 @@ def _pool(
     except (RequirementError, QuantityError, PoolLimitError) as error:
         unreadable.append(UnreadablePool(view.pool, str(error)))
         return []
-    domains = view.pool.metadata.annotations.get(names.HOSTNAME_DOMAINS)
-    if domains is not None and not (domains.isascii() and domains.isdecimal() and len(domains) <= _MOST_DIGITS):
-        text = Said(
-            f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
-        )
-        unreadable.append(UnreadablePool(view.pool, text, left_out=False))
-        domains = None
-    packing = view.pool.metadata.annotations.get(names.PACKING)
-    if packing is not None and packing not in _PACKINGS:
-        text = Said(
-            f"metadata.annotations[{names.PACKING}]: {packing[:64]!r} is neither {' nor '.join(map(repr, _PACKINGS))}"
-        )
-        unreadable.append(UnreadablePool(view.pool, text, left_out=False))
-        packing = None
-    penalty = view.pool.metadata.annotations.get(names.NODE_PENALTY)
-    if penalty is not None and not _DECIMAL.fullmatch(penalty):
-        text = Said(
-            f"metadata.annotations[{names.NODE_PENALTY}]: {penalty[:64]!r} is not a decimal number from 0 to 9999, "
-            "such as 0.01"
-        )
-        unreadable.append(UnreadablePool(view.pool, text, left_out=False))
-        penalty = None
+    odd = ignored_annotations(view.pool)
+    unreadable.extend(UnreadablePool(view.pool, text, left_out=False) for text in odd.values())
+    given = {key: value for key, value in view.pool.metadata.annotations.items() if key not in odd}
+    domains, packing, penalty = map(given.get, (names.HOSTNAME_DOMAINS, names.PACKING, names.NODE_PENALTY))
     if not policies.reserves:
         requirements = requirements.merged(_NOT_RESERVED)
     if most is not None:

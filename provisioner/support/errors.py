@@ -1,5 +1,35 @@
-"""The one error that a person in front of the command line can cure."""
+"""What a command ends with: its exit status, and the errors that a person in front of it can cure."""
+
+import enum
+from typing import ClassVar
+
+
+class ExitStatus(enum.IntEnum):
+    """The one table of exit statuses: of every command, and of the three programs where they do not start."""
+
+    DONE = 0
+    """Done, and nothing was found."""
+    FOUND = 1
+    """What the command looks for was found: an error in a manifest, something missing."""
+    USAGE = 2
+    """Wrong usage, or input that cannot be read."""
+    UNDETERMINED = 3
+    """Not determined: the cluster or AWS did not answer or refused, or objects were left out."""
+    INTERRUPTED = 130
+    """Ended by Ctrl-C."""
 
 
 class UserError(Exception):
-    """Something that the user can cure; the message is one sentence. The command line prints it and exits with status 1."""
+    """Something that the user can cure; the message is one sentence, and the command line prints it.
+
+    Attributes:
+        exit_status: what the command ends with.
+    """
+
+    exit_status: ClassVar[ExitStatus] = ExitStatus.USAGE
+
+
+class UndeterminedError(UserError):
+    """The cluster or AWS did not answer, or refused, so that there is no result."""
+
+    exit_status = ExitStatus.UNDETERMINED

@@ -17,6 +17,7 @@ from typing import Any, Literal, TextIO
 
 Format = Literal["text", "json"]
 
+FORMATS: tuple[Format, ...] = ("json", "text")
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -89,7 +90,7 @@ def configure(
     """
     if (level or "info") not in LEVELS:
         raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
-    if format not in ("text", "json"):
+    if format not in FORMATS:
         raise ValueError(f"log format {format!r} is not one of text, json")
     handlers: list[logging.Handler]
     handlers = [logging.StreamHandler(stream)] if stream is not None else [_handler(path) for path in paths]

@@ -14,11 +14,13 @@ from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.pause import Pause
 from provisioner.state.snapshot import Snapshot
-from provisioner.support.errors import UserError
+from provisioner.support.errors import ExitStatus, UserError
 
 
 class NoSuchObjectError(UserError):
     """The pod, Node or NodeClaim that is asked about is not there."""
+
+    exit_status = ExitStatus.FOUND
 
 
 class InstantTypes(Protocol):

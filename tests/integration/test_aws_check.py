@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from provisioner.apis import ec2
-from provisioner.cli.aws import command
+from provisioner.cli.main import dovetail
 from provisioner.ec2.access.client import AwsClients, CallPolicy
 from provisioner.ec2.access.permissions import POLICIES, SELF_CHECK, Feature, PolicyNames, document
 from provisioner.ec2.launch.orders import launch_tags
@@ -93,7 +93,7 @@ def only(environment: Mapping[str, str]) -> Iterator[None]:
 def check(environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:
     """Exit code and output of the command."""
     with only(environment):
-        result = CliRunner().invoke(command, ["check", "--cluster-name", CLUSTER, *arguments])
+        result = CliRunner().invoke(dovetail, ["aws", "check", "--cluster-name", CLUSTER, *arguments])
     return result.exit_code, result.output
 
 
@@ -247,7 +247,7 @@ def test_a_policy_that_looks_at_something_unknown_is_unknown_and_not_missing(ope
     }
     arn = role(open_ec2, "from-vpc", [*documents, {"Version": "2012-10-17", "Statement": [from_vpc]}])
     code, verdicts, said = open_ec2(node_class(), role_arn=arn)
-    assert code == 2
+    assert code == 3
     assert having(verdicts, "missing") == set()
     assert having(verdicts, "unknown") == {"pricing:GetProducts"}
     assert "aws:SourceVpc" in said["pricing:GetProducts"]
@@ -263,7 +263,7 @@ def test_a_role_that_is_not_there(open_ec2: Checker) -> None:
 
 def test_somebody_who_may_not_ask_is_told_so(strict_ec2: Checker) -> None:
     code, verdicts, said = strict_ec2(node_class(), role_arn="arn:aws:iam::123456789012:role/other")
-    assert code == 2
+    assert code == 3
     assert having(verdicts, "unknown") == {"role"}
     assert "iam:SimulatePrincipalPolicy" in said["role"]
 
@@ -313,7 +313,7 @@ def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: C
     ending = {"ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"}
     assert having(verdicts, "missing") == set()
     assert UNTRIED | ending <= actions(verdicts, "unknown") <= UNTRIED | ending | launching
-    assert code == 2
+    assert code == 3
     assert "check again after the first launch" in said["ec2:TerminateInstances on instance"]
     assert "--role-arn" in said[f"iam:PassRole on role/KarpenterNodeRole-{CLUSTER}"]
     assert "with dry runs and read-only calls" in said["role"]
@@ -325,7 +325,7 @@ def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: C
     code, verdicts, _ = strict_ec2(node_class(), interruption_queue=queue)
     assert having(verdicts, "missing") == set()
     assert actions(verdicts, "unknown") == UNTRIED
-    assert code == 2
+    assert code == 3
     tried = strict_ec2.where.calls()
     assert all(tried[action] == 1 for action in ("CreateFleet", "RunInstances", "CreateLaunchTemplate", "CreateTags"))
     (left,) = strict_ec2.where.instances()
@@ -499,7 +499,7 @@ def test_what_fails_is_unknown_and_not_missing(open_ec2: Checker, action: str, k
         code, verdicts, _ = open_ec2(node_class(), role_arn=arn)
     finally:
         open_ec2.where.script()
-    assert code == 2
+    assert code == 3
     assert having(verdicts, "missing") == set()
     assert what in having(verdicts, "unknown")
 
@@ -541,7 +541,7 @@ def test_aws_that_cannot_be_reached_is_unknown(tmp_path: Path) -> None:
     }
     arn = f"arn:aws:iam::123456789012:role/{CLUSTER}-karpenter"
     code, output = check(nowhere, "-f", manifest(tmp_path), "--role-arn", arn)
-    assert code == 2
+    assert code == 3
     assert "missing" not in output
     for what in ("account", "EKS cluster", "subnets", "security groups", "role"):
         assert f"  unknown  {what}: " in output
@@ -553,7 +553,7 @@ def test_aws_that_cannot_be_reached_is_unknown(tmp_path: Path) -> None:
 def test_without_credentials_nothing_is_called_missing(open_ec2: Checker, tmp_path: Path) -> None:
     bare = {name: value for name, value in open_ec2.where.environment().items() if "KEY" not in name}
     code, output = check(bare, "-f", manifest(tmp_path))
-    assert code == 2
+    assert code == 3
     assert "  missing  " not in output
     assert "assign a role to the provisioner" in output
 
@@ -561,7 +561,7 @@ def test_without_credentials_nothing_is_called_missing(open_ec2: Checker, tmp_pa
 def test_without_a_cluster_to_ask_classes_are_unknown(open_ec2: Checker) -> None:
     arn = role(open_ec2, "lonely", defaults(open_ec2.where.vpc.account))
     code, output = check(open_ec2.where.environment(), "--role-arn", arn)
-    assert code == 2
+    assert code == 3
     assert "  unknown  EC2NodeClasses: " in output
     assert "--file" in output
     assert output.splitlines()[-1].startswith("1 could not be determined")

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
+from provisioner.cli.documents import InputFile
 from provisioner.cli.lint import LintItem, items_of, report_on
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
@@ -633,7 +634,7 @@ def test_the_examples_pass_both(plane: DevCluster, tmp_path: Path) -> None:
     ours = [
         item.document
         for path in sorted(EXAMPLES.rglob("*.yaml"))
-        for item in items_of(path.name, path.read_bytes())
+        for item in items_of(InputFile(path))
         if item.document["apiVersion"].partition("/")[0].startswith("karpenter")
     ]
     assert len(ours) >= 14

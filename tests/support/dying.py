@@ -13,7 +13,7 @@ import threading
 from typing import Any
 
 from provisioner.apis import names
-from provisioner.cli.main import main
+from provisioner.cli.entry import main
 from provisioner.kube.client import Client
 
 _UNCOUNTED = ("/events", "/leases")

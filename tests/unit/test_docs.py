@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.lab.reference import keys
+from provisioner.apis import keys
 from provisioner.lab.reference.command import MANIFESTS, stale
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_every_key_of_ours_is_in_the_reference() -> None:
         for path in (ROOT / package).rglob("*.py")
         for key in OWN_KEY.findall(path.read_text(encoding="utf-8"))
     }
-    assert found <= told, f"not in provisioner/lab/reference/keys.py: {sorted(found - told)}"
+    assert found <= told, f"not in provisioner/apis/keys.py: {sorted(found - told)}"
 
 
 def test_events_that_users_are_told_of_are_in_the_reference() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import click
 import msgspec
 
 from provisioner.apis import ec2, kwok, names
@@ -15,6 +16,7 @@ from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cloudprovider.kwok.catalogue import generated, load
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2 import labels
+from provisioner.ec2.market import static_data
 from provisioner.ec2.market.offline import OfflineCatalogue
 from provisioner.ec2.market.prices import static_prices
 from provisioner.support.errors import UserError
@@ -47,6 +49,12 @@ class PlanCatalogue:
     reservation_label: str = ""
     notes: tuple[str, ...] = ()
     estimated: bool = False
+
+
+def catalogues_named(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """What --catalogue may be, for a shell."""
+    every = ("auto", KWOK, *(f"ec2:{region}" for region in sorted(static_data.on_demand_prices())))
+    return [one for one in every if one.startswith(incomplete)]
 
 
 def chosen(name: str, objects: PlanObjects) -> PlanCatalogue:

@@ -1,7 +1,6 @@
 """`dovetail plan`: which nodes pods would get, what they would cost, and what they cost at least."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +8,11 @@ from pathlib import Path
 import click
 
 from provisioner.apis.karpenter import NodePool
-from provisioner.cli.documents import content
+from provisioner.cli import flags
+from provisioner.cli.documents import InputError
 from provisioner.cli.plan import live
-from provisioner.cli.plan.catalogues import PlanCatalogue, chosen
-from provisioner.cli.plan.objects import InputProblem, PlanObjects
+from provisioner.cli.plan.catalogues import PlanCatalogue, catalogues_named, chosen
+from provisioner.cli.plan.objects import DEFAULT_NAMESPACE, InputProblem, PlanObjects
 from provisioner.cli.plan.picture import picture
 from provisioner.cli.plan.planning import PlanSettings, plan
 from provisioner.cli.plan.questions import current_of, pods_in, question_of
@@ -21,7 +21,7 @@ from provisioner.cli.plan.workloads import workload_of
 from provisioner.packing.protocol import ROUNDS, SEED
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import ExitStatus, UserError
 
 _MAX_SECONDS = 600.0
 _MAX_ROUNDS = 100_000
@@ -35,16 +35,18 @@ _MAX_ROUNDS = 100_000
     ReplicaSets, StatefulSets, Jobs and pods are planned; DaemonSets, nodes, NodePools, EC2NodeClasses and what volumes need are taken
     into account. With --kubeconfig or --context, the objects of a live cluster are read; read permissions are sufficient.
 
-    The exit status is 0 if everything was read, 1 if objects were left out (they are listed at the end), and 2 for wrong usage.
+    The exit status is 0 if everything was read, 1 if what --fail-on names was found, 2 if a file cannot be read, and 3 if objects were left out or
+    the cluster could not be read; what was left out is listed at the end.
     """,
 )
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--kubeconfig", default="", help="Path of a kubeconfig file; read the objects of that cluster.")
-@click.option("--context", default="", help="Context of the kubeconfig; read the objects of that cluster.")
+@flags.files(required=False)
+@flags.cluster
+@flags.namespace
 @click.option(
     "--catalogue",
     default="auto",
     show_default=True,
+    shell_complete=catalogues_named,
     help="Instance types and prices: kwok, kwok:FILE (as in INSTANCE_TYPES_FILE_PATH), or ec2:REGION. auto follows the NodePools and nodes in the input.",
 )
 @click.option("--current", is_flag=True, help="Plan all pods from scratch and compare the cost with the current nodes.")
@@ -80,7 +82,8 @@ _MAX_ROUNDS = 100_000
     "--seed", type=click.IntRange(0, 2**32 - 1), default=SEED, show_default=True, help="Seed of the random choices."
 )
 @click.option("--greedy", is_flag=True, help="Print the greedy plan without improving it.")
-@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@flags.output("table")
+@flags.fail_on("nothing", "unschedulable", default="nothing", meaning="if a pod fits nowhere")
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture of the nodes to this file."
 )
@@ -88,6 +91,7 @@ def command(
     files: tuple[Path, ...],
     kubeconfig: str,
     context: str,
+    namespace: str,
     catalogue: str,
     *,
     current: bool,
@@ -98,6 +102,7 @@ def command(
     seed: int,
     greedy: bool,
     output: str,
+    fail_on: str,
     svg: Path | None,
 ) -> None:
     """See `dovetail plan --help`."""
@@ -109,30 +114,36 @@ def command(
         )
     logs.configure("error")  # what keeps the planning process from answering is told with the plan
     clock = SystemClock()
-    objects = PlanObjects()
-    for path in files:
-        _read(objects, path)
+    objects = PlanObjects(default_namespace=namespace or DEFAULT_NAMESPACE)
+    objects.read(*files)
+    if not objects.count and objects.problems and not (kubeconfig or context):
+        raise InputError(objects.problems[0].file, objects.problems[0].text)
     if kubeconfig or context:
         live.read(objects, kubeconfig, context, clock)
     settings = PlanSettings(seconds, rounds, seed, improve=not greedy, solve_seconds=solve_deadline)
     report = reported(objects, catalogue, compare or (), settings, clock, current=current)
-    if output == "json":
+    if output == flags.JSON:
         click.echo(json.dumps(as_json(report), indent=2))
     else:
         click.echo(as_text(report))
     if svg is not None:
         _draw(svg, report)
-    for problem in report.problems:
+    _end(report.problems)
+    if fail_on != "nothing" and any(one.fleet.left for one in report.plans):
+        click.get_current_context().exit(ExitStatus.FOUND)
+
+
+def _end(problems: Sequence[InputProblem]) -> None:
+    """Tell the problems, and end the command where there are any."""
+    if not problems:
+        return
+    for problem in problems:
         click.echo(f"error: {problem}", err=True)
-    if report.problems:
-        count = len(report.problems)
-        click.echo(
-            "1 problem; this object is not part of the plan"
-            if count == 1
-            else f"{count} problems; these objects are not part of the plan",
-            err=True,
-        )
-        sys.exit(1)
+    count = len(problems)
+    what = "1 problem; this object is not" if count == 1 else f"{count} problems; these objects are not"
+    click.echo(f"{what} part of the plan", err=True)
+    unread = any(one.is_unread for one in problems)
+    click.get_current_context().exit(ExitStatus.USAGE if unread else ExitStatus.UNDETERMINED)
 
 
 def reported(
@@ -156,8 +167,8 @@ def reported(
     if compare:
         variants = []
         for path in compare:
-            own = PlanObjects()
-            _read(own, path)
+            own = PlanObjects(default_namespace=objects.default_namespace)
+            own.read(path)
             if not own.pools:
                 own.complain(
                     InputProblem(str(path), "", "", "has no usable NodePool to compare; give a file with at least one")
@@ -179,20 +190,6 @@ def reported(
     table = table or chosen(catalogue, objects)
     now = current_of(objects, table, clock) if current else None
     return PlanReport(table, tuple(plans), now, tuple(objects.problems), objects.ignored, tuple(objects.notes))
-
-
-def _read(objects: PlanObjects, path: Path) -> None:
-    try:
-        data = content(path)
-    except IsADirectoryError:
-        objects.complain(InputProblem(str(path), "", "", f"is a directory; specify its files, as in {path}/*.yaml"))
-        return
-    except OSError as error:
-        objects.complain(
-            InputProblem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its permissions")
-        )
-        return
-    objects.read(path, data)
 
 
 def _short(path: Path, others: Sequence[Path]) -> str:

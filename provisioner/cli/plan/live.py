@@ -11,7 +11,7 @@ from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import Resource
 from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support.clock import Clock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import UndeterminedError
 
 _NEEDED: Final = frozenset({resources.PODS, resources.NODES})
 
@@ -20,7 +20,8 @@ def read(objects: PlanObjects, kubeconfig: str, context: str, clock: Clock) -> N
     """Take everything that a plan depends on. A kind that may not be read, or that the cluster does not have, is left out.
 
     Raises:
-        UserError: the cluster cannot be reached, or its pods or nodes may not be read.
+        UndeterminedError: the cluster cannot be reached, or its pods or nodes may not be read.
+        ConfigError: the kubeconfig cannot be used.
     """
     with closing(connect(kubeconfig or None, user_agent="dovetail-plan", clock=clock, context=context)) as connection:
         take(objects, Client(connection, clock), f"cluster {connection.host}")
@@ -30,7 +31,7 @@ def take(objects: PlanObjects, client: Client, name: str) -> None:
     """Take everything from the server that `client` asks.
 
     Raises:
-        UserError: as of `read`.
+        UndeterminedError: as of `read`.
     """
     for kind in TAKEN:
         try:
@@ -40,14 +41,14 @@ def take(objects: PlanObjects, client: Client, name: str) -> None:
         except Forbidden:
             if kind in _NEEDED:
                 text = f"{kind} may not be read in {name}. Give this user the verbs get and list on {kind}"
-                raise UserError(text) from None
+                raise UndeterminedError(text) from None
             objects.complain(
                 InputProblem(name, kind.kind, "", f"may not be read; give this user the verb list on {kind}")
             )
         except ApiError as error:
             if kind in _NEEDED:
                 text = f"{kind} could not be read in {name}: {error}. Check the kubeconfig and the connection"
-                raise UserError(text) from None
+                raise UndeterminedError(text) from None
             objects.complain(InputProblem(name, kind.kind, "", f"could not be read: {error}; try again"))
 
 
@@ -56,7 +57,9 @@ def _list(objects: PlanObjects, client: Client, kind: Resource[Any], name: str) 
     for one in surveyed(client, kind, decode=kind.decode):
         objects.count += 1
         if objects.count > MAX_OBJECTS:
-            raise UserError(f"{name} has more than {MAX_OBJECTS:,} objects that a plan depends on, which is the limit")
+            raise UndeterminedError(
+                f"{name} has more than {MAX_OBJECTS:,} objects that a plan depends on, which is the limit"
+            )
         if isinstance(one, Unreadable):
             objects.complain(problem_of(name, f"{kind.kind} {one.key or '(without a name)'}", one.error))
         else:

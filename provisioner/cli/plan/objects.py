@@ -26,7 +26,7 @@ from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.apis.validation import pool_problems
-from provisioner.cli.documents import documents, items_in
+from provisioner.cli.documents import InputError, inputs
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
 from provisioner.cloudprovider.kwok.catalogue import INSTANCE_LABELS
 from provisioner.ec2 import labels
@@ -34,8 +34,8 @@ from provisioner.kube import resources
 from provisioner.kube.resources import Resource
 from provisioner.state.admission import Admitting
 from provisioner.values.printable import one_line
-from provisioner.values.yamltext import YamlDocumentError
 
+DEFAULT_NAMESPACE: Final = "default"
 MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000
 _MAX_NOTES: Final = 20
@@ -69,6 +69,11 @@ class InputProblem:
     field: str
     text: str
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether it is a file that cannot be read, and not an object that is left out."""
+        return not self.object
+
     def __str__(self) -> str:
         """One line that a terminal shows as it is, whatever names there are."""
         return one_line(": ".join(part for part in (self.file, self.object, self.field, self.text) if part))
@@ -84,6 +89,7 @@ class PlanObjects:
         stamping_defaults: data of the webhook's ConfigMap.
         ignored: kinds that a plan does not depend on, and how many of each.
         notes: sentences about what is ignored in objects that count.
+        default_namespace: of objects that name none.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -106,21 +112,17 @@ class PlanObjects:
     problems: list[InputProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     count: int = 0
+    default_namespace: str = DEFAULT_NAMESPACE
 
-    def read(self, path: Path, data: bytes) -> None:
-        """Take every object of a file; what cannot be used becomes a problem, and the rest is read."""
-        found = 0
-        try:
-            for document in documents(path, data):
-                found += 1
-                self._take(str(path), document)
-        except (YamlDocumentError, _TooManyError) as error:
-            self.complain(InputProblem(str(path), "", "", str(error)))
-            return
-        if not found:
-            self.complain(
-                InputProblem(str(path), "", "", "contains no objects; specify a file with Kubernetes objects")
-            )
+    def read(self, *paths: Path) -> None:
+        """Take every object of files and directories; what cannot be used becomes a problem, and the rest is read."""
+        for file in inputs(paths):
+            try:
+                for document in file.objects():
+                    self.take(file.name, document)
+            except InputError as error:
+                place = f"line {error.line}: " if error.line else ""
+                self.complain(InputProblem(error.name, "", "", f"{place}{error.problem}"))
 
     def complain(self, problem: InputProblem) -> None:
         """Note a problem."""
@@ -131,19 +133,20 @@ class PlanObjects:
         """Take one object of a kind that was decoded already."""
         TAKEN[kind](self, file, decoded)
 
-    def _take(self, file: str, document: object) -> None:
+    def take(self, file: str, document: object) -> None:
+        """Take one object that was read already, as out of a file of that name; what cannot be used becomes a problem.
+
+        Raises:
+            InputError: there are too many.
+        """
         if not isinstance(document, dict):
             text = "is not a Kubernetes object; every document needs apiVersion, kind and metadata"
             self.complain(InputProblem(file, "", "", text))
             return
-        if (items := items_in(document)) is not None:
-            for item in items:
-                self._take(file, item)
-            return
         self.count += 1
         if self.count > MAX_OBJECTS:
-            raise _TooManyError(
-                f"has more than {MAX_OBJECTS:,} objects with the files before it; leave out what is not needed"
+            raise InputError(
+                file, f"has more than {MAX_OBJECTS:,} objects with the files before it; leave out what is not needed"
             )
         named = _named(document)
         try:
@@ -170,6 +173,8 @@ class PlanObjects:
         if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
             self.complain(InputProblem(file, named, "metadata.name", "is missing; give the object a name"))
             return
+        if not metadata.get("namespace") and not _is_cluster_wide(version, kind):
+            document = {**document, "metadata": {**metadata, "namespace": self.default_namespace}}
         group = version.rpartition("/")[0]
         if kind in KINDS.get(group, ()):
             self.workloads.append(decode_workload(file, named, kind, msgspec.json.encode(document)))
@@ -178,8 +183,6 @@ class PlanObjects:
         elif (kind, version, metadata.get("namespace"), metadata.get("name")) == _STAMPING_DEFAULTS:
             self.stamping_defaults = resources.CONFIGMAPS.decode(msgspec.json.encode(document)).data
         elif (found := _KNOWN.get((version, kind))) is not None:
-            if found.namespaced and not metadata.get("namespace"):
-                document = {**document, "metadata": {**metadata, "namespace": "default"}}
             self.add(file, found, found.decode(msgspec.json.encode(document)))
             if found in _WRITTEN:
                 self._note_unknown(named, version, kind, document)
@@ -215,10 +218,6 @@ class PlanObjects:
             self.pools.append(pool)
 
 
-class _TooManyError(Exception):
-    """More objects than are read."""
-
-
 TAKEN: Final[Mapping[Resource[Any], Callable[[PlanObjects, str, Any], None]]] = {
     resources.PODS: PlanObjects.take_pod,
     resources.NODES: lambda found, _, one: found.nodes.append(one),
@@ -242,6 +241,11 @@ _WRITTEN: Final = frozenset({resources.NODEPOOLS, resources.EC2NODECLASSES, reso
 """Kinds of ours that people write."""
 _STAMPING_DEFAULTS: Final = ("ConfigMap", "v1", OWN_NAMESPACE, names.DEFAULTS_CONFIGMAP)
 _OTHERS: Final = {(kwok.KIND, kwok.GROUP)}
+
+
+def _is_cluster_wide(version: str, kind: str) -> bool:
+    found = _KNOWN.get((version, kind))
+    return found is not None and not found.namespaced
 
 
 def _kind(document: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from provisioner.cli.documents import content
 from provisioner.cli.plan import live
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.planning import PlanSettings
@@ -106,8 +105,7 @@ def plan(
     report = report_on(given)
     logs.configure("error")
     clock, objects = SystemClock(), PlanObjects()
-    for path in files:
-        objects.read(path, content(path))
+    objects.read(*files)
     if not files:
         live.read(objects, kubeconfig, context, clock)
     saved = saving_of(objects, catalogue, PlanSettings(seconds=seconds), clock)

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from provisioner.cli.documents import content, documents, items_in
+from provisioner.cli.documents import inputs
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection, connect
-from provisioner.kube.errors import ApiError, ConfigError
+from provisioner.kube.errors import ApiError
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.errors import UserError
@@ -28,7 +28,6 @@ from provisioner.takeover.gathering import InputBuilder, read_cluster, take_docu
 from provisioner.takeover.starting import NEEDED, Takeover
 from provisioner.takeover.takeover_input import OWN_NAMESPACE, TakeoverInput
 from provisioner.values import printable
-from provisioner.values.yamltext import YamlDocumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,10 +69,10 @@ def ending(command: F) -> F:
             status, text = stop.status, stop.text
         except KeyboardInterrupt:
             status, text = EXIT_INTERRUPTED, "interrupted; run the same command again to continue"
-        except (ConfigError, ApiError, NotDeterminedError) as error:
+        except (ApiError, NotDeterminedError) as error:
             status, text = EXIT_NOT_DETERMINED, f"the cluster could not be read: {error}"
         except UserError as error:
-            status, text = EXIT_USAGE, str(error)
+            status, text = error.exit_status, str(error)
         if text:
             click.echo(printable.lines(f"dovetail takeover: {text}"), err=True)
         click.get_current_context().exit(status)
@@ -100,7 +99,8 @@ def gathered(
     """What is known, from files where any are given, else from the cluster.
 
     Raises:
-        TakeoverStop: a file cannot be read.
+        TakeoverStop: the files hold nothing, or a cluster is named too.
+        InputError: a file cannot be read.
         ConfigError: no cluster is configured.
         ApiError: the cluster cannot be reached.
     """
@@ -109,8 +109,8 @@ def gathered(
         raise TakeoverStop(EXIT_USAGE, "specify either files or a cluster, not both")
     if files:
         builder = InputBuilder("files", namespace, other_namespace)
-        for path in files:
-            for document in documents_in(path):
+        for file in inputs(files):
+            for document in file.objects():
                 take_document(builder, document)
         if not builder.found:
             raise TakeoverStop(EXIT_USAGE, "the files contain no objects that the check looks at")
@@ -143,21 +143,3 @@ def say(text: str) -> None:
     """A line for people, at once: whoever waits for it sees it."""
     click.echo(printable.lines(text))
     sys.stdout.flush()
-
-
-def documents_in(path: Path) -> Iterator[object]:
-    """Every object of a file, those of Lists one by one.
-
-    Raises:
-        TakeoverStop: the file cannot be read.
-    """
-    try:
-        for document in documents(path, content(path)):
-            items = items_in(document)
-            yield from [document] if items is None else items
-    except IsADirectoryError:
-        raise TakeoverStop(EXIT_USAGE, f"{path} is a directory; specify its files, as in {path}/*.yaml") from None
-    except OSError as error:
-        raise TakeoverStop(EXIT_USAGE, f"{path} cannot be read: {error.strerror}") from None
-    except YamlDocumentError as error:
-        raise TakeoverStop(EXIT_USAGE, f"{path}: {error}") from None

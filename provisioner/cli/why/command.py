@@ -1,23 +1,24 @@
 """`dovetail why`: why a pod has no node, and why a node is not disrupted or does not drain."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import click
 from msgspec.structs import replace
 
+from provisioner.cli import flags
+from provisioner.cli.completion import nodes_named, pods_named
 from provisioner.cli.why import gathering, leader
 from provisioner.cli.why.text import node_text, pod_text
 from provisioner.cli.why.world import Local, local
 from provisioner.kube.client import Client
-from provisioner.kube.config import connect
-from provisioner.options import HelpRequested, Options, OptionsError
+from provisioner.kube.config import ApiConnection, connect
+from provisioner.options import WithSettings
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import ExitStatus, UndeterminedError
 from provisioner.why.answers import NodeAnswer, PodAnswer, as_json
 from provisioner.why.nodes import why_node
 from provisioner.why.pods import why_pod
@@ -70,7 +71,8 @@ def _common(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="URL",
             help="http://127.0.0.1:PORT, where a port-forward to the leader is open already.",
         ),
-        click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        flags.cluster,
+        flags.output("text"),
         click.argument("settings", nargs=-1, type=click.UNPROCESSED),
     )
     for one in reversed(options):
@@ -87,83 +89,151 @@ class Way:
     through: str
     url: str
     settings: tuple[str, ...]
+    kubeconfig: str
+    context: str
+
+    def check(self) -> None:
+        """Refuse what contradicts itself, before anybody is asked.
+
+        Raises:
+            UsageError: it does.
+        """
+        if self.files and (self.url or self.through == "leader"):
+            raise click.UsageError(
+                "--from reads a dump, which no leader is asked about; leave out --leader and --through"
+            )
+        if self.through == "own" and self.url:
+            raise click.UsageError("--leader names a leader to ask, and --through=own asks none; leave one of them out")
+
+    def connection(self) -> ApiConnection:
+        """To the cluster that is meant.
+
+        Raises:
+            ConfigError: the kubeconfig cannot be used.
+        """
+        return connect(
+            self.kubeconfig or flags.settings(self.settings).kubeconfig or None,
+            user_agent="dovetail-why",
+            context=self.context,
+        )
 
 
 @command.command(
+    cls=WithSettings,
     context_settings={"ignore_unknown_options": True},
-    help="""Show why pod NAME (NAMESPACE/NAME) has no node.
+    help="""Show why pod NAME has no node; NAME may be NAMESPACE/NAME.
 
-    SETTINGS are flags of the provisioner that change its decisions (--preference-policy, --instance-types-file-path, ...), and --kubeconfig.
+    SETTINGS are flags of the provisioner that change its decisions (--preference-policy, --instance-types-file-path, ...).
+
+    The exit status is 0 if there is an answer, 1 if there is no such pod, and 3 if the answer could not be determined or leaves out what could not be
+    read.
     """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=pods_named)
+@flags.namespace
 @_common
-def pod(name: str, output: str, **way: Any) -> None:
+def pod(name: str, namespace: str, output: str, **given: Any) -> None:
     """See `dovetail why pod --help`."""
+    way = Way(**given)
+    way.check()
     first, slash, own = name.rpartition("/")
-    namespace = first if slash else "default"
-    found = _answer(Way(**way), ("pod", namespace, own), PodAnswer, lambda local: why_pod(local, namespace, own))
-    click.echo(as_json(found) if output == "json" else pod_text(found))
+    if slash and namespace not in ("", first):
+        raise click.UsageError(f"pod {name} is not in namespace {namespace}; leave out one of the two")
+    where = first if slash else namespace or _usual_namespace(way)
+    found = _answer(way, ("pod", where, own), PodAnswer, lambda local: why_pod(local, where, own))
+    _tell(found, as_json(found.answer) if output == flags.JSON else pod_text(found.answer))
 
 
 @command.command(
+    cls=WithSettings,
     context_settings={"ignore_unknown_options": True},
     help="""Show why node NAME (a Node or a NodeClaim) is not disrupted, or what blocks its drain.
 
-    SETTINGS are flags of the provisioner that change its decisions (--feature-gates, --instance-types-file-path, ...), and --kubeconfig.
+    SETTINGS are flags of the provisioner that change its decisions (--feature-gates, --instance-types-file-path, ...).
+
+    The exit status is 0 if there is an answer, 1 if there is no such node, and 3 if the answer could not be determined or leaves out what could not
+    be read.
     """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=nodes_named)
 @_common
-def node(name: str, output: str, **way: Any) -> None:
+def node(name: str, output: str, **given: Any) -> None:
     """See `dovetail why node --help`."""
-    found = _answer(Way(**way), ("node", name), NodeAnswer, lambda local: why_node(local, name))
-    click.echo(as_json(found) if output == "json" else node_text(found))
+    way = Way(**given)
+    way.check()
+    found = _answer(way, ("node", name), NodeAnswer, lambda local: why_node(local, name))
+    _tell(found, as_json(found.answer) if output == flags.JSON else node_text(found.answer))
 
 
-def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[Local], A]) -> A:
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[A]):
+    """An answer, and whether it leaves out what is there and could not be read."""
+
+    answer: A
+    leaves_out: bool = False
+
+
+def _tell(found: Answered[Any], text: str) -> None:
+    click.echo(text)
+    if found.leaves_out:
+        click.get_current_context().exit(ExitStatus.UNDETERMINED)
+
+
+def _usual_namespace(way: Way) -> str:
+    """That of the kubeconfig's context; of a dump nobody knows which it was made with."""
+    if way.files:
+        return "default"
+    with closing(way.connection()) as connection:
+        return connection.namespace
+
+
+def _decided(way: Way, decide: Callable[[Local], A]) -> Answered[A]:
+    local = gathered(way)
+    answer = decide(local)
+    return Answered(answer, leaves_out=not set(answer.missing) <= set(local.objects.absent))
+
+
+def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[Local], A]) -> Answered[A]:
     """The answer, of the leader where it can be asked.
 
     Raises:
         UserError: there is none.
     """
     if way.files:
-        if way.url or way.through == "leader":
-            raise UserError("--from reads a dump, which no leader is asked about; leave out --leader and --through")
-        return decide(gathered(way.files, way.at, way.settings))
-    if way.through == "own" and way.url:
-        raise UserError("--leader names a leader to ask, and --through=own asks none; leave one of them out")
+        return _decided(way, decide)
     try:
         why_not = "of --through=own"
         if way.through != "own":
-            return _asked(way, about, kind)
+            return Answered(_asked(way, about, kind))
     except leader.NotAnsweredError as error:
         why_not = str(error)
         if way.through == "leader" or way.url:
-            raise UserError(f"the leader could not be asked: {error}") from None
+            raise UndeterminedError(f"the leader could not be asked: {error}") from None
     try:
-        found = decide(gathered((), way.at, way.settings))
-    except UserError as error:
+        found = _decided(way, decide)
+    except UndeterminedError as error:
         if way.through == "own":
             raise
-        raise UserError(f"{error}. The leader could not be asked either: {why_not}") from None
+        raise UndeterminedError(f"{error}. The leader could not be asked either: {why_not}") from None
     joined = "because" if way.through == "own" else "because the leader could not be asked:"
-    return replace(found, source=f"your own permissions, {joined} {why_not}")
+    return Answered(
+        replace(found.answer, source=f"your own permissions, {joined} {why_not}"), leaves_out=found.leaves_out
+    )
 
 
 def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
     if way.at:
         raise leader.NotAnsweredError("it decides for the present, and --at is given")
     if not all(leader.is_name(part) for part in about[1:]):
-        raise UserError(f"{'/'.join(about[1:])} is no name of a {about[0]}")
-    options = parsed(way.settings)
-    plain = parsed(())
+        raise click.UsageError(f"{'/'.join(about[1:])} is no name of a {about[0]}")
+    options = flags.settings(way.settings)
+    plain = flags.settings(())
     changed = [one.name for one in fields(options) if getattr(options, one.name) != getattr(plain, one.name)]
     if others := sorted(set(changed) - OF_WHERE):
         shown = ", ".join(f"--{one.replace('_', '-')}" for one in others)
         raise leader.NotAnsweredError(f"it decides by its own flags, and {shown} is given")
     clock = SystemClock()
-    with closing(connect(options.kubeconfig or None, user_agent="dovetail-why")) as connection:
+    with closing(way.connection()) as connection:
 
         def find() -> leader.Leader:
             if way.url:
@@ -173,34 +243,21 @@ def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
         return leader.ask(find, f"/why/{'/'.join(about)}", kind)
 
 
-def parsed(settings: Sequence[str]) -> Options:
-    """Flags and variables of the provisioner.
-
-    Raises:
-        UserError: one cannot be used.
-    """
-    try:
-        return Options.parse(settings, os.environ)
-    except (HelpRequested, OptionsError) as text:
-        raise UserError(str(text)) from None
-
-
-def gathered(files: Sequence[str], at: str, settings: Sequence[str]) -> Local:
+def gathered(way: Way) -> Local:
     """The cluster that is asked about.
 
     Raises:
-        UserError: settings, time, files or the cluster cannot be used.
+        UsageError: settings or time cannot be used.
+        UserError: files or the cluster cannot be read.
     """
-    options = parsed(settings)
+    options = flags.settings(way.settings)
     try:
-        when = datetime.fromisoformat(at) if at else SystemClock().now()
-    except ValueError as error:
-        raise UserError(str(error)) from None
+        when = datetime.fromisoformat(way.at) if way.at else SystemClock().now()
+    except ValueError:
+        raise click.UsageError(f"--at {way.at} is not a time; write it as 2026-01-31T12:00:00Z") from None
     if when.tzinfo is None:
-        raise UserError(f"--at {at} has no time zone; write it as 2026-01-31T12:00:00Z")
-    return local(gathering.from_files(files) if files else _from_cluster(options), options, when)
-
-
-def _from_cluster(options: Options) -> gathering.WhyObjects:
-    with closing(connect(options.kubeconfig or None, user_agent="dovetail-why")) as connection:
-        return gathering.from_cluster(Client(connection, SystemClock()), options.system_namespace)
+        raise click.UsageError(f"--at {way.at} has no time zone; write it as 2026-01-31T12:00:00Z")
+    if way.files:
+        return local(gathering.from_files(way.files), options, when)
+    with closing(way.connection()) as connection:
+        return local(gathering.from_cluster(Client(connection, SystemClock()), options.system_namespace), options, when)

@@ -17,7 +17,7 @@ from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.settings import AwsSettings
 from provisioner.options import Options, OptionsError
 from provisioner.support.clock import Clock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import UndeterminedError, UserError
 
 
 def market_of(options: Options, clock: Clock, claims: Iterable[NodeClaim]) -> RegionMarket:
@@ -32,7 +32,7 @@ def market_of(options: Options, clock: Clock, claims: Iterable[NodeClaim]) -> Re
     session = botocore.session.Session()
     try:
         if session.get_credentials() is None:
-            raise UserError("there are no AWS credentials")
+            raise UndeterminedError("there are no AWS credentials")
         settings = AwsSettings.of(options, options.aws_region or region_of(session))
     except (OptionsError, BotoCoreError) as error:
         raise UserError(str(error)) from None
@@ -56,7 +56,7 @@ def market_of(options: Options, clock: Clock, claims: Iterable[NodeClaim]) -> Re
         for question in (CATALOGUE, SPOT, *((ON_DEMAND,) if priced else ())):
             market.refresh(question)
         if not market.ready:
-            raise UserError("EC2 did not list its instance types")
+            raise UndeterminedError("EC2 did not list its instance types")
         return market
     finally:
         aws.close()

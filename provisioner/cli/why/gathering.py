@@ -1,7 +1,7 @@
 """The objects that an answer is made from: read with the user's own permissions, or out of a dump. Nothing is written."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,14 +9,13 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.meta import key_of
-from provisioner.cli.documents import content, documents, items_in
+from provisioner.cli.documents import flattened, inputs
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import Resource, identity_in
 from provisioner.kube.survey import survey
-from provisioner.support.errors import UserError
-from provisioner.values.yamltext import YamlDocumentError
+from provisioner.support.errors import UndeterminedError, UserError
 
 NEEDED: Final[tuple[Resource[Any], ...]] = (
     resources.PODS,
@@ -51,11 +50,13 @@ class WhyObjects:
 
     Attributes:
         missing: sentences about what could not be read, and is left out.
+        absent: sentences about kinds of which a dump has nothing; the cluster may have none.
     """
 
     def __init__(self) -> None:
         self._by_kind: defaultdict[str, list[Any]] = defaultdict(list)
         self.missing: list[str] = []
+        self.absent: list[str] = []
 
     def of(self, resource: Resource[Any]) -> list[Any]:
         """All objects of one kind, in the order in which they were read."""
@@ -74,7 +75,7 @@ def from_cluster(client: Client, namespace: str) -> WhyObjects:
     """Everything of all kinds, from the API server.
 
     Raises:
-        UserError: a kind without which there is no answer could not be listed.
+        UndeterminedError: a kind without which there is no answer could not be listed.
     """
     objects = WhyObjects()
     for resource in (*NEEDED, *MORE):
@@ -82,12 +83,12 @@ def from_cluster(client: Client, namespace: str) -> WhyObjects:
             found = survey(client, resource, decode=resource.decode)
         except (Forbidden, NotFound) as error:
             if resource in NEEDED:
-                raise UserError(f"could not list {resource}: {error.message}") from None
+                raise UndeterminedError(f"could not list {resource}: {error.message}") from None
             if isinstance(error, Forbidden) and resource.plural not in CLASSES:
                 objects.missing.append(f"You may not list {resource}, so the answer is as if there were none")
             continue
         except ApiError as error:
-            raise UserError(f"could not list {resource}: {error}") from None
+            raise UndeterminedError(f"could not list {resource}: {error}") from None
         objects.add(resource, found.objects)
         for bad in found.unreadable:
             objects.left_out(resource, str(bad), bad.error)
@@ -106,35 +107,39 @@ def from_files(paths: Sequence[str]) -> WhyObjects:
     """Everything in files as `kubectl get … -o yaml` or `-o json` writes them; "-" is the standard input.
 
     Raises:
-        UserError: a file is neither YAML nor JSON, is too large, or a kind without which there is no answer is in none of them.
+        UserError: a file cannot be read, or no kind without which there is no answer is in any of them.
     """
     objects = WhyObjects()
     known = {(one.api_version, one.kind): one for one in (*NEEDED, *MORE, resources.CONFIGMAPS)}
     seen: set[str] = set()
-    for path in paths:
-        for document in _documents(path):
-            listed = items_in(document)
-            for one in [document] if listed is None else (one for one in listed if isinstance(one, dict)):
-                resource = known.get((str(one.get("apiVersion")), str(one.get("kind"))))
+    for file in inputs(map(Path, paths)):
+        for document in file.documents():
+            for one in flattened(document):
+                resource = _kind_in(known, one)
                 if resource is not None:
                     seen.add(str(resource))
                     _add(objects, resource, one)
-            empty = known.get((str(document.get("apiVersion")), str(document.get("kind")).removesuffix("List")))
-            if empty is not None:
+            if (empty := _kind_in(known, document, "List")) is not None:
                 seen.add(str(empty))
     seen.discard(str(resources.CONFIGMAPS))  # one says nothing of the others
     lacking = [str(one) for one in NEEDED if str(one) not in seen]
     if not seen:
         raise UserError(f"the dump has none of {', '.join(lacking)}; make it with: kubectl get -A -o yaml {kinds()}")
-    objects.missing += [f"The dump has no {one}, so the answer is as if there were none" for one in lacking]
+    objects.absent += [f"The dump has no {one}, so the answer is as if there were none" for one in lacking]
     if str(resources.PDBS) not in seen:
-        objects.missing.append("The dump has no poddisruptionbudgets.policy, so the answer is as if there were none")
+        objects.absent.append("The dump has no poddisruptionbudgets.policy, so the answer is as if there were none")
     return objects
 
 
 def kinds() -> str:
     """What to give `kubectl get` for a whole dump."""
     return ",".join(dict.fromkeys(str(one) for one in (*NEEDED, *MORE) if one.plural not in CLASSES))
+
+
+def _kind_in(known: Mapping[tuple[str, str], Resource[Any]], one: object, suffix: str = "") -> Resource[Any] | None:
+    if not isinstance(one, dict):
+        return None
+    return known.get((str(one.get("apiVersion")), str(one.get("kind")).removesuffix(suffix)))
 
 
 def _add(objects: WhyObjects, resource: Resource[Any], one: Any) -> None:
@@ -144,14 +149,3 @@ def _add(objects: WhyObjects, resource: Resource[Any], one: Any) -> None:
     except (msgspec.MsgspecError, ValueError) as error:
         found = identity_in(data)
         objects.left_out(resource, key_of(found), error)
-
-
-def _documents(path: str) -> Iterator[dict[str, Any]]:
-    try:
-        for one in documents(Path(path), content(Path(path))):
-            if isinstance(one, dict):
-                yield one
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
-    except YamlDocumentError as error:
-        raise UserError(f"{path} {error}") from None

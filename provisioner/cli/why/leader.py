@@ -23,8 +23,9 @@ from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.forwarding import BoundedSocket, open_port
 from provisioner.support.addresses import is_loopback
 from provisioner.support.clock import Clock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import UndeterminedError, UserError
 from provisioner.why.answers import NodeAnswer, PodAnswer
+from provisioner.why.instant import NoSuchObjectError
 
 SECONDS: Final = 25.0
 """For one question, from the first byte to the last."""
@@ -165,7 +166,8 @@ def ask(find: Callable[[], Leader], path: str, kind: type[A]) -> A:
 
     Raises:
         NotAnsweredError: there is no answer.
-        UserError: the leader says that there is no such object, or that the user may not see it.
+        NoSuchObjectError: the leader says that there is no such object.
+        UndeterminedError: it says that the user may not see it.
     """
     why = ""
     for _ in range(TRIES):
@@ -182,8 +184,10 @@ def ask(find: Callable[[], Leader], path: str, kind: type[A]) -> A:
             except msgspec.MsgspecError as error:
                 raise NotAnsweredError(f"{leader.source} is of another version ({error})") from None
         why = _reason(body, status)
-        if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-            raise UserError(f"{why} (says {leader.source})")
+        if status == HTTPStatus.NOT_FOUND:
+            raise NoSuchObjectError(f"{why} (says {leader.source})")
+        if status == HTTPStatus.FORBIDDEN:
+            raise UndeterminedError(f"{why} (says {leader.source})")
         if status != HTTPStatus.SERVICE_UNAVAILABLE:
             break
     raise NotAnsweredError(why)

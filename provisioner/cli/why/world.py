@@ -255,7 +255,7 @@ class Local:
         """What could not be read, or is not known here."""
         unknown = [one.pool for one in self.snapshot.pools if not self.types.manages(one.pool)]
         why = f" ({self.types.why_not})" if self.types.why_not else ""
-        return (*dict.fromkeys(self.objects.missing), *(_unknown(one, why) for one in unknown))
+        return (*dict.fromkeys((*self.objects.missing, *self.objects.absent)), *(_unknown(one, why) for one in unknown))
 
 
 def local(objects: WhyObjects, options: Options, at: datetime) -> Local:

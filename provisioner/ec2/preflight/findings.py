@@ -3,7 +3,8 @@
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+
+from provisioner.support.errors import ExitStatus
 
 
 class CheckVerdict(enum.StrEnum):
@@ -12,11 +13,6 @@ class CheckVerdict(enum.StrEnum):
     OK = "ok"
     MISSING = "missing"
     UNKNOWN = "unknown"
-
-
-EXIT_OK: Final = 0
-EXIT_MISSING: Final = 1
-EXIT_UNKNOWN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +51,11 @@ class CheckReport:
         return tuple(one for one in self.findings if one.verdict is verdict)
 
     @property
-    def exit_code(self) -> int:
-        """1 when something is missing, else 2 when something could not be told, else 0."""
+    def exit_code(self) -> ExitStatus:
+        """That something is missing comes before that something could not be told."""
         if self.having(CheckVerdict.MISSING):
-            return EXIT_MISSING
-        return EXIT_UNKNOWN if self.having(CheckVerdict.UNKNOWN) else EXIT_OK
+            return ExitStatus.FOUND
+        return ExitStatus.UNDETERMINED if self.having(CheckVerdict.UNKNOWN) else ExitStatus.DONE
 
     def summary(self) -> str:
         """One sentence."""

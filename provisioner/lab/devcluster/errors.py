@@ -1,6 +1,6 @@
 """What can go wrong with a dev cluster, each with the sentence that says what to do about it."""
 
-from provisioner.support.errors import UserError
+from provisioner.support.errors import ExitStatus, UserError
 
 
 class DevClusterError(UserError):
@@ -45,3 +45,9 @@ class StartError(DevClusterError):
 
 class StateError(DevClusterError):
     """The cluster's directory does not hold what it should, or the cluster is not in the state asked for."""
+
+
+class NoSuchClusterError(StateError):
+    """There is no cluster of this name."""
+
+    exit_status = ExitStatus.FOUND

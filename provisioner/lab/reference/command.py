@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from provisioner.lab.reference import controllers, flags, keys, messages, metrics, rights
+from provisioner.lab.reference import annotations, controllers, flags, messages, metrics, rights
 
 DIRECTORY: Final = pathlib.Path("docs") / "reference"
 MANIFESTS: Final = pathlib.Path("manifests")
@@ -18,7 +18,7 @@ def pages(manifests: pathlib.Path) -> Mapping[str, str]:
         "flags.md": flags.text(),
         "messages.md": messages.text(),
         "metrics.md": metrics.text(),
-        "annotations-and-labels.md": keys.text(),
+        "annotations-and-labels.md": annotations.text(),
         "rbac.md": rights.text(manifests),
     }
 

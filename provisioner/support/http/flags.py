@@ -13,8 +13,20 @@ Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 kubeconfig: Final = click.option(
     "--kubeconfig", type=click.Path(dir_okay=False), help="Default: in-cluster, $KUBECONFIG, ~/.kube/config."
 )
-log_level: Final = click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", envvar="LOG_LEVEL")
-log_format: Final = click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
+log_level: Final = click.option(
+    "--log-level",
+    type=click.Choice(list(logs.LEVELS)),
+    default="info",
+    envvar="LOG_LEVEL",
+    help="Least severe level that is logged.",
+)
+log_format: Final = click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    default="text",
+    envvar="DOVETAIL_LOG_FORMAT",
+    help="Format of log lines.",
+)
 
 
 def probes(metrics_bind: str) -> Callable[[Command], Command]:

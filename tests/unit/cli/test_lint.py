@@ -13,9 +13,11 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from provisioner.cli.lint import MAX_FILE_BYTES, LintItem, command, items_of, report_on
+from provisioner.apis.keys import KeyPlace, places
+from provisioner.cli.documents import InputError
+from provisioner.cli.lint import MAX_FILE_BYTES, LintItem, command, report_on
 from provisioner.cli.main import dovetail
-from provisioner.values.yamltext import YamlDocumentError
+from tests.support.manifests import lint_items
 from tests.support.verdict_cases import CASES, Case, node_class, pool
 
 ROOT = Path(__file__).parents[3]
@@ -237,7 +239,7 @@ def test_one_line_about(text: str, want: str, tmp_path: Path) -> None:
 
 
 def test_objects_of_others_are_counted_and_left_alone(tmp_path: Path) -> None:
-    result = run(tmp_path, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\n" + POOL)
+    result = run(tmp_path, "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\n---\n" + POOL)
     assert result.output == "1 object checked: 0 errors, 0 warnings; 1 object of other kinds not checked\n"
 
 
@@ -259,7 +261,7 @@ def test_objects_of_a_list_are_checked_one_by_one(tmp_path: Path) -> None:
 
 
 def test_scalars_are_read_as_kubectl_reads_them() -> None:
-    (item,) = items_of("f", b"a: 2026-01-01\nb: 12:30\nc: 1e3\nd: on\ne: 0777\nf: 'on'\ng: .5\nh: ~\n1: x\non: w\n")
+    (item,) = lint_items(b"a: 2026-01-01\nb: 12:30\nc: 1e3\nd: on\ne: 0777\nf: 'on'\ng: .5\nh: ~\n1: x\non: w\n")
     assert item.document == {
         "a": "2026-01-01",
         "b": "12:30",
@@ -276,7 +278,10 @@ def test_scalars_are_read_as_kubectl_reads_them() -> None:
 
 def test_a_large_file_is_not_read_whole(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, "#" * (MAX_FILE_BYTES + 1))
-    assert line == f"0.yaml:1: error: has more than {MAX_FILE_BYTES} bytes; split the file"
+    assert (
+        line
+        == f"0.yaml:1: error: has more than {MAX_FILE_BYTES >> 20} MiB, which is the limit; split it into several files"
+    )
 
 
 def test_aliases_cannot_make_a_small_file_large(tmp_path: Path) -> None:
@@ -292,15 +297,15 @@ def test_merge_keys_cannot_make_a_small_file_large() -> None:
     text = f"<<: [&b {{{inner}}}, {', '.join(['*b'] * 30)}]\n".encode()
     tracemalloc.start()
     try:
-        with pytest.raises(YamlDocumentError, match="unfold to more than 100,000 values"):
-            list(items_of("f", text))
+        with pytest.raises(InputError, match="unfold to more than 100,000 values"):
+            lint_items(text)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
 
 
 def test_a_merge_key_gives_way_and_an_alias_of_what_has_one_repeats_nothing() -> None:
-    (item,) = items_of("f", b"a: &a {x: 1, w: 1}\nb: &b {<<: [*a, {x: 2, z: 2}], w: 3}\nc: *b\n")
+    (item,) = lint_items(b"a: &a {x: 1, w: 1}\nb: &b {<<: [*a, {x: 2, z: 2}], w: 3}\nc: *b\n")
     assert item.document["b"] == item.document["c"] == {"x": 1, "w": 3, "z": 2}
     assert item.repeated == ()
     assert item.line("c.z") == 3
@@ -313,7 +318,7 @@ def test_a_merge_key_for_a_text_is_an_error_of_the_file(tmp_path: Path) -> None:
 
 def test_an_object_of_a_list_has_its_own_lines_and_repeated_keys() -> None:
     text = "kind: List\nitems:\n" + "- {a: 1}\n" * 10 + "- {a: {b: 1,\n  b: 2}}\n- text\n"
-    items = list(items_of("f", text.encode()))
+    items = lint_items(text)
     assert [one.lines for one in (items[1], items[10], items[11])] == [
         {"": 4, "a": 4},
         {"": 13, "a": 13, "a.b": 14},
@@ -379,3 +384,107 @@ def test_names_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, json.dumps({**yaml.safe_load(POOL), "metadata": {"name": "a\x1b[2J\x9b"}}))
     assert line.isprintable()
     assert "[2J" in line
+
+
+KEYS = {
+    "a misspelled annotation of a template": (
+        "Deployment", "spec.template", "annotations", "dovetail.dev/capcity-type", "spot",
+        "error", '"dovetail.dev/capcity-type" is not an annotation of Dovetail; did you mean dovetail.dev/capacity-type?',
+    ),
+    "a misspelled domain": (
+        "Deployment", "spec.template", "annotations", "dovetial.dev/arch", "arm64",
+        "error", '"dovetial.dev" is not a domain of Dovetail; did you mean dovetail.dev/arch?',
+    ),
+    "a value that is not supported": ("Pod", "", "annotations", "dovetail.dev/arch", "x86", "error", "want one of amd64, arm64"),
+    "a share that is none": ("Job", "spec.template", "annotations", "dovetail.dev/on-demand", "130%", "error", "neither a percentage"),
+    "a cron job's template": (
+        "CronJob", "spec.jobTemplate.spec.template", "annotations", "dovetail.dev/spread", "node", "error", "use zone",
+    ),
+    "on the workload": (
+        "StatefulSet", "", "annotations", "dovetail.dev/capacity-type", "spot",
+        "warning", "has no effect as an annotation of a StatefulSet; set it in spec.template.metadata.annotations",
+    ),
+    "a label of a pod": (
+        "Pod", "", "labels", "dovetail.dev/nodepool", "a", "warning", "as a label of a Pod; set it in metadata.annotations",
+    ),
+    "an annotation of a namespace": (
+        "Namespace", "", "annotations", "dovetail.dev/os", "linux", "warning", "of a Namespace; set it in metadata.labels",
+    ),
+    "a value in a namespace": ("Namespace", "", "labels", "dovetail.dev/scheduler", "on", "error", "use enabled or disabled"),
+    "a switch": ("Deployment", "", "annotations", "dovetail.dev/surge", "yes", "error", "'yes' is not supported; use true"),
+    "a pool's packing": ("NodePool", "", "annotations", "dovetail.dev/packing", "Cheap", "error", "neither 'cost' nor 'greedy'"),
+    "a pool's misspelled annotation": (
+        "NodePool", "", "annotations", "dovetail.dev/pasued", "true", "error", "did you mean dovetail.dev/paused?",
+    ),
+    "an annotation of a pool's template": (
+        "NodePool", "spec.template", "annotations", "dovetail.dev/paused", "true", "warning", "it is a NodePool annotation",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "path", "field", "key", "value", "severity", "says"), KEYS.values(), ids=KEYS)
+def test_keys_of_ours_are_checked_where_they_stand(
+    kind: str, path: str, field: str, key: str, value: str, severity: str, says: str, tmp_path: Path
+) -> None:
+    one: dict[str, Any] = (
+        yaml.safe_load(POOL) if kind == "NodePool" else {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}}
+    )
+    if kind not in ("NodePool", "Namespace", "Pod"):
+        where = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"
+        at: Any = one
+        for step in where.split("."):
+            at = at.setdefault(step, {})
+        at["spec"] = {"containers": [{"name": "c"}]}
+    at = one
+    for step in filter(None, path.split(".")):
+        at = at[step]
+    at.setdefault("metadata", {})[field] = {key: value}
+    result = run(tmp_path, yaml.safe_dump(one))
+    (line,) = result.output.replace(f"{tmp_path}/", "").splitlines()[:-1]
+    assert f": {severity}: {kind}/" in line
+    assert f"metadata.{field}[{key}]" in line
+    assert says in line
+    assert key in yaml.safe_dump(one).splitlines()[int(line.split(":")[1]) - 1]
+    assert result.exit_code == (1 if severity == "error" else 0)
+
+
+def test_the_cluster_s_defaults_are_checked(tmp_path: Path) -> None:
+    data = {"arch": "x86", "capacty-type": "spot", "spread": "zone"}
+    defaults = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "dovetail-defaults"}, "data": data}
+    first, second = lines(tmp_path, yaml.safe_dump(defaults))
+    assert "data[arch]: " in first
+    assert second.endswith("data[capacty-type]: is not a setting; did you mean capacity-type?")
+
+
+def test_good_keys_and_what_programs_write_are_no_findings(tmp_path: Path) -> None:
+    template = {"metadata": {"annotations": {"dovetail.dev/arch": "arm64,amd64", "dovetail.dev/on-demand": "30%"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {"dovetail.dev/stamped": "x"}}}
+    namespace = {
+        "dovetail.dev/arch": "amd64_arm64",
+        "dovetail.dev/on-demand": "30pct",
+        "dovetail.dev/stamp": "disabled",
+    }
+    objects = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+         "spec": {"template": {**template, "spec": {"containers": []}}}},
+        pod,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": namespace}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}},
+    ]  # fmt: skip
+    result = run(tmp_path, yaml.safe_dump_all(objects))
+    assert result.output == "3 objects checked: 0 errors, 0 warnings; 1 object of other kinds not checked\n"
+
+
+def test_every_key_of_the_reference_has_a_place_or_is_no_annotation_and_no_label() -> None:
+    without = {key for key, there in places().items() if not there}
+    assert without <= {"dovetail.dev/image-arch"}
+    assert KeyPlace("Namespace", "label") in places()["dovetail.dev/image-arch"]
+    assert places()["dovetail.dev/v1"] == {
+        KeyPlace(kind, "annotation") for kind in ("NodePool", "NodeClaim", "EC2NodeClass")
+    }
+
+
+def test_warnings_fail_where_they_are_asked_to(tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, annotations: {dovetail.dev/os: linux}}\n"
+    assert run(tmp_path, text).exit_code == 0
+    assert run(tmp_path, text, arguments=("--fail-on", "warning")).exit_code == 1

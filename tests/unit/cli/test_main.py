@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from provisioner import __version__
-from provisioner.cli.main import COMMANDS, LazyGroup, dovetail, main
+from provisioner.cli.entry import main
+from provisioner.cli.main import COMMANDS, LazyGroup, dovetail
 from provisioner.lab.devcluster.ports import PORT_NAMES
 from provisioner.lab.devcluster.saved import Saved
 from provisioner.support.errors import UserError
@@ -157,20 +158,23 @@ def test_the_version_is_answered_before_anything_is_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "status", "says"),
     [
-        pytest.param(["dev", "up", "--name", "A b"], "'A b' is not a valid cluster name. Use at most", id="a bad name"),
-        pytest.param(["dev", "status"], "cluster default does not exist. Start it with", id="no such cluster"),
-        pytest.param(["dev", "logs", "etcd"], "cluster default does not exist. Start it with", id="no logs"),
+        pytest.param(
+            ["dev", "up", "--name", "A b"], 2, "'A b' is not a valid cluster name. Use at most", id="a bad name"
+        ),
+        pytest.param(["dev", "status"], 1, "cluster default does not exist. Start it with", id="no such cluster"),
+        pytest.param(["dev", "logs", "etcd"], 1, "cluster default does not exist. Start it with", id="no logs"),
         pytest.param(
             ["dev", "build", "--download", "--base-url", "http://example.com"],
+            2,
             "is neither https nor on this machine. Give one like",
             id="an unsafe mirror",
         ),
     ],
 )
-def test_what_a_user_can_cure_is_one_line_and_exit_status_1(
-    arguments: list[str], says: str, tmp_path_factory: pytest.TempPathFactory
+def test_what_a_user_can_cure_is_one_line_and_its_exit_status(
+    arguments: list[str], status: int, says: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     home = str(tmp_path_factory.mktemp("home"))
     result = subprocess.run(
@@ -180,22 +184,25 @@ def test_what_a_user_can_cure_is_one_line_and_exit_status_1(
         text=True,
         check=False,
     )
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (status, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith("dovetail: ")
     assert says in line
 
 
 def test_errors_cannot_write_to_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    for name in ("stdout", "stderr"):  # which the command replaces
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+
     def refused(*_: object, **__: object) -> None:
         raise UserError("pod \x1b[2J says no\nand why")
 
     monkeypatch.setattr(LazyGroup, "main", refused)
     with pytest.raises(SystemExit):
         main()
-    assert capsys.readouterr().err == "dovetail: pod ?[2J says no\nand why\n"
+    assert capfd.readouterr().err == "dovetail: pod ?[2J says no\nand why\n"
 
 
 def test_a_component_s_log_cannot_write_to_the_terminal(tmp_path: Path) -> None:

@@ -114,5 +114,5 @@ def test_whoever_may_ask_why_may_not_send_reports(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", pod)
-    assert main([*flags, f"--kubeconfig={tmp_path / 'none'}"]) == 1
+    assert main([*flags, f"--kubeconfig={tmp_path / 'none'}"]) == 2
     assert ("--why-port requires --report-cert-dir" in capsys.readouterr().err) is refused

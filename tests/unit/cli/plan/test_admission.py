@@ -1,7 +1,5 @@
 """`dovetail plan` on manifests: pods are planned as the API server, its admission and its controllers would make them."""
 
-from pathlib import Path
-
 import pytest
 
 from provisioner.apis import names
@@ -11,6 +9,7 @@ from provisioner.cli.plan.questions import PlanQuestion, pods_in, question_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
+from tests.support.manifests import plan_objects
 
 POOLS = """
 apiVersion: karpenter.sh/v1
@@ -94,8 +93,7 @@ spec:
 
 
 def asked(*texts: str) -> tuple[PlanQuestion, PlanObjects]:
-    objects = PlanObjects()
-    objects.read(Path("-"), "---\n".join((POOLS, *texts)).encode())
+    objects = plan_objects("---\n".join((POOLS, *texts)))
     table = chosen("kwok", objects)
     return question_of(objects, pods_in(objects), objects.pools, table, SystemClock(), anew=False), objects
 

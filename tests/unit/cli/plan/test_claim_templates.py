@@ -16,6 +16,7 @@ from provisioner.cli.plan.questions import PlanQuestion, pods_in, question_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
+from tests.support.manifests import plan_objects
 
 ZONES = ("us-east-1a", "us-east-1b")
 
@@ -87,7 +88,7 @@ def volume(name: str, where: dict[str, Any], size: str, storage_class: str) -> d
 def asked(tmp_path: Path, *documents: dict[str, Any]) -> tuple[PlanQuestion, PlanObjects]:
     path, objects = tmp_path / "objects.yaml", PlanObjects()
     path.write_text(yaml.safe_dump_all(documents))
-    objects.read(path, path.read_bytes())
+    objects.read(path)
     table = chosen("ec2:us-east-1", objects)
     return question_of(objects, pods_in(objects), objects.pools, table, SystemClock(), anew=False), objects
 
@@ -183,9 +184,7 @@ def many(templates: int, replicas: int) -> dict[str, Any]:
 
 
 def read(*documents: dict[str, Any]) -> PlanObjects:
-    objects = PlanObjects()
-    objects.read(Path("objects.json"), json.dumps({"kind": "List", "items": documents}).encode())
-    return objects
+    return plan_objects(json.dumps({"kind": "List", "items": documents}), "objects.json")
 
 
 def test_pods_whose_claims_are_yet_to_be_made_cost_no_shape_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from provisioner.cli.documents import InputError
 from provisioner.cli.plan.command import command
 from provisioner.support.errors import UserError
 
@@ -271,7 +272,7 @@ def test_an_unusable_node_pool_is_not_called_missing(tmp_path: Path) -> None:
     bad = pool("default", "m")
     bad["metadata"]["annotations"] = {"dovetail.dev/max-usd-per-hour": "-3"}
     result = run(write(tmp_path / "bad.yaml", deployment("web", 1, "1", "1Gi"), bad), *GREEDY)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "1 pod: 1 on 1 new node" in result.stdout
     assert "The input has no usable NodePool." in result.stdout
     assert "1 problem; this object is not part of the plan" in result.stderr
@@ -284,10 +285,12 @@ def test_an_annotation_that_nobody_understands_is_ignored_and_told(tmp_path: Pat
     assert "'Cheap' is neither 'cost' nor 'greedy'. The annotation is ignored." in " ".join(text.split())
 
 
-def test_a_directory_is_told_with_what_to_give_instead(tmp_path: Path) -> None:
+def test_a_directory_stands_for_the_manifests_in_it(tmp_path: Path) -> None:
     result = run(tmp_path, SHOP, *GREEDY)
-    assert result.exit_code == 1
-    assert f"error: {tmp_path}: is a directory; specify its files, as in {tmp_path}/*.yaml" in result.stderr
+    assert result.exit_code == 2
+    assert f"error: {tmp_path}: is a directory without files that end in .yaml, .yml, .json" in result.stderr
+    write(tmp_path / "more.yaml", deployment("more", 3, "1", "1Gi"))
+    assert [one["pods"]["asked"] for one in document(tmp_path, *GREEDY)["plans"]] == [3]
 
 
 def test_pods_on_nodes_stay_where_nobody_asks_to_compare(tmp_path: Path) -> None:
@@ -297,20 +300,20 @@ def test_pods_on_nodes_stay_where_nobody_asks_to_compare(tmp_path: Path) -> None
     assert plan["perHour"] == 0
 
 
-def test_mistakes_are_told_at_the_end_with_status_1_and_the_rest_is_planned(tmp_path: Path) -> None:
+def test_mistakes_are_told_at_the_end_and_the_rest_is_planned(tmp_path: Path) -> None:
     bad = write(
         tmp_path / "bad.yaml",
         deployment("good", 2, "1", "1Gi"),
         {**deployment("bad", 1, "1", "1Gi"), "spec": {"replicas": "x"}},
     )
     result = run(bad, tmp_path / "missing.yaml", *GREEDY)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "2 pods: 2 on 1 new node" in result.stdout
     lines = result.stderr.splitlines()
     assert lines[0].startswith(f"error: {bad}: Deployment default/bad: spec.replicas: Expected")
     assert lines[1].startswith(f"error: {tmp_path}/missing.yaml: cannot be read: No such file or directory")
     assert "2 problems" in lines[2]
-    assert len(document(bad, *GREEDY, status=1)["problems"]) == 1
+    assert len(document(bad, *GREEDY, status=3)["problems"]) == 1
     assert run(bad, *GREEDY).stderr.splitlines()[-1] == "1 problem; this object is not part of the plan"
 
 
@@ -380,6 +383,5 @@ def test_nodes_of_a_static_node_pool_take_pods_and_are_not_bought(tmp_path: Path
 def test_an_empty_input_is_told(tmp_path: Path) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("")
-    result = run(path, *GREEDY)
-    assert result.exit_code == 1
-    assert "contains no objects" in result.stderr
+    with pytest.raises(InputError, match="contains no objects"):
+        run(path, *GREEDY)

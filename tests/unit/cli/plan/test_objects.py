@@ -1,6 +1,5 @@
 """Objects out of files: what is taken, what is expanded, and how each mistake is told while the others count."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,14 +9,13 @@ from provisioner.apis.pods import Pod
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.questions import pods_in
 from provisioner.cli.plan.workloads import workload_of
+from tests.support.manifests import plan_objects
 
-FILE = Path("some.json")
+FILE = "some.json"
 
 
 def read(*objects: dict[str, Any]) -> PlanObjects:
-    found = PlanObjects()
-    found.read(FILE, msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-    return found
+    return plan_objects(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(objects)}), FILE)
 
 
 def template(cpu: object = "1", **labels: str) -> dict[str, Any]:
@@ -199,9 +197,8 @@ def test_notes_are_bounded() -> None:
 
 
 def test_a_dump_of_a_typed_list_is_read() -> None:
-    found = PlanObjects()
     items = [{"metadata": {"name": "a", "labels": {}}, "spec": {}, "status": {}}]
-    found.read(FILE, msgspec.json.encode({"apiVersion": "v1", "kind": "NodeList", "items": items}))
+    found = plan_objects(msgspec.json.encode({"apiVersion": "v1", "kind": "NodeList", "items": items}), FILE)
     assert [node.metadata.name for node in found.nodes] == ["a"]
 
 
@@ -225,9 +222,8 @@ def test_objects_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_file_without_objects_and_one_of_something_else_are_told() -> None:
-    found = PlanObjects()
-    found.read(Path("empty.yaml"), b"# nothing\n")
-    found.read(Path("list.yaml"), b"[1, 2]\n")
+    found = plan_objects("# nothing\n", "empty.yaml")
+    plan_objects("[1, 2]\n", "list.yaml", found)
     assert [str(one).partition(";")[0] for one in found.problems] == [
         "empty.yaml: contains no objects",
         "list.yaml: is not a Kubernetes object",

@@ -1,15 +1,14 @@
 """The saving compares the same pods on both sides."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.planning import PlanSettings
 from provisioner.cli.takeover.saving import TakeoverSaving, saving_of
 from tests.support.clock import FakeClock
+from tests.support.manifests import plan_objects
 
 Wire = dict[str, Any]
 CLOCK = FakeClock()
@@ -69,8 +68,8 @@ def pod(name: str, on: str, team: str) -> Wire:
 
 
 def compared(*documents: Wire) -> TakeoverSaving:
-    objects = PlanObjects()
-    objects.read(Path("all.json"), msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(documents)}))
+    listed = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(documents)})
+    objects = plan_objects(listed, "all.json")
     assert objects.problems == []
     return saving_of(objects, "auto", PlanSettings(improve=False), CLOCK)
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from provisioner.apis import names
+from provisioner.cli.main import dovetail
 from provisioner.cli.why import leader
-from provisioner.cli.why.command import command
 from provisioner.cli.why.text import node_text, pod_text
 from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import ConnectionFailed
@@ -186,14 +186,16 @@ WRONG = {
 
 @pytest.mark.parametrize(("arguments", "says"), WRONG.values(), ids=WRONG)
 def test_what_the_leader_cannot_be_asked_is_said(arguments: tuple[str, ...], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        CliRunner().invoke(command, ["pod", "web", *arguments], catch_exceptions=False)
+    result = CliRunner().invoke(dovetail, ["why", "pod", "default/web", *arguments])
+    assert result.exit_code == (3 if "--through=leader" in arguments and "--from" not in arguments else 2)
+    assert says in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("name", ["a/../b", "a%2fb", "A", "a b", "a\r\nx: y", ""])
 def test_what_is_no_name_is_asked_of_nobody(name: str) -> None:
-    with pytest.raises(UserError, match="is no name of a node"):
-        CliRunner().invoke(command, ["node", name, "--through=leader"], catch_exceptions=False)
+    result = CliRunner().invoke(dovetail, ["why", "node", name, "--through=leader"])
+    assert result.exit_code == 2
+    assert "is no name of a node" in result.stderr
 
 
 def test_people_read_which_way_was_gone() -> None:

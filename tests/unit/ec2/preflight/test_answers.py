@@ -157,7 +157,7 @@ def of(*verdicts: CheckVerdict) -> CheckReport:
     [
         pytest.param(of(CheckVerdict.OK, CheckVerdict.OK), 0, "all 2 checks passed", id="all well"),
         pytest.param(of(CheckVerdict.OK, CheckVerdict.MISSING), 1, "1 missing, of 2 checks", id="missing"),
-        pytest.param(of(CheckVerdict.UNKNOWN), 2, "1 could not be determined, of 1 checks", id="unknown"),
+        pytest.param(of(CheckVerdict.UNKNOWN), 3, "1 could not be determined, of 1 checks", id="unknown"),
         pytest.param(
             of(CheckVerdict.UNKNOWN, CheckVerdict.MISSING),
             1,

@@ -1,11 +1,13 @@
-"""Annotations, labels and taints that are Dovetail's own, and those of Karpenter that it honours or writes."""
+"""The one table of annotations, labels and taints that are Dovetail's own, and of those of Karpenter that it honours or writes. Pure.
 
+The reference is written from it, and `dovetail lint` tells by it what is misspelled or stands where nobody reads it.
+"""
+
+import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from certs.replicas import PREFIX as SERVING_PREFIX
 from provisioner.apis import names, reports
-from provisioner.lab.reference.markdown import code, page, table
 
 Groups = Mapping[tuple[str, str], Mapping[str, str]]
 """By where keys stand and who writes them: each key with what it does."""
@@ -144,7 +146,7 @@ OWN: Final[Groups] = {
         ),
     },
     ("Lease annotation", "webhook"): {
-        f"{SERVING_PREFIX}POD": "Fingerprint of the certificate that a replica serves.",
+        f"{names.SERVING_PREFIX}POD": "Fingerprint of the certificate that a replica serves.",
     },
 }
 KARPENTER: Final[Groups] = {
@@ -194,19 +196,36 @@ KARPENTER: Final[Groups] = {
 }
 
 
-def _rows(groups: Groups) -> Iterator[tuple[str, str, str, str]]:
-    for place, keys in groups.items():
-        for name, meaning in keys.items():
-            yield code(name), *place, meaning
+class KeyPlace(NamedTuple):
+    """Where a key may stand.
+
+    Attributes:
+        kind: of the object; "Pod" for templates of pods too.
+        field: annotation or label.
+    """
+
+    kind: str
+    field: str
 
 
-def text() -> str:
-    """docs/reference/annotations-and-labels.md."""
-    columns = ("key", "on", "written by", "meaning")
-    return page(
-        "Annotations, labels and taints",
-        "## Dovetail's own\n",
-        table(columns, _rows(OWN)),
-        "## Karpenter's\n",
-        table(columns, _rows(KARPENTER)),
-    )
+_FIELDS: Final = ("annotation", "label")
+_KIND: Final = re.compile(r"[A-Z]\w+")
+
+
+def places_in(text: str) -> Iterator[KeyPlace]:
+    """The places that the words of the table name: "Pod annotation or label, Namespace label"."""
+    kinds: list[str] = []
+    for part in text.split(", "):
+        kinds += _KIND.findall(part)
+        found = [field for field in _FIELDS if field in part]
+        yield from (KeyPlace(kind, field) for kind in kinds for field in found)
+        kinds = [] if found else kinds  # "NodePool, NodeClaim and EC2NodeClass annotation"
+
+
+def places() -> dict[str, frozenset[KeyPlace]]:
+    """Where each of Dovetail's own keys may stand, whoever writes it."""
+    found: dict[str, set[KeyPlace]] = {}
+    for (text, _), keys in OWN.items():
+        for key in keys:
+            found.setdefault(key, set()).update(places_in(text))
+    return {key: frozenset(those) for key, those in found.items()}

@@ -1,0 +1,72 @@
+"""What a command says when it fails, and its exit status: in words, never with the name of a class or a traceback."""
+
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final
+
+import click
+
+from provisioner.support.errors import ExitStatus, UserError
+from provisioner.values import printable
+
+_CACHES: Final = "Change its permissions, or set XDG_CACHE_HOME and XDG_STATE_HOME to directories that you own"
+
+
+class CommandFailure(click.ClickException):
+    """A command failed: the text for the user, without the name of the program, and the exit status."""
+
+    def __init__(self, status: ExitStatus, text: str) -> None:
+        super().__init__(text)
+        self.exit_code = status  # type: ignore[misc]  # click asks the instance
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print it to standard error, as lines that a terminal shows as they are."""
+        click.echo(printable.lines(f"dovetail: {self.message}"), file=file, err=True)
+
+
+def failure(error: Exception) -> CommandFailure:
+    """What an error is for the user."""
+    match error:
+        case UserError():
+            return CommandFailure(error.exit_status, str(error))
+        case PermissionError():
+            text = f"{error.filename or error} is not accessible for this user. {_CACHES}."
+            return CommandFailure(ExitStatus.USAGE, text)
+        case OSError():
+            named = f"{error.filename}: " if error.filename else ""
+            return CommandFailure(ExitStatus.USAGE, f"{named}{error.strerror or error}")
+        case MemoryError():
+            text = "there is not enough memory; give fewer objects at a time"
+            return CommandFailure(ExitStatus.UNDETERMINED, text)
+        case _:
+            pass
+    if _is_answer(error):
+        return CommandFailure(ExitStatus.UNDETERMINED, str(error))
+    place = _place(error.__traceback__)
+    text = f"internal error at {place}: {error}. Please report it with this line"
+    return CommandFailure(ExitStatus.UNDETERMINED, text)
+
+
+def _is_answer(error: Exception) -> bool:
+    """Whether it is what the API server or AWS answered, or that they did not; what raises it is loaded already."""
+    families = (
+        ("provisioner.kube.errors", "ApiError"),
+        ("botocore.exceptions", "BotoCoreError"),
+        ("botocore.exceptions", "ClientError"),
+    )
+    kinds = (getattr(sys.modules.get(module), name, None) for module, name in families)
+    return any(isinstance(kind, type) and isinstance(error, kind) for kind in kinds)
+
+
+def _place(trace: TracebackType | None) -> str:
+    """Where it was raised, in our own code if it passed through that."""
+    here = Path(__file__).parents[2]
+    found = "?"
+    while trace is not None:
+        path = Path(trace.tb_frame.f_code.co_filename)
+        if path.is_relative_to(here) or found == "?":
+            shown = path.relative_to(here) if path.is_relative_to(here) else path.name
+            found = f"{shown}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
