@@ -137,6 +137,14 @@ def test_a_plan_whose_pods_are_led_to_their_nodes_is_not_balanced() -> None:
     assert [one.planned_type for one in mended(prepared, result).claims] == ["of-8"] * 3
 
 
+def test_more_nodes_for_a_little_less_are_bought_where_pods_are_led_to_them_alone() -> None:
+    types = (TYPES[0], instance_type("of-4", "4", "16Gi", 0.415))
+    nodes = tuple(("of-4", zone, {BY_ZONE: 4, PLAIN: 4}) for zone in "abcabcabc")
+    prepared, result = planned(Case(nodes, pools=(pool("general", types=types),)))
+    assert [one.planned_type for one in mended(prepared, result, steered=True).claims] == ["of-2"] * 18
+    assert mended(prepared, result) is result
+
+
 def test_what_a_plan_granted_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared, result = planned(Case(FULL, pools=CASES["equal nodes that cost more are not taken"].pools))
     asked: list[Result] = []
