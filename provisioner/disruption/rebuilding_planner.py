@@ -93,4 +93,4 @@ class Rebuilding:
         self._failed = (
             isinstance(planned.outcome, PackingRefusal) and planned.outcome is not PackingRefusal.NOT_INSTALLED
         )
-        return planned.result
+        return result if self._failed else planned.result

@@ -38,13 +38,8 @@ class PlanOutcome(enum.StrEnum):
     NO_TIME = "no-time"
 
 
-_MENDED: Final = (
-    PlanOutcome.EXACT,
-    PlanOutcome.NEAR_BOUND,
-    PlanOutcome.IMPROVED,
-    PlanOutcome.UNCHANGED,
-)
-"""After these, single nodes are given up where that saves; otherwise nobody looks at all."""
+_NOT_MENDED: Final = (PlanOutcome.GREEDY, PlanOutcome.NO_TIME, PlanOutcome.REFUSED)
+"""After any other, single nodes are given up where that saves; after a search without an answer as long as there is time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +138,11 @@ class Planner:
         try:
             end = self._clock.monotonic() + seconds
             found, least, outcome = self._improved(prepared, result, seconds)
-            if outcome in _MENDED:
+            unanswered = isinstance(outcome, PackingRefusal)
+            if outcome not in _NOT_MENDED and not (unanswered and self._clock.monotonic() >= end):
                 steered = all(map(self._steers, {pod.shape.scheduler_name for pod in found.placed}))
                 better = mended(prepared, found, steered=steered, expired=lambda: self._clock.monotonic() >= end)
-                if better is not found and outcome is not PlanOutcome.EXACT:
+                if better is not found and outcome is not PlanOutcome.EXACT and not unanswered:
                     outcome = PlanOutcome.IMPROVED
                 found = better
         except Exception:  # noqa: BLE001 - whatever is wrong with a search, pods get their nodes

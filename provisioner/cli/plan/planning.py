@@ -13,7 +13,7 @@ from provisioner.packing.protocol import ROUNDS, SEED, PackingProtocolError
 from provisioner.scheduling.improvement.acceptance import is_near
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.improvement.partitions import are_few
-from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.judging import Fault, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
@@ -86,6 +86,7 @@ def _planned(question: PlanQuestion, settings: PlanSettings, process: PlannerPro
         priced = _prices_of_constraints(prepared, question.pods, found, mended, _expired_in(settings.seconds))
     elif settings.improve and greedy.claims:
         search = _Search(process, settings)
+        faults: tuple[Fault, ...] = ()
         try:
             reply = search.ask(prepared, greedy, _MAIN_SHARE, settings.rounds)
             in_time = in_time and not search.is_over(_MAIN_SHARE)
@@ -100,9 +101,9 @@ def _planned(question: PlanQuestion, settings: PlanSettings, process: PlannerPro
             if cheaper is not greedy and not is_near(greedy):
                 found, stage = cheaper, reply.answered.stage
             priced = _prices_of_constraints(prepared, question.pods, cheaper, search.cheaper, search.is_over)
-            better = found if faults else mended(prepared, found, expired=_expired_in(settings.seconds))
-            if better is not found:
-                found, stage = better, MENDED
+        better = found if faults else mended(prepared, found, expired=_expired_in(settings.seconds))
+        if better is not found:
+            found, stage = better, MENDED
     verdict = prepared.judge(design_of(found))
     said = tuple(map(str, verdict.faults[:3]))
     return PlanAnswer(found, least, stage, fallback, in_time, priced, greedy.usd_per_hour, said)

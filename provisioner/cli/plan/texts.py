@@ -8,7 +8,7 @@ from typing import Any, Final
 from provisioner.cli.plan.catalogues import PlanCatalogue
 from provisioner.cli.plan.fleet_summary import HOURS_A_MONTH, FleetSummary, Left, fleet_of
 from provisioner.cli.plan.objects import InputProblem
-from provisioner.cli.plan.planning import GREEDY, PlanAnswer
+from provisioner.cli.plan.planning import GREEDY, MENDED, PlanAnswer
 from provisioner.cli.plan.questions import Current
 from provisioner.cli.plan.relaxation import PricedConstraint
 from provisioner.values.printable import counted, listed, one_line
@@ -227,7 +227,8 @@ def _plan_lines(one: PlannedRow, currency: str, *, estimated: bool) -> list[str]
         gap = "" if over is None else f"; this plan is within {100 * over:.1f} % of that"
         lines.append(f"Proved: no plan for these pods costs less than {answer.usd_at_least:.4f} {currency}/h{gap}")
     if answer.fallback:
-        lines += _wrapped(f"This is the greedy plan: {answer.fallback}.", "")
+        mended = ", with single nodes replaced by cheaper ones" if answer.stage == MENDED else ""
+        lines += _wrapped(f"This is the greedy plan{mended}: {answer.fallback}.", "")
     elif answer.stage != GREEDY and answer.greedy_usd_per_hour > fleet.usd_per_hour:
         saved = 100 * (1 - fleet.usd_per_hour / answer.greedy_usd_per_hour)
         lines.append(

@@ -37,7 +37,7 @@ from tests.unit.scheduling.improvement import test_balancing as balancing
 LEAN = instance_type("lean", "4", "8Gi", 0.5, capacity_types=("on-demand",))
 WIDE = instance_type("wide", "8", "64Gi", 4.0, capacity_types=("on-demand",))
 POOL = pool("pool", types=(LEAN, WIDE))
-GREEDY_USD, BEST_USD = 8.0, 2.0
+GREEDY_USD, MENDED_USD, BEST_USD = 8.0, 2.0, 2.0
 PATIENT = Patience(least=120.0, most=120.0, grace=60.0)
 """A process answers as soon as it can; on a crowded node that may take long."""
 HASTY = Patience(least=0.4, most=0.4, grace=0.1)
@@ -118,6 +118,12 @@ def plan(planner: Planner, count: int = 16, seconds: float = WINDOW) -> PackingO
 def assert_greedy(planned: PackingOutcome, outcome: PlanOutcome | PackingRefusal) -> None:
     assert planned.outcome == outcome
     assert planned.result.usd_per_hour == GREEDY_USD
+
+
+def assert_mended(planned: PackingOutcome, outcome: PackingRefusal) -> None:
+    """Nobody searched, and single nodes of the greedy plan were given up for cheaper ones, as there is time."""
+    assert planned.outcome == outcome
+    assert planned.result.usd_per_hour == MENDED_USD
 
 
 # --- what it is for ---
@@ -252,7 +258,7 @@ def test_where_nothing_is_packed_by_cost_no_batch_starts_a_process() -> None:
 # --- when something goes wrong ---
 
 
-def test_without_its_packages_plans_are_greedy_and_that_is_said_once(
+def test_without_its_packages_plans_are_mended_alone_and_that_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("provisioner.packing.process.PACKAGES", ("numpy", "no_such_module"))
@@ -260,17 +266,17 @@ def test_without_its_packages_plans_are_greedy_and_that_is_said_once(
     process = PlannerProcess(clock)
     planner = Planner(process, clock, PATIENT, steers=nobody)
     assert planner.expect(1000) == 0.0
-    assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)
-    assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)
+    assert_mended(plan(planner), PackingRefusal.NOT_INSTALLED)
+    assert_mended(plan(planner), PackingRefusal.NOT_INSTALLED)
     assert process.pid is None
     assert [one.message for one in caplog.records].count(PLANNER_NOT_INSTALLED) == 1
 
 
 def test_a_process_that_cannot_load_its_packages_is_not_started_again() -> None:
     with planners((sys.executable, "-c", "raise SystemExit(3)"), clock=(clock := Movable())) as (planner, process):
-        assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)
+        assert_mended(plan(planner), PackingRefusal.NOT_INSTALLED)
         clock.ahead += 3600
-        assert_greedy(plan(planner), PackingRefusal.NOT_INSTALLED)
+        assert_mended(plan(planner), PackingRefusal.NOT_INSTALLED)
         assert process.pid is None
 
 
@@ -280,7 +286,7 @@ def test_a_process_that_was_killed_costs_one_plan_and_is_started_again_after_a_p
         first = process.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        assert_greedy(plan(planner), PackingRefusal.FAILED)
+        assert_mended(plan(planner), PackingRefusal.FAILED)
         assert planner.expect(1000) == 0.0  # not at once
         clock.ahead += 10
         assert plan(planner).outcome is PlanOutcome.IMPROVED
@@ -289,13 +295,13 @@ def test_a_process_that_was_killed_costs_one_plan_and_is_started_again_after_a_p
 
 def test_a_process_that_is_killed_while_it_is_asked_costs_that_plan() -> None:
     with planners(scripted("os.kill(os.getpid(), signal.SIGKILL)")) as (planner, _):
-        assert_greedy(plan(planner), PackingRefusal.FAILED)
+        assert_mended(plan(planner), PackingRefusal.FAILED)
 
 
 def test_pauses_grow_and_end_with_the_first_answer(caplog: pytest.LogCaptureFixture) -> None:
     with planners(scripted("os._exit(1)"), clock=(clock := Movable())) as (planner, _):
         for _ in range(10):
-            assert_greedy(plan(planner), PackingRefusal.FAILED)
+            assert_mended(plan(planner), PackingRefusal.FAILED)
             clock.ahead += 3600
     told = [float(record.__dict__["fields"]["seconds_until_restart"]) for record in caplog.records]
     assert all(
@@ -310,9 +316,9 @@ def test_a_stopped_process_is_waited_for_twice_and_then_ended() -> None:
         assert stopped is not None
         os.kill(stopped, signal.SIGSTOP)
         hasty = Planner(process, SystemClock(), HASTY, steers=nobody)
-        assert_greedy(plan(hasty), PackingRefusal.LATE)
+        assert_mended(plan(hasty), PackingRefusal.LATE)
         assert process.pid == stopped
-        assert_greedy(plan(hasty), PackingRefusal.LATE)
+        assert_mended(plan(hasty), PackingRefusal.LATE)
         assert process.pid is None
         with pytest.raises(ProcessLookupError):
             os.kill(stopped, 0)
@@ -348,7 +354,7 @@ GARBAGE = {
 @pytest.mark.parametrize("does", GARBAGE.values(), ids=GARBAGE)
 def test_garbage_costs_the_plan_and_ends_the_process(does: str) -> None:
     with planners(scripted(does.replace("{", "{{").replace("}", "}}").format())) as (planner, process):
-        assert_greedy(plan(planner), PackingRefusal.FAILED)
+        assert_mended(plan(planner), PackingRefusal.FAILED)
         assert process.pid is None
 
 
@@ -378,8 +384,15 @@ def test_a_dearer_plan_is_not_taken_and_a_bound_above_the_price_not_believed() -
 
 def test_a_process_without_memory_costs_the_plan() -> None:
     with planners((*COMMAND[:3], str(48 << 20), "30")) as (planner, process):
-        assert_greedy(plan(planner), PackingRefusal.FAILED)
+        assert_mended(plan(planner), PackingRefusal.FAILED)
         assert process.pid is None
+
+
+def test_a_late_answer_that_took_all_time_leaves_the_greedy_plan() -> None:
+    with planners(scripted("time.sleep(600)"), HASTY) as (planner, _):
+        planned = plan(planner, seconds=LEAST_SECONDS + 0.05)
+        assert planned.outcome in (PackingRefusal.LATE, PackingRefusal.STARTING)
+        assert planned.result.usd_per_hour == GREEDY_USD
 
 
 def test_a_process_that_still_starts_is_left_to_start() -> None:
@@ -387,19 +400,19 @@ def test_a_process_that_still_starts_is_left_to_start() -> None:
         planner,
         process,
     ):
-        assert_greedy(plan(planner), PackingRefusal.STARTING)
+        assert_mended(plan(planner), PackingRefusal.STARTING)
         starting = process.pid
-        assert_greedy(plan(planner), PackingRefusal.STARTING)
+        assert_mended(plan(planner), PackingRefusal.STARTING)
         assert process.pid == starting
         clock.ahead += 3600  # but not for ever
-        assert_greedy(plan(planner), PackingRefusal.FAILED)
+        assert_mended(plan(planner), PackingRefusal.FAILED)
         assert process.pid is None
 
 
 def test_a_question_that_is_too_large_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner_process, "_MOST_QUESTION", 100)
     with planners() as (planner, process):
-        assert_greedy(plan(planner), PackingRefusal.TOO_LARGE)
+        assert_mended(plan(planner), PackingRefusal.TOO_LARGE)
         assert process.pid is None
 
 
@@ -423,7 +436,7 @@ def test_whoever_waits_for_an_answer_hears_at_once_that_the_program_stops() -> N
         process.stop()
         asking.join(60)
         assert outcomes == [PackingRefusal.FAILED]
-        assert_greedy(plan(planner), PackingRefusal.FAILED)
+        assert_mended(plan(planner), PackingRefusal.FAILED)
         assert process.pid is None
 
 
