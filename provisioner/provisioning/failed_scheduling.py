@@ -1,15 +1,15 @@
 """Events about pods that wait and NodePools that cannot launch anything, made from the reasons that scheduling gives."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
-from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.pool_limits import USD
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import (
+    BinsRefuse,
     Constraint,
     Incompatible,
     LabelUndefined,
@@ -23,12 +23,15 @@ from provisioner.scheduling.reasons import (
     Untolerated,
 )
 from provisioner.scheduling.result import Unplaced
+from provisioner.scheduling.world import PoolClosed, by_weight, closed, not_ready
 from provisioner.state.misses import Stop
 from provisioner.values.message import EventMessage, Said
+from provisioner.values.printable import listed
 
 _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
 """What binds in pools that were most likely never meant for the pod."""
 _MOST_OF_A_POOL = 300  # characters
+_MOST_POOLS = 3
 
 
 class ToldPods:
@@ -70,7 +73,9 @@ def _unschedulable(reasons: str, more: int = 0) -> str:
     )
 
 
-def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
+def sentence(
+    reasons: Sequence[Reason], pools: Sequence[NodePool] = (), serves: Callable[[NodePool], bool] = lambda _: True
+) -> str:
     """All reasons of one pod as one event takes them.
 
     Where they are too long together, those of pools that came nearest to taking the pod stay, whole, and the others are
@@ -78,23 +83,29 @@ def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
 
     Args:
         reasons: of a pod without a place.
-        unready: what `unready` says; left out where pools were not the matter.
+        pools: all that there are; what is said of those that are not Ready is left out where pools were not the matter.
+        serves: whether a pool is ours.
     """
-    if not any(isinstance(one, NoPools | PoolRefuses | PoolsRefuse) for one in reasons):
-        unready = ()
-    parts = [*(str(reason) for reason in reasons), *unready]
-    whole = _unschedulable("; ".join(parts))
+    parts: list[Reason | str] = [no_pool(pools, serves) if isinstance(one, NoPools) else one for one in reasons]
+    if any(isinstance(one, PoolRefuses | PoolsRefuse) for one in reasons):
+        parts += unready(filter(serves, pools))
+    whole = _unschedulable("; ".join(map(str, parts)))
     if len(whole) <= MAX_MESSAGE:
         return whole
-    parts = [str(one) for one in sorted([*reasons, *unready], key=_is_foreign)]
-    count = len(parts)
-    while count > 1 and len(_cut(parts, count)) > MAX_MESSAGE:
+    told = [str(one) for one in sorted(parts, key=_rank)]
+    count = len(told)
+    while count > 1 and len(_cut(told, count)) > MAX_MESSAGE:
         count -= 1
-    return _cut(parts, count)
+    return _cut(told, count)
 
 
-def _is_foreign(one: Reason | str) -> bool:
-    return isinstance(one, PoolRefuses | PoolsRefuse) and isinstance(one.constraint, _FOREIGN)
+def _rank(one: Reason | str) -> int:
+    """What is about the pod or about NodePools that are not Ready first, pools that were most likely not meant for the pod last."""
+    if isinstance(one, BinsRefuse):
+        return 1
+    if isinstance(one, PoolRefuses | PoolsRefuse):
+        return 2 if isinstance(one.constraint, _FOREIGN) else 1
+    return 0
 
 
 def _cut(parts: list[str], count: int) -> str:
@@ -110,24 +121,41 @@ def stopped(stop: Stop) -> str:
     )[:MAX_MESSAGE]
 
 
-def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
-    """What to say of those among the pools that would make nodes, were they Ready; by name."""
-    return tuple(
-        Said(f'NodePool "{pool.name}": not Ready{_cause(pool)}')[:_MOST_OF_A_POOL]
-        for pool in sorted(pools, key=lambda one: one.name)
-        if pool.spec.replicas is None
-        and pool.metadata.deletion_timestamp is None
-        and not is_true(pool.status.conditions, names.READY)
-    )
-
-
-def _cause(pool: NodePool) -> str:
-    causes = [
-        f"{one.type}={one.status}: {one.message or one.reason}"
-        for one in pool.status.conditions
-        if one.type in (names.VALIDATION_SUCCEEDED, names.NODECLASS_READY) and one.status != names.TRUE
+def unready(pools: Iterable[NodePool]) -> list[str]:
+    """What to say of those among the pools that would make nodes, were they Ready; by weight."""
+    return [
+        Said(f'NodePool "{pool.name}": not Ready: {not_ready(pool)}')[:_MOST_OF_A_POOL]
+        for pool in by_weight(pools)
+        if closed(pool) is PoolClosed.NOT_READY
     ]
-    return f" ({'; '.join(causes)})" if causes else ""
+
+
+def no_pool(
+    pools: Sequence[NodePool], serves: Callable[[NodePool], bool] = lambda _: True, *, causes: bool = True
+) -> str:
+    """Why no NodePool may make nodes for pods.
+
+    Args:
+        pools: all that there are.
+        serves: whether a pool is ours.
+        causes: whether the causes of those that are not Ready are named.
+
+    Differs: Karpenter says "no dynamic nodepools found" whatever there is.
+    """
+    if not pools:
+        return Said("no NodePool exists")
+    by_cause: dict[PoolClosed | None, list[NodePool]] = {}
+    for pool in by_weight(filter(serves, pools)):
+        by_cause.setdefault(closed(pool), []).append(pool)
+    if not by_cause:
+        return Said("no NodePool refers to a NodeClass that this provisioner serves")
+    if waiting := by_cause.get(PoolClosed.NOT_READY):
+        named = (f"{pool.name}: {not_ready(pool)}"[:_MOST_OF_A_POOL] for pool in waiting)
+        which = f": {listed(named, _MOST_POOLS, '; ')}" if causes else ""
+        return Said(f"no NodePool is Ready{which}")
+    if by_cause.keys() == {PoolClosed.STATIC}:
+        return Said("all NodePools are static")
+    return Said("all NodePools are static or being deleted") if None not in by_cause else str(NoPools())
 
 
 def pools_out_of_money(unplaced: Iterable[Unplaced]) -> dict[str, EventMessage]:

@@ -406,11 +406,11 @@ class ProvisioningController:
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, EventMessage] = {}
         complaints: list[tuple[Pod, str]] = []
-        unready = events.unready(view.pool for view in snapshot.pools if self._worlds.manages(view.pool))
+        pools = [view.pool for view in snapshot.pools]
         for unplaced in result.unplaced:
             text = texts.get(id(unplaced.reasons))
             if text is None:
-                text = texts[id(unplaced.reasons)] = events.sentence(unplaced.reasons, unready)
+                text = texts[id(unplaced.reasons)] = events.sentence(unplaced.reasons, pools, self._worlds.manages)
                 empty |= events.pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
         complaints += [

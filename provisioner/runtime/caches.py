@@ -34,7 +34,7 @@ from provisioner.runtime.changes import (
     PodChanged,
     SurroundingChanged,
 )
-from provisioner.runtime.freshness import behind, stale
+from provisioner.runtime.freshness import behind, refused, stale
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
@@ -246,7 +246,8 @@ class Caches:
                     return False
                 if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
                     told_at = self._clock.monotonic()
-                    _log.info("Waiting for caches to sync", missing=", ".join(str(one.resource) for one in waiting))
+                    missing = ", ".join(str(one.resource) for one in waiting)
+                    _log.info("Waiting for caches to sync", missing=missing, problem=self.problem())
         self.effects(self.cluster.settle())
         return True
 
@@ -258,6 +259,10 @@ class Caches:
     def problem(self) -> str:
         """What is wrong with the caches, "" when nothing is."""
         return behind(self.awaited, silent=STALE_AFTER_SECONDS, failing=STALE_AFTER_SECONDS)
+
+    def optional_problem(self) -> str:
+        """Which of the watches that nobody waits for are refused, and what to do; "" for none."""
+        return refused(one for one in self.all if one not in self.awaited)
 
     def disruption_is_stale(self) -> str:
         """Which watch that voluntary disruption is decided from is behind, in words; "" where none is."""

@@ -439,10 +439,10 @@ NOT_TRIED = NotTried()
 
 @dataclass(frozen=True, slots=True)
 class NoPools:
-    """No NodePool may make nodes."""
+    """No NodePool may make nodes; why, `world.closed` says of each."""
 
     def __str__(self) -> str:
-        return "no dynamic nodepools found"
+        return "no NodePool can launch nodes"
 
 
 @dataclass(frozen=True, slots=True)

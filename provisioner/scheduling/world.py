@@ -1,13 +1,15 @@
 """From a snapshot of the cluster to the world that scheduling is asked about; what only depends on the instant is decided here."""
 
 import contextlib
+import enum
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.conditions import POOL_CONDITIONS
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
@@ -66,6 +68,14 @@ class Policies:
 
 
 DEFAULTS: Final = Policies()
+
+
+class PoolClosed(enum.Enum):
+    """Why no new nodes for pods may come from a NodePool."""
+
+    DELETING = enum.auto()
+    STATIC = enum.auto()
+    NOT_READY = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +259,27 @@ def successors(snapshot: Snapshot) -> frozenset[str]:
 
 def is_usable(pool: NodePool) -> bool:
     """Whether new nodes may come from this pool."""
-    return (
-        pool.metadata.deletion_timestamp is None
-        and pool.spec.replicas is None
-        and is_true(pool.status.conditions, names.READY)
-    )
+    return closed(pool) is None
+
+
+def closed(pool: NodePool) -> PoolClosed | None:
+    """Why no new nodes for pods may come from this pool; None where they may."""
+    if pool.metadata.deletion_timestamp is not None:
+        return PoolClosed.DELETING
+    if pool.spec.replicas is not None:
+        return PoolClosed.STATIC
+    return None if is_true(pool.status.conditions, names.READY) else PoolClosed.NOT_READY
+
+
+def not_ready(pool: NodePool) -> str:
+    """Why a pool is not Ready: the cause itself, not the conditions that follow from it."""
+    leaf = POOL_CONDITIONS.leaf(pool.status.conditions, pool.metadata.generation)
+    return leaf.message if leaf is not None else Said("its conditions are not set yet")
+
+
+def by_weight(pools: Iterable[NodePool]) -> list[NodePool]:
+    """As people are told of them: those that are preferred first, else by name."""
+    return sorted(pools, key=lambda one: (-one.spec.weight, one.name))
 
 
 def _pool(

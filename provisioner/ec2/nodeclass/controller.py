@@ -195,6 +195,13 @@ class NodeClassController:
         reference = reference_of(node_class)
         for one in verdicts.worsened(before, conditions):
             self._recorder.publish(reference, "Warning", one.reason, f"{one.type}: {one.message}")
+            _log.warning(
+                "A condition of an EC2NodeClass is False",
+                nodeclass=node_class.name,
+                condition=one.type,
+                reason=one.reason,
+                error=one.message,
+            )
         if node_class.unknown_fields:
             text = unknown_fields_ignored(ec2.KIND, node_class.unknown_fields)
             self._recorder.publish(reference, "Warning", "NodeClassWarning", text, ttl=_SAID_FOR_SECONDS)
