@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.values.printable import counted
+
 
 class CheckVerdict(enum.StrEnum):
     """How it stands. What could not be found out is never called missing."""
@@ -12,6 +14,8 @@ class CheckVerdict(enum.StrEnum):
     OK = "ok"
     MISSING = "missing"
     UNKNOWN = "unknown"
+    RISK = "risk"
+    """It works without, until something happens."""
 
 
 EXIT_OK: Final = 0
@@ -64,7 +68,8 @@ class CheckReport:
     def summary(self) -> str:
         """One sentence."""
         missing, unknown = len(self.having(CheckVerdict.MISSING)), len(self.having(CheckVerdict.UNKNOWN))
+        risks = f"; {counted(risky, 'risk')}" if (risky := len(self.having(CheckVerdict.RISK))) else ""
         if not missing and not unknown:
-            return f"all {len(self.findings)} checks passed"
+            return f"all {len(self.findings)} checks passed{risks}"
         said = [f"{missing} missing"] * bool(missing) + [f"{unknown} could not be determined"] * bool(unknown)
-        return f"{', '.join(said)}, of {len(self.findings)} checks"
+        return f"{', '.join(said)}, of {len(self.findings)} checks{risks}"
