@@ -349,10 +349,12 @@ def _tell(pool: NodePool, conditions: tuple[Condition, ...]) -> None:
     """Log why no node may come from the pool, each time that this is another reason, and that this is over."""
     before = POOL_CONDITIONS.leaf(pool.status.conditions, pool.metadata.generation)
     now = POOL_CONDITIONS.leaf(conditions, pool.metadata.generation)
+    if now is not None and now.reason == names.NODECLASS_READINESS_UNKNOWN:
+        return  # a moment after it was made
     if now is not None and now != before:
         _log.warning("A NodePool is not Ready", nodepool=pool.name, reason=now.reason, error=now.message)
     elif before is not None and is_true(conditions, names.READY):
-        _log.info("A NodePool is Ready again", nodepool=pool.name)
+        _log.info("A NodePool is Ready", nodepool=pool.name)
 
 
 def why_launches_failed(pool: NodePool | None, class_generation: int | None) -> str:

@@ -73,8 +73,16 @@ def _unschedulable(reasons: str, more: int = 0) -> str:
     )
 
 
+def every(_: NodePool) -> bool:
+    """Whether a pool is one of all."""
+    return True
+
+
 def sentence(
-    reasons: Sequence[Reason], pools: Sequence[NodePool] = (), serves: Callable[[NodePool], bool] = lambda _: True
+    reasons: Sequence[Reason],
+    pools: Sequence[NodePool] = (),
+    serves: Callable[[NodePool], bool] = every,
+    meant: Callable[[NodePool], bool] = every,
 ) -> str:
     """All reasons of one pod as one event takes them.
 
@@ -85,10 +93,11 @@ def sentence(
         reasons: of a pod without a place.
         pools: all that there are; what is said of those that are not Ready is left out where pools were not the matter.
         serves: whether a pool is ours.
+        meant: whether the pod might go to nodes of a pool, were it Ready; others are told last, or not at all.
     """
-    parts: list[Reason | str] = [no_pool(pools, serves) if isinstance(one, NoPools) else one for one in reasons]
+    parts: list[Reason | str] = [no_pool(pools, serves, meant) if isinstance(one, NoPools) else one for one in reasons]
     if any(isinstance(one, PoolRefuses | PoolsRefuse) for one in reasons):
-        parts += unready(filter(serves, pools))
+        parts += unready(one for one in pools if serves(one) and meant(one))
     whole = _unschedulable("; ".join(map(str, parts)))
     if len(whole) <= MAX_MESSAGE:
         return whole
@@ -104,7 +113,8 @@ def _rank(one: Reason | str) -> int:
     if isinstance(one, BinsRefuse):
         return 1
     if isinstance(one, PoolRefuses | PoolsRefuse):
-        return 2 if isinstance(one.constraint, _FOREIGN) else 1
+        unknown = isinstance(one.constraint, NoInstanceTypes) and one.constraint.problem
+        return 0 if unknown else 2 if isinstance(one.constraint, _FOREIGN) else 1
     return 0
 
 
@@ -131,13 +141,18 @@ def unready(pools: Iterable[NodePool]) -> list[str]:
 
 
 def no_pool(
-    pools: Sequence[NodePool], serves: Callable[[NodePool], bool] = lambda _: True, *, causes: bool = True
+    pools: Sequence[NodePool],
+    serves: Callable[[NodePool], bool] = every,
+    meant: Callable[[NodePool], bool] = every,
+    *,
+    causes: bool = True,
 ) -> str:
     """Why no NodePool may make nodes for pods.
 
     Args:
         pools: all that there are.
         serves: whether a pool is ours.
+        meant: whether the pod might go to nodes of a pool, were it Ready: these are told first.
         causes: whether the causes of those that are not Ready are named.
 
     Differs: Karpenter says "no dynamic nodepools found" whatever there is.
@@ -145,7 +160,7 @@ def no_pool(
     if not pools:
         return Said("no NodePool exists")
     by_cause: dict[PoolClosed | None, list[NodePool]] = {}
-    for pool in by_weight(filter(serves, pools)):
+    for pool in sorted(by_weight(filter(serves, pools)), key=lambda one: not meant(one)):
         by_cause.setdefault(closed(pool), []).append(pool)
     if not by_cause:
         return Said("no NodePool refers to a NodeClass that this provisioner serves")
@@ -191,7 +206,9 @@ def pools_without_types(reasons: Iterable[Reason]) -> dict[str, EventMessage]:
         pool: EventMessage(
             "Warning",
             "NoCompatibleInstanceTypes",
-            f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}",
+            str(reason.constraint)
+            if reason.constraint.problem
+            else f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}",
         )
         for reason in reasons
         if isinstance(reason, PoolRefuses | PoolsRefuse) and isinstance(reason.constraint, NoInstanceTypes)

@@ -15,8 +15,10 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.pool_limits import USD, PoolLimitError, most_of_one, spending_limit
+from provisioner.apis.shapes import PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.capacity.spending import PricedTypes, spent
+from provisioner.scheduling.constraints.filters import FilterError, node_filter
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
     NODE_PENALTY,
@@ -30,12 +32,14 @@ from provisioner.scheduling.problem import (
     Storage,
     World,
 )
+from provisioner.scheduling.reasons import Untolerated
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
+from provisioner.values.taints import first_untolerated
 
 HOSTNAME_DOMAINS: Final = 3
 """Nodes over which a hard hostname spread is planned where nobody says how many."""
@@ -68,6 +72,10 @@ class Policies:
 
 
 DEFAULTS: Final = Policies()
+
+
+class TypesUnknownError(Exception):
+    """The provider cannot say now which instance types a NodePool may have; the message says why."""
 
 
 class PoolClosed(enum.Enum):
@@ -153,7 +161,7 @@ def world_of(
 
     Args:
         snapshot: the instant.
-        types_of: what the provider has for a pool.
+        types_of: what the provider has for a pool; may raise `TypesUnknownError`.
         well_known: labels that the provider sets by itself.
         manages: whether a pool is ours.
         policies: what the flags say.
@@ -166,7 +174,12 @@ def world_of(
     priced = priced or PricedTypes()
     for view in snapshot.pools:
         if manages(view.pool) and is_usable(view.pool):
-            pools += _pool(view, types_of(view.pool), policies, unreadable, snapshot.nodes, priced)
+            try:
+                types, problem = types_of(view.pool), ""
+            except TypesUnknownError as error:
+                types, problem = (), str(error)
+            made = _pool(view, types, policies, unreadable, snapshot.nodes, priced)
+            pools += [replace(one, types_problem=problem) for one in made] if problem else made
     around = snapshot.around
     world = World(
         pools=tuple(pools),
@@ -275,6 +288,20 @@ def not_ready(pool: NodePool) -> str:
     """Why a pool is not Ready: the cause itself, not the conditions that follow from it."""
     leaf = POOL_CONDITIONS.leaf(pool.status.conditions, pool.metadata.generation)
     return leaf.message if leaf is not None else Said("its conditions are not set yet")
+
+
+def refused_by_itself(pool: NodePool, shape: PodShape, well_known: frozenset[str]) -> str:
+    """Why a pool refuses a pod whatever its instance types are; "" where that is not so."""
+    try:
+        asked, template = node_filter(shape), template_requirements(pool)
+    except (FilterError, RequirementError) as error:
+        return str(error)
+    taint = first_untolerated(asked.tolerations, pool.taints, asked.effects)
+    if taint is not None:
+        return str(Untolerated(taint))
+    conflicts = [template.incompatibility(term.requirements, well_known) for term in asked.terms]
+    first = next((one for one in conflicts if one is not None), None)
+    return str(first) if conflicts and first is not None and all(one is not None for one in conflicts) else ""
 
 
 def by_weight(pools: Iterable[NodePool]) -> list[NodePool]:

@@ -13,19 +13,15 @@ from provisioner.apis.pods import Pod
 from provisioner.disruption.refusals import PATIENCE
 from provisioner.provisioning.failed_scheduling import no_pool
 from provisioner.scheduling.capacity.spending import within
-from provisioner.scheduling.constraints.filters import FilterError, node_filter
-from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason, Untolerated
+from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import PoolClosed, by_weight, closed, not_ready, successors
+from provisioner.scheduling.world import PoolClosed, by_weight, closed, not_ready, refused_by_itself, successors
 from provisioner.state.snapshot import NodeView
 from provisioner.state.waiting import PROMPT, NeverWaits, awaits_verdict, never_waits
 from provisioner.support.clock import SystemClock
 from provisioner.values.message import Said
-from provisioner.values.requirement import RequirementError
 from provisioner.values.spelling import closest
-from provisioner.values.taints import first_untolerated
 from provisioner.why.answers import PodAnswer, PoolAnswer, WhyPlace, WhyReason, WhyRefused, told
 from provisioner.why.instant import Instant, NoSuchObjectError
 from provisioner.why.type_refusals import PoolTypes, refused_types
@@ -322,7 +318,7 @@ def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -
         case _:
             pass
     if not instant.types.manages(pool):
-        refusal = _by_itself(instant, pool, pod)
+        refusal = refused_by_itself(pool, pod.shape, instant.types.well_known_labels)
         return PoolAnswer(
             name=pool.name,
             state="Refuses" if refusal else "Unknown",
@@ -343,17 +339,3 @@ def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -
         fitting=types.fitting,
         refused=refused,
     )
-
-
-def _by_itself(instant: Instant, pool: NodePool, pod: Pod) -> str:
-    """Why a pool refuses the pod whatever its instance types are; "" where that is not so."""
-    try:
-        asked, template = node_filter(pod.shape), template_requirements(pool)
-    except (FilterError, RequirementError) as error:
-        return str(error)
-    taint = first_untolerated(asked.tolerations, pool.taints, asked.effects)
-    if taint is not None:
-        return str(Untolerated(taint))
-    conflicts = [template.incompatibility(term.requirements, instant.types.well_known_labels) for term in asked.terms]
-    first = next((one for one in conflicts if one is not None), None)
-    return str(first) if conflicts and first is not None and all(one is not None for one in conflicts) else ""

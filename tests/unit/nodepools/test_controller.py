@@ -301,9 +301,7 @@ def test_a_pool_that_is_not_ready_says_the_cause_in_its_own_condition_and_once_i
     ]
     one.provider.readiness = ("True", "", "")
     one.controller.reconcile("general")
-    assert [(record.levelname, record.message) for record in caplog.records[1:]] == [
-        ("INFO", "A NodePool is Ready again")
-    ]
+    assert [(record.levelname, record.message) for record in caplog.records[1:]] == [("INFO", "A NodePool is Ready")]
 
 
 def test_a_pool_that_has_a_reserved_taint_stays_in_use_and_says_so() -> None:

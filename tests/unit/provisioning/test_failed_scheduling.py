@@ -60,6 +60,13 @@ def test_a_pool_without_any_instance_type_is_told_itself() -> None:
     }
 
 
+def test_a_pool_of_which_no_instance_type_is_known_is_told_why_and_not_that_its_requirements_rule_them_out() -> None:
+    denied = PoolRefuses("general", NoInstanceTypes(0, problem="ec2:DescribeInstanceTypes: denied"))
+    text = "its instance types are not known: ec2:DescribeInstanceTypes: denied"
+    assert pools_without_types([denied]) == {"general": ("Warning", "NoCompatibleInstanceTypes", text)}
+    assert sentence((denied,)) == f'Failed to schedule pod, NodePool "general": {text}'
+
+
 def test_a_pod_is_told_every_reason() -> None:
     reasons = (PoolRefuses("a", TooLarge("cpu", 2000, 1000)), PoolRefuses("b", NoInstanceTypes(0)))
     assert sentence(reasons) == f"Failed to schedule pod, {reasons[0]}; {reasons[1]}"
@@ -149,3 +156,13 @@ def test_a_cause_is_told_however_long_the_other_reasons_are() -> None:
     taints = tuple((Taint(key=f"team-{n}", effect="NoSchedule"), 1) for n in range(100))
     text = sentence((BinsRefuse(100, untolerated=taints), NoPools()), (not_ready("bad", "no subnet"),))
     assert text == "Failed to schedule pod, no NodePool is Ready: bad: no subnet; and 1 more"
+
+
+def test_the_pool_that_the_pod_is_meant_for_is_told_first_and_others_beside_it_not_at_all() -> None:
+    pools = tuple(not_ready(name, f"cause of {name}") for name in "abcde")
+    only = "e".__eq__
+    text = sentence((NoPools(),), pools, meant=lambda one: only(one.name))
+    assert text.startswith("Failed to schedule pod, no NodePool is Ready: e: cause of e; a: ")
+    assert sentence((REFUSES,), pools, meant=lambda one: only(one.name)) == (
+        f'Failed to schedule pod, {REFUSES}; NodePool "e": not Ready: cause of e'
+    )
