@@ -131,6 +131,7 @@ def test_faults_tell_their_cause_wherever_one_looks(aws: AwsCluster) -> None:
     try:
         for row in QUICK:
             row.await_told(aws)
+        assert [text for row in QUICK for text in row.differences(aws)] == []
     finally:
         for row in QUICK:
             row.end(aws)

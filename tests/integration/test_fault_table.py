@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -90,6 +91,10 @@ def test_the_guide_has_no_fault_that_is_not_tested() -> None:
         "A CustomResourceDefinition is missing",
         "A role lacks a rule",
     }
+    alerts = {told["alert"] for told in guide().values() if "alert" in told}
+    rules = manifests() / "monitoring" / "rules" / "dovetail.yaml"
+    if rules.exists():  # they come with the monitoring component
+        assert alerts <= set(re.findall(r"alert: (\w+)", rules.read_text(encoding="utf-8")))
 
 
 # ------------------------------------------------------------------ of the whole process
