@@ -54,7 +54,7 @@ from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid
 from provisioner.kube.lease import Fence, LeaderElector, LeaseTerm, LostLease
 from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS, Resource
-from provisioner.kube.watch import Reflector
+from provisioner.kube.watch import Reflector, trouble
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
@@ -318,7 +318,8 @@ class Rotation:
         served = self._served
         if served is None or not self._delivered:
             reasons.append("certificate: the Secret does not exist yet")
-            blocked = [str(watch.error) for watch in (self._secrets, self._configurations) if watch.error is not None]
+            watches = (self._secrets, self._configurations)
+            blocked = [trouble(watch.error, watch.resource) for watch in watches if watch.error is not None]
             reasons += [f"certificate: {error}" for error in blocked]
         else:
             problem = fault(served, self._asked(), self._clock.now())

@@ -24,7 +24,7 @@ from provisioner.kube.resources import (
     Resource,
     itself,
 )
-from provisioner.kube.watch import Reflector
+from provisioner.kube.watch import Reflector, trouble
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
 from webhook.shares import SharedPod, ShareLedger, decode_shared
@@ -131,7 +131,8 @@ class NamespaceFacts:
         # a cluster without NodePools, or a role that may not read them or pods, takes away one stamp and nothing else
         optional = (self._pools, self._shared)
         reasons = [
-            f"the cache of {name} is not synced yet" + (f" ({reflector.error})" if reflector.error is not None else "")
+            f"the cache of {name} is not synced yet"
+            + (f" ({trouble(reflector.error, name)})" if reflector.error is not None else "")
             for name, reflector in self._reflectors()
             if not reflector.synced.is_set() and not (reflector in optional and reflector.error is not None)
         ]

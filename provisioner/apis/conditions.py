@@ -12,6 +12,8 @@ from provisioner.apis import names
 from provisioner.apis.meta import Condition, condition
 
 AWAITING_MESSAGE: Final = "object is awaiting reconciliation"
+DEPENDENCIES_NOT_READY: Final = "DependenciesNotReady"
+"""Reason of a condition that only waits for others of its object."""
 _MESSAGE_LENGTH: Final = 32_768
 """The API server refuses a longer message, and with it whatever else was to be written."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,6 +28,19 @@ class ConditionChangedError(Exception):
 
     def __str__(self) -> str:
         return f"condition {self.kind} was changed by another writer"
+
+
+@dataclass(frozen=True, slots=True)
+class LeafCause:
+    """Why an object is not ready, where the trouble began.
+
+    Attributes:
+        reason: one CamelCase word, of the first condition in question.
+        message: of all of them.
+    """
+
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +157,24 @@ class ConditionSet:
         at = max((one.last_transition_time or _NEVER for one in new), default=_NEVER)
         return self._with_root((*kept, *new), generation, at)
 
+    def leaf(self, conditions: tuple[Condition, ...], generation: int) -> LeafCause | None:
+        """Why an object is not ready, in the words of the conditions where the trouble is: those that are False, else those that are not known.
+
+        Conditions that only wait for others of the object say nothing, nor do those that nobody has looked at yet. None where no other is left.
+        """
+        unhealthy = {one.type: one for one in self._unhealthy(conditions, generation)}
+        found = [unhealthy[kind] for kind in self.dependents if kind in unhealthy]
+        quiet = (names.AWAITING_RECONCILIATION, DEPENDENCIES_NOT_READY)
+        telling = [one for one in found if one.status != names.TRUE and one.reason not in quiet and _told(one)]
+        leaves = [one for one in telling if one.status == names.FALSE] or telling
+        return LeafCause(leaves[0].reason, "; ".join(dict.fromkeys(map(_told, leaves)))) if leaves else None
+
     def _with_root(self, conditions: tuple[Condition, ...], generation: int, now: datetime) -> tuple[Condition, ...]:
         unhealthy = self._unhealthy(conditions, generation)
         message = ", ".join(f"{one.type}={one.status}" for one in unhealthy)
+        leaf = self.leaf(conditions, generation)
+        if leaf is not None:
+            message = f"{message}: {leaf.message}"
         if not unhealthy:
             status, reason = names.TRUE, self.root
         elif any(one.status == names.FALSE and one.observed_generation == generation for one in unhealthy):
@@ -168,6 +198,10 @@ class ConditionSet:
     def _sorted(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
         """By transition time, the root last; equal times keep their order."""
         return tuple(sorted(conditions, key=lambda one: (one.type == self.root, _time(one))))
+
+
+def _told(one: Condition) -> str:
+    return one.message or (one.reason if one.reason != one.type else "")
 
 
 def _time(one: Condition) -> datetime:

@@ -4,6 +4,7 @@ Decoding is the hottest path of every program (100,000 pods at a start), so it r
 only as raw text. A digest of that text finds the shape; only the first pod of a class has its spec decoded.
 """
 
+import contextlib
 import enum
 import functools
 import hashlib
@@ -24,6 +25,7 @@ from provisioner.apis.core import (
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
+    PodSchedulingGate,
     PodSpec,
     TopologySpreadConstraint,
 )
@@ -73,6 +75,7 @@ _LONGEST_KNOWN: Final = 4 * MESSAGE_LENGTH
 """Bytes of a text that is remembered as it was sent."""
 _WORD_LENGTH: Final = 256
 """Characters that are kept of the phase and of a reason: a kubelet may write anything there."""
+_MOST_GATES: Final = 8
 STUCK_AFTER: Final = timedelta(minutes=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OWNER_LENGTH: Final = 317
@@ -113,6 +116,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         scheduled_message: what kube-scheduler said when it found no node for it, its beginning; "" while PodScheduled is
             not False.
         gated: scheduling gates are left.
+        gates: names of the first few of them.
         shape: what decides where it may run, shared with its equals.
     """
 
@@ -137,6 +141,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     scheduled_message: str = ""
     ready: bool = False
     gated: bool = False
+    gates: tuple[str, ...] = ()
     start_time: datetime | None = None
 
     @property
@@ -238,6 +243,7 @@ class _Judged(Object, frozen=True, kw_only=True):
 _WIRE: Final = msgspec.json.Decoder(_Wire)
 _JUDGED: Final = msgspec.json.Decoder(_Judged)
 _SAID: Final = msgspec.json.Decoder(str)
+_GATE: Final = msgspec.json.Decoder(PodSchedulingGate)
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 _AFFINITY: Final = msgspec.json.Decoder(Affinity | None)
 _SPREAD: Final = msgspec.json.Decoder(tuple[TopologySpreadConstraint, ...] | None)
@@ -301,9 +307,18 @@ def decode_pod(data: bytes) -> Pod:
         scheduled_message=message,
         ready=ready,
         gated=bool(spec.scheduling_gates),
+        gates=_gates(spec.scheduling_gates),
         start_time=status.start_time,
         shape=shape,
     )
+
+
+def _gates(written: tuple[Raw, ...]) -> tuple[str, ...]:
+    found = []
+    for one in written[:_MOST_GATES]:
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(_GATE.decode(one).name[:_WORD_LENGTH])
+    return tuple(found)
 
 
 def pod_of(metadata: ObjectMeta, spec: PodSpec) -> Pod:

@@ -9,10 +9,11 @@ from datetime import timedelta
 from typing import Final, Generic, Protocol, TypeVar
 
 from provisioner.apis import names
+from provisioner.apis.conditions import ConditionSet, LeafCause
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool, requirements_of
 from provisioner.apis.meta import Condition, ObjectMeta, condition
 from provisioner.cloudprovider.errors import CreateError
-from provisioner.values.message import ConditionMessage
+from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import NONE, RequirementError, Requirements
 from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
@@ -273,7 +274,9 @@ def wishes_of(claim: NodeClaim) -> tuple[Requirements, Resources]:
 def readiness_of(
     reference: NodeClassReference, found: tuple[ObjectMeta, tuple[Condition, ...]] | None, silent: tuple[str, str, str]
 ) -> tuple[str, str, str]:
-    """What `CloudProvider.node_class_ready` answers for a NodeClass with these conditions.
+    """What `CloudProvider.node_class_ready` answers for a NodeClass with these conditions: where it is not Ready, the cause behind its Ready condition.
+
+    Differs: Karpenter repeats reason and message of Ready, which only name other conditions.
 
     Args:
         reference: to it.
@@ -300,7 +303,14 @@ def readiness_of(
         return silent
     if ready.status == names.TRUE:
         return names.TRUE, names.READY, ""
-    return ready.status, ready.reason or names.NODECLASS_READINESS_UNKNOWN, ready.message
+    others = ConditionSet(names.READY, tuple(one.type for one in conditions if one.type != names.READY))
+    leaf = others.leaf(conditions, metadata.generation) or LeafCause(
+        ready.reason or names.NODECLASS_READINESS_UNKNOWN,
+        ready.message or Said(f"the status of its condition Ready is {ready.status}"),
+    )
+    return ConditionMessage(
+        names.NODECLASS_READY, ready.status, leaf.reason, f"{reference.kind} {reference.name}: {leaf.message}"
+    )[1:]
 
 
 def compatible_offerings(instance_type: InstanceType, requirements: Requirements) -> tuple[Offering, ...]:

@@ -40,10 +40,14 @@ _REPAIRS: Final = (
 
 
 class CatalogueNotReadError(CloudError):
-    """EC2 has not said yet what it sells."""
+    """EC2 has not said yet what it sells; with why, where it was asked."""
+
+    def __init__(self, problem: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
 
     def __str__(self) -> str:
-        return INSTANCE_TYPES_NOT_READ
+        return f"{INSTANCE_TYPES_NOT_READ}: {self.problem}" if self.problem else INSTANCE_TYPES_NOT_READ
 
 
 class LaunchedInstances(Protocol):
@@ -137,7 +141,7 @@ class AwsProvider:
         if node_class is None:
             return ()
         if not self._await_market():
-            raise CatalogueNotReadError
+            raise CatalogueNotReadError(self._market.problem)
         return self._market.types(node_class)
 
     def _await_market(self) -> bool:

@@ -184,7 +184,7 @@ class Reflector(Generic[T]):
 
     def __repr__(self) -> str:
         state = "synced" if self.synced.is_set() else "not synced"
-        error = f", {self.error}" if self.error else ""
+        error = f", {trouble(self.error, self.resource)}" if self.error else ""
         return f"<Reflector {self.resource}: {len(self.store)} objects, {state}, at {self._version or 'none'}{error}>"
 
     def start(self) -> None:
@@ -291,8 +291,8 @@ class Reflector(Generic[T]):
         level(
             "watch interrupted",
             resource=str(self.resource),
-            error=str(error),
-            retry=not isinstance(error, Forbidden | NotFound),
+            error=trouble(error, self.resource),
+            retry=not is_refused(error),
         )
         if isinstance(error, TooManyRequests) and error.retry_after:
             return min(MAX_RETRY_AFTER_SECONDS, error.retry_after) * self._rng.uniform(1.0, 1.25)
@@ -563,6 +563,28 @@ class Reflector(Generic[T]):
         self._error = None
         self._watch_list_failures = 0
         self._backoff.reset()
+
+
+def is_refused(error: Exception | None) -> bool:
+    """Whether a watch goes on only when somebody changes the cluster: a role lacks a rule, or the kind does not exist."""
+    return isinstance(error, Forbidden | NotFound)
+
+
+def trouble(error: Exception, resource: object) -> str:
+    """What keeps a watch of this resource from going on, for people, and where it is refused what to do."""
+    match error:
+        case Forbidden():
+            return Said(
+                f"{error.message}; allow the verbs list and watch on {resource} in the role of this program, as the "
+                "manifests of this version do"
+            )
+        case NotFound():
+            return Said(
+                f"the API server does not serve {resource}; install its CustomResourceDefinition, which is in "
+                "manifests/crds where it is ours"
+            )
+        case _:
+            return str(error)
 
 
 class _SilenceError(ConnectionFailed):

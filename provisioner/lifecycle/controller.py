@@ -35,10 +35,11 @@ from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.options import Options
 from provisioner.runtime import metrics
 from provisioner.runtime.live_reads import DECIDED_SECONDS, Postponed, never
-from provisioner.runtime.object_reference import reference_of
+from provisioner.runtime.object_reference import pod_reference, reference_of
 from provisioner.state.claim_plans import Launch
 from provisioner.state.cluster import Cluster
 from provisioner.state.joining import Rivals
+from provisioner.state.keys import NodeKey
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, ReconcileResult
@@ -59,6 +60,8 @@ REPLANNING_SECONDS = 0.5
 POSTPONED_SECONDS = 1.0
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
+_MOST_TOLD = 10
+_TOLD_FOR_SECONDS = 300.0
 _log = logs.get_logger(__name__)
 
 
@@ -238,7 +241,20 @@ class Lifecycle:
             if may and not turn:
                 wait = min(wait, ELSEWHERE_SECONDS)  # the next turn may be this one's
         self._not_launched(claim, names.INSUFFICIENT_CAPACITY, error)
+        self._tell_pods(claim, error)
         return ReconcileResult(requeue_after=wait)
+
+    def _tell_pods(self, claim: NodeClaim, error: CloudError) -> None:
+        """Say to the pods that wait for a claim why it is not launched; to the first few, since each is a write."""
+        for pod in self._cluster.assigned(NodeKey(claim.metadata.name))[:_MOST_TOLD]:
+            self._recorder.publish(
+                pod_reference(pod),
+                "Warning",
+                "FailedScheduling",
+                f'Failed to schedule pod, NodePool "{claim.pool}": {error}',
+                (pod.uid, type(error).__name__),
+                ttl=_TOLD_FOR_SECONDS,
+            )
 
     def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
         self._say_not_launched(claim, reason, str(error))

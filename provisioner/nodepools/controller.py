@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.conditions import POOL_CONDITIONS
 from provisioner.apis.hash import HASH_VERSION, claim_stamp, pool_stamp
 from provisioner.apis.karpenter import NodePool
-from provisioner.apis.meta import Condition, condition
+from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
 from provisioner.apis.validation import pool_problems, reserved_taints
 from provisioner.cloudprovider.types import CloudProvider, manages
@@ -27,12 +27,14 @@ from provisioner.scheduling.capacity.spending import reached, spent
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import NodeView
+from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.values.message import ConditionMessage, Said
 from provisioner.values.requirement import RequirementError
 from provisioner.values.resources import Resources
 
+_log = logs.get_logger(__name__)
 #: Zero is written for these, so that `kubectl get` shows 0 and not nothing.
 _ALWAYS_TOLD = (names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE, names.NODES)
 _USD = "usd_per_hour"
@@ -235,6 +237,7 @@ class PoolController:
                 subresource="status",
             )
         if "conditions" in status:
+            _tell(pool, conditions)
             self._ready()
 
     def _spending(
@@ -340,6 +343,18 @@ class PoolController:
                 return ConditionMessage(known.type, known.status, known.reason, known.message)
             return _registration_unhealthy(why)
         return ConditionMessage(names.NODE_REGISTRATION_HEALTHY, verdict)
+
+
+def _tell(pool: NodePool, conditions: tuple[Condition, ...]) -> None:
+    """Log why no node may come from the pool, each time that this is another reason, and that this is over."""
+    before = POOL_CONDITIONS.leaf(pool.status.conditions, pool.metadata.generation)
+    now = POOL_CONDITIONS.leaf(conditions, pool.metadata.generation)
+    if now is not None and now.reason == names.NODECLASS_READINESS_UNKNOWN:
+        return  # a moment after it was made
+    if now is not None and now != before:
+        _log.warning("A NodePool is not Ready", nodepool=pool.name, reason=now.reason, error=now.message)
+    elif before is not None and is_true(conditions, names.READY):
+        _log.info("A NodePool is Ready", nodepool=pool.name)
 
 
 def why_launches_failed(pool: NodePool | None, class_generation: int | None) -> str:

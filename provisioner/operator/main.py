@@ -95,7 +95,7 @@ class ProvisionerProcess:
             options.bind_address,
             {"caches": self._caches.problem},
             live_checks={"threads": self._threads},
-            notes={"objects": self._caches.bad_objects},
+            notes={"objects": self._caches.bad_objects, "watches": self._caches.optional_problem},
             with_metrics=False,
         )
         figures = health.serve(options.metrics_port, options.bind_address, profiling=options.enable_profiling)

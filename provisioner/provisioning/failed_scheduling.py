@@ -1,15 +1,15 @@
 """Events about pods that wait and NodePools that cannot launch anything, made from the reasons that scheduling gives."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
-from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.pool_limits import USD
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import (
+    BinsRefuse,
     Constraint,
     Incompatible,
     LabelUndefined,
@@ -23,13 +23,16 @@ from provisioner.scheduling.reasons import (
     Untolerated,
 )
 from provisioner.scheduling.result import Unplaced
+from provisioner.scheduling.world import PoolClosed, by_weight, closed, not_ready
 from provisioner.state.misses import Stop
 from provisioner.state.pause import why_not_launched
 from provisioner.values.message import EventMessage, Said
+from provisioner.values.printable import listed
 
 _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
 """What binds in pools that were most likely never meant for the pod."""
 _MOST_OF_A_POOL = 300  # characters
+_MOST_POOLS = 3
 
 
 class ToldPods:
@@ -71,7 +74,17 @@ def _unschedulable(reasons: str, more: int = 0) -> str:
     )
 
 
-def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
+def every(_: NodePool) -> bool:
+    """Whether a pool is one of all."""
+    return True
+
+
+def sentence(
+    reasons: Sequence[Reason],
+    pools: Sequence[NodePool] = (),
+    serves: Callable[[NodePool], bool] = every,
+    meant: Callable[[NodePool], bool] = every,
+) -> str:
     """All reasons of one pod as one event takes them.
 
     Where they are too long together, those of pools that came nearest to taking the pod stay, whole, and the others are
@@ -79,23 +92,31 @@ def sentence(reasons: Sequence[Reason], unready: Sequence[str] = ()) -> str:
 
     Args:
         reasons: of a pod without a place.
-        unready: what `unready` says; left out where pools were not the matter.
+        pools: all that there are; what is said of those that are not Ready is left out where pools were not the matter.
+        serves: whether a pool is ours.
+        meant: whether the pod might go to nodes of a pool, were it Ready; others are told last, or not at all.
     """
-    if not any(isinstance(one, NoPools | PoolRefuses | PoolsRefuse) for one in reasons):
-        unready = ()
-    parts = [*(str(reason) for reason in reasons), *unready]
-    whole = _unschedulable("; ".join(parts))
+    parts: list[Reason | str] = [no_pool(pools, serves, meant) if isinstance(one, NoPools) else one for one in reasons]
+    if any(isinstance(one, PoolRefuses | PoolsRefuse) for one in reasons):
+        parts += unready(one for one in pools if serves(one) and meant(one))
+    whole = _unschedulable("; ".join(map(str, parts)))
     if len(whole) <= MAX_MESSAGE:
         return whole
-    parts = [str(one) for one in sorted([*reasons, *unready], key=_is_foreign)]
-    count = len(parts)
-    while count > 1 and len(_cut(parts, count)) > MAX_MESSAGE:
+    told = [str(one) for one in sorted(parts, key=_rank)]
+    count = len(told)
+    while count > 1 and len(_cut(told, count)) > MAX_MESSAGE:
         count -= 1
-    return _cut(parts, count)
+    return _cut(told, count)
 
 
-def _is_foreign(one: Reason | str) -> bool:
-    return isinstance(one, PoolRefuses | PoolsRefuse) and isinstance(one.constraint, _FOREIGN)
+def _rank(one: Reason | str) -> int:
+    """What is about the pod or about NodePools that are not Ready first, pools that were most likely not meant for the pod last."""
+    if isinstance(one, BinsRefuse):
+        return 1
+    if isinstance(one, PoolRefuses | PoolsRefuse):
+        unknown = isinstance(one.constraint, NoInstanceTypes) and one.constraint.problem
+        return 0 if unknown else 2 if isinstance(one.constraint, _FOREIGN) else 1
+    return 0
 
 
 def _cut(parts: list[str], count: int) -> str:
@@ -111,30 +132,59 @@ def stopped(stop: Stop) -> str:
     )[:MAX_MESSAGE]
 
 
-def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
-    """What to say of those among the pools that would make nodes, were they Ready and their launches not paused; by name."""
-    return tuple(
-        text[:_MOST_OF_A_POOL]
-        for pool in sorted(pools, key=lambda one: one.name)
-        if pool.spec.replicas is None and pool.metadata.deletion_timestamp is None and (text := _left_out(pool))
-    )
-
-
-def _left_out(pool: NodePool) -> str:
-    if not is_true(pool.status.conditions, names.READY):
-        return Said(f'NodePool "{pool.name}": not Ready{_cause(pool)}')
-    if paused := why_not_launched(pool):
-        return Said(f'NodePool "{pool.name}": {paused}')
-    return ""
+def unready(pools: Iterable[NodePool]) -> list[str]:
+    """What to say of those among the pools that would make nodes, were they Ready and their launches not paused; by weight."""
+    return [
+        Said(f'NodePool "{pool.name}": {"not Ready: " if closed(pool) is PoolClosed.NOT_READY else ""}{cause}')[
+            :_MOST_OF_A_POOL
+        ]
+        for pool in by_weight(pools)
+        if (cause := _cause(pool))
+    ]
 
 
 def _cause(pool: NodePool) -> str:
-    causes = [
-        f"{one.type}={one.status}: {one.message or one.reason}"
-        for one in pool.status.conditions
-        if one.type in (names.VALIDATION_SUCCEEDED, names.NODECLASS_READY) and one.status != names.TRUE
-    ]
-    return f" ({'; '.join(causes)})" if causes else ""
+    match closed(pool):
+        case PoolClosed.NOT_READY:
+            return not_ready(pool)
+        case PoolClosed.PAUSED:
+            return why_not_launched(pool)
+        case _:
+            return ""
+
+
+def no_pool(
+    pools: Sequence[NodePool],
+    serves: Callable[[NodePool], bool] = every,
+    meant: Callable[[NodePool], bool] = every,
+    *,
+    causes: bool = True,
+) -> str:
+    """Why no NodePool may make nodes for pods.
+
+    Args:
+        pools: all that there are.
+        serves: whether a pool is ours.
+        meant: whether the pod might go to nodes of a pool, were it Ready: these are told first.
+        causes: whether the causes of those that are not Ready are named.
+
+    Differs: Karpenter says "no dynamic nodepools found" whatever there is.
+    """
+    if not pools:
+        return Said("no NodePool exists")
+    by_cause: dict[PoolClosed | None, list[NodePool]] = {}
+    for pool in sorted(by_weight(filter(serves, pools)), key=lambda one: not meant(one)):
+        by_cause.setdefault(closed(pool), []).append(pool)
+    if not by_cause:
+        return Said("no NodePool refers to a NodeClass that this provisioner serves")
+    if waiting := [*by_cause.get(PoolClosed.NOT_READY, ()), *by_cause.get(PoolClosed.PAUSED, ())]:
+        named = (f"{pool.name}: {_cause(pool)}"[:_MOST_OF_A_POOL] for pool in waiting)
+        which = f": {listed(named, _MOST_POOLS, '; ')}" if causes else ""
+        none = "may launch nodes" if PoolClosed.PAUSED in by_cause else "is Ready"
+        return Said(f"no NodePool {none}{which}")
+    if by_cause.keys() == {PoolClosed.STATIC}:
+        return Said("all NodePools are static")
+    return Said("all NodePools are static or being deleted") if None not in by_cause else str(NoPools())
 
 
 def pools_out_of_money(unplaced: Iterable[Unplaced]) -> dict[str, EventMessage]:
@@ -170,7 +220,9 @@ def pools_without_types(reasons: Iterable[Reason]) -> dict[str, EventMessage]:
         pool: EventMessage(
             "Warning",
             "NoCompatibleInstanceTypes",
-            f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}",
+            str(reason.constraint)
+            if reason.constraint.problem
+            else f"NodePool requirements filtered out all compatible available instance types: {reason.constraint}",
         )
         for reason in reasons
         if isinstance(reason, PoolRefuses | PoolsRefuse) and isinstance(reason.constraint, NoInstanceTypes)

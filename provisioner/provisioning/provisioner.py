@@ -1,5 +1,6 @@
 """Pods that wait become NodeClaims: gather a snapshot, solve, create. Source: core spec 3, 4; design 3.5, 3b.3-3b.6."""
 
+import functools
 import random
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -48,6 +49,8 @@ from provisioner.values.message import EventMessage, Said
 
 _log = logs.get_logger(__name__)
 REACHED_SOLVE_DEADLINE: Final = "Reached the solve deadline (--timeouts=solve) before every pod was planned; planning the remaining pods in the next batch"
+_MOST_LOOKED_AT: Final = 200
+"""Classes of pods in one pass for which the NodePools that they might go to are told apart from others."""
 PLANNED_PENDING_PODS: Final = Said("Planned pending pods")
 
 
@@ -405,14 +408,17 @@ class ProvisioningController:
 
     def _complain(self, snapshot: Snapshot, result: Result, held: Iterable["_HeldBack"] = ()) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
-        texts: dict[int, str] = {}  # by identity: equal pods share their reasons
+        texts: dict[tuple[int, str], str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, EventMessage] = {}
         complaints: list[tuple[Pod, str]] = []
-        unready = events.unready(view.pool for view in snapshot.pools if self._worlds.manages(view.pool))
+        pools = [view.pool for view in snapshot.pools]
         for unplaced in result.unplaced:
-            text = texts.get(id(unplaced.reasons))
+            shape = unplaced.pod.shape
+            key = id(unplaced.reasons), shape.key if len(texts) < _MOST_LOOKED_AT else ""
+            text = texts.get(key)
             if text is None:
-                text = texts[id(unplaced.reasons)] = events.sentence(unplaced.reasons, unready)
+                meant = functools.partial(self._worlds.might_take, shape) if key[1] else events.every
+                text = texts[key] = events.sentence(unplaced.reasons, pools, self._worlds.manages, meant)
                 empty |= events.pools_without_types(unplaced.reasons)
             complaints.append((unplaced.pod, text))
         complaints += [

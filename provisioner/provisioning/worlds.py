@@ -1,10 +1,19 @@
 """Makes the `World` that scheduling is asked about from a snapshot and the provider's instance types, and logs what it had to leave out."""
 
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.shapes import PodShape
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, manages
 from provisioner.scheduling.capacity.spending import PricedTypes, lowest, within
 from provisioner.scheduling.problem import SpreadDefaults, World
-from provisioner.scheduling.world import DEFAULTS, BinCache, Gathered, Policies, world_of
+from provisioner.scheduling.world import (
+    DEFAULTS,
+    BinCache,
+    Gathered,
+    Policies,
+    TypesUnknownError,
+    refused_by_itself,
+    world_of,
+)
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.values.message import Said
@@ -23,7 +32,7 @@ class Worlds:
         """The world at this instant; `cache` keeps what was made of nodes from one instant to the next."""
         gathered = world_of(
             snapshot,
-            self.types_of,
+            self._asked,
             self._provider.well_known_labels,
             self.manages,
             self._policies,
@@ -58,14 +67,24 @@ class Worlds:
         """Whether a NodePool's node class is one of the provider's."""
         return manages(self._provider, pool.node_class_ref)
 
+    def might_take(self, shape: PodShape, pool: NodePool) -> bool:
+        """Whether a NodePool does not refuse such pods whatever its instance types are."""
+        return not refused_by_itself(pool, shape, self._provider.well_known_labels)
+
     def types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """The provider's instance types of a NodePool; none where it cannot tell them."""
         try:
+            return self._asked(pool)
+        except TypesUnknownError:
+            return ()
+
+    def _asked(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        try:
             return self._provider.instance_types(pool)
-        except Exception as error:  # noqa: BLE001 - one NodePool without types stops no other
+        except Exception as error:
             _log.warning(
                 "Ignoring a NodePool because its instance types are unknown",
                 nodepool=pool.metadata.name,
                 error=str(error),
             )
-            return ()
+            raise TypesUnknownError(str(error)) from error

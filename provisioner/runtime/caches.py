@@ -2,13 +2,12 @@
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from provisioner.apis import names
-from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import ConfigMap
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
@@ -36,7 +35,7 @@ from provisioner.runtime.changes import (
     PodChanged,
     SurroundingChanged,
 )
-from provisioner.runtime.freshness import behind, stale
+from provisioner.runtime.freshness import behind, refused, stale
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
@@ -117,7 +116,12 @@ class Caches:
             resources.NAMESPACE_LABELS, self._around(SurroundingsKeeper.namespace_changed), SurroundingChanged
         )
         self.overlay_objects = self._overlay_objects(options)
-        self.buffer_objects = self._buffer_objects(options)
+        #: None where the feature gate is off. The CRD belongs to others: nobody waits for it where it is missing.
+        self.buffer_objects = (
+            self._reflect(resources.CAPACITYBUFFERS, _ignored, CapacityBufferChanged)
+            if options.feature_gates.capacity_buffer
+            else None
+        )
         budgets = self._reflect(resources.PDBS, self.cluster.budget_changed)
         machinery: tuple[Reflector[Any], ...] = (self.nodes, self.pools, self.claims, self.daemons, self.pods)
         #: What the program waits for, and is not ready without. Without the settings it only disrupts nothing.
@@ -153,12 +157,6 @@ class Caches:
         if not options.feature_gates.node_overlay:
             return None
         return self._reflect(resources.NODEOVERLAYS, self.overlays.changed, NodeOverlayChanged)
-
-    def _buffer_objects(self, options: Options) -> Reflector[CapacityBuffer] | None:
-        """None where the feature gate is off. The CRD belongs to others: nobody waits for it where it is missing."""
-        if not options.feature_gates.capacity_buffer:
-            return None
-        return self._reflect(resources.CAPACITYBUFFERS, _ignored, CapacityBufferChanged)
 
     def _surroundings(self) -> tuple[Reflector[Any], ...]:
         """What decides beside Nodes and pods where a pod may run."""
@@ -269,17 +267,11 @@ class Caches:
                     return False
                 if self._clock.monotonic() - told_at >= SYNC_TELL_SECONDS:
                     told_at = self._clock.monotonic()
-                    _log.info("Waiting for caches to sync", missing=", ".join(str(one.resource) for one in waiting))
-        self._await_settings(stopping)
+                    missing = ", ".join(str(one.resource) for one in waiting)
+                    _log.info("Waiting for caches to sync", missing=missing, problem=self.problem())
+        _await_settings((self.settings, self.installations), self._clock, stopping)
         self.effects(self.cluster.settle())
         return not stopping.is_set()
-
-    def _await_settings(self, stopping: threading.Event) -> None:
-        end = self._clock.monotonic() + SETTINGS_SECONDS
-        both = (self.settings, self.installations)
-        while (waiting := wait_for_sync(both, SYNC_LOOK_SECONDS)) and not stopping.is_set():
-            if self._clock.monotonic() >= end or all(isinstance(one.error, Forbidden) for one in waiting):
-                return
 
     def stop(self) -> None:
         """End every watch, all at once."""
@@ -289,6 +281,10 @@ class Caches:
     def problem(self) -> str:
         """What is wrong with the caches, "" when nothing is."""
         return behind(self.awaited, silent=STALE_AFTER_SECONDS, failing=STALE_AFTER_SECONDS)
+
+    def optional_problem(self) -> str:
+        """Which of the watches that nobody waits for are refused, and what to do; "" for none."""
+        return refused(one for one in self.all if one not in self.awaited)
 
     def disruption_is_stale(self) -> str:
         """Which watch that voluntary disruption is decided from is behind, in words; "" where none is."""
@@ -377,3 +373,10 @@ def store_of(watch: Reflector[T] | None) -> Store[T] | None:
 
 def _ignored(*_: object) -> None:
     """Nothing is done about it, or nobody leads who would do it."""
+
+
+def _await_settings(both: Sequence[Reflector[ConfigMap]], clock: Clock, stopping: threading.Event) -> None:
+    end = clock.monotonic() + SETTINGS_SECONDS
+    while (waiting := wait_for_sync(both, SYNC_LOOK_SECONDS)) and not stopping.is_set():
+        if clock.monotonic() >= end or all(isinstance(one.error, Forbidden) for one in waiting):
+            return

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from provisioner.kube.lag import BEHIND_SECONDS
-from provisioner.kube.watch import Reflector
+from provisioner.kube.watch import Reflector, is_refused, trouble
 from provisioner.values.message import Said
 
 #: A watch in which nothing happens is opened anew every 70 s; one that was not heard for longer than this is behind.
@@ -23,14 +23,27 @@ def stale(watches: Iterable[Reflector[Any]]) -> str:
 
 
 def behind(watches: Iterable[Reflector[Any]], *, silent: float, failing: float) -> str:
-    """The first watch that was not heard of for `silent` seconds, or for `failing` while it fails, or that brings what is old; "" where there is none."""
+    """The first watch that was not heard of for `silent` seconds, or for `failing` while it fails, or that brings what is old; "" where there is none.
+
+    One that is refused counts as behind after `FAILING_SECONDS`: no patience helps it.
+    """
     for watch in watches:
-        age = watch.staleness()
+        age, error = watch.staleness(), watch.error
+        why = f": {trouble(error, watch.resource)}" if error is not None else ""
         if not watch.synced.is_set():
-            return Said(f"the cache of {watch.resource} is not synced")
-        if age > silent or (watch.error is not None and age > failing):
-            why = f": {watch.error}" if watch.error is not None else ""
+            return Said(f"the cache of {watch.resource} is not synced{why}")
+        patience = min(failing, FAILING_SECONDS) if is_refused(error) else failing
+        if age > silent or (error is not None and age > patience):
             return Said(f"the watch of {watch.resource} received nothing for {age:.0f} s{why}")
         if (lag := watch.lag()) > BEHIND_SECONDS:
             return Said(f"the watch of {watch.resource} is at least {lag:.0f} s behind the API server")
     return ""
+
+
+def refused(watches: Iterable[Reflector[Any]]) -> str:
+    """Which watches are refused, and what to do; "" for none."""
+    return "; ".join(
+        Said(f"the watch of {one.resource}: {trouble(one.error, one.resource)}")
+        for one in watches
+        if one.error is not None and is_refused(one.error)
+    )

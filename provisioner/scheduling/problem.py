@@ -65,6 +65,7 @@ class SchedulingPool:
         taints: what pods and daemons must tolerate.
         instance_types: the provider's answer for this pool, any order; give the same tuple while it is unchanged,
             what is derived from it is kept between problems.
+        types_problem: why there is no answer; "" where there is one.
         remaining: limits less what the pool's nodes use, `nodes` included; None without limits. Only limited
             resources appear; an amount may be negative.
         template: opaque to scheduling, handed back with every planned claim.
@@ -83,6 +84,7 @@ class SchedulingPool:
     hostname_domains: int | None = None
     packing: Packing = Packing.COST
     node_penalty: float = NODE_PENALTY
+    types_problem: str = ""
 
 
 @dataclass(frozen=True)

@@ -79,14 +79,18 @@ class NoInstanceTypes:
             and only their offerings are missing.
         alone: whether no type meets that requirement even by itself.
         used_up: the reservations that are all that the pool allows, where no instance is left of them.
+        problem: why it is not known what the provider has; "" where it is.
     """
 
     offered: int
     requirement: Requirement | None = None
     alone: bool = True
     used_up: tuple[str, ...] = ()
+    problem: str = ""
 
     def __str__(self) -> str:
+        if self.problem:
+            return f"its instance types are not known: {self.problem}"
         if not self.offered:
             return "the provider offers no instance types"
         if self.used_up:
@@ -448,10 +452,10 @@ NOT_TRIED = NotTried()
 
 @dataclass(frozen=True, slots=True)
 class NoPools:
-    """No NodePool may make nodes."""
+    """No NodePool may make nodes; why, `world.closed` says of each."""
 
     def __str__(self) -> str:
-        return "no dynamic nodepools found"
+        return "no NodePool can launch nodes"
 
 
 @dataclass(frozen=True, slots=True)

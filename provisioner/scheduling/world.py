@@ -1,20 +1,24 @@
 """From a snapshot of the cluster to the world that scheduling is asked about; what only depends on the instant is decided here."""
 
 import contextlib
+import enum
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.conditions import POOL_CONDITIONS
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.pool_limits import USD, PoolLimitError, most_of_one, spending_limit
+from provisioner.apis.shapes import PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.capacity.spending import PricedTypes, spent
+from provisioner.scheduling.constraints.filters import FilterError, node_filter
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
     NODE_PENALTY,
@@ -28,6 +32,7 @@ from provisioner.scheduling.problem import (
     Storage,
     World,
 )
+from provisioner.scheduling.reasons import Untolerated
 from provisioner.state.keys import NodeKey
 from provisioner.state.pause import why_not_launched
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
@@ -35,6 +40,7 @@ from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
+from provisioner.values.taints import first_untolerated
 
 HOSTNAME_DOMAINS: Final = 3
 """Nodes over which a hard hostname spread is planned where nobody says how many."""
@@ -67,6 +73,19 @@ class Policies:
 
 
 DEFAULTS: Final = Policies()
+
+
+class TypesUnknownError(Exception):
+    """The provider cannot say now which instance types a NodePool may have; the message says why."""
+
+
+class PoolClosed(enum.Enum):
+    """Why no new nodes for pods may come from a NodePool."""
+
+    DELETING = enum.auto()
+    STATIC = enum.auto()
+    NOT_READY = enum.auto()
+    PAUSED = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +163,7 @@ def world_of(
 
     Args:
         snapshot: the instant.
-        types_of: what the provider has for a pool.
+        types_of: what the provider has for a pool; may raise `TypesUnknownError`.
         well_known: labels that the provider sets by itself.
         manages: whether a pool is ours.
         policies: what the flags say.
@@ -157,7 +176,12 @@ def world_of(
     priced = priced or PricedTypes()
     for view in snapshot.pools:
         if manages(view.pool) and is_usable(view.pool):
-            pools += _pool(view, types_of(view.pool), policies, unreadable, snapshot.nodes, priced)
+            try:
+                types, problem = types_of(view.pool), ""
+            except TypesUnknownError as error:
+                types, problem = (), str(error)
+            made = _pool(view, types, policies, unreadable, snapshot.nodes, priced)
+            pools += [replace(one, types_problem=problem) for one in made] if problem else made
     around = snapshot.around
     world = World(
         pools=tuple(pools),
@@ -250,12 +274,43 @@ def successors(snapshot: Snapshot) -> frozenset[str]:
 
 def is_usable(pool: NodePool) -> bool:
     """Whether new nodes may come from this pool."""
-    return (
-        pool.metadata.deletion_timestamp is None
-        and pool.spec.replicas is None
-        and is_true(pool.status.conditions, names.READY)
-        and not why_not_launched(pool)
-    )
+    return closed(pool) is None
+
+
+def closed(pool: NodePool) -> PoolClosed | None:
+    """Why no new nodes for pods may come from this pool; None where they may."""
+    if pool.metadata.deletion_timestamp is not None:
+        return PoolClosed.DELETING
+    if pool.spec.replicas is not None:
+        return PoolClosed.STATIC
+    if not is_true(pool.status.conditions, names.READY):
+        return PoolClosed.NOT_READY
+    return PoolClosed.PAUSED if why_not_launched(pool) else None
+
+
+def not_ready(pool: NodePool) -> str:
+    """Why a pool is not Ready: the cause itself, not the conditions that follow from it."""
+    leaf = POOL_CONDITIONS.leaf(pool.status.conditions, pool.metadata.generation)
+    return leaf.message if leaf is not None else Said("its conditions are not set yet")
+
+
+def refused_by_itself(pool: NodePool, shape: PodShape, well_known: frozenset[str]) -> str:
+    """Why a pool refuses a pod whatever its instance types are; "" where that is not so."""
+    try:
+        asked, template = node_filter(shape), template_requirements(pool)
+    except (FilterError, RequirementError) as error:
+        return str(error)
+    taint = first_untolerated(asked.tolerations, pool.taints, asked.effects)
+    if taint is not None:
+        return str(Untolerated(taint))
+    conflicts = [template.incompatibility(term.requirements, well_known) for term in asked.terms]
+    first = next((one for one in conflicts if one is not None), None)
+    return str(first) if conflicts and first is not None and all(one is not None for one in conflicts) else ""
+
+
+def by_weight(pools: Iterable[NodePool]) -> list[NodePool]:
+    """As people are told of them: those that are preferred first, else by name."""
+    return sorted(pools, key=lambda one: (-one.spec.weight, one.name))
 
 
 def ignored_annotations(pool: NodePool) -> dict[str, str]:

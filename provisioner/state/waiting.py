@@ -3,6 +3,7 @@
 Source: core spec 3.3; design 3b.5.
 """
 
+import enum
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -12,7 +13,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.pods import STUCK_AFTER, Pod, is_pending, opted_out
+from provisioner.apis.pods import STUCK_AFTER, Pod, is_daemon, is_mirror, is_pending, is_terminal, opted_out
 from provisioner.state.assignments import Assignments
 from provisioner.state.misses import Stop
 from provisioner.state.ordered import Ordered
@@ -20,7 +21,8 @@ from provisioner.state.pod_index import PodIndex
 
 IMAGES_SECONDS: Final = 5.0
 """For so long at most a pod whose images are being looked up does not wait for a node, from the moment at which it was seen."""
-_PROMPT: Final = (names.DEFAULT_SCHEDULER_NAME, names.SCHEDULER_NAME)
+PROMPT: Final = (names.DEFAULT_SCHEDULER_NAME, names.SCHEDULER_NAME)
+"""The schedulers that take every pod at once, so that theirs are planned before they are refused."""
 
 
 class PodSight(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +42,37 @@ class PodSight(msgspec.Struct, frozen=True, gc=False):
 NOT_SEEN: Final = PodSight()
 
 
+class NeverWaits(enum.Enum):
+    """Why a pod, as it is, waits for no node of ours, whatever its scheduler says of it."""
+
+    FINISHED = enum.auto()
+    BOUND = enum.auto()
+    DELETED = enum.auto()
+    GATED = enum.auto()
+    MIRROR = enum.auto()
+    DAEMON = enum.auto()
+    OPTED_OUT = enum.auto()
+
+
+def never_waits(pod: Pod) -> NeverWaits | None:
+    """What of a pod takes it out of our hands, for people; None of one that waits as soon as `waits_from` says."""
+    said = {
+        NeverWaits.FINISHED: is_terminal(pod),
+        NeverWaits.BOUND: bool(pod.node_name),
+        NeverWaits.DELETED: pod.deleted is not None,
+        NeverWaits.GATED: pod.gated,
+        NeverWaits.MIRROR: is_mirror(pod),
+        NeverWaits.DAEMON: is_daemon(pod),
+        NeverWaits.OPTED_OUT: opted_out(pod),
+    }
+    return next((why for why, holds in said.items() if holds), None)
+
+
+def awaits_verdict(pod: Pod) -> bool:
+    """Whether a pod waits for its own scheduler's refusal first: it names another one than those whose pods are planned at once."""
+    return pod.shape.scheduler_name not in PROMPT and not pod.unschedulable
+
+
 def waits_from(pod: Pod, sight: PodSight, grace: timedelta) -> float:
     """The moment from which a pod waits for a node of ours: in the past for one that does, infinity where only an event can make it wait.
 
@@ -56,7 +89,7 @@ def _of_pending(pod: Pod, sight: PodSight, grace_seconds: float) -> float:
     deferred = sight.deferred_until if awaits_images(pod) else -inf
     if pod.unschedulable or sight.reported:
         return deferred
-    return max(deferred, sight.since + grace_seconds) if pod.shape.scheduler_name in _PROMPT else inf
+    return inf if awaits_verdict(pod) else max(deferred, sight.since + grace_seconds)
 
 
 def awaits_images(pod: Pod) -> bool:

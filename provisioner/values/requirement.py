@@ -27,6 +27,12 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _Pick = Callable[[int, int], int]
 
 
+class _Excluding(int):
+    """A bound that was written with Gt or Lt, as the nearest integer inside: the same number, which is told as it was written."""
+
+    __slots__ = ()
+
+
 class Operator(enum.StrEnum):
     """How a requirement is written; Gt and Lt exclude their bound, Gte and Lte include it."""
 
@@ -104,8 +110,8 @@ class Requirement(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
                 return _canonical(key, exists, _NOTHING, None, None, exists, min_values)
             case _:
                 bound = _bound(key, operator, listed)
-                gte = bound + 1 if operator is Operator.GT else bound if operator is Operator.GTE else None
-                lte = bound - 1 if operator is Operator.LT else bound if operator is Operator.LTE else None
+                gte = _Excluding(bound + 1) if operator is Operator.GT else bound if operator is Operator.GTE else None
+                lte = _Excluding(bound - 1) if operator is Operator.LT else bound if operator is Operator.LTE else None
                 return _canonical(key, True, _NOTHING, gte, lte, True, min_values)
 
     @property
@@ -221,7 +227,7 @@ class Requirement(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return f"Requirement({self})"
 
     def __str__(self) -> str:
-        """The requirement in words, long lists cut: "zone In [a b c and 4 others]", "cpu Gte 4 and Lte 16"."""
+        """The requirement in words as it is written in manifests, long lists cut: "zone In [a b c and 4 others]", "cpu Gte 4 and Lt 17"."""
         if self.is_contradiction:
             return Said(f"{self.key} matches nothing")
         parts = []
@@ -231,8 +237,10 @@ class Requirement(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
                 parts.append(str(entry["operator"]))
             elif entry["operator"] in {"In", "NotIn"}:
                 parts.append(f"{entry['operator']} [{_shortened(values)}]")
+            elif entry["operator"] == Operator.GTE:
+                parts.append(f"Gt {self.gte - 1}" if isinstance(self.gte, _Excluding) else f"Gte {self.gte}")
             else:
-                parts.append(f"{entry['operator']} {values[0]}")
+                parts.append(f"Lt {self.lte + 1}" if isinstance(self.lte, _Excluding) else f"Lte {self.lte}")
         return f"{self.key} {' and '.join(parts)}" + (f" minValues {self.min_values}" if self.min_values else "")
 
 

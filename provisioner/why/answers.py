@@ -90,7 +90,8 @@ class PodAnswer(WhyAnswer, frozen=True, kw_only=True):
     """Why a pod has no node.
 
     Attributes:
-        state: Bound, Finished, Gated, DaemonSet, OptedOut, NotFollowed, Planned, FitsExistingNode, FitsNewNode, Unschedulable or NotTried.
+        state: Bound, Finished, Gated, Mirror, DaemonSet, OptedOut, OtherScheduler, Preempting, NotFollowed, Planned, FitsExistingNode, FitsNewNode,
+            Unschedulable or NotTried.
         summary: the answer in one sentence.
         scheduler: what kube-scheduler said last.
         missing: what the answer leaves out, in sentences.

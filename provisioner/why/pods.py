@@ -1,6 +1,6 @@
 """Why a pod has no node: what a fresh plan of everything that waits makes of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Final, TypeAlias
 
@@ -9,22 +9,20 @@ from msgspec.structs import replace
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition
-from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_terminal, opted_out
+from provisioner.apis.pods import Pod
 from provisioner.disruption.refusals import PATIENCE
-from provisioner.provisioning.failed_scheduling import unready
+from provisioner.provisioning.failed_scheduling import no_pool
 from provisioner.scheduling.capacity.spending import within
-from provisioner.scheduling.constraints.filters import FilterError, node_filter
-from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason, Untolerated
+from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import is_usable, successors
+from provisioner.scheduling.world import PoolClosed, by_weight, closed, not_ready, refused_by_itself, successors
 from provisioner.state.pause import Activity, why_not_launched
 from provisioner.state.snapshot import NodeView
+from provisioner.state.waiting import PROMPT, NeverWaits, awaits_verdict, never_waits
 from provisioner.support.clock import SystemClock
 from provisioner.values.message import Said
-from provisioner.values.requirement import RequirementError
-from provisioner.values.taints import first_untolerated
+from provisioner.values.spelling import closest
 from provisioner.why.answers import PodAnswer, PoolAnswer, WhyPlace, WhyReason, WhyRefused, told
 from provisioner.why.instant import Instant, NoSuchObjectError
 from provisioner.why.type_refusals import PoolTypes, refused_types
@@ -70,31 +68,76 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
 
 def _settled(instant: Instant, pod: Pod) -> _Found | None:
     """What is found of a pod that needs no plan; None about every other."""
-    place: WhyPlace | None = None
-    if is_terminal(pod):
-        state, summary = "Finished", f"Pod {pod.key} has ended ({pod.phase}) and needs no node."
-    elif pod.node_name:
-        place = WhyPlace(node=pod.node_name)
-        state, summary = "Bound", f"Pod {pod.key} is bound to node {pod.node_name} (phase {pod.phase or 'Pending'})."
-    elif pod.deleted is not None:
-        state, summary = "Finished", f"Pod {pod.key} is being deleted and gets no node."
-    elif pod.gated:
-        state = "Gated"
-        summary = f"Pod {pod.key} has scheduling gates; no node is planned for it before they are removed."
-    elif is_daemon(pod) or is_mirror(pod):
-        state = "DaemonSet"
-        summary = f"Pod {pod.key} belongs to one node, which it names itself; no node is launched for such a pod."
-    elif opted_out(pod):
-        state = "OptedOut"
-        summary = (
-            f"Pod {pod.key} requires a node without the label {names.NODEPOOL_LABEL}, so no node is launched for it."
-        )
-    elif (view := _assigned(instant, pod)) is not None:
-        place = _waiting_place(view)
-        state, summary = "Planned", _plan_in_words(pod, view, place)
-    else:
+    why = never_waits(pod)
+    if why is not None:
+        return _out_of_our_hands(pod, why)
+    view = _assigned(instant, pod)
+    if view is None:
+        return _of_its_scheduler(instant, pod)
+    place = _waiting_place(view)
+    return "Planned", _plan_in_words(pod, view, place), place, ()
+
+
+def _out_of_our_hands(pod: Pod, why: NeverWaits) -> _Found:
+    """With the field that says so."""
+    match why:
+        case NeverWaits.FINISHED:
+            return "Finished", f"Pod {pod.key} has ended ({pod.phase}) and needs no node.", None, ()
+        case NeverWaits.BOUND:
+            text = f"Pod {pod.key} is bound to node {pod.node_name} (phase {pod.phase or 'Pending'})."
+            return "Bound", text, WhyPlace(node=pod.node_name), ()
+        case NeverWaits.DELETED:
+            return "Finished", f"Pod {pod.key} is being deleted and gets no node.", None, ()
+        case NeverWaits.GATED:
+            text = (
+                f"Pod {pod.key} has scheduling gates (spec.schedulingGates: {', '.join(pod.gates)}); no node is planned "
+                "for it before whoever set them removes them."
+            )
+            return "Gated", text, None, ()
+        case NeverWaits.MIRROR:
+            text = f"Pod {pod.key} is the mirror of a static pod of one kubelet; no node is launched for such a pod."
+            return "Mirror", text, None, ()
+        case NeverWaits.DAEMON:
+            owner = pod.owner.name if pod.owner is not None else ""
+            text = (
+                f"Pod {pod.key} belongs to DaemonSet {owner} and runs on the node that it names itself; no node is "
+                "launched for such a pod."
+            )
+            return "DaemonSet", text, None, ()
+        case _:
+            text = (
+                f"Pod {pod.key} requires, in spec.affinity.nodeAffinity, a node without the label "
+                f"{names.NODEPOOL_LABEL}, so no node is launched for it."
+            )
+            return "OptedOut", text, None, ()
+
+
+def _of_its_scheduler(instant: Instant, pod: Pod) -> _Found | None:
+    """Likewise of a pod that waits for what its scheduler does; None about every other."""
+    if any(one.uid == pod.uid for one in instant.snapshot.waiting):
         return None
-    return state, summary, place, ()
+    if awaits_verdict(pod):
+        return "OtherScheduler", _other_scheduler(instant, pod), None, ()
+    if pod.nominated_node_name and pod.unschedulable:
+        text = (
+            f"Pod {pod.key} gets room on node {pod.nominated_node_name} (status.nominatedNodeName): its scheduler ends "
+            "pods of lower priority there, so no node is launched for it meanwhile."
+        )
+        return "Preempting", text, WhyPlace(node=pod.nominated_node_name), ()
+    return None
+
+
+def _other_scheduler(instant: Instant, pod: Pod) -> str:
+    name = pod.shape.scheduler_name
+    text = (
+        f'Pod {pod.key} has spec.schedulerName "{name}". That scheduler has not marked it as unschedulable, and only '
+        f"pods of {' and '.join(PROMPT)} are planned before that, so no node is launched for it."
+    )
+    if any(one.shape.scheduler_name == name for view in instant.snapshot.nodes for one in view.pods):
+        return text
+    meant = closest(name, PROMPT)
+    hint = f' Did you mean "{meant}"?' if meant else ""
+    return f"{text} No pod of that scheduler is bound to a node; check that it runs and that the name is right.{hint}"
 
 
 def _not_followed(instant: Instant, pod: Pod) -> _Found | None:
@@ -239,11 +282,14 @@ def _unplaced(instant: Instant, pod: Pod, result: Result) -> _Found:
         text = f"No node that is there can take pod {pod.key}; whether a new node could is not known here."
     else:
         text = f"No node can take pod {pod.key}, and no NodePool can launch one for it."
-    return "Unschedulable", text, None, tuple(_reason(one) for one in found)
+    pools = [view.pool for view in instant.snapshot.pools]
+    return "Unschedulable", text, None, tuple(_reason(one, pools) for one in found)
 
 
-def _reason(one: Reason) -> WhyReason:
+def _reason(one: Reason, every: Sequence[NodePool]) -> WhyReason:
     match one:
+        case NoPools():  # why each of them is not Ready is said of it
+            return WhyReason(type=type(one).__name__, message=no_pool(every, causes=False))
         case PoolRefuses(pool, constraint):
             return WhyReason(type=type(constraint).__name__, message=str(constraint), node_pools=(pool,))
         case PoolsRefuse(pools, constraint):
@@ -257,22 +303,26 @@ def _reason(one: Reason) -> WhyReason:
 
 def _pools(instant: Instant, pod: Pod) -> tuple[PoolAnswer, ...]:
     by_name = {one.pool: one for one in refused_types(instant.prepared, pod)}
-    return tuple(_pool(instant, view.pool, pod, by_name.get(view.pool.name)) for view in instant.snapshot.pools)
+    pools = by_weight(view.pool for view in instant.snapshot.pools)
+    return tuple(_pool(instant, pool, pod, by_name.get(pool.name)) for pool in pools)
 
 
 def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -> PoolAnswer:
-    if pool.metadata.deletion_timestamp is not None:
-        return PoolAnswer(name=pool.name, state="Deleting", message="it is being deleted")
-    if pool.spec.replicas is not None:
-        return PoolAnswer(
-            name=pool.name, state="Static", message="it is static: its nodes follow spec.replicas, not pods"
-        )
-    if paused := why_not_launched(pool):
-        return PoolAnswer(name=pool.name, state="Paused", message=paused)
-    if not is_usable(pool):
-        return PoolAnswer(name=pool.name, state="NotReady", message=_said(unready((pool,)), pool))
+    match closed(pool):
+        case PoolClosed.DELETING:
+            return PoolAnswer(name=pool.name, state="Deleting", message="it is being deleted")
+        case PoolClosed.STATIC:
+            return PoolAnswer(
+                name=pool.name, state="Static", message="it is static: its nodes follow spec.replicas, not pods"
+            )
+        case PoolClosed.PAUSED:
+            return PoolAnswer(name=pool.name, state="Paused", message=why_not_launched(pool))
+        case PoolClosed.NOT_READY:
+            return PoolAnswer(name=pool.name, state="NotReady", message=f"not Ready: {not_ready(pool)}")
+        case _:
+            pass
     if not instant.types.manages(pool):
-        refusal = _by_itself(instant, pool, pod)
+        refusal = refused_by_itself(pool, pod.shape, instant.types.well_known_labels)
         return PoolAnswer(
             name=pool.name,
             state="Refuses" if refusal else "Unknown",
@@ -293,21 +343,3 @@ def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -
         fitting=types.fitting,
         refused=refused,
     )
-
-
-def _said(sentences: Iterable[str], pool: NodePool) -> str:
-    return "; ".join(sentences).removeprefix(f'NodePool "{pool.name}": ') or "not Ready"
-
-
-def _by_itself(instant: Instant, pool: NodePool, pod: Pod) -> str:
-    """Why a pool refuses the pod whatever its instance types are; "" where that is not so."""
-    try:
-        asked, template = node_filter(pod.shape), template_requirements(pool)
-    except (FilterError, RequirementError) as error:
-        return str(error)
-    taint = first_untolerated(asked.tolerations, pool.taints, asked.effects)
-    if taint is not None:
-        return str(Untolerated(taint))
-    conflicts = [template.incompatibility(term.requirements, instant.types.well_known_labels) for term in asked.terms]
-    first = next((one for one in conflicts if one is not None), None)
-    return str(first) if conflicts and first is not None and all(one is not None for one in conflicts) else ""

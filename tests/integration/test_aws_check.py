@@ -309,10 +309,11 @@ def launch_something(there: Checker) -> str:
 def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: Checker) -> None:
     queue = strict_ec2.where.vpc.queue
     code, verdicts, said = strict_ec2(node_class(), interruption_queue=queue)
-    launching = {"ec2:CreateFleet", "ec2:CreateTags", "ec2:RunInstances"}
-    ending = {"ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"}
     assert having(verdicts, "missing") == set()
-    assert UNTRIED | ending <= actions(verdicts, "unknown") <= UNTRIED | ending | launching
+    of_instances = {"ec2:TerminateInstances", "ec2:CreateTags"}
+    assert actions(verdicts, "unknown") == UNTRIED | of_instances, "a launch is rehearsed before there was one"
+    assert {"ec2:CreateFleet", "ec2:RunInstances", "ec2:DeleteLaunchTemplate"} <= actions(verdicts, "ok")
+    assert strict_ec2.client("ec2").describe_launch_templates()["LaunchTemplates"] == []
     assert code == 3
     assert "check again after the first launch" in said["ec2:TerminateInstances on instance"]
     assert "--role-arn" in said[f"iam:PassRole on role/KarpenterNodeRole-{CLUSTER}"]
@@ -331,6 +332,33 @@ def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: C
     (left,) = strict_ec2.where.instances()
     assert (left["id"], left["state"] in {"pending", "running"}) == (instance, True)
     assert len(strict_ec2.client("ec2").describe_launch_templates()["LaunchTemplates"]) == 1
+
+
+DENIED = {
+    "CreateFleet": "ec2:CreateFleet",
+    "RunInstances": "ec2:RunInstances",
+    "PassRole": "iam:PassRole",
+    "CreateLaunchTemplate": "ec2:CreateLaunchTemplate",
+    "DeleteLaunchTemplate": "ec2:DeleteLaunchTemplate",
+}
+
+
+@pytest.mark.parametrize("action", DENIED.values(), ids=DENIED)
+def test_what_a_launch_lacks_is_found_before_the_first(action: str) -> None:
+    denial = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Action": action, "Resource": "*"}]}
+    with Ec2.start(name=CLUSTER, region=REGION, data="small", policies=[*defaults(), denial]) as made:
+        there = Checker(made)
+        code, verdicts, said = there(node_class(role=None, instanceProfile=made.vpc.profile))
+        left = there.client("ec2").describe_launch_templates()["LaunchTemplates"]
+    assert code == 1
+    assert actions(verdicts, "missing") == {action}
+    assert action in next(said[what] for what in having(verdicts, "missing"))
+    if action == "ec2:DeleteLaunchTemplate":
+        assert len(left) == 1
+        assert f"launch template {left[0]['LaunchTemplateName']}" in said["launch template"]
+        assert verdicts["permissions", "launch template"] == "risk"
+    else:
+        assert left == []
 
 
 def test_what_our_own_credentials_lack_is_missing(poor_ec2: Checker) -> None:
@@ -354,8 +382,17 @@ def test_a_role_that_may_ask_about_itself_is_told_everything(open_ec2: Checker) 
     arn = role(open_ec2, "karpenter", [*defaults(account), document(SELF_CHECK, own)])
     code, verdicts, said = open_ec2(node_class())
     assert having(verdicts, "missing") | having(verdicts, "unknown") == set()
+    assert having(verdicts, "risk") == {"interruption queue"}
     assert code == 0
     assert said["role"].startswith(f"{arn}, checked with policy simulation")
+    assert open_ec2.report(node_class()).summary().endswith("checks passed; 1 risk")
+    # what is denied to a session is missing though its role has it
+    open_ec2.where.script([Fault(action="CreateFleet", kind="denied", times=0)])
+    try:
+        code, verdicts, _ = open_ec2(node_class())
+    finally:
+        open_ec2.where.script()
+    assert (code, actions(verdicts, "missing")) == (1, {"ec2:CreateFleet"})
 
 
 # --- what was discovered --------------------------------------------------------------------------------------------
@@ -545,8 +582,11 @@ def test_aws_that_cannot_be_reached_is_unknown(tmp_path: Path) -> None:
     assert "missing" not in output
     for what in ("account", "EKS cluster", "subnets", "security groups", "role"):
         assert f"  unknown  {what}: " in output
-    assert [line for line in output.splitlines() if line.startswith("  ok")] == [
-        "  ok       interruption queue: not set; Spot Instances are reclaimed without their pods being moved first"
+    assert [line for line in output.splitlines() if line.startswith(("  ok", "  risk"))] == [
+        (
+            "  risk     interruption queue: not set, so Spot Instances are reclaimed and scheduled maintenance begins without "
+            "their pods being moved first"
+        )
     ]
 
 

@@ -27,6 +27,7 @@ from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from provisioner.values.resources import Resources
 from tests.support.awscluster import CLUSTER, NAMESPACE, PROVISIONER, AwsCluster, aws_cluster
+from tests.support.faulttable import QUICK
 from tests.support.iam import default_policies
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
@@ -121,6 +122,19 @@ def await_initialized(aws: AwsCluster, pods: Mapping[str, int], *pools: str) -> 
         return claims if ready and all(running[name] == count for name, count in pods.items()) else []
 
     return aws.eventually(found, f"{dict(pods)} run on instances that are initialised")
+
+
+def test_faults_tell_their_cause_wherever_one_looks(aws: AwsCluster) -> None:
+    """A few of the table; `make package` has all rows."""
+    for row in QUICK:
+        row.begin(aws)
+    try:
+        for row in QUICK:
+            row.await_told(aws)
+        assert [text for row in QUICK for text in row.differences(aws)] == []
+    finally:
+        for row in QUICK:
+            row.end(aws)
 
 
 def test_one_pod_gets_one_instance_which_goes_with_it_and_no_secret_is_logged(aws: AwsCluster) -> None:

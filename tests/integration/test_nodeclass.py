@@ -397,7 +397,7 @@ NOT_READY: Final[dict[str, tuple[dict[str, Any], str, tuple[str, str], str]]] = 
 
 @pytest.mark.parametrize("case", NOT_READY.values(), ids=NOT_READY)
 def test_what_keeps_a_class_from_being_ready(
-    bench: Bench, case: tuple[dict[str, Any], str, tuple[str, str], str]
+    bench: Bench, case: tuple[dict[str, Any], str, tuple[str, str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     spec, kind, want, words = case
     bench.create(**spec)
@@ -406,6 +406,9 @@ def test_what_keeps_a_class_from_being_ready(
     assert (status, reason) == want
     assert words in message
     assert bench.told_of("Ready")[:2] == ("False", "UnhealthyDependents")
+    assert words in bench.told_of("Ready")[2]
+    told = [vars(record)["fields"] for record in caplog.records if record.levelname == "WARNING"]
+    assert any(one.get("reason") == reason and words in one["error"] for one in told)
     assert set(bench.unhappy()) <= {kind, "ValidationSucceeded"}
     bench.said(reason, words)
 

@@ -45,7 +45,7 @@ from provisioner.ec2.nodeclass.subnets import SubnetBook
 from provisioner.ec2.preflight.needs import AwsAccount, needs
 from provisioner.ec2.preflight.simulator import simulate
 from provisioner.ec2.preflight.survey import Surveyor
-from provisioner.ec2.preflight.trials import Trials, TrialSample
+from provisioner.ec2.preflight.trials import Trials, TrialSample, sample
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support.clock import SystemClock
 from tests.support.ec2 import Ec2
@@ -405,14 +405,7 @@ def dry_runs(place: Place) -> Any:
     node_class = ready_class(place)
     rehearsal = Rehearsal(place.aws, REGION, lambda _: (), lambda _: None, place.templates(), CLOCK.now)
     rehearsed = rehearsal.run(node_class, [], JOINED)
-    sample = TrialSample(
-        place.image,
-        "m5.large",
-        next(iter(place.subnets.values())),
-        next(iter(place.subnets)),
-        (place.group,),
-        tuple(tags_of().items()),
-    )
+    asks_for = sample(node_class, node_class.status, JOINED, REGION)
     made = next(templates_of(place))
     place.templates().ensure([made])
     overrides, mark = [override(place, made, "m5.large")], Mark("trial", 1, 0)
@@ -420,7 +413,7 @@ def dry_runs(place: Place) -> Any:
         **fleet.request(overrides, capacity_type=names.CAPACITY_ON_DEMAND, count=1, tags=tags_of(), mark=mark)
     )
     eventually(lambda: place.instances().by_batch(mark.tag), "the instance is described")
-    trials = Trials(place.aws, place.settings, sample, CLUSTER_ARN)
+    trials = Trials(place.aws, place.settings, asks_for, CLUSTER_ARN)
     asked = [
         one for one in needs_of(place) if tuple(one.row.action.split(":")) not in {*OUR_OPERATIONS, *OF_THE_MARKET}
     ]
@@ -494,7 +487,7 @@ def simulated(place: Place) -> Any:
 
 def tried(place: Place) -> Any:
     """Trials of calls that only the emulator answers."""
-    trials = Trials(place.aws, place.settings, TrialSample(), CLUSTER_ARN)
+    trials = Trials(place.aws, place.settings, TrialSample({}, "nothing is there"), CLUSTER_ARN)
     asked = [one for one in needs_of(place) if tuple(one.row.action.split(":")) in OUR_OPERATIONS]
     return {one.row.action: {str(answer.verdict) for answer in trials.answers(one)} for one in asked}
 

@@ -56,7 +56,7 @@ def market_of(options: Options, clock: Clock, claims: Iterable[NodeClaim]) -> Re
         for question in (CATALOGUE, SPOT, *((ON_DEMAND,) if priced else ())):
             market.refresh(question)
         if not market.ready:
-            raise UndeterminedError("EC2 did not list its instance types")
+            raise UndeterminedError(f"EC2 did not list its instance types: {market.problem}")
         return market
     finally:
         aws.close()

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
+from provisioner.apis import names
 from provisioner.values.printable import one_line
-from provisioner.why.answers import NodeAnswer, PodAnswer, PoolAnswer, WhyMethod, WhyPlace, time_text
+from provisioner.why.answers import NodeAnswer, PodAnswer, PoolAnswer, Told, WhyMethod, WhyPlace, time_text
 
 _MOST: Final = 20
 """Lines of one list; -o json has all."""
@@ -49,18 +50,15 @@ def node_text(answer: NodeAnswer) -> str:
         for one in answer.reasons
         if one.until or one.message not in answer.summary
     ]
-    lines += [f"  {_method(one)}" for one in answer.methods]
+    lines += [f"  {_method(one, '; '.join(lines))}" for one in answer.methods]
     if answer.drain is not None:
         drain = answer.drain
         if drain.since is not None:
             lines.append(f"  Terminating since {time_text(drain.since)}")
-        lines += [f"  {one.message}" for one in drain.blockers]
+        lines += [f"  {one.message}" for one in drain.blockers if one.message not in answer.summary]
         if drain.volumes:
             lines.append(f"  Attached volumes: {', '.join(drain.volumes[:_MOST])}")
-        lines += [
-            f"  {one.type}={one.status}{f' since {time_text(one.since)}' if one.since is not None else ''}: {one.message or one.reason}"
-            for one in drain.conditions
-        ]
+        lines += [f"  {_condition(one, blocked=bool(drain.blockers))}" for one in drain.conditions]
         if drain.finalizers:
             lines.append(f"  Finalizers of other controllers: {', '.join(drain.finalizers)}")
     return "\n".join(map(one_line, [*_most(lines), *_missing(answer)]))
@@ -81,10 +79,20 @@ def _place(place: WhyPlace) -> str:
     return ", ".join(part for part in (place.instance_type, place.zone, place.capacity_type, price) if part)
 
 
-def _method(one: WhyMethod) -> str:
+def _condition(one: Told, *, blocked: bool) -> str:
+    """A condition of the drain; what blocks it is told already, so it is not repeated."""
+    since = f" since {time_text(one.since)}" if one.since is not None else ""
+    message = "" if blocked and one.type == names.DRAINED else one.message
+    return f"{one.type}={one.status}{since}: {message or one.reason}"
+
+
+def _method(one: WhyMethod, told: str) -> str:
+    """What a method makes of the node; what blocks it is said once, in `told` or here."""
     if one.disrupts:
         return f"{one.reason}: would be disrupted: {one.message}"
     standing = _STANDINGS.get(one.standing, "")
+    if one.standing == "Blocked" and one.message in told:
+        return f"{one.reason}: blocked for the reason above{_until(one.until)}"
     return f"{one.reason}: {standing}{one.message}{_until(one.until)}"
 
 

@@ -321,9 +321,8 @@ class KwokProvider:
         reference = claim.spec.node_class_ref
         status, _, message = self.node_class_ready(reference)
         if status != names.TRUE:
-            raise NodeClassNotReadyError(
-                reference.kind, reference.name, message or Said(f"the status of its condition Ready is {status}")
-            )
+            problem = message.removeprefix(f"{reference.kind} {reference.name}: ")  # which the error names itself
+            raise NodeClassNotReadyError(reference.kind, reference.name, problem)
         return self._registration_delay(reference)
 
     def _registration_delay(self, reference: NodeClassReference) -> timedelta:

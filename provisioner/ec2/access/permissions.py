@@ -246,7 +246,7 @@ TAGGED_LATER: Final = IamScope(
     ),
 )
 ENDED: Final = IamScope(NODE_LIFECYCLE, "AllowScopedDeletion", _ec2("instance", "launch-template"), _OURS)
-_PASSED: Final = IamScope(
+ROLE_PASSED: Final = IamScope(
     IAM_INTEGRATION,
     "AllowPassingInstanceRole",
     ("{node_role_arn}",),
@@ -373,7 +373,7 @@ PERMISSIONS: Final = (
     ),
     Permission(
         "iam:PassRole",
-        _PASSED,
+        ROLE_PASSED,
         Feature.ALWAYS,
         "passes the role of the nodes to instances",
         _NO_LAUNCH,

@@ -149,6 +149,7 @@ class RegionMarket:
             questions[ON_DEMAND] = self._read_on_demand
         self._questions: Mapping[str, Callable[[], float]] = questions
         self._failures: dict[str, int] = {}
+        self._problems: dict[str, str] = {}
         self._estimated = 0
         self._queue = KeyedQueue("aws-market", self._refresh, clock, workers=_READERS)
 
@@ -166,7 +167,9 @@ class RegionMarket:
         try:
             seconds = self._questions[question]()
             self._failures.pop(question, None)
+            self._problems.pop(question, None)
         except _FAILURES as error:
+            self._problems[question] = str(error)
             _log.warning(
                 "Failed to refresh instance types and prices; keeping the previous ones",
                 what=question,
@@ -182,6 +185,11 @@ class RegionMarket:
     def ready(self) -> bool:
         """Whether the region was read."""
         return self._read.is_set()
+
+    @property
+    def problem(self) -> str:
+        """Why the region could not be read the last time; "" where it could be, or was not tried."""
+        return self._problems.get(CATALOGUE, "")
 
     def wait(self, seconds: float) -> bool:
         """Wait until the region was read; whether it was."""

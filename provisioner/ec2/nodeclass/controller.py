@@ -195,6 +195,12 @@ class NodeClassController:
         reference = reference_of(node_class)
         for one in verdicts.worsened(before, conditions):
             self._recorder.publish(reference, "Warning", one.reason, f"{one.type}: {one.message}")
+        generation = node_class.metadata.generation
+        leaf = self._set.leaf(conditions, generation)
+        if leaf is not None and leaf != self._set.leaf(before, generation):
+            _log.warning(
+                "An EC2NodeClass is not Ready", nodeclass=node_class.name, reason=leaf.reason, error=leaf.message
+            )
         if node_class.unknown_fields:
             text = unknown_fields_ignored(ec2.KIND, node_class.unknown_fields)
             self._recorder.publish(reference, "Warning", "NodeClassWarning", text, ttl=_SAID_FOR_SECONDS)

@@ -219,7 +219,7 @@ class Rehearsal:
             (ec2.CREATE_FLEET_AUTH_CHECK_FAILED, "CreateFleet", _fleet_request),
             (ec2.RUN_INSTANCES_AUTH_CHECK_FAILED, "RunInstances", run_request),
         ):
-            answer = self._dry_run(action, [request(choice, made, one, tags) for one in _places(node_class)])
+            answer = self._dry_run(action, [request(choice, made, one, tags) for one in places(node_class)])
             if answer is not None:
                 if answer.reason == LAUNCH_TEMPLATE_NOT_FOUND:
                     self._templates.forget([made.name])
@@ -262,7 +262,7 @@ class Rehearsal:
         return Rehearsed(warnings=(Said(f"a dry run of {action} failed: {failure}"),))
 
 
-def _places(node_class: EC2NodeClass) -> tuple[ec2.SubnetStatus, ...]:
+def places(node_class: EC2NodeClass) -> tuple[ec2.SubnetStatus, ...]:
     """One subnet of each zone."""
     by_zone: dict[str, ec2.SubnetStatus] = {}
     for one in node_class.status.subnets:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import ec2, names
+from provisioner.apis.conditions import DEPENDENCIES_NOT_READY
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.meta import Condition, condition
 from provisioner.ec2.access.errors import FailureKind
@@ -213,7 +214,7 @@ def dependencies(findings: Iterable[ClassFinding]) -> ClassFinding | None:
     return ClassFinding(
         ec2.VALIDATION_SUCCEEDED,
         status,
-        ec2.DEPENDENCIES_NOT_READY,
+        DEPENDENCIES_NOT_READY,
         f"waiting for {', '.join(one.kind for one in bad)}",
     )
 
@@ -260,7 +261,7 @@ def worsened(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> tup
         for one in after
         if one.type != names.READY
         and one.status == names.FALSE
-        and one.reason != ec2.DEPENDENCIES_NOT_READY
+        and one.reason != DEPENDENCIES_NOT_READY
         and (
             (was := condition(before, one.type)) is None
             or (was.status, was.reason, was.message) != (one.status, one.reason, one.message)

@@ -8,19 +8,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
 from provisioner.ec2.access.client import Clients
 from provisioner.ec2.access.errors import FailureKind
 from provisioner.ec2.access.permissions import CLUSTER_ARN, PolicyNames
-from provisioner.ec2.launch.orders import launch_tags
-from provisioner.ec2.launch.templates import metadata_options
-from provisioner.ec2.nodeclass.dry_run import STAND_IN_POOL, usual_type
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.preflight.answers import ABOUT, PermissionAnswer, finding
 from provisioner.ec2.preflight.findings import CheckFinding, CheckReport, CheckVerdict
 from provisioner.ec2.preflight.needs import AwsAccount, Need, features, keys, needs, parameters, told_keys
 from provisioner.ec2.preflight.simulator import CannotSimulate, simulate
 from provisioner.ec2.preflight.survey import CLUSTER, Everything, Surveyor, names_of
-from provisioner.ec2.preflight.trials import Trials, TrialSample
+from provisioner.ec2.preflight.trials import Trials, TrialSample, sample
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support.clock import Clock
 
@@ -66,10 +64,17 @@ def check(
         features(settings, classes),
         AwsAccount(where, found.roles(), found.ids(), parameters(classes or ()), keys(classes or (), where)),
     )
-    trials = (
-        None if role_arn else Trials(aws, settings, sample(classes or (), found, settings), where.fill(CLUSTER_ARN))
-    )
-    return CheckReport.of([*told, *_permissions(aws, asked, where, role_arn or role_of(cluster.caller), trials)])
+    role = role_arn or role_of(cluster.caller)
+    if role_arn:
+        return CheckReport.of([*told, *_permissions(aws, asked, where, role, None)])
+    trials = Trials(aws, settings, rehearsal(classes or (), found, settings, minor), where.fill(CLUSTER_ARN))
+    try:
+        told += _permissions(aws, asked, where, role, trials)
+    finally:
+        left = trials.close()
+    if left:
+        told.append(CheckFinding(ABOUT, "launch template", CheckVerdict.RISK, left, "delete it"))
+    return CheckReport.of(told)
 
 
 def _account(role_arn: str) -> str:
@@ -91,24 +96,19 @@ def _about_classes(classes: Sequence[EC2NodeClass] | None, why: str) -> Iterable
         yield CheckFinding(CLUSTER, "EC2NodeClasses", CheckVerdict.OK, "none exist yet")
 
 
-def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSettings) -> TrialSample:
-    """What dry runs name: of the first class that has an image, a subnet and groups."""
-    for one in classes:
-        survey = found.classes[one.name]
-        for image in survey.images:
-            usual = usual_type(image)
-            if usual and survey.subnets and survey.groups:
-                return TrialSample(
-                    image.id,
-                    usual,
-                    survey.subnets[0].id,
-                    survey.subnets[0].zone,
-                    tuple(group.id for group in survey.groups),
-                    tuple(launch_tags(one, STAND_IN_POOL, settings.cluster_name).items()),
-                    metadata_options(one, settings.region),
-                )
-    bare = launch_tags(EC2NodeClass(), STAND_IN_POOL, settings.cluster_name)
-    return TrialSample(tags=tuple(bare.items()))
+def rehearsal(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSettings, minor: int) -> TrialSample:
+    """What dry runs ask for: the launch of the first class that has an image, a subnet and groups. User data need not work, so what is not known is made up."""
+    eks = found.cluster.eks
+    cluster = JoinedCluster(
+        settings.cluster_name,
+        settings.cluster_endpoint or (eks.endpoint if eks else "") or "https://cluster.invalid",
+        settings.cluster_ca_bundle or (eks.ca_bundle if eks else ""),
+        minor,
+        (eks.cidr if eks else "") or "10.100.0.0/16",
+    )
+    made = [sample(one, found.classes[one.name].status(one), cluster, settings.region) for one in classes]
+    made.append(sample(EC2NodeClass(), EC2NodeClassStatus(), cluster, settings.region))
+    return next((one for one in made if not one.why_not), made[0])
 
 
 def _permissions(
@@ -128,6 +128,10 @@ def _permissions(
         answers = simulated.get(need, ())
         if trials is not None and (not answers or any(one.verdict is CheckVerdict.UNKNOWN for one in answers)):
             answers = trials.answers(need)
+        elif trials is not None and trials.probes(
+            need
+        ):  # a simulation knows the role, and no policy of a session, a resource or an endpoint
+            answers += tuple(one for one in trials.answers(need) if one.verdict is CheckVerdict.MISSING)
         yield finding(need, answers, where.cluster)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from provisioner.support.errors import ExitStatus
+from provisioner.values.printable import counted
 
 
 class CheckVerdict(enum.StrEnum):
@@ -13,6 +14,8 @@ class CheckVerdict(enum.StrEnum):
     OK = "ok"
     MISSING = "missing"
     UNKNOWN = "unknown"
+    RISK = "risk"
+    """It works without, until something happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ class CheckReport:
     def summary(self) -> str:
         """One sentence."""
         missing, unknown = len(self.having(CheckVerdict.MISSING)), len(self.having(CheckVerdict.UNKNOWN))
+        risks = f"; {counted(risky, 'risk')}" if (risky := len(self.having(CheckVerdict.RISK))) else ""
         if not missing and not unknown:
-            return f"all {len(self.findings)} checks passed"
+            return f"all {len(self.findings)} checks passed{risks}"
         said = [f"{missing} missing"] * bool(missing) + [f"{unknown} could not be determined"] * bool(unknown)
-        return f"{', '.join(said)}, of {len(self.findings)} checks"
+        return f"{', '.join(said)}, of {len(self.findings)} checks{risks}"

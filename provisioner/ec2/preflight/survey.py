@@ -15,9 +15,10 @@ from provisioner.ec2.nodeclass import verdicts
 from provisioner.ec2.nodeclass.cluster import EksCluster
 from provisioner.ec2.nodeclass.discovery import Discovery, DiscoveryError
 from provisioner.ec2.nodeclass.groups import FoundSecurityGroup
+from provisioner.ec2.nodeclass.groups import to_status as groups_to_status
 from provisioner.ec2.nodeclass.profiles import role_name
 from provisioner.ec2.nodeclass.reservations import ReservationBook
-from provisioner.ec2.nodeclass.subnets import ENDLESS, Subnet, SubnetBook
+from provisioner.ec2.nodeclass.subnets import ENDLESS, Subnet, SubnetBook, to_status
 from provisioner.ec2.nodeclass.validation import unsupported_alias
 from provisioner.ec2.preflight.findings import CheckFinding, CheckVerdict
 from provisioner.ec2.settings import AwsSettings
@@ -60,6 +61,16 @@ class ClassSurvey:
     reservations: tuple[str, ...] = ()
     placement_group: str = ""
     roles: tuple[str, ...] = ()
+
+    def status(self, node_class: EC2NodeClass) -> ec2.EC2NodeClassStatus:
+        """What the controllers would write on the class of this."""
+        own = node_class.spec.instance_profile
+        return ec2.EC2NodeClassStatus(
+            subnets=to_status(self.subnets),
+            security_groups=groups_to_status(self.groups),
+            amis=self.images,
+            instance_profile=own if isinstance(own, str) else node_class.status.instance_profile,
+        )
 
     def ids(self) -> Mapping[str, Sequence[str]]:
         """Ids by the kind that ARNs of EC2 name."""
@@ -131,8 +142,9 @@ class Surveyor:
             return CheckFinding(
                 CLUSTER,
                 "interruption queue",
-                CheckVerdict.OK,
-                "not set; Spot Instances are reclaimed without their pods being moved first",
+                CheckVerdict.RISK,
+                "not set, so Spot Instances are reclaimed and scheduled maintenance begins without their pods being moved first",
+                "create it with manifests/aws, and set --interruption-queue",
             )
         try:
             answer = self._aws.client("sqs").get_queue_url(QueueName=queue)

@@ -2,28 +2,44 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from provisioner.apis import ec2
+from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.ec2.access.client import Clients
 from provisioner.ec2.access.errors import FailureKind, classify_exception
 from provisioner.ec2.access.permissions import (
     CREATED,
     ENDED,
     OWN_PARAMETERS,
+    ROLE_PASSED,
     TAGGED_LATER,
     TAGGED_WHEN_CREATED,
     TEMPLATE_USED,
     USED,
     IamScope,
 )
+from provisioner.ec2.launch.orders import launch_tags
+from provisioner.ec2.launch.templates import NAME_PREFIX, LaunchTemplate
+from provisioner.ec2.launch.userdata.inputs import JoinedCluster, UserDataError
 from provisioner.ec2.market.prices import pricing_region
-from provisioner.ec2.nodeclass.dry_run import fleet_request
+from provisioner.ec2.nodeclass.dry_run import (
+    STAND_IN_POOL,
+    Choice,
+    choose,
+    fleet_request,
+    places,
+    rehearsed,
+    run_request,
+)
 from provisioner.ec2.preflight.answers import PermissionAnswer, tried
 from provisioner.ec2.preflight.findings import CheckVerdict
 from provisioner.ec2.preflight.needs import Need
 from provisioner.ec2.settings import AwsSettings
+from provisioner.values.message import Said
 
 _NOBODY: Final = "dovetail-preflight"
 _PARAMETER: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
@@ -37,22 +53,48 @@ Trial = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class TrialSample:
-    """Something of the account that dry runs can name; "" where there is none.
+    """The launch that dry runs ask for: that of an EC2NodeClass, as the controllers rehearse it.
 
     Attributes:
-        instance_type: one that the image goes with.
-        groups: security groups of the subnet's VPC.
         tags: of everything that a launch makes.
-        metadata: options of the instance's metadata service, which policies may ask for.
+        why_not: why there is no launch to ask for; "" where there is one, then the others are set.
+        choice: instance type and image.
+        place: the subnet.
+        template: the launch template.
     """
 
-    image: str = ""
-    instance_type: str = ""
-    subnet: str = ""
-    zone: str = ""
-    groups: tuple[str, ...] = ()
-    tags: tuple[tuple[str, str], ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, str]
+    why_not: str = ""
+    choice: Choice | None = None
+    place: ec2.SubnetStatus | None = None
+    template: LaunchTemplate | None = None
+
+    @property
+    def profile(self) -> Mapping[str, Any]:
+        """The instance profile, as RunInstances takes it; empty where there is none yet."""
+        return {} if self.template is None else self.template.data.get("IamInstanceProfile", {})
+
+    def launch(self) -> tuple[Choice, ec2.SubnetStatus, LaunchTemplate]:
+        """Raises `NothingToTry`."""
+        if self.choice is None or self.place is None or self.template is None:
+            raise NothingToTry(self.why_not)
+        return self.choice, self.place, self.template
+
+
+def sample(node_class: EC2NodeClass, found: ec2.EC2NodeClassStatus, cluster: JoinedCluster, region: str) -> TrialSample:
+    """Of a class for which `found` was discovered. Pure."""
+    tags = launch_tags(node_class, STAND_IN_POOL, cluster.name)
+    resolved = msgspec.structs.replace(node_class, status=found)
+    choice = choose(resolved, (), ())
+    if choice is None or not found.subnets or not found.security_groups:
+        why = Said("no EC2NodeClass has an image, a subnet and security groups for a test launch")
+        return TrialSample(tags, why)
+    try:
+        made = rehearsed(resolved, choice, None, cluster, None, region)
+    except UserDataError as error:
+        return TrialSample(tags, Said(f"spec.userData of EC2NodeClass {node_class.name}: {error}"))
+    data = {key: value for key, value in made.data.items() if key != "IamInstanceProfile" or found.instance_profile}
+    return TrialSample(tags, "", choice, places(resolved)[0], LaunchTemplate(NAME_PREFIX + _NOBODY, data, made.tags))
 
 
 class NothingToTry(Exception):  # noqa: N818  (a state, not a fault)
@@ -60,10 +102,14 @@ class NothingToTry(Exception):  # noqa: N818  (a state, not a fault)
 
 
 class Trials:
-    """Answers of trials; each call is made once, when its answer is first wanted."""
+    """Answers of trials; each call is made once, when its answer is first wanted. `close` removes what they needed.
+
+    Only a dry run that names a launch template tells whether CreateFleet is permitted. Before the first launch there is none, so one is made and deleted.
+    """
 
     def __init__(self, aws: Clients, settings: AwsSettings, sample: TrialSample, cluster_arn: str) -> None:
         self._aws, self._settings, self._sample, self._cluster_arn = aws, settings, sample, cluster_arn
+        self._made: Mapping[str, Any] | None = None
         self._outcomes: dict[Trial, PermissionAnswer] = {}
         self._reads = self._reading_calls()
         self._dry_runs: Mapping[tuple[str, IamScope], Trial] = {
@@ -78,7 +124,28 @@ class Trials:
             ("ec2:CreateTags", TAGGED_LATER): self._tag,
             ("ec2:TerminateInstances", ENDED): self._terminate,
             ("ec2:DeleteLaunchTemplate", ENDED): self._delete_template,
+            # EC2 asks whether the role may be passed before it says anything of a launch with its profile
+            ("iam:PassRole", ROLE_PASSED): self._run if sample.profile else self._without_profile,
         }
+
+    def probes(self, need: Need) -> bool:
+        """Whether the permission is one that the controllers rehearse before a class is Ready: what a dry run answers holds, whatever a simulation says."""
+        return self._dry_runs.get((need.row.action, need.row.scope)) in (self._run, self._fleet, self._make_template)
+
+    def close(self) -> str:
+        """Delete the launch template that was made for dry runs; why it is still there, "" where it is not."""
+        if self._made is None:
+            return ""
+        name = str(self._made["LaunchTemplateName"])
+        try:
+            self._aws.client("ec2").delete_launch_template(LaunchTemplateName=name)
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
+            failure = classify_exception(error)
+            if failure.kind is not FailureKind.NOT_FOUND:
+                return Said(
+                    f"the launch template {name}, which was created for dry runs, could not be deleted: {failure}"
+                )
+        return ""
 
     def answers(self, need: Need) -> tuple[PermissionAnswer, ...]:
         """Whether the permission is there, as far as it can be tried."""
@@ -146,40 +213,31 @@ class Trials:
     # ------------------------------------------------------------------ dry runs
 
     def _run(self) -> object:
-        sample = self._sample
-        if not (sample.image and sample.subnet and sample.groups):
-            raise NothingToTry("no EC2NodeClass has an image, a subnet and security groups for a test launch")
-        return self._aws.client("ec2").run_instances(
-            DryRun=True,
-            ImageId=sample.image,
-            InstanceType=sample.instance_type,
-            SubnetId=sample.subnet,
-            SecurityGroupIds=list(sample.groups),
-            MetadataOptions=dict(sample.metadata),
-            MinCount=1,
-            MaxCount=1,
-            TagSpecifications=self._tagged("instance", "volume", "network-interface"),
-        )
+        choice, place, template = self._sample.launch()
+        request = run_request(choice, template, place, self._sample.tags)
+        del request["LaunchTemplate"]  # so that it tells of this action whether templates may be made or not
+        if self._sample.profile:
+            request["IamInstanceProfile"] = dict(self._sample.profile)
+        return self._aws.client("ec2").run_instances(**request)
+
+    def _without_profile(self) -> object:
+        self._sample.launch()
+        raise NothingToTry("the instance profile does not exist yet; check again once the EC2NodeClass is Ready")
 
     def _fleet(self) -> object:
-        template = self._own_template()["LaunchTemplateName"]
-        sample = self._sample
-        if not (sample.image and sample.subnet):
-            raise NothingToTry("no EC2NodeClass has an image and a subnet for a test launch")
-        place = ec2.SubnetStatus(id=sample.subnet, zone=sample.zone)
-        request = fleet_request(template, sample.instance_type, place, sample.image, dict(sample.tags))
+        choice, place, _ = self._sample.launch()
+        template = str(self._template()["LaunchTemplateName"])
+        request = fleet_request(template, choice.instance_type, place, choice.image.id, self._sample.tags)
         return self._aws.client("ec2").create_fleet(**request)
 
     def _make_template(self) -> object:
-        return self._aws.client("ec2").create_launch_template(
-            DryRun=True,
-            LaunchTemplateName=f"dovetail.dev/{_NOBODY}",
-            LaunchTemplateData={"Monitoring": {"Enabled": False}},
-            TagSpecifications=self._tagged("launch-template"),
+        template = self._sample.template or LaunchTemplate(
+            NAME_PREFIX + _NOBODY, {"Monitoring": {"Enabled": False}}, dict(self._sample.tags)
         )
+        return self._aws.client("ec2").create_launch_template(DryRun=True, **template.request())
 
     def _delete_template(self) -> object:
-        template = self._own_template()["LaunchTemplateId"]
+        template = self._template()["LaunchTemplateId"]
         return self._aws.client("ec2").delete_launch_template(DryRun=True, LaunchTemplateId=template)
 
     def _tag(self) -> object:
@@ -190,11 +248,21 @@ class Trials:
     def _terminate(self) -> object:
         return self._aws.client("ec2").terminate_instances(DryRun=True, InstanceIds=[self._own_instance()])
 
-    def _own_template(self) -> Mapping[str, Any]:
-        found = self._aws.client("ec2").describe_launch_templates(Filters=self._ours(), MaxResults=_FEW)
+    def _template(self) -> Mapping[str, Any]:
+        """A launch template of the cluster; where it has none, one that is there until `close`."""
+        if self._made is not None:
+            return self._made
+        ec2_client = self._aws.client("ec2")
+        found = ec2_client.describe_launch_templates(Filters=self._ours(), MaxResults=_FEW)
         for row in found.get("LaunchTemplates", ()):
             return dict(row)
-        raise NothingToTry("the cluster has no launch template yet; check again after the first launch")
+        _, _, template = self._sample.launch()
+        try:
+            self._made = dict(ec2_client.create_launch_template(**template.request())["LaunchTemplate"])
+        except Exception as error:
+            failure = classify_exception(error)
+            raise NothingToTry(f"the launch template for a dry run could not be created: {failure}") from error
+        return self._made
 
     def _own_instance(self) -> str:
         living = {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}
@@ -209,10 +277,6 @@ class Trials:
             {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._settings.cluster_name]},
             {"Name": "tag-key", "Values": [ec2.NODEPOOL_TAG]},
         ]
-
-    def _tagged(self, *kinds: str) -> list[dict[str, Any]]:
-        tags = [{"Key": key, "Value": value} for key, value in self._sample.tags]
-        return [{"ResourceType": kind, "Tags": tags} for kind in kinds]
 
 
 def _outcome(trial: Trial, resource: str = "") -> PermissionAnswer:

@@ -113,6 +113,8 @@ def _explain_term(account: PoolAccount, term: FilterTerm, need: Need, ports: Por
 def _no_types(account: PoolAccount) -> Constraint:
     offer = account.offer
     offered = len(offer.catalogue.types)
+    if offer.pool.types_problem:
+        return NoInstanceTypes(offered, problem=offer.pool.types_problem)
     if used_up := offer.catalogue.used_up(offer.template, account.reservation_label):
         return NoInstanceTypes(offered, used_up=used_up)
     key, _ = _first_unmet(offer, offer.template)

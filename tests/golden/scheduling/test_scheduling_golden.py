@@ -162,7 +162,7 @@ ROWS = {
         problem(one(shape(selector={ZONE: "a", CAPACITY: "spot"})), pool(types=(DEAR_ZONE_B,))),
         'p: NodePool "default": no available offering of 1 matching instance types in the requested zones and capacity types'),
     "no pods is no work": row(problem((), pool())),
-    "without pools everything is unplaced": row(problem(sized(p="1 1Gi")), "p: no dynamic nodepools found"),
+    "without pools everything is unplaced": row(problem(sized(p="1 1Gi")), "p: no NodePool can launch nodes"),
     "a pool whose provider has no types says so": row(
         problem(sized(p="1 1Gi"), pool(types=())), 'p: NodePool "default": the provider offers no instance types'),
     "a pool that rules all its types out says so": row(
@@ -269,7 +269,7 @@ ROWS = {
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "Exists", []))])), bins=[replace(node("n1"), labels={names.OS_LABEL: "linux"}, node_name="")]), "n1: p"),
     "a node on its way is never without a hostname": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "DoesNotExist", []))])), bins=[replace(node("n1"), labels={names.OS_LABEL: "linux"}, node_name="")]),
-        "p: 0/1 existing nodes: 1 didn't match the pod's node affinity/selector; no dynamic nodepools found"),
+        "p: 0/1 existing nodes: 1 didn't match the pod's node affinity/selector; no NodePool can launch nodes"),
     "a node to come is not one that is named as unwanted": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "NotIn", ["n1"]))])), pool(types=(SMALL,)), bins=[node("n1")]), "default/small: p"),
     "a node to come is never without a hostname": row(
@@ -370,7 +370,7 @@ ROWS = {
         "default/small: p-00005", "n2: p-00000 p-00001 p-00002 p-00003", "n1: p-00004"),
     "a label that a node of now lacks is not promised": row(
         problem(one(shape(selector={ZONE: "a"})), bins=[node("n1")]),
-        "p: 0/1 existing nodes: 1 didn't match the pod's node affinity/selector; no dynamic nodepools found"),
+        "p: 0/1 existing nodes: 1 didn't match the pod's node affinity/selector; no NodePool can launch nodes"),
     "NotIn is met by a node of now without the label": row(
         problem(one(shape(terms=[term((ZONE, "NotIn", ["a"]))])), bins=[node("n1")]), "n1: p"),
     "Exists and NotIn of one key need the label to be there": row(
@@ -383,13 +383,13 @@ ROWS = {
                 bins=[node("n1", taints=[DEDICATED]), node("n2", "2", labels={ZONE: "a"}), node("n3", labels={ZONE: "b"}),
                       node("n4", "1", "1Mi", labels={ZONE: "a"})]),
         "p: 0/4 existing nodes: 1 had untolerated taint dedicated=batch:NoSchedule, "
-        "1 didn't match the pod's node affinity/selector, 2 insufficient cpu, 1 insufficient memory; no dynamic nodepools found"),
+        "1 didn't match the pod's node affinity/selector, 2 insufficient cpu, 1 insufficient memory; no NodePool can launch nodes"),
     "a node that lacks cpu already takes a pod that needs none": row(
         problem(one(shape("0", "1Gi")), bins=[node("n1", "-1")]), "n1: p"),
     "a node that lacks cpu already takes no pod that needs some": row(
-        problem(one(shape("1m", "0")), bins=[node("n1", "-1")]), "p: 0/1 existing nodes: 1 insufficient cpu; no dynamic nodepools found"),
+        problem(one(shape("1m", "0")), bins=[node("n1", "-1")]), "p: 0/1 existing nodes: 1 insufficient cpu; no NodePool can launch nodes"),
     "an existing node without room for one more pod takes none": row(
-        problem(one(shape("0", "0")), bins=[node("n1", max_pods=0)]), "p: 0/1 existing nodes: 1 insufficient pods; no dynamic nodepools found"),
+        problem(one(shape("0", "0")), bins=[node("n1", max_pods=0)]), "p: 0/1 existing nodes: 1 insufficient pods; no NodePool can launch nodes"),
     # --- daemons ---
     "daemons take their share of a new node": row(
         problem(sized(p="2 1Gi"), pool(types=NO_LARGE), daemons=[shape("100m", "0")]), "default/medium: p"),
@@ -415,7 +415,7 @@ ROWS = {
     "the higher priority gets the room": row(
         problem([pod("low", shape("4")), pod("high", shape("1", priority=7))], bins=[node("n1")]),
         "n1: high",
-        "low: 0/1 existing nodes: 1 insufficient cpu; no dynamic nodepools found"),
+        "low: 0/1 existing nodes: 1 insufficient cpu; no NodePool can launch nodes"),
     "the higher priority gets what is left of a limit": row(
         problem([pod("low", shape("2")), pod("high", shape("1", priority=7))], pool(types=(SMALL,), limits={"nodes": "1"})),
         "default/small: high",

@@ -13,6 +13,7 @@ from provisioner.apis.conditions import (
     OVERLAY_CONDITIONS,
     POOL_CONDITIONS,
     ConditionChangedError,
+    ConditionSet,
 )
 from provisioner.apis.meta import Condition, condition
 
@@ -175,7 +176,49 @@ def test_an_overlay_is_ready_when_it_is_valid() -> None:
     conditions = OVERLAY_CONDITIONS.set(
         (), "ValidationSucceeded", "False", "Conflict", "same weight", generation=1, now=later(1)
     )
-    assert root(conditions) == ("False", "UnhealthyDependents", "ValidationSucceeded=False")
+    assert root(conditions) == ("False", "UnhealthyDependents", "ValidationSucceeded=False: same weight")
+
+
+CLASS = ConditionSet("Ready", ("SubnetsReady", "GroupsReady", "ValidationSucceeded"))
+LEAVES: dict[str, tuple[tuple[tuple[str, str, str, str], ...], tuple[str, str] | None]] = {
+    "none where all is well": ((("SubnetsReady", "True", "", ""), ("GroupsReady", "True", "", "")), None),
+    "the one that failed, not the one that waits for it": (
+        (
+            ("ValidationSucceeded", "False", "DependenciesNotReady", "waiting for SubnetsReady"),
+            ("SubnetsReady", "False", "SubnetsNotFound", "no subnet"),
+        ),
+        ("SubnetsNotFound", "no subnet"),
+    ),
+    "every one that failed, in order of the set": (
+        (
+            ("GroupsReady", "False", "GroupsNotFound", "no group"),
+            ("SubnetsReady", "False", "SubnetsNotFound", "no subnet"),
+        ),
+        ("SubnetsNotFound", "no subnet; no group"),
+    ),
+    "what failed before what is not known": (
+        (("SubnetsReady", "Unknown", "Failed", "throttled"), ("GroupsReady", "False", "GroupsNotFound", "no group")),
+        ("GroupsNotFound", "no group"),
+    ),
+    "what is not known where nothing failed": (
+        (("SubnetsReady", "Unknown", "Failed", "throttled"),),
+        ("Failed", "throttled"),
+    ),
+    "a reason where there are no words": ((("SubnetsReady", "False", "Broken", ""),), ("Broken", "Broken")),
+    "nothing that nobody has looked at": ((), None),
+}
+
+
+@pytest.mark.parametrize(("set_to", "want"), LEAVES.values(), ids=LEAVES)
+def test_an_object_that_is_not_ready_says_the_cause(
+    set_to: tuple[tuple[str, str, str, str], ...], want: tuple[str, str] | None
+) -> None:
+    conditions = CLASS.initialise((), generation=1, created=CREATED)
+    for second, one in enumerate(set_to):
+        conditions = CLASS.set(conditions, *one, generation=1, now=later(second))
+    leaf = CLASS.leaf(conditions, 1)
+    assert (None if leaf is None else (leaf.reason, leaf.message)) == want
+    assert root(conditions)[2].partition(": ")[2] == ("" if want is None else want[1])
 
 
 def test_the_wire_form_has_every_field_that_the_api_demands() -> None:

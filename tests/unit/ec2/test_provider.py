@@ -97,10 +97,25 @@ def aws_pool(group: str = ec2.GROUP, kind: str = ec2.KIND) -> NodePool:
 
 READINESS = {
     "is ready": (node_class(ready("True", "Ready")), (names.TRUE, names.READY, "")),
-    "is not": (node_class(ready("False", "SubnetsNotFound", "none")), (names.FALSE, "SubnetsNotFound", "none")),
+    "is not": (
+        node_class(ready("False", "SubnetsNotFound", "none")),
+        (names.FALSE, "SubnetsNotFound", "EC2NodeClass default: none"),
+    ),
+    "is not, for a cause that its other conditions tell": (
+        node_class(
+            ready("False", "UnhealthyDependents", "SubnetsReady=False, ValidationSucceeded=False"),
+            Condition(type="SubnetsReady", status="False", reason="SubnetsNotFound", message="no subnet"),
+            Condition(type="ValidationSucceeded", status="False", reason="DependenciesNotReady", message="waiting"),
+        ),
+        (names.FALSE, "SubnetsNotFound", "EC2NodeClass default: no subnet"),
+    ),
     "is not, without a reason": (
         node_class(ready("False")),
-        (names.FALSE, names.NODECLASS_READINESS_UNKNOWN, ""),
+        (
+            names.FALSE,
+            names.NODECLASS_READINESS_UNKNOWN,
+            "EC2NodeClass default: the status of its condition Ready is False",
+        ),
     ),
     "was not looked at": (
         node_class(),

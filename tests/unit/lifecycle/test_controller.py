@@ -33,6 +33,7 @@ from provisioner.lifecycle.controller import (
 )
 from provisioner.lifecycle.launch_fallback import PATIENCE
 from provisioner.options import Options
+from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import DONE, ReconcileResult
 from provisioner.termination.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
@@ -320,6 +321,18 @@ def test_a_claim_that_waits_is_written_once() -> None:
     assert len(stage.server.done) == writes
     assert stage.provider.created == 6
     assert set(stage.told) == {"InsufficientCapacityError"}
+
+
+def test_the_pods_that_wait_for_capacity_are_told_the_first_few_of_them() -> None:
+    stage = Stage(SHORT)
+    pods = tuple(pod(f"p{number:02}") for number in range(12))
+    stage.world.add(*pods)
+    stage.world.cluster.assign(NodeKey("c"), pods)
+    stage.look()
+    told = [event for event in stage.server.recorder.events if event[0] == "Pod"]
+    assert told == [("Pod", one.name, "Warning", "FailedScheduling") for one in pods[:10]]
+    said = 'Failed to schedule pod, NodePool "general": no capacity for NodeClaim c: all are sold out'
+    assert said in stage.server.recorder.messages
 
 
 def test_an_instance_in_the_end() -> None:

@@ -119,6 +119,7 @@ def test_a_new_leader_goes_on_from_what_the_pool_says(told: str, launches: str, 
 class Provider:
     well_known_labels = names.WELL_KNOWN_LABELS
     types = tuple(TYPES.values())
+    readiness = ("True", "", "")
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
@@ -127,7 +128,7 @@ class Provider:
         return self.types
 
     def node_class_ready(self, _: object) -> tuple[str, str, str]:
-        return "True", "", ""
+        return self.readiness
 
 
 class Stage:
@@ -278,6 +279,29 @@ def test_a_pool_whose_money_limit_cannot_be_read_is_not_ready() -> None:
     assert (
         "metadata.annotations[dovetail.dev/max-usd-per-hour]: 'much' is not a decimal number above 0" in found.message
     )
+
+
+def test_a_pool_that_is_not_ready_says_the_cause_in_its_own_condition_and_once_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "dovetail.provisioner.nodepools.controller")
+    one = Stage()
+    cause = "EC2NodeClass default: no subnet"
+    one.provider.readiness = ("False", "SubnetsNotFound", cause)
+    for _ in range(3):
+        one.controller.reconcile("general")
+    ready, of_class = (condition(one.pool.status.conditions, kind) for kind in (names.READY, names.NODECLASS_READY))
+    assert ready is not None
+    assert of_class is not None
+    assert (ready.status, ready.message) == ("False", f"NodeClassReady=False: {cause}")
+    assert (of_class.reason, of_class.message) == ("SubnetsNotFound", cause)
+    told = [(record.levelname, record.message, vars(record)["fields"]) for record in caplog.records]
+    assert told == [
+        ("WARNING", "A NodePool is not Ready", {"nodepool": "general", "reason": "SubnetsNotFound", "error": cause})
+    ]
+    one.provider.readiness = ("True", "", "")
+    one.controller.reconcile("general")
+    assert [(record.levelname, record.message) for record in caplog.records[1:]] == [("INFO", "A NodePool is Ready")]
 
 
 def test_a_pool_that_has_a_reserved_taint_stays_in_use_and_says_so() -> None:

@@ -1,11 +1,23 @@
 """What pods and pools are told, and how often."""
 
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.provisioning.failed_scheduling import ToldPods, pools_without_types, sentence, unready
-from provisioner.scheduling.reasons import NoInstanceTypes, NoPools, PodInvalid, PoolRefuses, TooLarge, Untolerated
+from provisioner.scheduling.reasons import (
+    BinsRefuse,
+    NoInstanceTypes,
+    NoPools,
+    PodInvalid,
+    PoolRefuses,
+    TooLarge,
+    Untolerated,
+)
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON
 from tests.support.cluster import pod, pool
@@ -49,6 +61,13 @@ def test_a_pool_without_any_instance_type_is_told_itself() -> None:
     }
 
 
+def test_a_pool_of_which_no_instance_type_is_known_is_told_why_and_not_that_its_requirements_rule_them_out() -> None:
+    denied = PoolRefuses("general", NoInstanceTypes(0, problem="ec2:DescribeInstanceTypes: denied"))
+    text = "its instance types are not known: ec2:DescribeInstanceTypes: denied"
+    assert pools_without_types([denied]) == {"general": ("Warning", "NoCompatibleInstanceTypes", text)}
+    assert sentence((denied,)) == f'Failed to schedule pod, NodePool "general": {text}'
+
+
 def test_a_pod_is_told_every_reason() -> None:
     reasons = (PoolRefuses("a", TooLarge("cpu", 2000, 1000)), PoolRefuses("b", NoInstanceTypes(0)))
     assert sentence(reasons) == f"Failed to schedule pod, {reasons[0]}; {reasons[1]}"
@@ -72,30 +91,84 @@ def test_one_long_reason_is_told_for_the_recorder_to_cut() -> None:
 READY = {"lastTransitionTime": NOON.isoformat()}
 
 
-def test_a_pool_that_is_not_ready_is_named_with_the_cause() -> None:
+def not_ready(name: str, message: str, **spec: Any) -> NodePool:
+    """A pool whose NodeClass is not ready."""
     conditions = [
         {**READY, "type": "ValidationSucceeded", "status": "True"},
-        {**READY, "type": "NodeClassReady", "status": "False", "message": "KWOKNodeClass x does not exist; create it"},
-        {**READY, "type": "Ready", "status": "False", "message": "NodeClassReady=False"},
+        {**READY, "type": "NodeClassReady", "status": "False", "message": message},
+        {**READY, "type": "Ready", "status": "False", "message": f"NodeClassReady=False: {message}"},
     ]
-    leaving = pool("leaving", status={})
-    pools = [
-        pool("new", status={}),
-        pool("good"),
-        pool("bad", status={"conditions": conditions}),
-        replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp=NOON)),
-        pool("static", replicas=1, status={}),
+    return pool(name, status={"conditions": conditions}, **spec)
+
+
+def leaving(name: str) -> NodePool:
+    """A pool that is being deleted."""
+    one = pool(name)
+    return replace(one, metadata=replace(one.metadata, deletion_timestamp=NOON))
+
+
+REFUSES = PoolRefuses("good", TooLarge("cpu", 2000, 1000))
+TOLD = {
+    "no pool exists": ((), "no NodePool exists"),
+    "a pool that is not Ready says why": (
+        (not_ready("bad", "EC2NodeClass x: no subnet"),),
+        "no NodePool is Ready: bad: EC2NodeClass x: no subnet",
+    ),
+    "the heavier pool comes first, and one without conditions says so": (
+        (pool("a-new", status={}), not_ready("heavy", "no subnet", weight=9)),
+        "no NodePool is Ready: heavy: no subnet; a-new: its conditions are not set yet",
+    ),
+    "static and deleted pools are none that might be Ready": (
+        (pool("fixed", replicas=1), leaving("old"), not_ready("bad", "no subnet")),
+        "no NodePool is Ready: bad: no subnet",
+    ),
+    "static pools only": ((pool("a", replicas=1), pool("b", replicas=2)), "all NodePools are static"),
+    "static and deleted": ((pool("a", replicas=1), leaving("b")), "all NodePools are static or being deleted"),
+    "a pool that is Ready, and cannot be read": ((pool("good"),), "no NodePool can launch nodes"),
+    "the fourth is counted": (
+        tuple(not_ready(name, "why") for name in "abcd"),
+        "no NodePool is Ready: a: why; b: why; c: why; and 1 more",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pools", "want"), TOLD.values(), ids=TOLD)
+def test_a_pod_without_a_pool_is_told_which_of_the_causes_it_is(pools: tuple[NodePool, ...], want: str) -> None:
+    assert sentence((NoPools(),), pools) == f"Failed to schedule pod, {want}"
+
+
+def test_pools_of_other_providers_are_told_apart_from_none() -> None:
+    text = sentence((NoPools(),), (pool("theirs"),), lambda _: False)
+    assert text == "Failed to schedule pod, no NodePool refers to a NodeClass that this provisioner serves"
+
+
+def test_a_pool_that_is_not_ready_is_named_beside_those_that_refuse_the_pod() -> None:
+    others = (pool("good"), pool("new", status={}), pool("fixed", replicas=1, status={}), leaving("old"))
+    pools = (*others, not_ready("bad", "KWOKNodeClass x does not exist; create it"))
+    assert unready(pools) == [
+        'NodePool "bad": not Ready: KWOKNodeClass x does not exist; create it',
+        'NodePool "new": not Ready: its conditions are not set yet',
     ]
     paused = pool("paused")
     paused.metadata.annotations[names.PAUSED] = "launch"
-    assert unready([paused]) == (
-        'NodePool "paused": Launching nodes is paused by the annotation "dovetail.dev/paused" of NodePool "paused"',
+    why = 'Launching nodes is paused by the annotation "dovetail.dev/paused" of NodePool "paused"'
+    assert unready([paused]) == [f'NodePool "paused": {why}']
+    assert sentence((NoPools(),), [paused]) == f"Failed to schedule pod, no NodePool may launch nodes: paused: {why}"
+    assert sentence((REFUSES,), pools) == f"Failed to schedule pod, {REFUSES}; {'; '.join(unready(pools))}"
+    assert sentence((PodInvalid("broken"),), pools) == "Failed to schedule pod, broken"
+
+
+def test_a_cause_is_told_however_long_the_other_reasons_are() -> None:
+    taints = tuple((Taint(key=f"team-{n}", effect="NoSchedule"), 1) for n in range(100))
+    text = sentence((BinsRefuse(100, untolerated=taints), NoPools()), (not_ready("bad", "no subnet"),))
+    assert text == "Failed to schedule pod, no NodePool is Ready: bad: no subnet; and 1 more"
+
+
+def test_the_pool_that_the_pod_is_meant_for_is_told_first_and_others_beside_it_not_at_all() -> None:
+    pools = tuple(not_ready(name, f"cause of {name}") for name in "abcde")
+    only = "e".__eq__
+    text = sentence((NoPools(),), pools, meant=lambda one: only(one.name))
+    assert text.startswith("Failed to schedule pod, no NodePool is Ready: e: cause of e; a: ")
+    assert sentence((REFUSES,), pools, meant=lambda one: only(one.name)) == (
+        f'Failed to schedule pod, {REFUSES}; NodePool "e": not Ready: cause of e'
     )
-    assert unready(pools) == (
-        'NodePool "bad": not Ready (NodeClassReady=False: KWOKNodeClass x does not exist; create it)',
-        'NodePool "new": not Ready',
-    )
-    assert sentence((NoPools(),), unready(pools[:1])) == (
-        'Failed to schedule pod, no dynamic nodepools found; NodePool "new": not Ready'
-    )
-    assert sentence((PodInvalid("broken"),), unready(pools)) == "Failed to schedule pod, broken"

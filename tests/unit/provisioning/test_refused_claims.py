@@ -54,6 +54,22 @@ def test_a_pool_without_instance_types_is_told_so_where_describe_shows_it() -> N
     assert any("kubernetes.io/arch In [riscv]" in message for message in told.messages)
 
 
+def test_a_pool_whose_instance_types_the_provider_cannot_tell_says_why_to_the_pod() -> None:
+    batches = Batches(pod("p"))
+
+    def denied() -> None:
+        raise OSError("ec2:DescribeInstanceTypes: denied")
+
+    batches.provider.meanwhile = denied
+    batches.run()
+    why = "its instance types are not known: ec2:DescribeInstanceTypes: denied"
+    assert batches.told.events == [
+        ("Pod", "p", "Warning", "FailedScheduling"),
+        ("NodePool", "general", "Warning", "NoCompatibleInstanceTypes"),
+    ]
+    assert batches.told.messages == [f'Failed to schedule pod, NodePool "general": {why}', why]
+
+
 @pytest.mark.parametrize(
     ("key", "says"),
     [

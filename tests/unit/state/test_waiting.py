@@ -12,7 +12,8 @@ from provisioner.apis.pods import Pod
 from provisioner.state import waiting as module
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
-from provisioner.state.waiting import PodSight, waits_from
+from provisioner.state.waiting import NeverWaits, PodSight, awaits_verdict, never_waits, waits_from
+from tests.support.clock import NOON
 from tests.support.cluster import TYPES, World, bound, claim, pod, refused
 from tests.support.problems import shape
 
@@ -62,6 +63,38 @@ ROWS: dict[str, tuple[Pod, PodSight, float]] = {
 def test_from_when_a_pod_waits(row: tuple[Pod, PodSight, float]) -> None:
     one, sight, want = row
     assert waits_from(one, sight, GRACE) == want
+
+
+TAKEN: dict[NeverWaits, dict[str, Any]] = {
+    NeverWaits.FINISHED: {"phase": "Failed"},
+    NeverWaits.BOUND: {"node_name": "n"},
+    NeverWaits.DELETED: {"deleted": NOON},
+    NeverWaits.GATED: {"gated": True},
+    NeverWaits.MIRROR: {"annotations": {names.CONFIG_MIRROR: "x"}},
+    NeverWaits.DAEMON: {"kind": "DaemonSet"},
+    NeverWaits.OPTED_OUT: {"shape": ELSEWHERE},
+}
+
+
+@pytest.mark.parametrize("why", NeverWaits, ids=lambda one: one.name)
+def test_everything_that_takes_a_pod_out_of_our_hands_has_a_name_and_nothing_else_does(why: NeverWaits) -> None:
+    one = pod("a", **TAKEN[why])
+    assert never_waits(one) is why
+    for sight in (SEEN, REPORTED):
+        for refused_too in (one, msgspec.structs.replace(one, unschedulable=True)):
+            assert waits_from(refused_too, sight, GRACE) == NEVER
+    later = [other for other in NeverWaits if other.value >= why.value]
+    both = pod("a", **{key: value for other in later for key, value in TAKEN[other].items()})
+    assert never_waits(both) is why, "the first that holds is told"
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_pod_that_may_wait_is_not_out_of_our_hands(row: tuple[Pod, PodSight, float]) -> None:
+    one = row[0]
+    confirmed = waits_from(msgspec.structs.replace(one, unschedulable=True), SEEN, GRACE)
+    assert (never_waits(one) is None) == (confirmed != NEVER)
+    if never_waits(one) is None:
+        assert awaits_verdict(one) == (waits_from(one, SEEN, GRACE) == NEVER)
 
 
 class Graced(World):

@@ -265,8 +265,26 @@ def test_long_lists_are_shown_cut() -> None:
     assert str(needs("In", *"abcdefgh")) == "size In [a b c d e and 3 others]"
     assert (
         str(all_of(needs("Gt", "1"), needs("NotIn", "7"), needs("Exists", least=2)))
-        == "size NotIn [7] and Gte 2 minValues 2"
+        == "size NotIn [7] and Gt 1 minValues 2"
     )
+
+
+WRITTEN = {
+    "Gt": (needs("Gt", "4"), "size Gt 4"),
+    "Gte": (needs("Gte", "5"), "size Gte 5"),
+    "Lt": (needs("Lt", "17"), "size Lt 17"),
+    "Lte": (needs("Lte", "16"), "size Lte 16"),
+    "two bounds": (all_of(needs("Gte", "4"), needs("Lt", "17")), "size Gte 4 and Lt 17"),
+    "the tighter of two": (all_of(needs("Lt", "17"), needs("Lt", "9"), needs("Lte", "30")), "size Lt 9"),
+}
+
+
+@pytest.mark.parametrize(("requirement", "want"), WRITTEN.values(), ids=WRITTEN)
+def test_a_bound_is_told_as_it_is_written_and_compared_by_what_it_admits(requirement: Requirement, want: str) -> None:
+    assert str(requirement) == want
+    entries: list[Any] = requirement.to_wire()
+    again = all_of(*(Requirement.of(one["key"], one["operator"], one["values"]) for one in entries))
+    assert (again, hash(again)) == (requirement, hash(requirement))
 
 
 def test_the_first_conflict_in_order_of_key_is_named() -> None:

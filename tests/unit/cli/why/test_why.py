@@ -32,8 +32,8 @@ AT = ("--at", "2026-11-21T13:00:00Z")
 class Dump:
     """A file that `kubectl get -o yaml` could have written."""
 
-    def __init__(self, path: pathlib.Path, *things: Any) -> None:
-        items = [plain(one) for one in (pool(), *things)]
+    def __init__(self, path: pathlib.Path, *things: Any, plain_pool: bool = True) -> None:
+        items = [plain(one) for one in (*([pool()] if plain_pool else []), *things)]
         path.write_text(plain_yaml({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
         self._path = path
 
@@ -106,7 +106,7 @@ POOLS = {
     "one that is not Ready": (
         pool(status={"conditions": [{"type": "NodeClassReady", "status": "False", "message": "no subnet"}]}),
         "NotReady",
-        "not Ready (NodeClassReady=False: no subnet)",
+        "not Ready: no subnet",
     ),
     "a static one": (pool(replicas=3), "Static", "it is static: its nodes follow spec.replicas, not pods"),
     "one with a taint": (
@@ -151,7 +151,7 @@ def test_a_pool_of_unknown_types_is_said_to_be_missing_from_the_answer(file: pat
 
 
 def gated() -> dict[str, Any]:
-    return wire_pod("web", spec__schedulingGates=[{"name": "later"}])
+    return wire_pod("web", spec__schedulingGates=[{"name": "later"}, {"name": "example.com/quota"}])
 
 
 def opted_out() -> dict[str, Any]:
@@ -165,22 +165,86 @@ def of_a_daemon_set() -> dict[str, Any]:
     return wire_pod("web", metadata__ownerReferences=[owner])
 
 
+def of(scheduler: str, *, refused: bool = False) -> dict[str, Any]:
+    """A pod of that scheduler, which has refused it or has said nothing."""
+    one = wire_pod("web", spec__schedulerName=scheduler)
+    return one if refused else {**one, "status": {"phase": "Pending"}}
+
+
+PREEMPTS = wire_pod("web", "3", status__nominatedNodeName="n")
+"""In place of the victim, which has its time to end."""
+VICTIM = wire_pod(
+    "low", on="n", metadata__deletionTimestamp="2026-11-21T13:00:30Z", metadata__deletionGracePeriodSeconds=30
+)
 STATES = {
-    "a pod that runs": (wire_pod("web", on="n"), "Bound"),
-    "a pod that has ended": (wire_pod("web", on="n", status__phase="Succeeded"), "Finished"),
-    "a pod with gates": (gated(), "Gated"),
-    "a pod that wants no node of ours": (opted_out(), "OptedOut"),
-    "a pod of a DaemonSet": (of_a_daemon_set(), "DaemonSet"),
-    "a pod with room on a node": (wire_pod("web"), "FitsExistingNode"),
-    "a pod with room on a new node alone": (wire_pod("web", "30"), "FitsNewNode"),
+    "a pod that runs": (wire_pod("web", on="n"), "Bound", "node n"),
+    "a pod that has ended": (wire_pod("web", on="n", status__phase="Succeeded"), "Finished", "Succeeded"),
+    "a pod that is being deleted": (
+        wire_pod("web", metadata__deletionTimestamp="2026-11-21T13:00:30Z"),
+        "Finished",
+        "is being deleted",
+    ),
+    "a pod with gates": (gated(), "Gated", "(spec.schedulingGates: later, example.com/quota)"),
+    "a pod that wants no node of ours": (opted_out(), "OptedOut", "the label karpenter.sh/nodepool"),
+    "a pod of a DaemonSet": (of_a_daemon_set(), "DaemonSet", "DaemonSet agent"),
+    "a mirror pod": (wire_pod("web", metadata__annotations={names.CONFIG_MIRROR: "x"}), "Mirror", "static pod"),
+    "a pod of a scheduler whose name is misspelled": (
+        of("dovetail-schedular"),
+        "OtherScheduler",
+        (
+            'spec.schedulerName "dovetail-schedular". That scheduler has not marked it as unschedulable, and only pods '
+            "of default-scheduler and dovetail-scheduler are planned before that, so no node is launched for it. No pod "
+            "of that scheduler is bound to a node; check that it runs and that the name is right. Did you mean "
+            '"dovetail-scheduler"?'
+        ),
+    ),
+    "a pod of another scheduler": (of("volcano"), "OtherScheduler", "that the name is right."),
+    "a pod that another scheduler has refused": (of("volcano", refused=True), "FitsExistingNode", "fits on node n"),
+    "a pod of our own scheduler": (of("dovetail-scheduler"), "FitsExistingNode", "fits on node n"),
+    "a pod that gets room by preemption": (PREEMPTS, "Preempting", "node n (status.nominatedNodeName)"),
+    "a pod with room on a node": (wire_pod("web"), "FitsExistingNode", "fits on node n"),
+    "a pod with room on a new node alone": (wire_pod("web", "30"), "FitsNewNode", "NodePool general"),
 }
 
 
-@pytest.mark.parametrize(("one", "state"), STATES.values(), ids=STATES)
-def test_the_state_of_a_pod(file: pathlib.Path, one: dict[str, Any], state: str) -> None:
-    found = Dump(file, one, *existing_node("n")).json("pod", "web")
+@pytest.mark.parametrize(("one", "state", "words"), STATES.values(), ids=STATES)
+def test_the_state_of_a_pod(file: pathlib.Path, one: dict[str, Any], state: str, words: str) -> None:
+    others = [VICTIM] if one is PREEMPTS else []
+    found = Dump(file, one, *others, *existing_node("n")).json("pod", "web")
     assert found["state"] == state
     assert found["summary"].startswith("Pod default/web ")
+    assert words in found["summary"]
+
+
+def test_a_scheduler_that_binds_other_pods_is_not_said_to_be_misspelled(file: pathlib.Path) -> None:
+    other = wire_pod("other", on="n", spec__schedulerName="volcano")
+    found = Dump(file, of("volcano"), other, *existing_node("n")).json("pod", "web")
+    assert found["summary"].endswith("so no node is launched for it.")
+
+
+NO_POOL = {
+    "none exists": ([], "no NodePool exists"),
+    "none is Ready": ([pool("a", status={}), pool("b", replicas=1)], "no NodePool is Ready"),
+    "all are static": ([pool("a", replicas=1), pool("b", replicas=2)], "all NodePools are static"),
+}
+
+
+@pytest.mark.parametrize(("pools", "want"), NO_POOL.values(), ids=NO_POOL)
+def test_a_pod_without_a_pool_is_told_which_of_the_causes_it_is(
+    file: pathlib.Path, pools: list[NodePool], want: str
+) -> None:
+    found = Dump(file, *pools, wire_pod("web"), plain_pool=False).json("pod", "web")
+    assert ("NoPools", want) in {(one["type"], one["message"]) for one in found["reasons"]}
+
+
+def test_node_pools_are_listed_by_weight_and_their_requirements_as_they_are_written(file: pathlib.Path) -> None:
+    few = ({"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["17"]},)
+    every = [pool("a", weight=1), pool("z", weight=100, requirements=few), pool("m", weight=50)]
+    found = Dump(file, *every, wire_pod("web", "400")).json("pod", "web")["nodePools"]
+    assert [one["name"] for one in found] == ["z", "m", "a", "general"]
+    assert "not karpenter.kwok.sh/instance-cpu Lt 17, as the NodePool requires" in {
+        each["message"] for each in found[0]["refused"]
+    }
 
 
 def test_a_new_node_is_named_with_its_price(file: pathlib.Path) -> None:
@@ -233,7 +297,10 @@ def test_a_node_under_a_budget_says_which(file: pathlib.Path) -> None:
     assert methods["Empty"] == "it is not empty: 1 pod would need another place"
     assert methods["Drifted"] == "it has not drifted"
     assert methods["Underutilized"] == "Pdb prevents pod evictions (PodDisruptionBudget=default/guard)"
-    assert "NodeClaim n-claim, NodePool general, c-4x-amd64-linux, test-zone-a, on-demand, $" in dump.ask("node", "n")
+    text = dump.ask("node", "n")
+    assert "NodeClaim n-claim, NodePool general, c-4x-amd64-linux, test-zone-a, on-demand, $" in text
+    assert "Underutilized: blocked for the reason above" in text
+    assert text.count("default/guard") == 1
 
 
 def test_until_when_a_pod_protects_its_node_is_said(file: pathlib.Path) -> None:
@@ -540,6 +607,12 @@ def test_a_replacement_says_that_it_is_one_and_not_that_it_is_disrupted(file: pa
 def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
     going = existing_node("n", deletionTimestamp=(NOON + timedelta(minutes=30)).isoformat())
     going[0]["spec"]["terminationGracePeriod"] = "1h"
+    drained = {"type": names.DRAINED, "status": "Unknown", "reason": names.DRAINING}
+    drained |= {
+        "message": "PodDisruptionBudget default/guard never allows an eviction",
+        "lastTransitionTime": "2026-11-21T12:30:00Z",
+    }
+    going[0]["status"]["conditions"].append(drained)
     dump = Dump(file, *going, wire_pod("web", on="n"), pod_budget(healthy=1, required=1, allowed=0))
     found = dump.json("node", "n")
     assert found["state"] == "Terminating"
@@ -552,7 +625,8 @@ def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
     )
     assert blocker["since"] == "2026-11-21T12:30:00Z"
     text = dump.ask("node", "n")
-    assert "never allows an eviction" in text
+    assert text.count("never allows an eviction") == 1
+    assert "\n  Drained=Unknown since 2026-11-21T12:30:00Z: Draining\n" in text
     assert text.splitlines()[0].endswith("All pods will be deleted by 2026-11-21T13:30:00Z.")
 
 

@@ -303,11 +303,11 @@ READY: dict[str, tuple[tuple[Condition, ...], tuple[str, str, str]]] = {
     "when it says so": ((Condition(type="Ready", status="True", reason="Fine"),), ("True", "Ready", "")),
     "not when it says no": (
         (Condition(type="Ready", status="False", reason="Broken", message="why"),),
-        ("False", "Broken", "why"),
+        ("False", "Broken", "KWOKNodeClass default: why"),
     ),
     "nor when it does not know": (
         (Condition(type="Ready", status="Unknown"),),
-        ("Unknown", "NodeClassReadinessUnknown", ""),
+        ("Unknown", "NodeClassReadinessUnknown", "KWOKNodeClass default: the status of its condition Ready is Unknown"),
     ),
 }
 

@@ -228,8 +228,10 @@ def test_what_failed_is_asked_again_soon_then_later() -> None:
     found = world.market(FakeClock())
     good, world.region = world.region, EndpointConnectionError(endpoint_url="https://ec2")
     assert [found.refresh(region_market.CATALOGUE) for _ in range(8)] == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert found.problem == str(world.region)
     world.region = good
     assert found.refresh(region_market.CATALOGUE) == 12 * 3600
+    assert found.problem == ""
     world.region = EndpointConnectionError(endpoint_url="https://ec2")
     assert found.refresh(region_market.CATALOGUE) == 2
 

@@ -4,13 +4,22 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from provisioner.apis import ec2
 from provisioner.ec2.access.permissions import PERMISSIONS, TEMPLATE_USED
+from provisioner.ec2.launch.templates import LaunchTemplate
+from provisioner.ec2.nodeclass.dry_run import Choice
 from provisioner.ec2.preflight.findings import CheckVerdict
 from provisioner.ec2.preflight.needs import Need
 from provisioner.ec2.preflight.trials import Trials, TrialSample
 from provisioner.ec2.settings import AwsSettings
 
-SAMPLE = TrialSample("ami-1", "m5.large", "subnet-1", "us-east-1a", ("sg-1",), (("team", "a"),))
+SAMPLE = TrialSample(
+    {"team": "a"},
+    "",
+    Choice("m5.large", ec2.AMI(id="ami-1")),
+    ec2.SubnetStatus(id="subnet-1", zone="us-east-1a"),
+    LaunchTemplate("dovetail.dev/2", {}, {}),
+)
 FLEET = Need(next(row for row in PERMISSIONS if (row.action, row.scope) == ("ec2:CreateFleet", TEMPLATE_USED)), (), ())
 
 
