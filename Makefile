@@ -1,7 +1,7 @@
 # Every target installs what it needs; `make demo` and `make test` suffice on a fresh machine.
 #
 # What is in which:
-#   make test    lint, types, layers, generated files; all of tests/ but what is marked bench or judge. Two minutes of chaos, and a selection of what
+#   make test    lint, types, layers, generated files; all of tests/ but what is marked bench, judge or package. Two minutes of chaos, and a selection of what
 #                make judge asks, are among it. What only computes runs beside the build of the control plane; then tests/integration has the machine to
 #                itself, for its programs keep to times of day: five processes share it (PROCESSES=N), longest modules first (tests/support/spreading.py,
 #                by what the last run took: tests/support/durations.py).
@@ -11,6 +11,7 @@
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
 #                of the demo with webhook and extender lost (make test: a third of it); an hour's worth of events for an old extender (a quarter of it);
 #                a small rollout of twenty Deployments; objects of old versions while the converter is dead for ten minutes (make test: seconds).
+#   make package what is installed, upgraded and removed as a whole: tests marked package, in tests/package and wherever else they stand; some minutes to an hour.
 #   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), and 100,000 each of what API server, kube-scheduler and registries send (500), the state 10,000 lives of claims, Nodes and pods (1,700),
 #                and each law of prepared worlds and of verdicts about nodes 2,000 random worlds (100); disruption 3,000 lives of a cluster (120), and every mutant of it (12).
@@ -29,7 +30,7 @@ KEEPING := -p tests.support.durations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock fmt lint types arch
+.PHONY: help install demo test check unit integration judge package scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}' | fold -s -w 110 | sed 's/^\([^ ]\)/                      \1/'
@@ -45,7 +46,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## 1,000 pending pods get nodes on a real control plane, then both are removed (CLOUD=aws: instances of an emulated EC2; MODE=all-off|nominations-only|everything-on; HPA=1: instead, load rises and falls)
 	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE)) $(if $(HPA),--hpa)
 
-test: ## all tests except benchmarks and `make judge`, lint, types and layers; at the end, what it took (integration tests that failed beside others: once more, alone; tests/flaky.toml says which may)
+test: ## all tests except benchmarks, `make judge` and `make package`, lint, types and layers; at the end, what it took (integration tests that failed beside others: once more, alone; tests/flaky.toml says which may)
 	@$(PYTHON) -m tests.support.effort $(MAKE) --no-print-directory whole
 
 .PHONY: whole
@@ -82,6 +83,9 @@ integration: install ## tests on the real control plane
 judge: install ## kube-scheduler judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
 	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scenarios_at_once.py tests/integration/test_scheduler_judge.py
 	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py tests/integration/test_converter_dead.py
+
+package: install ## what is installed, upgraded and removed as a whole: the image of both architectures, upgrades and removals
+	$(PYTEST) -m package tests
 
 bench: install ## benchmarks; figures also in results/*.json
 	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py tests/integration/test_aws_catalogue_cost.py -m bench -s -p no:randomly -o python_files='bench_*.py'
