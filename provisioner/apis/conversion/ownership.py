@@ -13,8 +13,12 @@ SILENT_SECONDS: Final = 60.0
 """After so long without a renewal of its Lease, Karpenter has gone: its Lease lasts 15 seconds and is renewed every two."""
 
 _HELM: Final = "app.kubernetes.io/managed-by"
+_RELEASE: Final = "meta.helm.sh/release-name"
+_CHART: Final = "helm.sh/chart"
+_OUR_CHART: Final = "dovetail-crd-"
+"""How that label begins on what our own chart of definitions installed: it says nothing of the caBundle, so nobody undoes what the webhook writes."""
 _KEYS: Final[Mapping[str, str]] = {
-    "meta.helm.sh/release-name": "Helm",
+    _RELEASE: "Helm",
     "argocd.argoproj.io/tracking-id": "Argo CD",
     "argocd.argoproj.io/instance": "Argo CD",
     "kustomize.toolkit.fluxcd.io/name": "Flux",
@@ -36,6 +40,10 @@ class DefinitionsOwner(NamedTuple):
 
 def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> DefinitionsOwner | None:
     """Who keeps an object as it is; None for nobody."""
+    if labels.get(_CHART, "").startswith(_OUR_CHART):
+        labels, annotations = (
+            {k: v for k, v in one.items() if k not in (_HELM, _RELEASE)} for one in (labels, annotations)
+        )
     if labels.get(_HELM) == "Helm":
         return DefinitionsOwner("Helm", _HELM)
     return next(
