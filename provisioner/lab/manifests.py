@@ -45,7 +45,6 @@ def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
     hook = {"service": {"name": SERVICE, "namespace": NAMESPACE, "path": CONVERT_PATH, "port": 443}}
     made |= {CONVERSION / name: text_of(document) for name, document in old_versions(hook).items()}
     made[POLICY] = text_of(policy.policy(), policy.binding(), header=POLICY_HEADER)
-    made |= charts(directory, {POLICY: made[POLICY]})
     made[INFRASTRUCTURE / "terraform" / "policies.tf"] = terraform()
     for name, block in (("cloudformation.yaml", cloudformation()), ("README.md", permissions_table())):
         path = INFRASTRUCTURE / name
@@ -55,6 +54,7 @@ def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
             raise MarksError(f"{directory / path} is missing; restore it from the repository") from None
         except MarksError as error:
             raise MarksError(f"{directory / path}: {error}") from None
+    made |= charts(directory, made)
     return made
 
 

@@ -24,6 +24,7 @@ COMPONENTS: Final = {
     "admission-policy": ("admissionPolicy.enabled=true",),
     "webhook-read-only": ("webhook.readOnly=true",),
     "cert-manager": ("webhook.certManager.enabled=true",),
+    "monitoring": ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "dashboards.enabled=true"),
     "without-webhook": ("webhook.enabled=false",),
     "scheduler-before-1.35": ("scheduler.before135=true",),
 }
@@ -52,7 +53,7 @@ def test_every_component_has_its_switch() -> None:
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_the_chart_is_each_component(component: str, tmp_path: Path) -> None:
-    resources, provider, values = COMPLETE if component.startswith("scheduler") else KWOK
+    resources, provider, values = COMPLETE if component in ("monitoring", "scheduler-before-1.35") else KWOK
     rendered = template(CHART, *values, *COMPONENTS[component])
     assert rendered == kustomize(tmp_path, resources, [*provider, f"components/{component}"])
     assert rendered != template(CHART, *values), "the component changes something"
@@ -62,7 +63,6 @@ def test_the_chart_is_all_components_together_in_any_namespace(tmp_path: Path) -
     """But those that exclude another: the order of the chart's arguments is that of the components here."""
     chosen = [name for name in COMPONENTS if name not in ("without-webhook", "webhook-read-only")]
     values = [*AWS, "scheduler.enabled=true", *(value for name in chosen for value in COMPONENTS[name])]
-    values += [f"{kind}.enabled=true" for kind in ("serviceMonitor", "prometheusRule", "dashboards")]
     order = [
         "aws",
         "surge",
@@ -71,11 +71,12 @@ def test_the_chart_is_all_components_together_in_any_namespace(tmp_path: Path) -
         "image-architectures",
         "admission-policy",
         "cert-manager",
+        "monitoring",
     ]
     assert {*order, "scheduler-before-1.35"} == {*chosen, "aws"}
     components = [f"components/{name}" for name in (*order, "scheduler-before-1.35")]
     rendered = template(CHART, *values, "monitoringNamespace=monitoring", namespace="autoscaling")
-    overlay = kustomize(tmp_path, ["base", "scheduler", "monitoring"], components, namespace="autoscaling")
+    overlay = kustomize(tmp_path, ["base", "scheduler"], components, namespace="autoscaling")
     for one in rendered:
         if one["kind"] == "Deployment":  # a value of the chart, which an overlay patches in
             for container in one["spec"]["template"]["spec"]["containers"]:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from provisioner.cli.documents import plain_yaml
-from provisioner.lab.charts.monitoring import objects as monitoring_objects
-from provisioner.lab.charts.tree import NAMESPACE, Document, ObjectKey, Source, Tree, key_of
+from provisioner.lab.charts.tree import NAMESPACE, Document, ObjectKey, Source
 
 COMPONENT: Final = pathlib.Path("components", "namespace")
 HEADER: Final = """\
@@ -19,14 +18,10 @@ HEADER: Final = """\
 """
 
 
-def component(tree: Tree, sources: Iterable[Source]) -> str:
-    """The kustomization of the component, for the objects of the tree and of manifests/monitoring."""
+def component(sources: Iterable[Source]) -> str:
+    """The kustomization of the component, for the objects of the tree."""
     source = {"kind": "ConfigMap", "name": "dovetail-namespace", "fieldPath": "data.namespace"}
-    objects = [
-        *((one.key, one.document) for one in sources),
-        *((key_of(one), one) for _, one in monitoring_objects(tree)),
-    ]
-    targets = [target for key, document in objects for target in _targets(_select(key), document)]
+    targets = [target for one in sources for target in _targets(_select(one.key), one.document)]
     for one in sources:
         for _, annotations in one.annotations:
             for name, value in annotations.items():

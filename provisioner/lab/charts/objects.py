@@ -7,7 +7,7 @@ from typing import Any, Final
 from provisioner.cli.documents import plain_yaml
 from provisioner.lab.charts.rows import SETTINGS, ChartSetting
 from provisioner.lab.charts.sheet import Sheet
-from provisioner.lab.charts.tree import NAMESPACE, Document, Source
+from provisioner.lab.charts.tree import MONITORING, NAMESPACE, Document, Source
 
 HEADER: Final = "{{- /* Generated from manifests/%s by `make manifests`; do not edit. */ -}}\n"
 
@@ -195,6 +195,29 @@ def _budget(_: Source, document: Document, sheet: Sheet) -> None:
 def _map(source: Source, document: Document, sheet: Sheet) -> None:
     if source.key.name == "dovetail-defaults":
         document[sheet.block(_with("webhook.defaults", "data"))] = None
+    if source.path.parts[0] == MONITORING:
+        labels = document["metadata"]["labels"]
+        del labels["grafana_dashboard"]
+        labels[sheet.block(_more("dashboards.labels"))] = None
+
+
+def _rule(_: Source, document: Document, sheet: Sheet) -> None:
+    document["metadata"]["labels"][sheet.block(_more("prometheusRule.additionalLabels"))] = None
+
+
+def _monitor(_: Source, document: Document, sheet: Sheet) -> None:
+    document["metadata"]["labels"][sheet.block(_more("serviceMonitor.additionalLabels"))] = None
+    spec, limit = document["spec"], ".Values.serviceMonitor.sampleLimit"
+    lines = f'{{{{- if not (kindIs "invalid" {limit}) }}}}\nsampleLimit: {{{{ {limit} }}}}\n{{{{- end }}}}'
+    spec[sheet.block(lines)] = None
+    for endpoint in spec.get("endpoints") or spec["podMetricsEndpoints"]:
+        for key in ("relabelings", "metricRelabelings"):
+            value = f"serviceMonitor.{key}"
+            if key in endpoint:
+                endpoint[key].append(sheet.block(_more(value)))
+            else:
+                endpoint[sheet.block(_with(value, key))] = None
+        endpoint[sheet.block(_more("serviceMonitor.endpointConfig"))] = None
 
 
 def _role(source: Source, document: Document, sheet: Sheet) -> None:
@@ -216,4 +239,7 @@ _KINDS: Final[dict[str, Callable[[Source, Document, Sheet], None]]] = {
     "ConfigMap": _map,
     "ClusterRole": _role,
     "NetworkPolicy": _policy,
+    "PodMonitor": _monitor,
+    "PrometheusRule": _rule,
+    "ServiceMonitor": _monitor,
 }

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,17 @@ CONDITIONS: Final = {
     "scheduler-before-1.35": ".Values.scheduler.before135",
 }
 """When a component is part of the installation, by its name; the order is that in which their changes are applied."""
+
+MONITORING: Final = "monitoring"
+"""The component each of whose kinds has a switch of its own."""
+
+_SWITCHES: Final = {
+    "ConfigMap": ".Values.dashboards.enabled",
+    "PodMonitor": ".Values.serviceMonitor.enabled",
+    "PrometheusRule": ".Values.prometheusRule.enabled",
+    "Service": ".Values.serviceMonitor.enabled",  # which a ServiceMonitor selects
+    "ServiceMonitor": ".Values.serviceMonitor.enabled",
+}
 
 NOT_IN_THE_CHART: Final = frozenset({"namespace"})
 """Components that Helm does without: it says in which namespace it installs."""
@@ -87,10 +99,13 @@ class Tree:
         self.root: Final = root
         self._made = made
 
+    def text(self, path: pathlib.Path) -> str:
+        """What one file holds."""
+        return self._made[path] if path in self._made else (self.root / path).read_text(encoding="utf-8")
+
     def documents(self, path: pathlib.Path) -> list[Any]:
         """The documents of one file, which nobody else holds."""
-        text = self._made.get(path)
-        return list(yaml.safe_load_all((self.root / path).read_text(encoding="utf-8") if text is None else text))
+        return list(yaml.safe_load_all(self.text(path)))
 
     def kustomization(self, directory: pathlib.Path) -> Document:
         """That of a directory."""
@@ -107,10 +122,8 @@ def read(tree: Tree) -> list[Source]:
     found = list(_resources(tree, pathlib.Path("base"), []))
     found += _resources(tree, pathlib.Path("scheduler"), [".Values.scheduler.enabled"])
     there = {path.parent.name for path in (tree.root / "components").glob("*/kustomization.yaml")}
-    if there != CONDITIONS.keys() | NOT_IN_THE_CHART:
-        raise ComponentError(
-            f"components without a value: {', '.join(sorted(there ^ (CONDITIONS.keys() | NOT_IN_THE_CHART)))}"
-        )
+    if unknown := (there ^ (CONDITIONS.keys() | NOT_IN_THE_CHART)) - {MONITORING}:
+        raise ComponentError(f"components without a value: {', '.join(sorted(unknown))}")
     for name, condition in CONDITIONS.items():
         directory = pathlib.Path("components", name)
         by_key = {one.key: one for one in found}
@@ -122,11 +135,19 @@ def read(tree: Tree) -> list[Source]:
                 else tree.documents(directory / patch["path"])
             )
             _apply(patch.get("target", {}), documents, by_key, condition)
+    if MONITORING in there:
+        found += _resources(tree, pathlib.Path("components", MONITORING), [])
     _refer(found)
     for one in found:
-        if one.path.parts[0] == "components" and _component(one.document) == "webhook":
-            one.conditions.append(".Values.webhook.enabled")
+        if one.path.parts[0] == MONITORING:
+            one.conditions.append(_SWITCHES[one.key.kind])
+        if one.path.parts[0] in (MONITORING, "components") and (condition := _PROGRAMS.get(_component(one.document))):
+            one.conditions.append(condition)
     return found
+
+
+_PROGRAMS: Final = {"webhook": ".Values.webhook.enabled", "scheduler": ".Values.scheduler.enabled"}
+"""When a program is there that a component adds something to."""
 
 
 def _component(document: Document) -> str:
@@ -136,17 +157,18 @@ def _component(document: Document) -> str:
 def _resources(tree: Tree, directory: pathlib.Path, conditions: list[str]) -> Iterator[Source]:
     kustomization = tree.kustomization(directory)
     for name in kustomization.get("resources", ()):
-        for document in tree.documents(directory / name):
-            yield Source(directory / name, document, list(conditions))
+        path = pathlib.Path(os.path.normpath(directory / name))
+        if path.suffix:
+            yield from (Source(path, document, list(conditions)) for document in tree.documents(path))
+        else:
+            yield from _resources(tree, path, conditions)
     for one in kustomization.get("configMapGenerator", ()):
-        data = {name: (tree.root / directory / name).read_text(encoding="utf-8") for name in one["files"]}
-        metadata = {
-            "name": _hashed(one["name"], data),
-            "namespace": one["namespace"],
-            "labels": dict(one["options"]["labels"]),
-        }
+        data = {pathlib.Path(name).name: tree.text(directory / name) for name in one["files"]}
+        options = one["options"]
+        name = one["name"] if options.get("disableNameSuffixHash") else _hashed(one["name"], data)
+        metadata = {"name": name, "namespace": one["namespace"], "labels": dict(options["labels"])}
         document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-        yield Source(directory / one["files"][0], document, list(conditions))
+        yield Source(directory / f"{one['name']}.yaml", document, list(conditions))
 
 
 def _hashed(name: str, data: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ from provisioner.apis.conversion.definitions import CONVERT_PATH
 from provisioner.apis.conversion.definitions import documents as old_versions
 from provisioner.apis.crds import documents as definitions
 from provisioner.cli.documents import plain_yaml
-from provisioner.lab.charts import karpenter, monitoring, naming
+from provisioner.lab.charts import karpenter, naming
 from provisioner.lab.charts.objects import HEADER, template
 from provisioner.lab.charts.rows import SETTINGS, SWITCH, TEXT, WORDS, Row, table
 from provisioner.lab.charts.sheet import Sheet
@@ -47,11 +47,10 @@ def files(manifests: pathlib.Path, made: Mapping[pathlib.Path, str]) -> dict[pat
     rows = table(sources)
     verdicts = karpenter.verdicts()
     found = {MAIN / "templates" / path: text for path, text in _templates(sources).items()}
-    found |= {MAIN / path: text for path, text in monitoring.files(tree).items()}
     found[MAIN / "templates" / "karpenter-values.yaml"] = karpenter.refusals(verdicts)
     found[MAIN / "values.yaml"] = _values(rows)
     found[MAIN / "values.schema.json"] = _schema(rows, karpenter.accepted(verdicts))
-    found[naming.COMPONENT / "kustomization.yaml"] = naming.component(tree, sources)
+    found[naming.COMPONENT / "kustomization.yaml"] = naming.component(sources)
     found |= {DEFINITIONS / "templates" / name: text for name, text in _definitions().items()}
     found[DEFINITIONS / "values.yaml"] = _values(_DEFINITION_ROWS)
     found[DEFINITIONS / "values.schema.json"] = _schema(_DEFINITION_ROWS, ())
@@ -65,10 +64,7 @@ def left_over(manifests: pathlib.Path, wanted: Iterable[pathlib.Path]) -> list[p
 
 
 def _is_made(path: pathlib.Path) -> bool:
-    return (
-        path.match(f"*/{monitoring.DASHBOARDS}/*")
-        or "by `make manifests`" in path.read_text(encoding="utf-8").partition("\n")[0]
-    )
+    return "by `make manifests`" in path.read_text(encoding="utf-8").partition("\n")[0]
 
 
 def _templates(sources: Sequence[Source]) -> dict[pathlib.Path, str]:
