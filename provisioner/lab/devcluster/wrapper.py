@@ -22,6 +22,7 @@ _REQUIRES = {
     "plane": {"k8s.io/kubernetes": versions.KUBERNETES, "go.etcd.io/etcd/server/v3": versions.ETCD},
     "kwok": {"sigs.k8s.io/kwok": versions.KWOK},
     "metrics": {"sigs.k8s.io/metrics-server": versions.METRICS},
+    "prometheus": {"github.com/prometheus/prometheus": versions.PROMETHEUS},
 }
 
 
@@ -62,10 +63,13 @@ def regenerate(module: str, go: Path, env: Mapping[str, str]) -> None:
                 run("mod", "edit", f"-replace={path}={path}@{version}")
         for path, version in sorted(_REQUIRES[module].items()):
             run("mod", "edit", f"-require={path}@{version}")
-        packages = sorted(program.package for program in versions.PROGRAMS if program.module == module)
+        programs = [program for program in (*versions.PROGRAMS, *versions.TOOLS) if program.module == module]
+        packages, tags = sorted(program.package for program in programs), programs[0].tags
         for package in packages:
             run("mod", "edit", f"-tool={package}")  # keeps the requirement without a tools.go
-        run("list", "-mod=mod", "-deps", *packages)  # resolves what the builds need; not `tidy`: that wants tests too
+        run(
+            "list", "-mod=mod", f"-tags={tags}", "-deps", *packages
+        )  # resolves what the builds need; not `tidy`: that wants tests too
         for file in ("go.mod", "go.sum"):
             shutil.copyfile(Path(scratch) / file, versions.WRAPPERS / module / file)
 
