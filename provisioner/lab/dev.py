@@ -92,17 +92,19 @@ def up(
 
 @command.command(help="Find or build the programs and start nothing; `up` would do it too.")
 @click.option("--metrics", is_flag=True, help="metrics-server too.")
-@click.option("--tools", is_flag=True, help="Programs that only tests need, too: promtool.")
+@click.option("--tools", is_flag=True, help="Instead: promtool, which only tests need.")
 @_sourced
 def build(*, metrics: bool, tools: bool, download: bool, base_url: str) -> None:
     """See `dovetail dev build --help`."""
-    names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
-    found = find(_source(download=download, base_url=base_url), os.environ, progress_for(), names)
-    paths = [*found.paths.values()]
-    if tools:  # nobody publishes them alone, so they are built
-        source = GoBuild(os.environ, programs=TOOLS)
-        paths += find(source, os.environ, progress_for(), [one.name for one in TOOLS]).paths.values()
-    for path in paths:
+    if tools:
+        if download:
+            raise click.UsageError("--tools cannot be combined with --download")
+        source: BinarySource = GoBuild(os.environ, programs=TOOLS)
+        names = tuple(one.name for one in TOOLS)
+    else:
+        source = _source(download=download, base_url=base_url)
+        names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
+    for path in find(source, os.environ, progress_for(), names).paths.values():
         click.echo(str(path))
 
 

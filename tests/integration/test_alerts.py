@@ -24,6 +24,7 @@ from tests.support.provisioner import SECONDS, Plot, start_child
 from tests.unit.webhook.test_app import post
 from tests.unit.webhook.test_review import body
 
+pytestmark = pytest.mark.timeout(1200)  # promtool is built first
 TESTS = Path(__file__).parents[1] / "data" / "alerts.yaml"
 LEADER = "leader_election_master_status 1\ndovetail_threads_died_total 0\n"
 """Of a cluster whose provisioner leads."""

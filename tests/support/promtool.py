@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner.lab.devcluster.binaries import find
 from provisioner.lab.devcluster.building import GoBuild
+from provisioner.lab.devcluster.errors import DevClusterError
 from provisioner.lab.devcluster.versions import PROMTOOL, TOOLS
 from provisioner.lab.monitoring.rules import ALERTS
 
@@ -23,8 +25,13 @@ LONG, LATE = 120, 8
 
 @functools.cache
 def promtool() -> Path:
-    """The program, built where it is missing: minutes, once a machine."""
-    return find(GoBuild(os.environ, programs=TOOLS), os.environ, names=[PROMTOOL]).paths[PROMTOOL]
+    """The program, built where it is missing: minutes, once a machine. The test is skipped where it cannot be built, but in CI."""
+    try:
+        return find(GoBuild(os.environ, programs=TOOLS), os.environ, names=[PROMTOOL]).paths[PROMTOOL]
+    except DevClusterError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"promtool cannot be built: {error}")
 
 
 def run(*arguments: str | Path) -> str:
