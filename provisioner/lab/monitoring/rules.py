@@ -109,11 +109,11 @@ ALERTS: Final = (
         "DovetailSpendNearLimit",
         WARNING,
         'karpenter_nodepools_usage{resource_type="usd_per_hour"} / karpenter_nodepools_limit{resource_type="usd_per_hour"} > 0.9 '
-        "or dovetail_nodeclaims_held_back > 0",
+        'or dovetail_nodeclaims_held_back{limit="max-usd-per-hour"} > 0',
         "15m",
-        "NodePool {{ $labels.nodepool }} is near its spending limit, or held back by a limit on growth",
-        "The NodePool has used more than 90 % of its limit in USD per hour, or planned NodeClaims wait because of --max-usd-per-hour or "
-        "--max-claims-per-minute. Pods stay pending once the limit is reached.",
+        "NodePool {{ $labels.nodepool }} is near its spending limit, or held back by that of the cluster",
+        "The NodePool has used more than 90 % of its limit in USD per hour, or its planned NodeClaims wait because of "
+        "--max-usd-per-hour. Pods stay pending once the limit is reached.",
     ),
     Alert(
         "DovetailPodsUnschedulable",
