@@ -68,7 +68,7 @@ quick: install # keeps no list of failures: tests/support/alone.py reads the one
 .PHONY: binaries verify-manifests
 binaries: install
 	@$(BIN)/dovetail dev build --metrics
-	@$(BIN)/dovetail dev build --charts || test -z "$$CI" # without a network: tests that need them are skipped, and named
+	@$(BIN)/dovetail dev build --tools || test -z "$$CI" # without a network: tests that need them are skipped, and named
 
 check: lint types arch unit ## what to run before a commit (about a minute)
 
@@ -119,7 +119,7 @@ interleavings: install ## 10,000 interleavings of provision, disrupt, terminate,
 walks: install ## files that a reader passes from five entries of ARCHITECTURE.md to the write, and how often the way leads back to one of them
 	@$(BIN)/python -m tests.walks
 
-manifests: install ## write definitions (manifests/crds, crds-conversion), the admission policy, the IAM policies in manifests/aws, and the Helm charts in manifests/charts from code and manifests
+manifests: install ## write definitions (manifests/crds, crds-conversion), the admission policy, alerts and dashboards (manifests/monitoring), the IAM policies in manifests/aws, and the Helm charts in manifests/charts from code and manifests
 	@$(BIN)/dovetail manifests
 
 docs: install ## write docs/reference, and the table of controllers in ARCHITECTURE.md, from the code

@@ -17,6 +17,7 @@ import click
 import msgspec
 from flask import Flask
 
+from certs import expiry
 from certs.serving import ServingContext
 from extender.answering import Answerer
 from extender.app import create_app, prompt
@@ -182,6 +183,9 @@ class ExtenderProgram:
         self.board.depend_on(self._watched)  # not on the Lease: without a leader planned pods are steered all the same
         answerer = Answerer(self.board, self.reporter)
         self.app: Flask = create_app(answerer, self.board.problem, config.prefix)
+        for certificate, file in (("extender", config.tls_cert), ("reports-client", config.reports.cert_file)):
+            if file:
+                expiry.watch(certificate, Path(file))
         self.prompt: Prompt | None = prompt(answerer, config.prefix)
         self._probes: list[health.HealthServer] = []
 

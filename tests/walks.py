@@ -37,12 +37,12 @@ class Walk(NamedTuple):
 
 
 WALKS: Final[dict[str, tuple[Walk, ...]]] = {
-    "pod": (Walk("provisioner/kube/watch.py", "POST nodeclaims", ("watch-pods", "intake", "creates-0")),),
+    "pod": (Walk("provisioner/kube/watch.py", "POST nodeclaims", ("watch-pods", "provisioner", "creates-0")),),
     "command": (
-        Walk("provisioner/disruption/controller.py", "DELETE nodeclaims", ("disruption", "disruption-command-0")),
+        Walk("provisioner/disruption/controller.py", "DELETE nodeclaims", ("disruption", "disruption.queue-0")),
     ),
     "launch": (
-        Walk("provisioner/lifecycle/controller.py", "KwokProvider.create", ("nodeclaim-0",)),
+        Walk("provisioner/lifecycle/controller.py", "KwokProvider.create", ("nodeclaim.lifecycle-0",)),
         Walk(
             "launch/launcher.py",
             "Cloud.create_fleet",

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import click
 from flask import Flask
 
+from certs import expiry
 from certs.authority import CertificateError
 from certs.rotation import SERVING_FILE, Rotation, RotationSettings
 from certs.serving import ServingContext
@@ -145,6 +146,7 @@ class WebhookProgram:
             Conversion(clock),
             self.problem,
         )
+        expiry.watch("webhook", config.cert_dir / SERVING_FILE)
         self.prompt: Prompt | None = None  # a review may wait for a namespace
         self._probes: list[health.HealthServer] = []
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.errors import (
     InstanceNotFoundError,
     InsufficientCapacityError,
@@ -36,7 +36,7 @@ _SECONDS: Final = histogram(
     _LABELS,
 )
 _FAILURES: Final = counter(
-    "karpenter_cloudprovider_errors_total", "Calls to the cloud provider that failed.", (*_LABELS, "error")
+    "karpenter_cloudprovider_errors_total", "Calls to the cloud provider that failed.", (*_LABELS, "error", "nodepool")
 )
 
 P = TypeVar("P", bound=CloudProvider)
@@ -75,8 +75,8 @@ class _Metered:
                 self._begun.setdefault(key, begun)
             raise
         except Exception as error:
-            word = next((one for kind, one in _ERRORS.items() if isinstance(error, kind)), "")
-            _FAILURES.labels(*labels, word).inc()
+            word = next((one for kind, one in _ERRORS.items() if isinstance(error, kind)), "unknown")
+            _FAILURES.labels(*labels, word, _pool_of(subject)).inc()
             self._observe(labels, key, begun)
             raise
         self._observe(labels, key, begun)
@@ -86,3 +86,14 @@ class _Metered:
         with self._lock:
             since = self._begun.pop(key, begun) if key else begun
         _SECONDS.labels(*labels).observe(self._clock.monotonic() - since)
+
+
+def _pool_of(subject: object) -> str:
+    """Whose NodePool a call is about; "" where it is about none, or about an instance by its ID."""
+    match subject:
+        case NodeClaim():
+            return subject.pool
+        case NodePool():
+            return subject.metadata.name
+        case _:
+            return ""

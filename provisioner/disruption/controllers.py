@@ -91,7 +91,7 @@ def controllers(
     deciding, consolidating = voluntary.pollers
     return [
         Controller(
-            name="nodeclaim-drift",
+            name="nodeclaim.disruption",
             reconcile=drift.reconcile,
             workers=DRIFT_WORKERS,
             watches=dict.fromkeys((NodeClaimChanged, NodePoolChanged, NodeClassChanged), drift.heard),

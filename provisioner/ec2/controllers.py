@@ -84,7 +84,7 @@ def controllers(
         ),
         Controller(runner=interruptions.poller, pools=(interrupting,)),
         Controller(
-            name="nodeclaim-tagging",
+            name="nodeclaim.tagging",
             reconcile=tagging.reconcile,
             watches={NodeClaimChanged: tagged},
             initial=lambda: [claim.name for claim in cluster.claims() if is_due(claim)],
@@ -152,10 +152,10 @@ def _polls(
 
     polls = {
         "launch-templates": clean_templates,
-        "instance-health": health_controller.HealthPoller(
+        "interruption.instancestatus": health_controller.HealthPoller(
             partial(health_controller.read_statuses, cloud.aws), interruptions, cluster, recorder, settings, clock
         ).poll,
-        "instance-garbage": InstanceCollector(
+        "instance.garbagecollection": InstanceCollector(
             cloud.inventory.refresh,
             sort_out,
             lambda provider_id: ending.terminator.end_orphan(provider_id, cloud.instances.terminate),
@@ -172,11 +172,13 @@ def _polls(
         ).poll,
     }
     if cloud.reserves:
-        polls["capacity-type"] = partial(sync_capacity_types, relabeller, cloud.inventory.listed)
+        polls["capacityreservation.capacitytype"] = partial(sync_capacity_types, relabeller, cloud.inventory.listed)
         read = partial(capacity_block_controller.read_reservations, cloud.aws)
-        polls["capacity-blocks"] = partial(capacity_block_controller.mark_expiring, read, interruptions, cluster, clock)
+        polls["capacityreservation.expiration"] = partial(
+            capacity_block_controller.mark_expiring, read, interruptions, cluster, clock
+        )
     if cloud.shifts is not None:
-        polls["zonal-shift"] = ZonalShiftController(
+        polls["zonalshift"] = ZonalShiftController(
             cloud.shifts.refresh,
             cloud.zones,
             base.caches.pools.store.list,
@@ -189,7 +191,7 @@ def _polls(
             client, recorder, clock, settings.system_namespace, settings.cluster_name, base.caches.beside
         ).poll
     if not settings.isolated_vpc:
-        polls["profile-garbage"] = ProfileCollector(client, profiles).poll
+        polls["instanceprofile.garbagecollection"] = ProfileCollector(client, profiles).poll
     return [Controller(name=name, poll=poll, expected=BOTOCORE_ERRORS) for name, poll in polls.items()]
 
 

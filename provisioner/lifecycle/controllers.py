@@ -99,13 +99,13 @@ def controllers(
         ),
         Controller(runner=registrar.poller, initial=nominations.begin, pools=(threads,)),
         Controller(
-            name="nodeclaim-consistency",
+            name="nodeclaim.consistency",
             reconcile=consistency.reconcile,
             watches={NodeClaimChanged: lambda change: change.new and consistency.seen(change.new)},
             initial=lambda: every(partial(consistency.seen, at_start=True)),
         ),
         Controller(
-            name="nodeclaim-hydration",
+            name="nodeclaim.hydration",
             reconcile=hydration.reconcile,
             watches={
                 NodeClaimChanged: lambda change: change.new and hydration.seen(change.new),
@@ -113,5 +113,5 @@ def controllers(
             },
             initial=lambda: every(hydration.seen),
         ),
-        Controller(name="nodeclaim-garbage", poll=garbage.poll),
+        Controller(name="nodeclaim.garbagecollection", poll=garbage.poll),
     ]

@@ -17,6 +17,7 @@ from provisioner.observability.conditions import condition_lines
 from provisioner.observability.nodes import cost_lines, node_lines
 from provisioner.observability.pods import PodTimes, state_lines
 from provisioner.runtime.changes import Change, PodChanged
+from provisioner.runtime.conditioned import Conditioned
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter, gauge, written_by
@@ -31,6 +32,7 @@ _BUILD: Final = gauge(
 _COST_ERRORS: Final = counter(
     "karpenter_nodepools_cost_tracker_errors_total",
     "Nodes that were left out of the price of their NodePool because their own price is unknown.",
+    ("nodepool",),
 )
 
 
@@ -55,6 +57,7 @@ class MetricsObserver:
         types_of: instance types of a NodePool, by name.
         well_known: the provider's well-known labels; they become labels of the node families.
         buffers: every CapacityBuffer that the caches hold.
+        classes: every NodeClass that they hold.
     """
 
     def __init__(
@@ -69,13 +72,14 @@ class MetricsObserver:
         clock: Clock,
         *,
         buffers: Callable[[], Iterable[CapacityBuffer]] = lambda: (),
+        classes: Callable[[], Iterable[Conditioned]] = lambda: (),
     ) -> None:
-        self._buffers = buffers
+        self._buffers, self._classes = buffers, classes
         self._snapshot, self._nodes, self._pods = snapshot, nodes, pods
         self._claims, self._pools, self._types_of = claims, pools, types_of
         self._well_known, self._clock = well_known, clock
         self.times: Final = PodTimes(clock)
-        self._unpriced: frozenset[str] = frozenset()
+        self._unpriced: frozenset[tuple[str, str]] = frozenset()
         self._remove: Callable[[], None] | None = None
 
     def start(self) -> None:
@@ -102,10 +106,12 @@ class MetricsObserver:
         costs, unpriced = cost_lines(
             snapshot.nodes, [view.pool.metadata.name for view in snapshot.pools], self._types_of
         )
-        _COST_ERRORS.inc(len(unpriced - self._unpriced))
+        for pool, _ in unpriced - self._unpriced:
+            _COST_ERRORS.labels(pool).inc()
         self._unpriced = unpriced
         yield from costs
-        yield from condition_lines([*self._claims(), *self._pools(), *nodes.values(), *self._buffers()], now)
+        classes = self._classes()
+        yield from condition_lines([*self._claims(), *self._pools(), *nodes.values(), *self._buffers(), *classes], now)
         pods = list(self._pods())
         yield from self.times.lines(pods)
         views = {view.name: view for view in snapshot.nodes if view.name}

@@ -1,9 +1,12 @@
 """Metrics of the conditions and the end of single objects, typed by kind and not. Source: core spec 8.1 ("operatorpkg")."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
+from provisioner.apis import names
+from provisioner.apis.ec2 import NODECLASS_LABEL
 from provisioner.apis.meta import Condition
 from provisioner.runtime.conditioned import Conditioned
 from provisioner.support.exposition import header, labels_text, line
@@ -14,24 +17,41 @@ KINDS: Final[Mapping[str, str]] = {
     "NodePool": "nodepool",
     "Node": "node",
     "CapacityBuffer": "capacitybuffer",
+    "EC2NodeClass": "ec2nodeclass",
 }
 """Kinds with families of their own, and how these are called."""
 
+_OBJECT_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "NodeClaim": (NODECLASS_LABEL, names.NODEPOOL_LABEL),
+    "Node": (NODECLASS_LABEL, names.NODEPOOL_LABEL, names.INITIALIZED_LABEL),
+}
+"""Labels of objects that the families of their kind have too. Differs: on kwok, Karpenter has the key of a KWOKNodeClass instead of EC2's."""
+
 BUCKETS: Final = tuple(0.5 * 2**step for step in range(15))
+
+
+def _more(kind: str) -> tuple[str, ...]:
+    """Those labels as Prometheus writes them."""
+    return tuple(re.sub(r"[./-]", "_", key) for key in _OBJECT_LABELS.get(kind, ()))
+
+
+def _values(about: Conditioned) -> list[str]:
+    return [about.metadata.labels.get(key, "") for key in _OBJECT_LABELS.get(about.kind, ())]
+
 
 _TRANSITIONS: Final = {
     kind: counter(
         f"operator_{word}_status_condition_transitions_total",
         f"Transitions of the status of a condition of a {kind}.",
-        ("type", "status", "reason"),
+        ("type", "status", "reason", *_more(kind)),
     )
     for kind, word in KINDS.items()
 }
 _TRANSITION_SECONDS: Final = {
     kind: histogram(
         f"operator_{word}_status_condition_transition_seconds",
-        f"Time that a condition of a {kind} had its previous status before a transition.",
-        ("type", "status"),
+        f"Time that a condition of a {kind} had its previous status before a transition to to_status.",
+        ("type", "status", "to_status", *_more(kind)),
         buckets=BUCKETS,
     )
     for kind, word in KINDS.items()
@@ -43,14 +63,15 @@ _ALL_TRANSITIONS: Final = counter(
 )
 _ALL_TRANSITION_SECONDS: Final = histogram(
     "operator_status_condition_transition_seconds",
-    "Time that a condition had its previous status before a transition.",
-    ("group", "kind", "type", "status"),
+    "Time that a condition had its previous status before a transition to to_status.",
+    ("group", "kind", "type", "status", "to_status"),
     buckets=BUCKETS,
 )
 _TERMINATION_SECONDS: Final = {
     kind: histogram(
         f"operator_{word}_termination_duration_seconds",
         f"Time from the deletion of a {kind} until it no longer exists.",
+        _more(kind),
         buckets=BUCKETS,
     )
     for kind, word in KINDS.items()
@@ -68,11 +89,12 @@ def note_transition(about: Conditioned, was: str, now: Condition, seconds: float
     group = _group(about)
     _ALL_TRANSITIONS.labels(group, about.kind, now.type, now.status, now.reason).inc()
     if seconds is not None:
-        _ALL_TRANSITION_SECONDS.labels(group, about.kind, now.type, was).observe(seconds)
+        _ALL_TRANSITION_SECONDS.labels(group, about.kind, now.type, was, now.status).observe(seconds)
     if about.kind in KINDS:
-        _TRANSITIONS[about.kind].labels(now.type, now.status, now.reason).inc()
+        more = _values(about)
+        _TRANSITIONS[about.kind].labels(now.type, now.status, now.reason, *more).inc()
         if seconds is not None:
-            _TRANSITION_SECONDS[about.kind].labels(now.type, was).observe(seconds)
+            _TRANSITION_SECONDS[about.kind].labels(now.type, was, now.status, *more).observe(seconds)
 
 
 def note_end(about: Conditioned, now: datetime) -> None:
@@ -83,7 +105,8 @@ def note_end(about: Conditioned, now: datetime) -> None:
     seconds = max(0.0, (now - asked).total_seconds())
     _ALL_TERMINATION_SECONDS.labels(_group(about), about.kind).observe(seconds)
     if about.kind in KINDS:
-        _TERMINATION_SECONDS[about.kind].observe(seconds)
+        ended, more = _TERMINATION_SECONDS[about.kind], _values(about)
+        (ended.labels(*more) if more else ended).observe(seconds)
 
 
 def condition_lines(objects: Iterable[Conditioned], now: datetime) -> Iterator[str]:
@@ -125,6 +148,8 @@ def _families(
 def _labels(one: Conditioned, found: Condition | None, *, typed: bool) -> str:
     labels = {} if typed else {"group": _group(one), "kind": one.kind}
     labels |= {"namespace": one.metadata.namespace, "name": one.metadata.name}
+    if typed:
+        labels |= dict(zip(_more(one.kind), _values(one), strict=True))
     if found is not None:
         labels |= {"type": found.type, "status": found.status, "reason": found.reason}
     return labels_text(labels)

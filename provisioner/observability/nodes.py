@@ -124,16 +124,16 @@ class _Sums:
 
 def cost_lines(
     views: Iterable[NodeView], pools: Iterable[str], types_of: Callable[[str], Mapping[str, InstanceType]]
-) -> tuple[list[str], frozenset[str]]:
-    """What each NodePool's nodes cost, as lines, and the keys of nodes whose price is not known (they count nothing)."""
+) -> tuple[list[str], frozenset[tuple[str, str]]]:
+    """What each NodePool's nodes cost, as lines, and the nodes whose price is not known (they count nothing), as (NodePool, key)."""
     costs = dict.fromkeys(pools, 0.0)
-    unknown: set[str] = set()
+    unknown: set[tuple[str, str]] = set()
     for view in views:
         if view.claim is None or view.pool not in costs or not view.provider_id:
             continue
         price = known_price(view.labels, types_of(view.pool).get(view.labels.get(names.INSTANCE_TYPE_LABEL, "")))
         if price is None:
-            unknown.add(str(view.key))
+            unknown.add((view.pool, str(view.key)))
         else:
             costs[view.pool] += price
     samples = [(labels_text({"nodepool": pool}), round(cost, 6)) for pool, cost in sorted(costs.items())]

@@ -19,9 +19,16 @@ from provisioner.support.metrics import histogram, summary
 
 _STATE: Final = "karpenter_pods_state"
 _STARTUP: Final = summary("karpenter_pods_startup_duration_seconds", "Time from a pod's creation until it is ready.")
-_BOUND: Final = histogram("karpenter_pods_bound_duration_seconds", "Time from a pod's creation until it is bound.")
+_DYNAMIC: Final = "dynamic_resources"
+_BOUND: Final = histogram(
+    "karpenter_pods_bound_duration_seconds",
+    "Time from a pod's creation until it is bound; dynamic_resources is true for a pod with resource claims.",
+    (_DYNAMIC,),
+)
 _PLANNED_BOUND: Final = histogram(
-    "karpenter_pods_provisioning_bound_duration_seconds", "Time from the planning of a pod until it is bound."
+    "karpenter_pods_provisioning_bound_duration_seconds",
+    "Time from the planning of a pod until it is bound; dynamic_resources is true for a pod with resource claims.",
+    (_DYNAMIC,),
 )
 _PLANNED_STARTUP: Final = histogram(
     "karpenter_pods_provisioning_startup_duration_seconds", "Time from the planning of a pod until it is ready."
@@ -85,9 +92,10 @@ class PodTimes:
             return
         age = max(0.0, (self._clock.now() - new.created).total_seconds())
         if binds:
-            _BOUND.observe(age)
+            dynamic = _has_claims(new)
+            _BOUND.labels(dynamic).observe(age)
             if steps.planned is not None:
-                _PLANNED_BOUND.observe(now - steps.planned)
+                _PLANNED_BOUND.labels(dynamic).observe(now - steps.planned)
         if new.ready:
             _STARTUP.observe(age)
             if steps.planned is not None:
@@ -119,19 +127,24 @@ class PodTimes:
             if found is None:
                 continue
             tried, planned, bound, seen = found
-            labels = labels_text({"name": pod.name, "namespace": pod.namespace})
+            own = {"name": pod.name, "namespace": pod.namespace}
+            labels, more = labels_text(own), labels_text({**own, _DYNAMIC: _has_claims(pod)})
             age = max(0.0, (today - pod.created).total_seconds())
             samples[_UNSTARTED].append((labels, age))
             if not bound:
-                samples[_UNBOUND].append((labels, age))
+                samples[_UNBOUND].append((more, age))
             if planned is not None:
                 samples[_PLANNED_UNSTARTED].append((labels, now - planned))
                 if not bound:
-                    samples[_PLANNED_UNBOUND].append((labels, now - planned))
+                    samples[_PLANNED_UNBOUND].append((more, now - planned))
             if tried is None and not bound:
                 samples[_UNDECIDED].append((labels, now - seen))
         for name, doc in _ON_THEIR_WAY.items():
             yield from family(name, "gauge", doc, samples[name])
+
+
+def _has_claims(pod: Pod) -> str:
+    return "true" if pod.shape.resource_claims else "false"
 
 
 def state_lines(pods: Iterable[Pod], view_of: Callable[[str], NodeView | None]) -> Iterator[str]:

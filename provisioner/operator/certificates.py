@@ -49,5 +49,5 @@ def controllers(base: Base) -> list[Controller]:
         Controller(
             name=name, poll=MutualRotation(base.client, base.clock, namespace, ends).poll, expected=(CertificateError,)
         )
-        for name, ends in (("report certificates", reports), ("extender certificates", extender))
+        for name, ends in (("report-certificates", reports), ("extender-certificates", extender))
     ]

@@ -55,7 +55,7 @@ class KwokCloud:
             orphan_after=ORPHAN_AFTER,
             beside=base.caches.beside,
         )
-        return [Controller(name="instance-garbage", poll=collector.poll)]
+        return [Controller(name="instance.garbagecollection", poll=collector.poll)]
 
     def stop(self) -> None:
         """Make no more Nodes."""

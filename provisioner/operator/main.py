@@ -70,6 +70,7 @@ class ProvisionerProcess:
         self._caches.beside = lambda: self._others.problem
         self._others_poller = ApiPoller("other-autoscalers", self._others.poll, LOOK_SECONDS)
         self._recorder = Recorder(self._client, "karpenter", self._clock)
+        metrics.leading(options.leader_election_name, lambda: self._term.left() > 0)
         metrics.sync(lambda: not stale(self._caches.awaited), self._clock.monotonic)
         self._cloud = self._make_cloud()
         self._caches.use_types(self._cloud.types)

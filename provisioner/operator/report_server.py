@@ -7,6 +7,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
+from certs import expiry
 from certs.serving import ServingContext
 from provisioner.apis.reports import MAX_BYTES, PATH, PodReport, ReportsError, decode_reports
 from provisioner.support import logs
@@ -119,4 +120,5 @@ def is_empty(cert_dir: str) -> bool:
 def serving_context(cert_dir: str) -> ServingContext:
     """Follows tls.crt, tls.key and ca.crt of one directory; clients must show a certificate of that CA."""
     certificate, key, client_ca = (Path(cert_dir) / name for name in _FILES)
+    expiry.watch("reports", certificate)
     return ServingContext(certificate, key, client_ca)

@@ -252,4 +252,5 @@ def observer_of(base: Base) -> MetricsObserver | None:
         base.provider.well_known_labels,
         base.clock,
         buffers=caches.buffer_objects.store.list if caches.buffer_objects is not None else lambda: (),
+        classes=caches.classes.store.list,
     )

@@ -87,7 +87,7 @@ class Intake:
         self._deferrals = Schedule()  # of pods that await their images
         self._later: float | None = None
         self._recheck = clock.monotonic() + RECHECK_SECONDS
-        self.poller = Poller("intake", self._poll)
+        self.poller = Poller("provisioner", self._poll)
 
     def begin(self, run: Callable[[], object]) -> None:
         """From now on `run` plans; pods that wait already open the first window."""

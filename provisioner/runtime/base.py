@@ -16,7 +16,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock
 
 #: Controllers that others hand work.
-NODECLAIM: Final = "nodeclaim"
+NODECLAIM: Final = "nodeclaim.lifecycle"
 NODEPOOL: Final = "nodepool"
 #: What changes about a NodePool's nodes is told together.
 POOL_DELAY_SECONDS: Final = 1.0

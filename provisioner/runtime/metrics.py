@@ -16,7 +16,11 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import DURATION_BUCKETS, GaugeSeries, counter, gauge, histogram, summary
 from provisioner.values.duration import DurationError, parse_duration
 
-_LIFETIMES = tuple(float(60 * minutes) for minutes in (15, 30, 60, 120, 240, 480, 720, 1440, 2880, 10080, 20160, 43200))
+_LIFETIMES = (
+    *(900.0, 1800.0, 2700.0),
+    *(3600.0 * hours for hours in (1, 2, 4, 6, 8, 10, 12, 16, 20)),
+    *(86400.0 * days for days in (1, 2, 3, 5, 10, 15, 20, 25, 30)),
+)
 _INSTANCE_ENDS = tuple(float(2**step) for step in range(11))
 _CLAIM_ENDS = tuple(float(2**step) for step in range(12))
 _DISRUPTION = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
@@ -168,7 +172,7 @@ for _kind in ("single", "multi"):
 _UNHEALTHY = counter(
     f"{_PREFIX}nodeclaims_unhealthy_disrupted_total",
     "NodeClaims deleted because their Node was unhealthy, by condition.",
-    ("condition", "nodepool", "capacity_type", "image_id"),
+    ("condition", "nodepool", "capacity_type", "image_id", "termination_mode"),
 )
 CONSOLIDATION_POTENTIAL = gauge(
     "dovetail_consolidation_potential_usd_per_hour",
@@ -185,6 +189,11 @@ _SYNCED = gauge(
 )
 _UNSYNCED = gauge(
     f"{_PREFIX}cluster_state_unsynced_time_seconds", "Time since the cluster state was last synchronized.", ()
+)
+_LEADS = gauge(
+    "leader_election_master_status",
+    "Whether this replica holds the leader election Lease of this name: 1 if it does, otherwise 0.",
+    ("name",),
 )
 PLAN_PODS = counter("dovetail_plan_pods_total", "Planned pods, by how their wait ended.", ("outcome",))
 PLAN_MISSES = counter(
@@ -295,8 +304,9 @@ def pool(name: str, limits: dict[str, float], usage: dict[str, float]) -> None:
 
 def budgets(reason: str, counts: Mapping[str, tuple[int, int]]) -> None:
     """(allowed at once, consuming) of every NodePool's budgets for one reason; pools that are left out are forgotten."""
-    _ALLOWED.replace(reason, [((pool, reason), allowed) for pool, (allowed, _) in counts.items()])
-    _CONSUMING.replace(reason, [((pool, reason), consuming) for pool, (_, consuming) in counts.items()])
+    word = reason.lower()
+    _ALLOWED.replace(word, [((pool, word), allowed) for pool, (allowed, _) in counts.items()])
+    _CONSUMING.replace(word, [((pool, word), consuming) for pool, (_, consuming) in counts.items()])
 
 
 @contextmanager
@@ -341,7 +351,8 @@ def evaluating(reason: str, consolidation_type: str, monotonic: Callable[[], flo
 def unhealthy_disrupted(claim: NodeClaim, kind: str) -> None:
     """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type."""
     capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
-    _UNHEALTHY.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id).inc()
+    mode = _termination_mode(claim)
+    _UNHEALTHY.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id, mode).inc()
 
 
 def consolidation_scored(pool: str, score: float, *, approved: bool) -> None:
@@ -370,6 +381,11 @@ def sync(is_synced: Callable[[], bool], monotonic: Callable[[], float]) -> None:
 
     _SYNCED.set_function(lambda: float(is_synced()))
     _UNSYNCED.set_function(unsynced)
+
+
+def leading(lease: str, leads: Callable[[], bool]) -> None:
+    """How to find out whether this process leads, by the name of its Lease; asked at every scrape."""
+    _LEADS.labels(lease).set_function(lambda: float(leads()))
 
 
 def state(snapshot: Snapshot) -> None:

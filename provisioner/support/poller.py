@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from provisioner.support import heartbeat, logs
+from provisioner.support.clock import SystemClock
+from provisioner.support.reconciles import Rounds
 
 _log = logs.get_logger(__name__)
 _POLLING_FAILED: Final = "A periodic task failed; retrying"
@@ -39,6 +41,7 @@ class Poller:
     ) -> None:
         self.name, self._poll, self._retry, self._first = name, poll, retry, first
         self._expected, self._patience = (*self.EXPECTED, *expected), patience
+        self._rounds, self._clock = Rounds(name, 1), SystemClock()
         self._wake = threading.Event()
         self.stopped = False
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
@@ -61,13 +64,18 @@ class Poller:
 
     def once(self) -> float | None:
         """One round; seconds until the next one, whatever happened."""
+        begun, failed, wait = self._clock.monotonic(), False, None
         try:
-            return self._poll()
+            with self._rounds.running():
+                wait = self._poll()
         except self._expected as error:
+            failed = True
             _log.warning(_POLLING_FAILED, what=self.name, error=str(error))
         except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
+            failed = True
             _log.exception(_POLLING_FAILED, what=self.name)
-        return self._retry
+        self._rounds.ended(self._clock.monotonic() - begun, failed=failed, later=wait is not None)
+        return self._retry if failed else wait
 
     def _loop(self) -> None:
         wait: float | None = self._first

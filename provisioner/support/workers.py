@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from provisioner.support import heartbeat, logs, metrics
+from provisioner.support import heartbeat, logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.reconciles import QueueCounts, Rounds
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,16 +28,6 @@ BACKOFF_BASE_SECONDS = 0.1
 BACKOFF_CAP_SECONDS = 10.0
 
 _log = logs.get_logger(__name__)
-
-# The names that controller-runtime gives them, so that dashboards carry over.
-_RECONCILES = metrics.counter("controller_runtime_reconcile_total", "Reconciliations.", ("controller", "result"))
-_ERRORS = metrics.counter("controller_runtime_reconcile_errors_total", "Reconciliations that failed.", ("controller",))
-_SECONDS = metrics.histogram(
-    "controller_runtime_reconcile_time_seconds", "Duration of reconciliations.", ("controller",)
-)
-_DEPTH = metrics.gauge("workqueue_depth", "Keys that are due and are waiting for a thread.", ("name",))
-_RETRIES = metrics.counter("workqueue_retries_total", "Keys that are retried after a failure.", ("name",))
-
 
 LEAST_REQUEUE_SECONDS: Final = 0.001
 """What is left of a wait may be less than the clock can tell: added to now, it would be now again, and the thread would spin."""
@@ -165,6 +156,8 @@ class KeyedQueue:
         self.workers = workers
         self._chance = random.Random()
         self._schedule = Schedule()
+        self._rounds, self._counts = Rounds(name, workers), QueueCounts(name)
+        self._begun: dict[str, float] = {}  # keys that run, with their time
         self._failures: dict[str, int] = {}
         self._lock = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -185,13 +178,22 @@ class KeyedQueue:
         with self._lock:
             return self._schedule.ready(self._clock.monotonic())
 
+    def running_for(self) -> list[float]:
+        """For how many seconds each key that runs has run."""
+        with self._lock:
+            now = self._clock.monotonic()
+            return [now - begun for begun in self._begun.values()]
+
     def start(self) -> None:
         """Start the first thread; keys may have been added before. Starting twice does nothing."""
         with self._lock:
             if self._started or self._stopping:
                 return
             itself = weakref.ref(self)
-            _DEPTH.labels(self.name).set_function(lambda: found.depth() if (found := itself()) is not None else 0)
+            self._counts.watch(
+                lambda: found.depth() if (found := itself()) is not None else 0,
+                lambda: found.running_for() if (found := itself()) is not None else [],
+            )
             self._add_thread()
             self._started = True
 
@@ -204,6 +206,7 @@ class KeyedQueue:
         with self._lock:
             if self._stopping or self._failures.get(key):
                 return
+            self._counts.added()
             self._schedule.add(key, self._clock.monotonic())
             self._wake()
 
@@ -212,6 +215,7 @@ class KeyedQueue:
         with self._lock:
             if self._stopping:
                 return
+            self._counts.added()
             self._schedule.add(key, self._clock.monotonic() + max(0.0, seconds))
             self._wake()
 
@@ -222,6 +226,7 @@ class KeyedQueue:
                 return
             now = self._clock.monotonic()
             for key in keys:
+                self._counts.added()
                 self._schedule.add(key, now)
             self._wake()
 
@@ -254,7 +259,8 @@ class KeyedQueue:
             result: ReconcileResult | None = None
             begun = self._clock.monotonic()
             try:
-                result = self._reconcile(key)
+                with self._rounds.running():
+                    result = self._reconcile(key)
                 failed = result is not None and result.failed
             except Exception:  # noqa: BLE001 - one call that fails ends no thread
                 failed = True
@@ -264,12 +270,8 @@ class KeyedQueue:
         pulse.end()
 
     def _count(self, seconds: float, result: ReconcileResult | None, *, failed: bool) -> None:
-        later = result is not None and result.requeue_after is not None
-        _RECONCILES.labels(self.name, "error" if failed else "requeue_after" if later else "success").inc()
-        _SECONDS.labels(self.name).observe(seconds)
-        if failed:
-            _ERRORS.labels(self.name).inc()
-            _RETRIES.labels(self.name).inc()
+        self._rounds.ended(seconds, failed=failed, later=result is not None and result.requeue_after is not None)
+        self._counts.worked(seconds, failed=failed)
 
     def _take(self, pulse: heartbeat.Pulse) -> str | None:
         pulse.rest()
@@ -278,9 +280,12 @@ class KeyedQueue:
                 now = self._clock.monotonic()
                 if self._stopping:
                     return None
+                due = self._schedule.next_time()
                 key = self._schedule.pop(now)
                 at = self._schedule.next_time()
-                if key is not None:
+                if key is not None and due is not None:
+                    self._begun[key] = now
+                    self._counts.taken(now - due)
                     if at is not None:
                         self._wake()
                     return key
@@ -312,6 +317,7 @@ class KeyedQueue:
     def _finish(self, key: str, result: ReconcileResult | None, *, failed: bool) -> None:
         with self._lock:
             now = self._clock.monotonic()
+            self._begun.pop(key, None)
             if failed:
                 count = self._failures[key] = self._failures.get(key, 0) + 1
                 wait = doubling(count, base=BACKOFF_BASE_SECONDS, cap=BACKOFF_CAP_SECONDS, chance=self._chance)

@@ -76,7 +76,7 @@ def controllers(base: Base, writing: Writers, ending: Ends) -> list[Controller]:
     return [
         Controller(runner=evictions.queue, watches={PodChanged: departs}),
         Controller(
-            name="node-termination",
+            name="node.termination",
             reconcile=termination.reconcile,
             workers=base.options.workers(10, 100),
             watches={NodeChanged: node_heard, PodChanged: pod_heard},

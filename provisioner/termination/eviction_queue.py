@@ -214,7 +214,7 @@ class Evictions:
         self._budgets = PodBudgets()
         # by namespace and name: how many it still lets be hastened
         self._openings: dict[str, tuple[PodDisruptionBudget, int]] = {}
-        self.queue = KeyedQueue("eviction", self._reconcile, clock, workers=workers)
+        self.queue = KeyedQueue("eviction-queue", self._reconcile, clock, workers=workers)
 
     def due(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
         """Those of the pods for which an eviction would be asked now: budgets do not refuse them, and they have not been told to leave."""

@@ -54,7 +54,7 @@ def test_mutating_calls_wait_for_their_own_tokens() -> None:
 def test_retries_take_tokens_too_and_throttles_are_counted() -> None:
     clock = FakeClock()
     before = metric("dovetail_aws_throttles_total", service="ec2", action="DescribeSubnets")
-    attempts = metric("aws_sdk_go_request_attempt_total", service="ec2", action="DescribeSubnets", status_code="503")
+    attempts = metric("aws_sdk_go_request_attempt_total", service="EC2", action="DescribeSubnets", code="503")
     answers = iter([awshttp.error(503, "RequestLimitExceeded"), EMPTY])
     with awshttp.serving(lambda action, form: next(answers)) as server:
         aws = clients(server.url, clock, rates={client.DESCRIBING: CallRate(1, 1)})
@@ -64,8 +64,7 @@ def test_retries_take_tokens_too_and_throttles_are_counted() -> None:
     assert clock.slept == pytest.approx([1.0])
     assert metric("dovetail_aws_throttles_total", service="ec2", action="DescribeSubnets") == before + 1
     assert (
-        metric("aws_sdk_go_request_attempt_total", service="ec2", action="DescribeSubnets", status_code="503")
-        == attempts + 1
+        metric("aws_sdk_go_request_attempt_total", service="EC2", action="DescribeSubnets", code="503") == attempts + 1
     )
 
 
@@ -180,18 +179,20 @@ def _or_lost(answer: awshttp.Answer | None) -> awshttp.Answer:
 
 
 def test_a_call_that_fails_is_counted_once() -> None:
-    labels = {"service": "ec2", "action": "DescribeImages", "status_code": "403"}
+    labels = {"service": "EC2", "action": "DescribeImages", "code": "403"}
     before = metric("aws_sdk_go_request_total", **labels)
+    denied = metric("dovetail_aws_denials_total", service="ec2", action="DescribeImages")
     with awshttp.serving(lambda action, form: awshttp.error(403, "UnauthorizedOperation")) as server:
         aws = clients(server.url, FakeClock())
         with pytest.raises(ClientError):
             aws.client("ec2").describe_images()
         aws.close()
     assert metric("aws_sdk_go_request_total", **labels) == before + 1
+    assert metric("dovetail_aws_denials_total", service="ec2", action="DescribeImages") == denied + 1
 
 
 def test_a_call_without_an_answer_is_counted_too() -> None:
-    labels = {"service": "ec2", "action": "DescribeVpcs", "status_code": "0"}
+    labels = {"service": "EC2", "action": "DescribeVpcs", "code": "0"}
     before = metric("aws_sdk_go_request_total", **labels)
     release = threading.Event()
 

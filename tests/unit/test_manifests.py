@@ -121,7 +121,10 @@ def test_every_file_is_in_its_kustomization(directory: str) -> None:
         listed.update(generator["files"])
     there = {path.name for path in (MANIFESTS / directory).glob("*.yaml")} - {"kustomization.yaml"}
     assert {name for name in listed if name.endswith(".yaml")} == there
-    below = {name for name in (*listed, *kustomization.get("components", ())) if not name.endswith(".yaml")}
+    documents = {name for name in listed if name.endswith(".json")}
+    found = (path.relative_to(MANIFESTS / directory) for path in (MANIFESTS / directory).rglob("*.json"))
+    assert documents == set(map(str, found))
+    below = {name for name in (*listed - documents, *kustomization.get("components", ())) if not name.endswith(".yaml")}
     assert all((MANIFESTS / directory / name).is_dir() for name in below)
     assert kustomization["kind"] == ("Component" if directory.startswith("components/") else "Kustomization")
 

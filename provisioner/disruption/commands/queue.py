@@ -121,7 +121,7 @@ class CommandQueue:
         self.inspector = CommandInspector(cluster, client, writer, taints, terminator, clock, timeout, postponed)
         self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
         self._recorder, self._taints, self._clock, self._stale, self._pause = recorder, taints, clock, stale, pause
-        self.queue = KeyedQueue("disruption-command", self.reconcile, clock, workers=DISRUPTERS)
+        self.queue = KeyedQueue("disruption.queue", self.reconcile, clock, workers=DISRUPTERS)
         self.heals = KeyedQueue("disruption-heal", self.heal, clock, workers=HEALERS)
 
     def written(self) -> Keys:

@@ -19,7 +19,7 @@ import botocore.session
 from botocore import xform_name
 from botocore.config import Config
 
-from provisioner.ec2.access.errors import THROTTLES, classify, classify_exception, note_maybe_done
+from provisioner.ec2.access.errors import THROTTLES, classify, classify_exception, is_denied, note_maybe_done
 from provisioner.kube.limits import TokenBucket
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter, histogram
@@ -43,21 +43,22 @@ _LIBRARIES: Final = ("botocore", "boto3", "urllib3", "s3transfer")
 _STARTED: Final = "dovetail_started"
 _ATTEMPTED: Final = "dovetail_attempted"
 _MAYBE_DONE: Final = "dovetail_maybe_done"
-_RETRY_BUCKETS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
+_RETRY_BUCKETS: Final = tuple(float(retries) for retries in range(11))
 
-_CALLS: Final = ("service", "action", "status_code")
+_CALLS: Final = ("service", "action", "code")
 REQUESTS = counter("aws_sdk_go_request_total", "Calls to AWS services; retries are not counted separately.", _CALLS)
 REQUEST_SECONDS = histogram(
     "aws_sdk_go_request_duration_seconds", "Duration of calls to AWS services, including waits and retries.", _CALLS
 )
-RETRIES = histogram(
-    "aws_sdk_go_request_retry_count", "Retries per call to an AWS service.", ("service", "action"), _RETRY_BUCKETS
-)
+RETRIES = histogram("aws_sdk_go_request_retry_count", "Retries per call to an AWS service.", _CALLS, _RETRY_BUCKETS)
 ATTEMPTS = counter("aws_sdk_go_request_attempt_total", "Attempts to call AWS services, including retries.", _CALLS)
 ATTEMPT_SECONDS = histogram(
     "aws_sdk_go_request_attempt_duration_seconds", "Duration of one attempt to call an AWS service.", _CALLS
 )
 THROTTLED = counter("dovetail_aws_throttles_total", "Attempts that AWS throttled.", ("service", "action"))
+DENIED = counter(
+    "dovetail_aws_denials_total", "Attempts that AWS refused for lack of permission.", ("service", "action")
+)
 WAITS = histogram(
     "dovetail_aws_token_wait_seconds",
     "Time that a call waited for the client-side rate limiter.",
@@ -196,7 +197,7 @@ class AwsClients:
 
     def _register(self, service: str, client: Any) -> None:
         events, model = client.meta.events, client.meta.service_model
-        name = model.service_id.hyphenize()
+        name, called = model.service_id.hyphenize(), str(model.service_id)  # called: as the SDK for Go says it
 
         def before_attempt(request: Any, operation_name: str, **_: Any) -> None:
             kind = api_class(service, operation_name)
@@ -216,10 +217,13 @@ class AwsClients:
         ) -> None:
             action = event_name.rpartition(".")[2]
             status = _status(parsed_response)
-            ATTEMPTS.labels(service, action, status).inc()
-            ATTEMPT_SECONDS.labels(service, action, status).observe(self._since(context, _ATTEMPTED))
-            if parsed_response is not None and parsed_response.get("Error", {}).get("Code") in THROTTLES:
+            ATTEMPTS.labels(called, action, status).inc()
+            ATTEMPT_SECONDS.labels(called, action, status).observe(self._since(context, _ATTEMPTED))
+            code = _error_code(parsed_response)
+            if code in THROTTLES:
                 THROTTLED.labels(service, action).inc()
+            elif is_denied(code):
+                DENIED.labels(service, action).inc()
             context[_MAYBE_DONE] = context.get(_MAYBE_DONE, 0) + _may_be_done(parsed_response, exception)
 
         def before_call(context: dict[str, Any], **_: Any) -> None:
@@ -229,13 +233,14 @@ class AwsClients:
             action = event_name.rpartition(".")[2]
             if context.get(_MAYBE_DONE):
                 note_maybe_done(parsed)
-            self._count_call(service, action, _status(parsed), context)
-            RETRIES.labels(service, action).observe(parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+            status = _status(parsed)
+            self._count_call(called, action, status, context)
+            RETRIES.labels(called, action, status).observe(parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
         def after_error(context: dict[str, Any], exception: BaseException, event_name: str, **_: Any) -> None:
             if context.get(_MAYBE_DONE):
                 note_maybe_done(exception)
-            self._count_call(service, event_name.rpartition(".")[2], _status(None), context)
+            self._count_call(called, event_name.rpartition(".")[2], _status(None), context)
 
         events.register_first(
             f"request-created.{name}", before_attempt
@@ -319,6 +324,11 @@ def _may_be_done(parsed: Mapping[str, Any] | None, exception: BaseException | No
         bool(said)
         and classify(str(said.get("Code", "")), str(said.get("Message", "")), int(_status(parsed))).maybe_done
     )
+
+
+def _error_code(parsed: Mapping[str, Any] | None) -> str:
+    """The code of an error; "" of an answer that is none, or where no answer came."""
+    return str((parsed or {}).get("Error", {}).get("Code", ""))
 
 
 def _status(parsed: Mapping[str, Any] | None) -> str:

@@ -177,6 +177,12 @@ _THROTTLE_CODES: Final = (
 THROTTLES: Final = frozenset(_THROTTLE_CODES)
 """Codes that mean: too many calls."""
 
+
+def is_denied(code: str) -> bool:
+    """Whether an error code says that AWS does not permit the call."""
+    return _DENIED(code, "")
+
+
 _RULES: Final[tuple[_Rule, ...]] = (
     _Rule(_code("DryRunOperation"), FailureKind.DRY_RUN, "DryRunOperation"),
     _Rule(

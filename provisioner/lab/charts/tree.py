@@ -141,8 +141,8 @@ def read(tree: Tree) -> list[Source]:
     for one in found:
         if one.path.parts[0] == MONITORING:
             one.conditions.append(_SWITCHES[one.key.kind])
-        if one.path.parts[0] in (MONITORING, "components") and (condition := _PROGRAMS.get(_component(one.document))):
-            one.conditions.append(condition)
+        if one.path.parts[0] in (MONITORING, "components") and (needed := _PROGRAMS.get(_component(one.document))):
+            one.conditions.append(needed)
     return found
 
 

@@ -51,7 +51,7 @@ class GoBuild:
         found = self._present_compiler()
         go = found.version if found else f"go{versions.GO_WHEEL.partition('==')[2]}"
         if self.programs is versions.TOOLS:
-            return f"helm{versions.HELM}-{go}-{versions.recipe_hash(versions.TOOLS)}"
+            return f"tools-{go}-{versions.recipe_hash(versions.TOOLS)}"
         return f"{versions.KUBERNETES}-etcd{versions.ETCD}-kwok{versions.KWOK}-{go}-{versions.recipe_hash()}"
 
     def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
@@ -95,7 +95,12 @@ def chart_tools(env: Mapping[str, str], progress: StepProgress = SILENT) -> Bina
     Raises:
         DevClusterError: one cannot be built.
     """
-    return find(GoBuild(env, programs=versions.TOOLS), env, progress, [one.name for one in versions.TOOLS])
+    return find(
+        GoBuild(env, programs=versions.TOOLS),
+        env,
+        progress,
+        [one.name for one in versions.TOOLS if one.module == "charts"],
+    )
 
 
 class _Builder:
@@ -117,10 +122,11 @@ class _Builder:
         """Build one program and move it into place; says which module is downloaded, or which package compiled, and how many are left."""
         partial = self._directory / f".{program.name}.partial"
         what = f"building {program.name}"
-        listing = ["list", "-deps", "-trimpath", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", program.package]
+        tags = f"-tags={program.tags}"
+        listing = ["list", "-deps", "-trimpath", tags, "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", program.package]
         stale = self._run(listing, program.module, what).split()
         self._run(
-            ["build", "-v", "-trimpath", "-ldflags", program.ldflags, "-o", str(partial), program.package],
+            ["build", "-v", "-trimpath", tags, "-ldflags", program.ldflags, "-o", str(partial), program.package],
             program.module,
             what,
             frozenset(stale),

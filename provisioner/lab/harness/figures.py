@@ -49,10 +49,10 @@ def prices(text: str) -> dict[tuple[str, str, str], float]:
 
 
 def calls(text: str) -> Counter[str]:
-    """Attempts to call AWS, by "service:Action"."""
+    """Attempts to call AWS, by "service:Action", the service in lower case as in IAM."""
     found: Counter[str] = Counter()
     for labels, value in series(text, CALLS):
-        found[f"{labels['service']}:{labels['action']}"] += int(value)
+        found[f"{labels['service'].lower()}:{labels['action']}"] += int(value)
     return found
 
 

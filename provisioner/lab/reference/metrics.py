@@ -23,7 +23,7 @@ from provisioner.support import metrics
 from provisioner.support.clock import SystemClock
 
 _NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_KARPENTERS: Final = ("karpenter_", "operator_")
+_KARPENTERS: Final = ("karpenter_", "operator_", "controller_runtime_", "workqueue_", "leader_election_", "aws_sdk_go_")
 _HEADER: Final = re.compile(r"# HELP (\S+) (.*)\n# TYPE \S+ (\S+)\n")
 
 
@@ -36,7 +36,8 @@ def text() -> str:
     families = sorted(metrics.declared())
     return page(
         "Metrics",
-        "Names that begin with `karpenter_` or `operator_`, and their labels, are Karpenter's, so that its dashboards and alerts carry over.\n",
+        "The metrics of the first table have the names, types and labels of Karpenter 1.15, its AWS provider and their libraries, so that dashboards and "
+        "alerts carry over; [Known flaws](../known-flaws.md) lists the differences. [Monitoring](../guides/monitoring.md) has alerts and dashboards.\n",
         _rows(one for one in families if one.name.startswith(_KARPENTERS)),
         "## Dovetail's own\n",
         _rows(one for one in families if not one.name.startswith(_KARPENTERS)),

@@ -42,7 +42,7 @@ def seconds(controller: str, suffix: str = "sum") -> float | None:
 
 
 def errors(controller: str, error: str) -> float | None:
-    labels = {"controller": controller, "method": "Create", "provider": "scripted", "error": error}
+    labels = {"controller": controller, "method": "Create", "provider": "scripted", "error": error, "nodepool": ""}
     return REGISTRY.get_sample_value("karpenter_cloudprovider_errors_total", labels)
 
 
@@ -68,5 +68,5 @@ def test_errors_have_karpenter_s_names() -> None:
         provider.create(claim("c"))
     with pytest.raises(ValueError, match="other"):
         provider.create(claim("d"))
-    assert (errors("two", "InsufficientCapacityError"), errors("two", "")) == (1.0, 1.0)
+    assert (errors("two", "InsufficientCapacityError"), errors("two", "unknown")) == (1.0, 1.0)
     assert (seconds("two"), seconds("two", "count")) == (4.0, 2.0)

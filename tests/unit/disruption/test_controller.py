@@ -290,7 +290,7 @@ def test_gauges_have_the_values_and_labels_of_karpenter(stages: Make) -> None:
     stage.put("d", annotations={names.DO_NOT_DISRUPT: "true"})
     stage.ledger.seize("b")
     stage.run()
-    labels = {"nodepool": "general", "reason": "Empty"}
+    labels = {"nodepool": "general", "reason": "empty"}
     allowed = REGISTRY.get_sample_value("karpenter_nodepools_allowed_disruptions", labels)
     consuming = REGISTRY.get_sample_value("karpenter_nodepools_nodes_consuming_budgets", labels)
     assert (allowed, consuming) == (2, 1)

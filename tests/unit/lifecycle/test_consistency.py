@@ -54,7 +54,7 @@ def test_a_claim_is_looked_at_every_ten_minutes_and_says_what_was_found() -> Non
     server = WorldServer(world)
     server.put(launched(), having(cpu="2"))
     checks = Consistency(world.cluster, server.writer, server.recorder, world.clock, chance=random.Random(1))
-    queue = KeyedQueue("nodeclaim-consistency", checks.reconcile, world.clock)
+    queue = KeyedQueue("nodeclaim.consistency", checks.reconcile, world.clock)
     queue.start()
     try:
         for _ in range(3):  # every event of it
@@ -86,7 +86,7 @@ def test_claims_that_are_there_at_the_start_are_spread_over_the_period() -> None
     world = World()
     server = WorldServer(world)
     checks = Consistency(world.cluster, server.writer, server.recorder, world.clock, chance=random.Random(1))
-    queue = KeyedQueue("nodeclaim-consistency", checks.reconcile, world.clock)
+    queue = KeyedQueue("nodeclaim.consistency", checks.reconcile, world.clock)
     for number in range(100):
         hand_over(queue, checks.seen(claim(f"c{number}", provider_id="x", true=ALL_TRUE, since=NOON), at_start=True))
     assert len(queue) == 100

@@ -39,7 +39,7 @@ class Stage:
             self.server.recorder,
             self.world.clock,
         )
-        self.queue = KeyedQueue("nodeclaim-hydration", self.hydration.reconcile, self.world.clock)
+        self.queue = KeyedQueue("nodeclaim.hydration", self.hydration.reconcile, self.world.clock)
         self.queue.start()
 
     def seen(self, claim: NodeClaim) -> None:

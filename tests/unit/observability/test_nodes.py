@@ -59,7 +59,7 @@ def test_a_pool_costs_what_its_nodes_cost_and_unknown_prices_are_told() -> None:
     world.existing_node("b")
     known = {view.key: view for view in world.cluster.snapshot().nodes}
     lines, unknown = cost_lines(known.values(), ["general", "empty"], lambda _: {})
-    assert unknown == {"a", "b"}
+    assert unknown == {("general", "a"), ("general", "b")}
     assert lines[1:] == [
         'karpenter_nodepools_cost_total{nodepool="empty"} 0.0\n',
         'karpenter_nodepools_cost_total{nodepool="general"} 0.0\n',
@@ -71,12 +71,12 @@ def test_a_pool_costs_what_its_nodes_cost_and_unknown_prices_are_told() -> None:
     }
     world.cluster.node_changed(None, labelled(world, "a", labels))
     lines, unknown = cost_lines(world.cluster.snapshot().nodes, ["general"], lambda _: TYPES)
-    assert unknown == {"b"}
+    assert unknown == {("general", "b")}
     assert float(lines[1].rpartition(" ")[2]) > 0
     priceless = tuple(replace(one, price=math.nan) for one in TYPES["c-4x-amd64-linux"].offerings)
     odd = replace(TYPES["c-4x-amd64-linux"], offerings=priceless)
     lines, unknown = cost_lines(world.cluster.snapshot().nodes, ["general"], lambda _: {odd.name: odd})
-    assert unknown == {"a", "b"}, "what is no number is not known, as for consolidation"
+    assert unknown == {("general", "a"), ("general", "b")}, "what is no number is not known, as for consolidation"
     assert lines[1].endswith(" 0.0\n")
 
 

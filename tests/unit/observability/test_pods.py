@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from provisioner.apis.core import PodResourceClaim
 from provisioner.apis.pods import Pod
 from provisioner.observability.pods import PodTimes, state_lines
 from provisioner.support import metrics
@@ -11,9 +12,9 @@ from tests.support.clock import FakeClock
 from tests.support.cluster import World, bound, pod
 
 
-def count_of(name: str) -> Callable[[], float]:
+def count_of(name: str, **labels: str) -> Callable[[], float]:
     """How many observations a duration has; the families live as long as the process."""
-    return lambda: metrics.REGISTRY.get_sample_value(f"{name}_count") or 0.0
+    return lambda: metrics.REGISTRY.get_sample_value(f"{name}_count", labels) or 0.0
 
 
 def ready(one: Pod) -> Pod:
@@ -22,7 +23,7 @@ def ready(one: Pod) -> Pod:
 
 def test_a_pod_is_timed_from_its_sight_to_its_start() -> None:
     bounds, decisions = (
-        count_of("karpenter_pods_bound_duration_seconds"),
+        count_of("karpenter_pods_bound_duration_seconds", dynamic_resources="false"),
         count_of("karpenter_pods_scheduling_decision_duration_seconds"),
     )
     planned = count_of("karpenter_pods_provisioning_startup_duration_seconds")
@@ -46,11 +47,25 @@ def test_a_pod_is_timed_from_its_sight_to_its_start() -> None:
 
 
 def test_a_pod_that_was_bound_before_has_no_durations() -> None:
-    bounds = count_of("karpenter_pods_bound_duration_seconds")
+    bounds = count_of("karpenter_pods_bound_duration_seconds", dynamic_resources="false")
     before, times = bounds(), PodTimes(FakeClock())
     times.heard(None, bound(pod("one"), "n"))
     times.heard(bound(pod("one"), "n"), ready(bound(pod("one"), "n")))
     assert bounds() == before
+
+
+def test_a_pod_with_resource_claims_is_told_apart() -> None:
+    """Source: Karpenter 1.15, label dynamic_resources."""
+    bounds = count_of("karpenter_pods_bound_duration_seconds", dynamic_resources="true")
+    before, times, plain = bounds(), PodTimes(FakeClock()), pod("one")
+    shape = msgspec.structs.replace(plain.shape, resource_claims=(PodResourceClaim(name="gpu"),))
+    one = msgspec.structs.replace(plain, shape=shape)
+    times.heard(None, one)
+    assert 'karpenter_pods_unbound_time_seconds{name="one",namespace="default",dynamic_resources="true"} 0.0\n' in list(
+        times.lines([one])
+    )
+    times.heard(one, bound(one, "n"))
+    assert bounds() == before + 1
 
 
 def test_a_pod_that_goes_is_forgotten() -> None:
@@ -64,7 +79,8 @@ def test_a_pod_created_in_our_future_has_waited_for_nothing() -> None:
     times, one = PodTimes(FakeClock()), pod("one", created=FakeClock().now().replace(year=2030))
     times.heard(None, one)
     assert any(
-        line.endswith('unbound_time_seconds{name="one",namespace="default"} 0.0\n') for line in times.lines([one])
+        line.endswith('unbound_time_seconds{name="one",namespace="default",dynamic_resources="false"} 0.0\n')
+        for line in times.lines([one])
     )
 
 

@@ -69,7 +69,7 @@ def poller(made: Term, name: str) -> Poller:
 
 
 def provisioner(made: Term) -> ProvisioningController:
-    begins = row(made, "intake").initial
+    begins = row(made, "provisioner").initial
     assert isinstance(begins, partial)
     planner: ProvisioningController = of(begins.args[0])
     return planner
@@ -107,16 +107,16 @@ HEARD: dict[str, tuple[Change, dict[str, list[Any]]]] = {
     "a pod that goes, on a Node that stays": (PodChanged(None, bound(pod("one", deleted=NOON), "n")), {}),
     "a pod that goes, on a Node that goes": (
         PodChanged(None, bound(pod("one", deleted=NOON), "going")),
-        {"node-termination": ["going"]},
+        {"node.termination": ["going"]},
     ),
-    "a Node": (NodeChanged(None, NODE), {"nodeclaim": ["c"], "nodeclaim-hydration": ["c"]}),
+    "a Node": (NodeChanged(None, NODE), {"nodeclaim.lifecycle": ["c"], "nodeclaim.hydration": ["c"]}),
     "a Node that goes": (
         NodeChanged(NODE, GOING),
-        {"node-termination": ["n"], "nodeclaim": ["c"], "nodeclaim-hydration": ["c"]},
+        {"node.termination": ["n"], "nodeclaim.lifecycle": ["c"], "nodeclaim.hydration": ["c"]},
     ),
     "a Node that is gone": (
         NodeChanged(NODE, None),
-        {"nodepool": [("general", 1.0)], "nodeclaim": ["c"], "nodeclaim-hydration": ["c"]},
+        {"nodepool": [("general", 1.0)], "nodeclaim.lifecycle": ["c"], "nodeclaim.hydration": ["c"]},
     ),
     "a Node with a plan of an earlier version": (
         NodeChanged(None, node("old", annotations={names.PLAN_ANNOTATION: "x"})),
@@ -126,21 +126,24 @@ HEARD: dict[str, tuple[Change, dict[str, list[Any]]]] = {
         NodeClaimChanged(None, CLAIM),
         {
             "nodepool": [("general", 1.0)],
-            "nodeclaim": ["c"],
-            "nodeclaim-consistency": [("c", 600.0)],
-            "nodeclaim-hydration": ["c"],
-            "nodeclaim-drift": [("c", 1.0)],
+            "nodeclaim.lifecycle": ["c"],
+            "nodeclaim.consistency": [("c", 600.0)],
+            "nodeclaim.hydration": ["c"],
+            "nodeclaim.disruption": [("c", 1.0)],
         },
     ),
-    "a claim that is gone": (NodeClaimChanged(CLAIM, None), {"nodepool": [("general", 1.0)], "nodeclaim": ["c"]}),
-    "a pool": (NodePoolChanged(None, pool()), {"nodepool": ["general"], "nodeclaim-drift": [("c", 1.0)]}),
+    "a claim that is gone": (
+        NodeClaimChanged(CLAIM, None),
+        {"nodepool": [("general", 1.0)], "nodeclaim.lifecycle": ["c"]},
+    ),
+    "a pool": (NodePoolChanged(None, pool()), {"nodepool": ["general"], "nodeclaim.disruption": [("c", 1.0)]}),
     "a static pool": (
         NodePoolChanged(None, pool("static", replicas=1)),
         {"nodepool": ["static"], "static-capacity": ["static"]},
     ),
     "a class": (
         NodeClassChanged(None, claim("default")),
-        {"nodepool": ["general"], "nodeclaim-drift": [("c", 5.0)]},
+        {"nodepool": ["general"], "nodeclaim.disruption": [("c", 5.0)]},
     ),
 }
 
@@ -171,12 +174,12 @@ def test_a_term_begins_with_all_that_there_is() -> None:
     cluster.claim_changed(None, CLAIM)
     fed = {name: [*map(key_of_fed, one.initial() or ())] for name, (one, _) in made.manager.controllers.items()}
     assert {name: keys for name, keys in fed.items() if keys} == {
-        "nodeclaim": ["c"],
-        "nodeclaim-consistency": ["c"],
-        "nodeclaim-hydration": ["c"],
-        "nodeclaim-drift": ["c"],
+        "nodeclaim.lifecycle": ["c"],
+        "nodeclaim.consistency": ["c"],
+        "nodeclaim.hydration": ["c"],
+        "nodeclaim.disruption": ["c"],
         "nodepool": ["general", "static"],
-        "node-termination": ["n"],
+        "node.termination": ["n"],
         "static-capacity": ["static"],
     }
 
@@ -192,7 +195,12 @@ def test_what_only_the_cloud_has_runs_while_launches_of_an_earlier_process_are_g
     made, begun = term(), list[tuple[bool, int]]()
 
     def resume(*_: object) -> None:
-        begun.append((poller(made, "instance-garbage")._thread.is_alive(), len(queue(made, "nodeclaim")._threads)))
+        begun.append(
+            (
+                poller(made, "instance.garbagecollection")._thread.is_alive(),
+                len(queue(made, "nodeclaim.lifecycle")._threads),
+            )
+        )
 
     monkeypatch.setattr(KwokProvider, "resume", resume)
     made.start()
@@ -205,7 +213,7 @@ def test_what_others_hand_over_by_name_is_there() -> None:
     made._base.claim_again("c")
     made._base.pool_again("general")
     made._base.pool_again("")  # of a NodeClaim that a user made
-    assert len(queue(made, "nodeclaim")) == len(queue(made, "nodepool")) == 1
+    assert len(queue(made, "nodeclaim.lifecycle")) == len(queue(made, "nodepool")) == 1
 
 
 def test_those_that_are_not_there_have_no_controller() -> None:
@@ -214,7 +222,7 @@ def test_those_that_are_not_there_have_no_controller() -> None:
         set(term(options=Options.parse(flags, {})).manager.controllers)
         for flags in ([], ["--feature-gates=NodeOverlay=true,CapacityBuffer=true", "--report-cert-dir=/certs"])
     )
-    assert all_ - without == {"nodeoverlay", "capacitybuffer", "report certificates", "extender certificates"}
+    assert all_ - without == {"nodeoverlay", "capacitybuffer", "report-certificates", "extender-certificates"}
 
 
 def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
@@ -222,7 +230,7 @@ def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
     made = term(api)
     state = made._base.caches.cluster
     state.claim_changed(None, claim("lost", provider_id="kwok://lost", true=(names.LAUNCHED, names.REGISTERED)))
-    poller(made, "nodeclaim-garbage").once()
+    poller(made, "nodeclaim.garbagecollection").once()
     assert [(sent.method, sent.path.rsplit("/", 1)[-1]) for sent in api.sent] == [
         ("GET", "lost"),
         ("DELETE", "lost"),
@@ -239,7 +247,7 @@ def test_a_node_of_kwok_whose_claim_vanished_is_drained_and_deleted_and_no_other
         made._base.caches.nodes.store.put(one.metadata.name, one)
     server.put(claim("kept"))
     server.bind("web", "lost")
-    garbage = poller(made, "instance-garbage")
+    garbage = poller(made, "instance.garbagecollection")
     made._base.caches.cluster.claim_changed(None, claim("kept"))
 
     def looks(seconds: float) -> None:
@@ -312,7 +320,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
         lambda made: made._known.disruption._settings.acceptance.value,
         "karpenter",
     ),
-    "--packing": (["--packing=greedy"], lambda made: of(row(made, "intake").closing)._wanted, False),
+    "--packing": (["--packing=greedy"], lambda made: of(row(made, "provisioner").closing)._wanted, False),
     "--nominate": (["--nominate=false"], lambda made: made._steering.nominates_any(), False),
     "--max-claims-per-minute": (
         ["--max-claims-per-minute=7"],
@@ -327,22 +335,22 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     "--max-disrupting-nodes": (["--max-disrupting-nodes=7"], lambda made: made._known.ledger._most, 7),
     "--timeouts, command": (
         ["--timeouts=command=7m"],
-        lambda made: of(queue(made, "disruption-command")._reconcile).inspector.timeout,
+        lambda made: of(queue(made, "disruption.queue")._reconcile).inspector.timeout,
         timedelta(minutes=7),
     ),
     "--timeouts, launch": (
         ["--timeouts=launch=7m"],
-        lambda made: of(queue(made, "nodeclaim")._reconcile)._timeouts.launch,
+        lambda made: of(queue(made, "nodeclaim.lifecycle")._reconcile)._timeouts.launch,
         timedelta(minutes=7),
     ),
     "--timeouts, registration": (
         ["--timeouts=registration=7m"],
-        lambda made: of(queue(made, "nodeclaim")._reconcile)._timeouts.registration,
+        lambda made: of(queue(made, "nodeclaim.lifecycle")._reconcile)._timeouts.registration,
         timedelta(minutes=7),
     ),
     "--drain-timeout": (
         ["--drain-timeout=7m"],
-        lambda made: of(queue(made, "nodeclaim")._reconcile)._timeouts.drain,
+        lambda made: of(queue(made, "nodeclaim.lifecycle")._reconcile)._timeouts.drain,
         timedelta(minutes=7),
     ),
     "--repair-timeout": (
@@ -350,7 +358,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
         lambda made: {one.toleration for one in made._known.forceful._policies},
         {timedelta(minutes=7)},
     ),
-    "--cpu-requests": (["--cpu-requests=60000"], lambda made: queue(made, "nodeclaim").workers, 100),
+    "--cpu-requests": (["--cpu-requests=60000"], lambda made: queue(made, "nodeclaim.lifecycle").workers, 100),
     "--disable-cluster-state-observability": (
         ["--disable-cluster-state-observability"],
         lambda made: made._observer,
@@ -364,8 +372,8 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     "--report-cert-dir, for whom": (
         ["--report-cert-dir=/certs"],
         lambda made: (
-            "report certificates" in made.manager.controllers
-            and of(poller(made, "report certificates")._poll)._ends.client.names.dns
+            "report-certificates" in made.manager.controllers
+            and of(poller(made, "report-certificates")._poll)._ends.client.names.dns
         ),
         ("dovetail-scheduler",),
     ),

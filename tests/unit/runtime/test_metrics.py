@@ -65,10 +65,10 @@ def test_budgets_are_told_for_the_pools_of_now() -> None:
     metrics.budgets("Empty", {"one": (3, 1), "two": (0, 0)})
     metrics.budgets("Drifted", {"one": (7, 0)})
     metrics.budgets("Empty", {"two": (5, 0)})
-    assert of_pool("allowed_disruptions", nodepool="one", reason="Empty") is None
-    assert of_pool("nodes_consuming_budgets", nodepool="one", reason="Empty") is None
-    assert of_pool("allowed_disruptions", nodepool="two", reason="Empty") == 5
-    assert of_pool("allowed_disruptions", nodepool="one", reason="Drifted") == 7
+    assert of_pool("allowed_disruptions", nodepool="one", reason="empty") is None
+    assert of_pool("nodes_consuming_budgets", nodepool="one", reason="empty") is None
+    assert of_pool("allowed_disruptions", nodepool="two", reason="empty") == 5
+    assert of_pool("allowed_disruptions", nodepool="one", reason="drifted") == 7
 
 
 @pytest.mark.parametrize("kind", ["single", "multi"])
@@ -125,6 +125,16 @@ class Watch:
 
     def lag(self) -> float:
         return 0.0
+
+
+def test_a_replica_tells_whether_it_leads() -> None:
+    """Source: controller-runtime 0.24.1."""
+    leads = [False]
+    metrics.leading("a-lease", lambda: leads[0])
+    labels = {"name": "a-lease"}
+    assert REGISTRY.get_sample_value("leader_election_master_status", labels) == 0
+    leads[0] = True
+    assert REGISTRY.get_sample_value("leader_election_master_status", labels) == 1
 
 
 MODES = {None: "graceful", "1h": "eventual", "1ms": "eventual", "0s": "forceful", "-5s": "forceful"}

@@ -295,7 +295,13 @@ def test_nodes_are_repaired_though_expirations_cannot_be_decided(stages: Make, m
 
 
 def test_a_broken_node_ends_at_once(stages: Make) -> None:
-    labels = {"condition": "ready", "nodepool": "general", "capacity_type": "", "image_id": ""}
+    labels = {
+        "condition": "ready",
+        "nodepool": "general",
+        "capacity_type": "",
+        "image_id": "",
+        "termination_mode": "graceful",
+    }
     before = REGISTRY.get_sample_value("karpenter_nodeclaims_unhealthy_disrupted_total", labels) or 0.0
     stage, forceful = stages(*"abcde", policies=(POLICY,), budget="0")
     break_node(stage, forceful, "a")

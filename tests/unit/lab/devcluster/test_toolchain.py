@@ -89,5 +89,5 @@ def test_tools_for_charts_have_a_key_of_their_own(tmp_path: Path) -> None:
     """So that a new version of one builds no control plane anew."""
     put_go(tmp_path, "go version go1.99.3 linux/amd64")
     key = GoBuild({"PATH": f"{tmp_path}:/bin:/usr/bin", "HOME": str(tmp_path)}, programs=versions.TOOLS).key()
-    assert key == f"helm{versions.HELM}-go1.99.3-{versions.recipe_hash(versions.TOOLS)}"
+    assert key == f"tools-go1.99.3-{versions.recipe_hash(versions.TOOLS)}"
     assert versions.recipe_hash(versions.TOOLS) != versions.recipe_hash()

@@ -5,10 +5,10 @@ from tests.support.clock import FakeClock
 
 PAGE = """# HELP aws_sdk_go_request_attempt_total Attempts to call AWS.
 # TYPE aws_sdk_go_request_attempt_total counter
-aws_sdk_go_request_attempt_total{action="CreateFleet",service="ec2",status_code="200"} 3.0
-aws_sdk_go_request_attempt_total{action="CreateFleet",service="ec2",status_code="503"} 1.0
-aws_sdk_go_request_attempt_total{action="GetProducts",service="pricing",status_code="200"} 28.0
-aws_sdk_go_request_attempt_total_other{action="GetProducts",service="pricing"} 1.0
+aws_sdk_go_request_attempt_total{action="CreateFleet",service="EC2",code="200"} 3.0
+aws_sdk_go_request_attempt_total{action="CreateFleet",service="EC2",code="503"} 1.0
+aws_sdk_go_request_attempt_total{action="GetProducts",service="Pricing",code="200"} 28.0
+aws_sdk_go_request_attempt_total_other{action="GetProducts",service="Pricing"} 1.0
 karpenter_cloudprovider_instance_type_offering_price_estimate{capacity_type="spot",instance_type="m5.large",zone="a"} 0.03
 """
 
