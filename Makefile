@@ -56,7 +56,7 @@ whole: install lint
 	trap "kill $$pid 2> /dev/null" INT TERM; \
 	status=0; $(MAKE) --no-print-directory binaries || status=1; \
 	other=0; wait $$pid || other=1; cat results/quick.txt; \
-	test $$status -ne 0 || $(BIN)/python -m tests.support.alone -n $(PROCESSES) $(BY_MODULE) $(KEEPING) tests/integration || status=1; \
+	test $$status -ne 0 || $(BIN)/python -m tests.support.alone -rs -n $(PROCESSES) $(BY_MODULE) $(KEEPING) tests/integration || status=1; \
 	test $$status -eq 0 || echo "tests/integration, or the build of its control plane, failed: see above"; \
 	test $$other -eq 0 || echo "types, layers, generated files, or tests/unit, tests/property, tests/golden failed: see above"; \
 	exit $$((status | other))
@@ -68,6 +68,7 @@ quick: install # keeps no list of failures: tests/support/alone.py reads the one
 .PHONY: binaries verify-manifests
 binaries: install
 	@$(BIN)/dovetail dev build --metrics
+	@$(BIN)/dovetail dev build --tools || test -z "$$CI" # without a network: tests that need them are skipped, and named
 
 check: lint types arch unit ## what to run before a commit (about a minute)
 
@@ -118,7 +119,7 @@ interleavings: install ## 10,000 interleavings of provision, disrupt, terminate,
 walks: install ## files that a reader passes from five entries of ARCHITECTURE.md to the write, and how often the way leads back to one of them
 	@$(BIN)/python -m tests.walks
 
-manifests: install ## write definitions (manifests/crds, components/conversion), the admission policy, and the IAM policies in manifests/aws from the code
+manifests: install ## write definitions (manifests/crds, crds-conversion), the admission policy, alerts and dashboards (manifests/monitoring), the IAM policies in manifests/aws, and the Helm charts in manifests/charts from code and manifests
 	@$(BIN)/dovetail manifests
 
 docs: install ## write docs/reference, and the table of controllers in ARCHITECTURE.md, from the code

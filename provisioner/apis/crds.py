@@ -33,6 +33,13 @@ _SCALARS: Final[Mapping[type, Document]] = {
     bool: {"type": "boolean"},
     datetime: {"type": "string", "format": "date-time"},
 }
+KEPT: Final[Mapping[str, str]] = {
+    "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+    "helm.sh/resource-policy": "keep",
+}
+"""Annotations by which Argo CD, Flux and Helm leave an object where they prune or uninstall: with a definition go all of its objects, and their nodes."""
+
 _PLAIN: Final = Schema()
 _READY: Final = '.status.conditions[?(@.type=="Ready")].status'
 _ABSENT: Final = (types.NoneType, msgspec.UnsetType)
@@ -109,7 +116,7 @@ class Definition:
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{self.plural}.{self.group}"},
+            "metadata": {"name": f"{self.plural}.{self.group}", "annotations": dict(KEPT)},
             "spec": {
                 "group": self.group,
                 "names": names,

@@ -15,7 +15,7 @@ from provisioner.lab.devcluster.cluster import DevCluster, list_clusters
 from provisioner.lab.devcluster.components import COMPONENTS
 from provisioner.lab.devcluster.downloading import Download
 from provisioner.lab.devcluster.errors import NoSuchClusterError, StateError
-from provisioner.lab.devcluster.versions import ARTIFACTS, METRICS_SERVER
+from provisioner.lab.devcluster.versions import ARTIFACTS, METRICS_SERVER, TOOLS
 from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from provisioner.values.printable import one_line
@@ -92,12 +92,21 @@ def up(
 
 @command.command(help="Find or build the programs and start nothing; `up` would do it too.")
 @click.option("--metrics", is_flag=True, help="metrics-server too.")
+@click.option(
+    "--tools", is_flag=True, help="Instead: what only tests need: helm, helm-unittest, kubeconform and promtool."
+)
 @_sourced
-def build(*, metrics: bool, download: bool, base_url: str) -> None:
+def build(*, metrics: bool, tools: bool, download: bool, base_url: str) -> None:
     """See `dovetail dev build --help`."""
-    names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
-    found = find(_source(download=download, base_url=base_url), os.environ, progress_for(), names)
-    for path in found.paths.values():
+    if tools:
+        if download:
+            raise click.UsageError("--tools cannot be combined with --download")
+        source: BinarySource = GoBuild(os.environ, programs=TOOLS)
+        names = tuple(one.name for one in TOOLS)
+    else:
+        source = _source(download=download, base_url=base_url)
+        names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
+    for path in find(source, os.environ, progress_for(), names).paths.values():
         click.echo(str(path))
 
 

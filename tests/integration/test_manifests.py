@@ -36,6 +36,9 @@ from provisioner.operator.certificates import (
     REPORT_CLIENT_SECRET,
     REPORT_SERVER_SECRET,
 )
+from tests.support import conformity
+from tests.support.charts import CHART, DEFINITIONS, template
+from tests.support.deployed import container_of, expanded, kubeconfig_of, start
 from tests.support.eventually import eventually
 from tests.support.kubeconfigs import service_account_kubeconfig
 from tests.support.ports import free_port
@@ -82,6 +85,8 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
 
 
 def _run(cluster: DevCluster, directory: Path) -> Applied:
+    for name in ("crds", "namespace"):
+        _apply(cluster, name)
     first, second = _apply(cluster, "overlays/complete"), _apply(cluster, "overlays/complete")
     _route_the_webhook(cluster)
     cluster.kubectl("apply", "--validate=strict", "-f", str(MANIFESTS / "examples" / "extender-certificates.yaml"))
@@ -159,35 +164,12 @@ def _pod(run: Applied, deployment: str) -> Document:
     return found
 
 
-def _container(pod: Document, name: str) -> Document:
-    (found,) = (container for container in pod["containers"] if container["name"] == name)
-    assert isinstance(found, dict)
-    return found
-
-
 def _kubeconfig(run: Applied, pod: Document) -> Path:
-    return service_account_kubeconfig(run.cluster, NAMESPACE, pod["serviceAccountName"])
+    return kubeconfig_of(run.cluster, pod, NAMESPACE)
 
 
 def _start(run: Applied, name: str, deployment: str, flags: dict[str, object], *, known_as: str = "") -> None:
-    """The Deployment's own command line, with the places of this machine behind it: the last flag wins."""
-    pod = _pod(run, deployment)
-    given = {
-        "metadata.namespace": NAMESPACE,
-        "metadata.name": f"{deployment}-0",
-        "status.podIP": "127.0.0.1",
-        "requests.cpu": "1000",
-        "limits.memory": "1073741824",
-    }
-    container = _container(pod, name)
-    environment = {}
-    for variable in container["env"]:
-        source: Document = next(iter(variable.get("valueFrom", {}).values()), {})
-        key = source.get("fieldPath") or source.get("resource")
-        environment[variable["name"]] = given[key] if key else variable["value"].replace("$(POD_IP)", "127.0.0.1")
-    added = [f"--{flag}={value}" for flag, value in {**flags, "kubeconfig": _kubeconfig(run, pod)}.items()]
-    command = [sys.executable, "-m", "provisioner.cli.main", *container["args"], *added]
-    run.cluster.start_program(known_as or name, command, {**environment, "PYTHONPATH": str(REPOSITORY)})
+    start(run.cluster, _pod(run, deployment), name, flags, namespace=NAMESPACE, known_as=known_as)
 
 
 def _start_scheduler(run: Applied, directory: Path, far: tuple[int, int, Path] | None = None) -> None:
@@ -222,9 +204,9 @@ def _start_scheduler(run: Applied, directory: Path, far: tuple[int, int, Path] |
         "authentication-kubeconfig": kubeconfig,
         "authorization-kubeconfig": kubeconfig,
     }
-    command = _container(pod, "kube-scheduler")["command"]
+    command = container_of(pod, "kube-scheduler")["command"]
     assert command[0] == "kube-scheduler"
-    arguments = [*command[1:], *(f"--{flag}={value}" for flag, value in places.items())]
+    arguments = [*expanded(command[1:], NAMESPACE), *(f"--{flag}={value}" for flag, value in places.items())]
     run.cluster.start_program(name, [str(run.cluster.bin("kube-scheduler")), *arguments])
 
 
@@ -718,6 +700,22 @@ def test_the_aws_overlay_is_valid_and_has_no_scheduler(applied: Applied) -> None
     applied.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
 
 
+def test_what_is_rendered_conforms_to_the_schemas_of_the_api_server_and_to_ours(
+    applied: Applied, tmp_path: Path
+) -> None:
+    definitions = template(DEFINITIONS)
+    conformity.write(tmp_path, applied.cluster.kubectl("get", "--raw", "/openapi/v2"), definitions)
+    switches = ("scheduler", "surge", "conversion", "admissionPolicy", "webhook.onDemandShares", "serviceMonitor")
+    values = [f"{name}.enabled=true" for name in (*switches, "webhook.certManager", "webhook.imageArchitectures")]
+    conformity.conform(tmp_path, [*template(CHART, "settings.clusterName=c", *values), *definitions])
+    for name in ("nodepools.yaml", "ec2.yaml", "aws/nodepools.yaml", "quick-start.yaml"):
+        text = (MANIFESTS / "examples" / name).read_text(encoding="utf-8")
+        conformity.conform(tmp_path, [one for one in yaml.safe_load_all(text) if one])
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": {"tmplate": {}}}
+    with pytest.raises(AssertionError, match="tmplate"):
+        conformity.conform(tmp_path, [pool])
+
+
 def test_a_scheduler_of_the_clusters_own_version_can_be_added(applied: Applied, tmp_path: Path) -> None:
     directory = tmp_path / "mine"
     documents = _rendered(
@@ -734,7 +732,7 @@ def test_a_scheduler_of_the_clusters_own_version_can_be_added(applied: Applied, 
         for one in documents
         if one["kind"] == "Deployment" and one["metadata"]["name"] == "dovetail-scheduler"
     )
-    container = _container(pod, "kube-scheduler")
+    container = container_of(pod, "kube-scheduler")
     assert container["image"] == "registry.k8s.io/kube-scheduler:v1.33.4"
     assert not [flag for flag in container["command"] if "feature-gates" in flag]
 
@@ -742,17 +740,19 @@ def test_a_scheduler_of_the_clusters_own_version_can_be_added(applied: Applied, 
 def test_the_extender_of_a_control_plane_host_gets_its_pod_as_the_page_says(applied: Applied, tmp_path: Path) -> None:
     """The namespace as it is refuses a Pod in the host's network; as the page's kustomization labels it, it does not."""
     page = (MANIFESTS / "scheduler" / "README.md").read_text(encoding="utf-8")
-    (block,) = (text for text in page.split("```")[1::2] if "control-plane-extender.yaml" in text)
+    blocks = [text.removeprefix("yaml") for text in page.split("```")[1::2]]
+    (block,) = (text for text in blocks if "- control-plane-extender.yaml" in text)
+    (labelled,) = (text for text in blocks if "../../namespace" in text)
     example = (MANIFESTS / "examples" / "control-plane-extender.yaml").read_text(encoding="utf-8")
     directory = tmp_path / "mine"
     directory.mkdir()
     (directory / "control-plane-extender.yaml").write_text(example.replace("CONTROL-PLANE-HOSTS", "10.0.1.0"), "utf-8")
     shutil.copy(MANIFESTS / "overlays" / "aws" / "provisioner.yaml", directory)
-    overlay = re.sub(
-        r"\.\./\.\./(base|components/aws)", lambda found: _relative(found[1], directory), block.removeprefix("yaml")
-    )
-    documents = _rendered(applied, directory, yaml.safe_load(overlay))
-    namespace = next(one for one in documents if one["kind"] == "Namespace")
+    overlays = [
+        re.sub(r"\.\./\.\./(base|components/aws|namespace)", lambda found: _relative(found[1], directory), text)
+        for text in (block, labelled)
+    ]
+    documents, (namespace,) = (_rendered(applied, directory, yaml.safe_load(text)) for text in overlays)
     template = next(one for one in documents if one["kind"] == "DaemonSet")["spec"]["template"]
     metadata = {**template["metadata"], "name": "extender"}
     pod = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
@@ -815,7 +815,14 @@ def test_a_webhook_that_may_write_nothing_serves(applied: Applied, tmp_path: Pat
     port, metrics = free_port(), free_port()
     kubeconfig = service_account_kubeconfig(applied.cluster, NAMESPACE, name)
     added = [f"--bind=127.0.0.1:{port}", f"--metrics-bind=127.0.0.1:{metrics}", f"--cert-dir={tmp_path / 'serving'}"]
-    line = [sys.executable, "-m", "provisioner.cli.main", *arguments, *added, f"--kubeconfig={kubeconfig}"]
+    line = [
+        sys.executable,
+        "-m",
+        "provisioner.cli.main",
+        *expanded(arguments, NAMESPACE),
+        *added,
+        f"--kubeconfig={kubeconfig}",
+    ]
     environment = {"PYTHONPATH": str(REPOSITORY), "POD_NAMESPACE": NAMESPACE, "POD_NAME": "reader-0"}
     applied.cluster.start_program("webhook-reader", line, environment)
     try:

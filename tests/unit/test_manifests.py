@@ -91,7 +91,18 @@ CONTAINERS = [
 def container_of(name: str) -> Document:
     (found,) = (one.values[0] for one in CONTAINERS if one.id == name)
     assert isinstance(found, dict)
-    return found
+    return started(found)
+
+
+def started(container: Document) -> Document:
+    """As a kubelet starts it: with the namespace of its Pod in its arguments."""
+    own = {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+    known = own in container["env"]
+    words = {key: container[key] for key in ("args", "command") if key in container}
+    assert known or "$(POD_NAMESPACE)" not in str(words)
+    return container | {
+        key: [word.replace("$(POD_NAMESPACE)", NAMESPACE) for word in found] for key, found in words.items()
+    }
 
 
 # --- completeness ---------------------------------------------------------------------------------------------------
@@ -109,7 +120,10 @@ def test_every_file_is_in_its_kustomization(directory: str) -> None:
         listed.update(generator["files"])
     there = {path.name for path in (MANIFESTS / directory).glob("*.yaml")} - {"kustomization.yaml"}
     assert {name for name in listed if name.endswith(".yaml")} == there
-    below = {name for name in (*listed, *kustomization.get("components", ())) if not name.endswith(".yaml")}
+    documents = {name for name in listed if name.endswith(".json")}
+    found = (path.relative_to(MANIFESTS / directory) for path in (MANIFESTS / directory).rglob("*.json"))
+    assert documents == set(map(str, found))
+    below = {name for name in (*listed - documents, *kustomization.get("components", ())) if not name.endswith(".yaml")}
     assert all((MANIFESTS / directory / name).is_dir() for name in below)
     assert kustomization["kind"] == ("Component" if directory.startswith("components/") else "Kustomization")
 
@@ -134,9 +148,13 @@ def test_the_registration_is_the_one_that_the_webhook_builds() -> None:
 
 
 def scheduler_file() -> Document:
+    """What kube-scheduler is configured with: the file, and the flag that it puts above the file."""
     text = (MANIFESTS / "scheduler" / "configuration.yaml").read_text(encoding="utf-8")
     found = yaml.safe_load(text)
     assert isinstance(found, dict)
+    flag = "--leader-elect-resource-namespace="
+    (namespace,) = (word for word in container_of("kube-scheduler")["command"] if word.startswith(flag))
+    found["leaderElection"]["resourceNamespace"] = namespace.removeprefix(flag)
     return found
 
 
@@ -154,8 +172,8 @@ def test_the_extender_on_a_control_plane_host_is_the_one_beside_our_scheduler() 
     text = (MANIFESTS / "examples" / "control-plane-extender.yaml").read_text(encoding="utf-8")
     found = {one["kind"]: one for one in yaml.safe_load_all(text)}
     pod = found["DaemonSet"]["spec"]["template"]["spec"]
-    (own,) = pod["containers"]
-    other = container_of("extender")
+    own, other = started(pod["containers"][0]), container_of("extender")
+    assert len(pod["containers"]) == 1
     for field in ("image", "env", "securityContext", "resources", "volumeMounts"):
         assert own[field] == other[field], field
     binds = [flag for flag in own["args"] if "-bind=" in flag]
@@ -177,11 +195,14 @@ def test_the_extender_on_a_control_plane_host_gets_a_pod_and_reaches_the_provisi
     text = (MANIFESTS / "examples" / "control-plane-extender.yaml").read_text(encoding="utf-8")
     found = {one["kind"]: one for one in yaml.safe_load_all(text)}
     page = (MANIFESTS / "scheduler" / "README.md").read_text(encoding="utf-8")
-    (block,) = (text for text in page.split("```")[1::2] if "control-plane-extender.yaml" in text)
-    (patch,) = (one for one in yaml.safe_load(block.removeprefix("yaml"))["patches"] if "target" in one)
+    (block,) = (text for text in page.split("```")[1::2] if "../../namespace" in text)
+    kustomization = yaml.safe_load(block.removeprefix("yaml"))
+    assert kustomization["resources"] == ["../../namespace"]
+    (patch,) = kustomization["patches"]
     (change,) = yaml.safe_load(patch["patch"])
     label = change["path"].removeprefix("/metadata/labels/").replace("~1", "/")
-    namespace = named("Namespace", patch["target"]["name"])
+    (namespace,) = load("namespace")
+    assert namespace["metadata"]["name"] == patch["target"]["name"]
     assert (change["op"], change["value"]) == ("replace", "privileged")
     assert label in namespace["metadata"]["labels"]
     policy = found["NetworkPolicy"]["spec"]

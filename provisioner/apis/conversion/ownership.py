@@ -21,6 +21,9 @@ RELEASE_NAME: Final = "meta.helm.sh/release-name"
 RELEASE_NAMESPACE: Final = "meta.helm.sh/release-namespace"
 
 _HELM: Final = "app.kubernetes.io/managed-by"
+_CHART: Final = "helm.sh/chart"
+_OUR_CHART: Final = "dovetail-crd-"
+"""How that label begins on what our own chart of definitions installed: it says nothing of the caBundle, so nobody undoes what the webhook writes."""
 _KEYS: Final[Mapping[str, str]] = {
     RELEASE_NAME: "Helm",
     "argocd.argoproj.io/tracking-id": "Argo CD",
@@ -44,6 +47,10 @@ class DefinitionsOwner(NamedTuple):
 
 def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> DefinitionsOwner | None:
     """Who keeps an object as it is; None for nobody."""
+    if labels.get(_CHART, "").startswith(_OUR_CHART):
+        labels, annotations = (
+            {k: v for k, v in one.items() if k not in (_HELM, RELEASE_NAME)} for one in (labels, annotations)
+        )
     if labels.get(_HELM) == "Helm":
         return DefinitionsOwner("Helm", _HELM)
     return next(

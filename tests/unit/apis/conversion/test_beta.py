@@ -146,6 +146,16 @@ OWNERS = {
         {"meta.helm.sh/release-name": "x"},
         DefinitionsOwner("Helm", "meta.helm.sh/release-name"),
     ),
+    "our own chart": (
+        {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "dovetail-crd-0.1.0"},
+        {"meta.helm.sh/release-name": "definitions"},
+        None,
+    ),
+    "our own chart by Argo CD": (
+        {"helm.sh/chart": "dovetail-crd-0.1.0"},
+        {"argocd.argoproj.io/tracking-id": "x"},
+        DefinitionsOwner("Argo CD", "argocd.argoproj.io/tracking-id"),
+    ),
     "Argo CD": (
         {},
         {"argocd.argoproj.io/tracking-id": "x"},

@@ -83,3 +83,11 @@ def test_the_key_of_a_build_names_versions_compiler_and_recipe(tmp_path: Path) -
     put_go(tmp_path, "go version go1.99.3 linux/amd64")
     key = GoBuild({"PATH": f"{tmp_path}:/bin:/usr/bin", "HOME": str(tmp_path)}).key()
     assert key == f"v1.36.2-etcdv3.6.8-kwokv0.8.0-go1.99.3-{versions.recipe_hash()}"
+
+
+def test_tools_for_charts_have_a_key_of_their_own(tmp_path: Path) -> None:
+    """So that a new version of one builds no control plane anew."""
+    put_go(tmp_path, "go version go1.99.3 linux/amd64")
+    key = GoBuild({"PATH": f"{tmp_path}:/bin:/usr/bin", "HOME": str(tmp_path)}, programs=versions.TOOLS).key()
+    assert key == f"tools-go1.99.3-{versions.recipe_hash(versions.TOOLS)}"
+    assert versions.recipe_hash(versions.TOOLS) != versions.recipe_hash()

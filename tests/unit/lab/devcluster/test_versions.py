@@ -26,6 +26,9 @@ def test_every_staging_module_is_replaced_by_the_version_of_the_release() -> Non
         ("plane", f"go.etcd.io/etcd/server/v3 {versions.ETCD}"),
         ("kwok", f"sigs.k8s.io/kwok {versions.KWOK}"),
         ("metrics", f"sigs.k8s.io/metrics-server {versions.METRICS}"),
+        ("charts", f"helm.sh/helm/v4 {versions.HELM}"),
+        ("charts", f"github.com/helm-unittest/helm-unittest {versions.UNITTEST}"),
+        ("charts", f"github.com/yannh/kubeconform {versions.KUBECONFORM}"),
     ],
 )
 def test_the_wrapper_requires_the_pinned_version_and_knows_its_sum(module: str, line: str) -> None:
@@ -34,7 +37,7 @@ def test_the_wrapper_requires_the_pinned_version_and_knows_its_sum(module: str, 
     assert f"{line} h1:" in (directory / "go.sum").read_text()
 
 
-@pytest.mark.parametrize("program", versions.PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [*versions.PROGRAMS, *versions.TOOLS], ids=lambda program: program.name)
 def test_every_program_is_a_tool_of_its_wrapper(program: versions.Binary) -> None:
     text = (versions.WRAPPERS / program.module / "go.mod").read_text()
     assert re.search(rf"^(tool |\t){re.escape(program.package)}$", text, re.MULTILINE)

@@ -1,0 +1,1 @@
+"""What Prometheus and Grafana are given: rules and dashboards, written into manifests/monitoring by `make manifests`."""
