@@ -129,6 +129,9 @@ OWN: Final[Groups] = {
     ("Node annotation", "extender"): {
         names.HOLD_RELEASED_ANNOTATION: "Time at which held room was released; the change makes kube-scheduler retry pending pods.",
     },
+    ("Node annotation", "dovetail takeover"): {
+        names.TAKEOVER_CORDONED: "The managed node group whose takeover cordoned the Node; `dovetail takeover back` makes it schedulable again.",
+    },
     ("Secret annotation", "provisioner"): {
         names.ROTATED_ANNOTATION: (
             "Fingerprint (SHA-256) of the certificate that Dovetail put into this Secret and renews; a Secret with another "

@@ -116,6 +116,8 @@ REPLACES_ANNOTATION: Final = "dovetail.dev/replaces"
 ENDED_FOR: Final = "dovetail.dev/ended-for"
 CONFIRM_DELETION: Final = "dovetail.dev/confirm-deletion"
 AWAITS_CONFIRMATION: Final = "dovetail.dev/awaits-confirmation"
+TAKEOVER_CORDONED: Final = "dovetail.dev/takeover-cordoned"
+"""Of Nodes that `dovetail takeover start` cordoned: the managed node group."""
 ACCEPTED_USER_DATA: Final = "dovetail.dev/accepted-user-data"
 
 # Ours: old API versions.

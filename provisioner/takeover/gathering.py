@@ -25,7 +25,8 @@ from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.options import HelpRequested, Options, OptionsError, command
 from provisioner.support.clock import Clock
 from provisioner.takeover.checking import OUR_DEFINITIONS
-from provisioner.takeover.helm_release import SECRET_TYPE, HelmRelease, ReleaseError, release_of
+from provisioner.takeover.helm_release import SECRET_TYPE, ReleaseError, release_of
+from provisioner.takeover.node_groups import NodeGroupError, group_of
 from provisioner.takeover.takeover_input import (
     FoundDefinition,
     ProgramDeployment,
@@ -56,6 +57,8 @@ _OTHERS: Final = ("AWS_", "GO", "HTTP_", "HTTPS_", "NO_PROXY", "OTEL_", "SSL_CER
 _RELEASES: Final = ("karpenter-crd", "karpenter", "dovetail-crd", "dovetail")
 _MOST_NAMED: Final = 5
 
+NODE_GROUP: Final = "NodeGroup"
+"""Where node groups stand among the kinds; they are no part of the input."""
 Take = Callable[["InputBuilder", bytes], None]
 
 
@@ -242,7 +245,18 @@ _LISTED: Final = (
 
 
 def take_document(builder: InputBuilder, document: object) -> None:
-    """One object of a file; kinds that do not matter are passed over."""
+    """One object of a file, or node groups as the AWS CLI describes them; kinds that do not matter are passed over."""
+    if isinstance(document, list):
+        for one in document:
+            take_document(builder, one)
+        return
+    try:
+        if (group := group_of(document)) is not None:
+            builder.add(NODE_GROUP, group)
+            return
+    except NodeGroupError as error:
+        builder.complain(str(error))
+        return
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         builder.complain("a document is not a Kubernetes object; every object needs apiVersion, kind and metadata")
         return
@@ -357,11 +371,6 @@ def _read_release(builder: InputBuilder, client: Client, namespace: str, name: s
         )
     except NotFound:
         return
-
-
-def releases_named(releases: Iterable[HelmRelease]) -> list[str]:
-    """For people, each once."""
-    return sorted({one.named for one in releases})
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """The steps of a takeover from Karpenter, and of the way back, as commands for people. Pure; nothing runs them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from provisioner.apis.conversion.ownership import RELEASE_NAME, RELEASE_NAMESPACE, owner_of, reconciler_of
 from provisioner.takeover.checking import unkept
+from provisioner.takeover.node_groups import ManagedNodeGroup
 from provisioner.takeover.takeover_input import PROVISIONER, ProgramDeployment, ProgramKind, TakeoverInput
 
 CRD_CHART: Final = "oci://public.ecr.aws/karpenter/karpenter-crd"
@@ -185,3 +186,76 @@ def _version_of(given: TakeoverInput) -> str:
         if found is not None:
             return f" --version {found[1]}"
     return ""
+
+
+# --- from Cluster Autoscaler ----------------------------------------------------------------------------------------
+
+
+def groups_forward(given: TakeoverInput, groups: Sequence[ManagedNodeGroup]) -> tuple[Instruction, ...]:
+    """From Cluster Autoscaler and managed node groups to Dovetail."""
+    cluster = groups[0].cluster_name if groups else "CLUSTER"
+    options = f"--from cluster-autoscaler --cluster-name {cluster}"
+    steps = [
+        Instruction(
+            "Install the CRDs and Dovetail (docs/guides/install.md).",
+            (
+                f"helm upgrade --install dovetail-crd {OWN_CHARTS}/dovetail-crd --namespace {given.namespace} --create-namespace",
+                f"helm upgrade --install dovetail {OWN_CHARTS}/dovetail --namespace {given.namespace} --set settings.clusterName={cluster}",
+            ),
+        ),
+        Instruction(
+            "Create the NodePools and EC2NodeClasses, after you have read them.",
+            (f"dovetail takeover plan {options} -o yaml > node-pools.yaml", "kubectl apply -f node-pools.yaml"),
+        ),
+    ]
+    for program in given.programs_of(ProgramKind.CLUSTER_AUTOSCALER):
+        if (held := suspension(program)) is not None:
+            steps.append(held)
+        if program.replicas:
+            steps.append(
+                Instruction(
+                    "Stop Cluster Autoscaler, or exclude one group after the other from it.", (scale(program, 0),)
+                )
+            )
+    steps += [
+        Instruction(
+            "Move the pods, group by group. The command that reduces an empty group is printed; with --apply-aws it is run with your credentials.",
+            tuple(f"dovetail takeover start {options} --group {one.name}" for one in groups)
+            or (f"dovetail takeover start {options}",),
+        ),
+        Instruction(
+            "When you are sure that you will not go back, delete the groups.",
+            tuple(f"aws eks delete-nodegroup {_named(one)}" for one in groups),
+        ),
+    ]
+    return tuple(steps)
+
+
+def groups_backward(given: TakeoverInput, groups: Sequence[ManagedNodeGroup]) -> tuple[Instruction, ...]:
+    """From Dovetail to managed node groups."""
+    sizes = tuple(
+        f"aws eks update-nodegroup-config {_named(one)} --scaling-config desiredSize={one.scaling_config.desired_size}"
+        for one in groups
+    )
+    steps = [
+        Instruction(
+            "Make the nodes of the groups schedulable again.", ("dovetail takeover back --from cluster-autoscaler",)
+        ),
+        Instruction("Give the groups the sizes that they have now.", sizes),
+    ]
+    steps += [
+        Instruction("Start Cluster Autoscaler.", (scale(one, max(1, one.replicas)),))
+        for one in given.programs_of(ProgramKind.CLUSTER_AUTOSCALER)
+    ]
+    steps.append(
+        Instruction(
+            "Delete the NodePools. Their nodes are drained, and the pods return to the groups.",
+            (f"kubectl delete nodepool {' '.join(one.pool_name for one in groups)}".rstrip(),),
+        )
+    )
+    return tuple(steps)
+
+
+def _named(group: ManagedNodeGroup) -> str:
+    """The options that name a group."""
+    return f"--cluster-name {group.cluster_name} --nodegroup-name {group.name}"

@@ -15,6 +15,8 @@ from provisioner.state.pause import PAUSED, Activity, value_of
 from provisioner.takeover.claim_drift import DriftVerdict
 from provisioner.values.printable import counted, listed
 
+PHASE: Final = "phase"
+"""The key that a takeover from Karpenter has in its ConfigMap."""
 EVERYTHING: Final = ",".join(Activity)
 _NAMED: Final = 5
 _NO_DRIFT: Final = DriftVerdict(0, (), ())
@@ -56,7 +58,7 @@ class TakeoverRecord:
         lines = "\n".join(f"{name} {provider}".rstrip() for name, provider in sorted(self.claims.items()))
         return {
             "from": "karpenter",
-            "phase": str(self.phase),
+            PHASE: str(self.phase),
             "started": self.started,
             "formerPause": self.former_pause,
             "nodeClaims": lines if len(lines) <= MOST_BYTES else "",
@@ -68,7 +70,7 @@ class TakeoverRecord:
         known = {str(one): one for one in TakeoverPhase}
         pairs = (line.partition(" ") for line in data.get("nodeClaims", "").splitlines() if line)
         return cls(
-            known.get(data.get("phase", ""), TakeoverPhase.BEGUN),
+            known.get(data.get(PHASE, ""), TakeoverPhase.BEGUN),
             data.get("started", ""),
             data.get("formerPause", ""),
             {name: provider for name, _, provider in pairs},

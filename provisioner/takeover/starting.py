@@ -1,8 +1,8 @@
 """Carries a takeover from Karpenter out, one write at a time, and waits in between. Never writes an object of Karpenter's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from provisioner.apis import ec2, names
 from provisioner.apis.conversion.ownership import KARPENTER_LEASE
@@ -10,15 +10,16 @@ from provisioner.apis.ec2_hash import HASH_VERSION as CLASS_VERSION
 from provisioner.apis.hash import HASH_VERSION as POOL_VERSION
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, NotFound
 from provisioner.state.pause import PAUSED
 from provisioner.support.clock import Clock
 from provisioner.takeover.claim_drift import drift_of
+from provisioner.takeover.config_maps import ensure_namespace, write_config_map
 from provisioner.takeover.findings import NotDeterminedError
 from provisioner.takeover.gathering import InputBuilder, leases_beside, read_cluster
 from provisioner.takeover.instructions import install_dovetail, scale, suspension
 from provisioner.takeover.progress import (
     EVERYTHING,
+    PHASE,
     StepKind,
     TakeoverFacts,
     TakeoverPhase,
@@ -130,7 +131,7 @@ class Takeover:
         own = self.client.find(resources.LEASES, KARPENTER_LEASE, self.given.namespace)
         bundles = tuple(one.ca_bundle for one in self.given.settings.values() if one.ca_bundle)
         return TakeoverFacts(
-            record=TakeoverRecord.of(record.data) if record is not None else None,
+            record=TakeoverRecord.of(record.data) if record is not None and PHASE in record.data else None,
             settings=settings.data if settings is not None else {},
             leads=leases_beside(self.client, self._builder.karpenter, self.clock),
             holder=(own.spec.holder_identity or "") if own is not None else "",
@@ -156,7 +157,7 @@ class Takeover:
         """One write; done twice it is the same."""
         record = facts.record
         if step.kind is StepKind.RECORD:
-            self._namespace()
+            ensure_namespace(self.client, self.given.namespace)
             begun = TakeoverRecord.begun(facts.claims, facts.settings, self.clock.now())
             self._write(names.TAKEOVER_CONFIGMAP, begun.data())
         elif step.kind is StepKind.PAUSE:
@@ -164,38 +165,15 @@ class Takeover:
         elif step.kind is StepKind.RELEASE:
             self._write(names.SETTINGS_CONFIGMAP, {PAUSED: settings_after(facts, step.activity)})
         elif record is not None:
-            self._write(names.TAKEOVER_CONFIGMAP, {"phase": str(_PHASES[step.kind])})
+            self._write(names.TAKEOVER_CONFIGMAP, {PHASE: str(_PHASES[step.kind])})
 
     def mark_back(self) -> None:
         """The cluster was given back: another takeover begins anew."""
         if self.client.find(resources.CONFIGMAPS, names.TAKEOVER_CONFIGMAP, self.given.namespace) is not None:
-            self._write(names.TAKEOVER_CONFIGMAP, {"phase": str(TakeoverPhase.BACK)})
+            self._write(names.TAKEOVER_CONFIGMAP, {PHASE: str(TakeoverPhase.BACK)})
 
-    def _namespace(self) -> None:
-        name = self.given.namespace
-        if self.client.find(resources.NAMESPACES, name) is None:
-            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            try:
-                self.client.create(resources.NAMESPACES, body, retry=True)
-            except AlreadyExists:
-                return
-
-    def _write(self, name: str, data: dict[str, str | None] | dict[str, str]) -> None:
-        """Some keys of one of our ConfigMaps; None removes a key."""
-        namespace, body = self.given.namespace, {"data": data}
-        try:
-            self.client.patch(resources.CONFIGMAPS, name, body, namespace)
-        except NotFound:
-            given = {key: value for key, value in data.items() if value is not None}
-            whole: dict[str, Any] = {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": name, "namespace": namespace},
-            }
-            try:
-                self.client.create(resources.CONFIGMAPS, {**whole, "data": given}, namespace, retry=True)
-            except AlreadyExists:
-                self.client.patch(resources.CONFIGMAPS, name, body, namespace)
+    def _write(self, name: str, data: Mapping[str, str | None]) -> None:
+        write_config_map(self.client, name, self.given.namespace, data)
 
 
 def unstamped(found: TakeoverInput) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
+from botocore.exceptions import ClientError
 
 from provisioner.ec2.access.client import AwsClients, CallPolicy
 from provisioner.ec2.nodeclass.cluster import EksFacts, NotKnownYet
@@ -14,6 +15,8 @@ from provisioner.kube.config import connect
 from provisioner.kube.resources import SERVICES
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
+from provisioner.takeover.eks_groups import EksGroups
+from provisioner.takeover.node_groups import ScalingConfig
 from tests.support.clock import FakeClock
 from tests.support.ec2 import ClusterOfNodes, Ec2, Fault
 from tests.support.eventually import eventually
@@ -172,3 +175,24 @@ def test_a_cluster_without_dns_and_cidr_is_usable(ec2: Ec2, aws: AwsClients) -> 
     facts = EksFacts(aws, server.client(), settings(cluster_endpoint=ENDPOINT), b"CA")
     assert facts.refresh()
     assert (facts.cluster().dns, facts.cluster().cidr) == ("", "")
+
+
+def test_node_groups_are_listed_described_and_reduced_never_below_their_minimum(aws: AwsClients) -> None:
+    scaling = {"minSize": 1, "maxSize": 5, "desiredSize": 3}
+    for name in ("web", "db"):
+        aws.client("eks").create_nodegroup(
+            clusterName="blue",
+            nodegroupName=name,
+            scalingConfig=scaling,
+            subnets=["subnet-0a1b2c3d"],
+            nodeRole="arn:aws:iam::123456789012:role/nodes",
+        )
+    groups = EksGroups(aws, "blue")
+    assert [one.name for one in groups.all()] == ["db", "web"]
+    web = groups.describe("web")
+    assert (web.cluster_name, web.scaling_groups) == ("blue", ("eks-web-0c1",))
+    groups.reduce(web, 0)
+    assert groups.describe("web").scaling_config == ScalingConfig(1, 5, 1)
+    assert groups.describe("db").scaling_config == ScalingConfig(1, 5, 3)
+    with pytest.raises(ClientError, match="No node group found"):
+        groups.describe("none")

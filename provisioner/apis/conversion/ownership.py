@@ -73,10 +73,12 @@ class SeenLeases:
     Attributes:
         name: of the Leases.
         namespaces: in which a Lease counts, sorted.
+        renewed: whether one was seen to be renewed, so that the program runs for certain.
     """
 
     def __init__(self, name: str, namespaces: Iterable[str]) -> None:
         self.name: Final = name
+        self.renewed = False
         self.namespaces: Final = tuple(sorted(set(namespaces)))
         self._seen: dict[str, tuple[str, float]] = {}
 
@@ -93,6 +95,7 @@ class SeenLeases:
             if lease.spec.holder_identity and lease.metadata.namespace in self.namespaces
         }
         before = self._seen
+        self.renewed = any(where in before and before[where][0] != renewal for where, renewal in held.items())
         self._seen = {
             where: known if (known := before.get(where)) is not None and known[0] == renewal else (renewal, now)
             for where, renewal in held.items()

@@ -8,7 +8,20 @@ import click
 from provisioner.cli.plan import live
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.planning import PlanSettings
-from provisioner.cli.takeover.inputs import TakeoverStop, ending, gathered, say, takeover_of, with_cluster
+from provisioner.cli.takeover.back import departure, give_back
+from provisioner.cli.takeover.groups import drain_groups, groups_back, groups_in, groups_of, groups_status, plan_groups
+from provisioner.cli.takeover.inputs import (
+    KARPENTER,
+    TakeoverStop,
+    contents_of,
+    ending,
+    gathered,
+    say,
+    takeover_of,
+    with_cluster,
+    with_groups,
+    with_source,
+)
 from provisioner.cli.takeover.saving import saving_of
 from provisioner.cli.takeover.texts import (
     finding_lines,
@@ -20,9 +33,10 @@ from provisioner.cli.takeover.texts import (
 from provisioner.support import logs
 from provisioner.support.clock import SystemClock
 from provisioner.takeover.checking import report_on
-from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE, exit_status_of
+from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE, EXIT_USAGE, exit_status_of
 from provisioner.takeover.instructions import backward, forward
 from provisioner.takeover.progress import StepKind, TakeoverPhase
+from provisioner.takeover.takeover_input import ProgramKind
 from provisioner.values.printable import lines
 
 
@@ -59,19 +73,22 @@ def check(
     files: tuple[Path, ...], kubeconfig: str, context: str, namespace: str, other_namespace: str, output: str
 ) -> int:
     """See `dovetail takeover check --help`."""
-    report = report_on(gathered(files, kubeconfig, context, namespace, other_namespace))
+    report = report_on(gathered(contents_of(files), kubeconfig, context, namespace, other_namespace))
     click.echo(json.dumps(report.for_programs(), indent=2) if output == "json" else report_text(report))
     return report.exit_status
 
 
 @command.command(
     "plan",
-    help="""Show what a takeover from Karpenter would save, and its steps, without changing anything.
+    help="""Show what a takeover would save, and its steps, without changing anything.
+
+    With --from cluster-autoscaler, managed node groups become NodePools and EC2NodeClasses; -o yaml prints them. The groups are read from AWS
+    (--cluster-name), or from files with the output of `aws eks describe-nodegroup`.
 
     The saving compares the same pods on both sides: those on nodes of which every pod fits a NodePool that can launch. What is left out is
     named. The steps include those for the CRDs, and those of the way back.
 
-    FILES are as for check; without files, the cluster of the kubeconfig is read.
+    FILES are as for check; without files, the cluster of the kubeconfig is read. With --kubeconfig or --context, files hold the node groups.
     """,
 )
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
@@ -87,8 +104,14 @@ def check(
     help="Maximum time to search for a plan that is cheaper than the greedy one.",
 )
 @click.option(
-    "--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
+@with_groups
 @ending
 def plan(
     files: tuple[Path, ...],
@@ -99,15 +122,28 @@ def plan(
     catalogue: str,
     seconds: float,
     output: str,
+    source: str,
+    cluster_name: str,
+    aws_region: str,
+    group: tuple[str, ...],
 ) -> int:
     """See `dovetail takeover plan --help`."""
-    given = gathered(files, kubeconfig, context, namespace, other_namespace)
+    if output == "yaml" and source == KARPENTER:
+        raise TakeoverStop(EXIT_USAGE, "-o yaml prints NodePools of node groups; use it with --from cluster-autoscaler")
+    contents, is_live = contents_of(files), source != KARPENTER and bool(kubeconfig or context)
+    given = gathered({} if is_live else contents, kubeconfig, context, namespace, other_namespace)
     report = report_on(given)
     logs.configure("error")
     clock, objects = SystemClock(), PlanObjects()
-    objects.read(*files)
-    if not files:
+    if contents and not is_live:
+        for name, documents in contents.items():
+            for one in documents:
+                objects.take(name, one)
+    else:
         live.read(objects, kubeconfig, context, clock)
+    if source != KARPENTER:
+        groups = groups_of(groups_in(contents), cluster_name, aws_region, group)
+        return plan_groups(given, groups, objects, catalogue, PlanSettings(seconds=seconds), clock, output)
     saved = saving_of(objects, catalogue, PlanSettings(seconds=seconds), clock)
     problems = tuple(dict.fromkeys(map(str, objects.problems)))
     there, back = forward(given), backward(given)
@@ -130,15 +166,20 @@ def plan(
 
 @command.command(
     "start",
-    help="""Take the cluster over from Karpenter, step by step.
+    help="""Take the cluster over, step by step.
 
-    The first run holds drift, consolidation, expiration, repair and launches, and waits until Karpenter has stopped, Dovetail leads, and all
+    From Karpenter, the first run holds drift, consolidation, expiration, repair and launches, and waits until Karpenter has stopped, Dovetail leads, and all
     NodeClaims are taken over. It never changes Karpenter's Deployment: it prints the command. Each further run releases one of the five,
     launches first and drift last.
+
+    From Cluster Autoscaler, the nodes of a managed node group are cordoned, and their pods are evicted, group by group; budgets and the
+    annotations that forbid to disrupt a pod are respected. Cluster Autoscaler must be stopped, or must not scale the group. FILES hold the
+    output of `aws eks describe-nodegroup`; without them, --cluster-name reads the groups from AWS.
 
     The command can be interrupted at any time; run it again to continue.
     """,
 )
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
 @with_cluster
 @click.option("--all", "every", is_flag=True, help="Release everything, one after the other, with 30 s in between.")
 @click.option(
@@ -146,11 +187,55 @@ def plan(
     type=click.FloatRange(0, 86_400),
     default=600.0,
     show_default=True,
-    help="Maximum time in seconds to wait for Karpenter to stop, for Dovetail to lead, and for the NodeClaims.",
+    help="Maximum time in seconds to wait for one thing: Karpenter to stop, Dovetail to lead, pods to find a node.",
 )
+@click.option(
+    "--apply-aws",
+    is_flag=True,
+    help="Reduce node groups that are empty to their minimum, with your AWS credentials (eks:UpdateNodegroupConfig).",
+)
+@click.option(
+    "--nodes-at-once",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Nodes of a node group whose pods are evicted at the same time.",
+)
+@with_groups
 @ending
-def start(kubeconfig: str, context: str, namespace: str, other_namespace: str, *, every: bool, timeout: float) -> int:
+def start(
+    files: tuple[Path, ...],
+    kubeconfig: str,
+    context: str,
+    namespace: str,
+    other_namespace: str,
+    source: str,
+    cluster_name: str,
+    aws_region: str,
+    group: tuple[str, ...],
+    *,
+    every: bool,
+    timeout: float,
+    apply_aws: bool,
+    nodes_at_once: int,
+) -> int:
     """See `dovetail takeover start --help`."""
+    if source != KARPENTER:
+        return drain_groups(
+            contents_of(files),
+            kubeconfig,
+            context,
+            namespace,
+            other_namespace,
+            cluster=cluster_name,
+            region=aws_region,
+            chosen=group,
+            apply_aws=apply_aws,
+            at_once=nodes_at_once,
+            timeout=timeout,
+        )
+    if files:
+        raise TakeoverStop(EXIT_USAGE, "files describe node groups; use them with --from cluster-autoscaler")
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, report):
         if report.blocking:
             click.echo(lines("\n".join(["The takeover does not start:", *finding_lines(report.blocking)])))
@@ -174,24 +259,53 @@ def start(kubeconfig: str, context: str, namespace: str, other_namespace: str, *
 
 @command.command(
     "status",
-    help="""Show where the takeover from Karpenter stands: what is held, who holds the Leases, and what became of the NodeClaims.
+    help="""Show where the takeover stands: from Karpenter, what is held, who holds the Leases, and what became of the NodeClaims; from Cluster
+    Autoscaler, which nodes are cordoned and which pods are left.
 
-    The exit status is 1 if no takeover has begun, if two NodeClaims have the same instance, or if Karpenter leads again.
+    The exit status is 1 if no takeover has begun, if two NodeClaims have the same instance, if Karpenter leads again, or if pods of a node
+    group are not evicted.
     """,
 )
 @with_cluster
 @click.option(
     "--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
+@with_source
 @ending
-def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, output: str) -> int:
+def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, output: str, source: str) -> int:
     """See `dovetail takeover status --help`."""
+    if source != KARPENTER:
+        return groups_status(kubeconfig, context, namespace, other_namespace, output)
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
         facts = takeover.facts()
     click.echo(
         json.dumps(status_for_programs(facts), indent=2) if output == "json" else lines("\n".join(status_lines(facts)))
     )
-    again = (
-        facts.leads and facts.record is not None and facts.record.phase in (TakeoverPhase.ADOPTED, TakeoverPhase.DONE)
-    )
+    runs = any(one.replicas for one in takeover.given.programs_of(ProgramKind.KARPENTER))
+    taken = facts.record is not None and facts.record.phase in (TakeoverPhase.ADOPTED, TakeoverPhase.DONE)
+    again = bool(facts.leads) and runs and taken
     return EXIT_FINDINGS if facts.record is None or facts.standing.doubled or again else EXIT_FINE
+
+
+@command.command(
+    "back",
+    help="""Give the cluster back: to Karpenter, or the nodes of managed node groups to Cluster Autoscaler.
+
+    For Karpenter, this is `dovetail uninstall --keep-nodes --for karpenter`: Dovetail is stopped, and what it added to objects is removed;
+    NodeClaims, nodes and instances stay. For Cluster Autoscaler, nodes that a takeover cordoned become schedulable again. The next steps are
+    printed; nothing of the other autoscaler is changed. The command can be interrupted; run it again to continue.
+    """,
+)
+@with_cluster
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
+@with_source
+@ending
+def back(kubeconfig: str, context: str, namespace: str, other_namespace: str, source: str, *, dry_run: bool) -> int:
+    """See `dovetail takeover back --help`."""
+    if source != KARPENTER:
+        return groups_back(kubeconfig, context, namespace, dry_run=dry_run)
+    with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
+        leaving = departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
+        found = give_back(takeover, leaving, dry_run=dry_run)
+        click.echo(lines("\n".join(["Next:", *instruction_lines(backward(takeover.given)[1:])])))
+        return found

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,6 +43,27 @@ CLUSTER_OPTIONS = (
 )
 
 
+KARPENTER = "karpenter"
+with_source = click.option(
+    "--from",
+    "source",
+    type=click.Choice([KARPENTER, "cluster-autoscaler"]),
+    default=KARPENTER,
+    show_default=True,
+    help="The autoscaler to take over from.",
+)
+GROUP_OPTIONS = (
+    with_source,
+    click.option("--cluster-name", default="", help="Name of the EKS cluster; read its managed node groups from AWS."),
+    click.option(
+        "--aws-region", default="", help="Region of the EKS cluster; if empty, that of your AWS configuration."
+    ),
+    click.option(
+        "--group", multiple=True, help="Name of a managed node group; can be repeated. All of them if absent."
+    ),
+)
+
+
 class TakeoverStop(Exception):  # noqa: N818 - a command that ends, which need not be an error
     """The command ends with this exit status, after this text on the standard error."""
 
@@ -54,6 +75,13 @@ class TakeoverStop(Exception):  # noqa: N818 - a command that ends, which need n
 def with_cluster(command: F) -> F:
     """The options that say which cluster is meant."""
     for option in reversed(CLUSTER_OPTIONS):
+        command = option(command)
+    return command
+
+
+def with_groups(command: F) -> F:
+    """The options that say which node groups are meant."""
+    for option in reversed(GROUP_OPTIONS):
         command = option(command)
     return command
 
@@ -94,13 +122,12 @@ def cluster_of(kubeconfig: str, context: str, clock: Clock) -> Iterator[tuple[Cl
 
 
 def gathered(
-    files: Sequence[Path], kubeconfig: str, context: str, namespace: str, other_namespace: str
+    files: Mapping[str, Sequence[object]], kubeconfig: str, context: str, namespace: str, other_namespace: str
 ) -> TakeoverInput:
     """What is known, from files where any are given, else from the cluster.
 
     Raises:
         TakeoverStop: the files hold nothing, or a cluster is named too.
-        InputError: a file cannot be read.
         ConfigError: no cluster is configured.
         ApiError: the cluster cannot be reached.
     """
@@ -109,8 +136,8 @@ def gathered(
         raise TakeoverStop(EXIT_USAGE, "specify either files or a cluster, not both")
     if files:
         builder = InputBuilder("files", namespace, other_namespace)
-        for file in inputs(files):
-            for document in file.objects():
+        for documents in files.values():
+            for document in documents:
                 take_document(builder, document)
         if not builder.found:
             raise TakeoverStop(EXIT_USAGE, "the files contain no objects that the check looks at")
@@ -143,3 +170,12 @@ def say(text: str) -> None:
     """A line for people, at once: whoever waits for it sees it."""
     click.echo(printable.lines(text))
     sys.stdout.flush()
+
+
+def contents_of(files: Sequence[Path]) -> dict[str, list[object]]:
+    """The objects that files hold, by name of the file, each read once.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    return {file.name: list(file.objects()) for file in inputs(files)}

@@ -213,6 +213,10 @@ def _read(
         action = form.get("Action", "")
         return action, lambda: parse_form(service, action, form) if action in operations(service) else form
     parts = path.partition("?")[0].strip("/").split("/")
+    if service == "eks" and parts[0] == "clusters" and parts[2:3] == ["node-groups"]:
+        named = {"name": parts[1], **({"nodegroupName": parts[3]} if len(parts) > 3 else {})}
+        action = _NODE_GROUPS[method, len(parts)]
+        return action, lambda: {**(json.loads(body) if body else {}), **named}
     if service == "eks" and parts[0] == "clusters":
         if len(parts) > 1:
             return "DescribeCluster", lambda: {"name": parts[1]}
@@ -220,6 +224,15 @@ def _read(
     if service == "arc-zonal-shift" and parts[0] == "managedresources":
         return "GetManagedResource", lambda: {"resourceIdentifier": unquote("/".join(parts[1:]))}
     return f"{method} {path}", dict
+
+
+_NODE_GROUPS: Final = {
+    ("GET", 3): "ListNodegroups",
+    ("POST", 3): "CreateNodegroup",
+    ("GET", 4): "DescribeNodegroup",
+    ("POST", 5): "UpdateNodegroupConfig",
+}
+"""By method and length of the path."""
 
 
 def _error_of(fault: Fault, service: str, action: str) -> AwsError:

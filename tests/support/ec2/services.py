@@ -9,6 +9,7 @@ from tests.support.ec2 import fleet, instances, policies, templates
 from tests.support.ec2.asking import Asking
 from tests.support.ec2.filters import check_filters, tags_of
 from tests.support.ec2.motos import Iam
+from tests.support.ec2.node_groups import NodeGroups
 from tests.support.ec2.protocol import AwsError
 from tests.support.ec2.world import ACCOUNT, VPC, World, denied, dry_run
 
@@ -48,6 +49,7 @@ class Services:
             world.templates,
             world.market,
         )
+        groups = NodeGroups(world.setup.name)
         now, seconds = world.timing.now, world.timing.seconds
         ec2: dict[str, Action] = {
             "CreateFleet": world.create_fleet,
@@ -95,6 +97,10 @@ class Services:
             "eks": {
                 "DescribeCluster": self._describe_cluster,
                 "ListClusters": lambda *_: {"clusters": [world.setup.name]},
+                "CreateNodegroup": groups.create,
+                "ListNodegroups": groups.list,
+                "DescribeNodegroup": groups.describe,
+                "UpdateNodegroupConfig": groups.update,
             },
             "pricing": {"GetProducts": lambda request, _: market.products(request)},
             "arc-zonal-shift": {"GetManagedResource": self._managed_resource},

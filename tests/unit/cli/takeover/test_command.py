@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from provisioner.cli.main import dovetail
 from tests.support import takeover
+from tests.unit.takeover.test_node_groups import GROUP
 
 
 def run(*arguments: object) -> Result:
@@ -76,3 +77,54 @@ def test_a_cluster_that_cannot_be_reached_is_3(tmp_path: Path) -> None:
     result = run("check", "--kubeconfig", written(tmp_path / "config", config))
     assert result.exit_code == 3, result.output
     assert "the cluster could not be read" in result.output
+
+
+# --- from Cluster Autoscaler
+
+
+def grouped(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "groups.json"
+    path.write_text(json.dumps({"nodegroup": {**GROUP, **changes}}), encoding="utf-8")
+    return path
+
+
+GROUPS = ("plan", "--from", "cluster-autoscaler")
+
+
+def test_node_groups_are_written_as_manifests_that_lint_accepts(tmp_path: Path) -> None:
+    result = run(*GROUPS, "-o", "yaml", grouped(tmp_path))
+    assert result.exit_code == 0, result.output
+    made = [one for one in yaml.safe_load_all(result.stdout) if one]
+    assert [(one["kind"], one["metadata"]["name"]) for one in made] == [("EC2NodeClass", "web"), ("NodePool", "web")]
+    path = tmp_path / "made.yaml"
+    path.write_text(result.stdout, encoding="utf-8")
+    assert CliRunner().invoke(dovetail, ["lint", str(path)]).exit_code == 0
+
+
+def test_a_group_that_cannot_be_taken_over_is_a_finding(tmp_path: Path) -> None:
+    result = run(*GROUPS, grouped(tmp_path, amiType="CUSTOM"))
+    assert result.exit_code == 1
+    assert 'Node group "web" (1 to 10 nodes) is not taken over: it uses a custom AMI' in result.output
+
+
+def test_the_steps_of_node_groups(tmp_path: Path) -> None:
+    result = run(*GROUPS, grouped(tmp_path), "--group", "web")
+    assert result.exit_code == 0, result.output
+    assert "dovetail takeover start --from cluster-autoscaler --cluster-name prod --group web" in result.output
+    assert "aws eks delete-nodegroup --cluster-name prod --nodegroup-name web" in result.output
+
+
+MISUSED = {
+    "no groups": GROUPS,
+    "a group that is not there": (*GROUPS, "--group", "none"),
+    "manifests from Karpenter": ("plan", "-o", "yaml"),
+    "files for Karpenter": ("start",),
+}
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_misuse_is_2(tmp_path: Path, name: str) -> None:
+    pods = written(tmp_path / "pods.yaml", takeover.pod("a"))
+    result = run(*MISUSED[name], pods if name in ("no groups", "manifests from Karpenter") else grouped(tmp_path))
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output

@@ -1,0 +1,34 @@
+"""Writes single keys of our own ConfigMaps; done twice, it is the same."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import AlreadyExists, NotFound
+
+
+def ensure_namespace(client: Client, name: str) -> None:
+    """Create a namespace, if it is not there."""
+    if client.find(resources.NAMESPACES, name) is None:
+        try:
+            client.create(
+                resources.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, retry=True
+            )
+        except AlreadyExists:
+            return
+
+
+def write_config_map(client: Client, name: str, namespace: str, data: Mapping[str, str | None]) -> None:
+    """Set some keys, and keep the others; None removes a key."""
+    body = {"data": data}
+    try:
+        client.patch(resources.CONFIGMAPS, name, body, namespace)
+    except NotFound:
+        given = {key: value for key, value in data.items() if value is not None}
+        metadata = {"name": name, "namespace": namespace}
+        whole: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": given}
+        try:
+            client.create(resources.CONFIGMAPS, whole, namespace, retry=True)
+        except AlreadyExists:
+            client.patch(resources.CONFIGMAPS, name, body, namespace)
