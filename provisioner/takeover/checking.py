@@ -57,6 +57,15 @@ def _autoscalers(given: TakeoverInput) -> Iterator[TakeoverFinding]:
     for kind in others:
         for program in given.programs_of(kind):
             yield from _program(kind, program, given.leads.get(kind, ""))
+            if program.replicas and program.namespace not in given.watched.get(kind, ()):
+                text = f'nobody knows whether {kind} leads in namespace "{program.namespace}", where its Lease is not looked for'
+                own = (
+                    f" and set --karpenter-namespace={program.namespace} of Dovetail"
+                    if kind is ProgramKind.KARPENTER
+                    else ""
+                )
+                advice = f"specify --other-namespace {program.namespace}{own}"
+                yield TakeoverFinding(AUTOSCALERS, _UNKNOWN, text, advice, blocks=True, objects=(program.named,))
         where = given.leads.get(kind, "")
         if where and not any(one.namespace == where for one in given.programs_of(kind)):
             text = f'{kind} holds its Lease in namespace "{where}", and no Deployment of it was found there'

@@ -105,9 +105,7 @@ class InputBuilder:
         others = [one for one in leases if one.metadata.name == self.cluster_autoscaler.name]
         leads = {
             ProgramKind.KARPENTER: self.karpenter.beside(karpenter, now),
-            ProgramKind.CLUSTER_AUTOSCALER: self.cluster_autoscaler.beside(
-                [one for one in others if one.metadata.namespace in self.cluster_autoscaler.namespaces], now
-            ),
+            ProgramKind.CLUSTER_AUTOSCALER: self.cluster_autoscaler.beside(others, now),
         }
         programs = sorted_by_name(self.all("Deployment"))
         settings = {one.named: settings_of(one) for one in programs if one.kind is ProgramKind.KARPENTER}
@@ -131,6 +129,10 @@ class InputBuilder:
             budgets=sorted_by_name(self.all("PodDisruptionBudget")),
             strange=tuple(self.strange),
             unread=tuple(dict.fromkeys(self.unread)),
+            watched={
+                ProgramKind.KARPENTER: self.karpenter.namespaces,
+                ProgramKind.CLUSTER_AUTOSCALER: self.cluster_autoscaler.namespaces,
+            },
             leads={kind: where for kind, where in leads.items() if where},
             settings=settings,
             authority=self.authority,

@@ -194,6 +194,7 @@ class TakeoverInput:
         namespace: of Dovetail.
         definitions: CustomResourceDefinitions of our kinds.
         unread: what could not be read, a sentence each; nothing may be concluded of it.
+        watched: namespaces in which the Lease of another autoscaler is looked for, by program.
         leads: namespaces in which another autoscaler holds its Lease, by program.
         settings: of Karpenter's Deployments, by "namespace/name".
         authority: base64 of the cluster's CA; None where it is not known.
@@ -216,6 +217,7 @@ class TakeoverInput:
     budgets: tuple[PodDisruptionBudget, ...] = ()
     strange: tuple[UnknownField, ...] = ()
     unread: tuple[str, ...] = ()
+    watched: Mapping[ProgramKind, tuple[str, ...]] = field(default_factory=dict)
     leads: Mapping[ProgramKind, str] = field(default_factory=dict)
     settings: Mapping[str, ProgramSettings] = field(default_factory=dict)
     authority: str | None = None

@@ -30,10 +30,12 @@ from provisioner.cli.takeover.texts import (
     status_for_programs,
     status_lines,
 )
+from provisioner.kube.errors import ConfigError
 from provisioner.support import logs
-from provisioner.support.clock import SystemClock
+from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.errors import UserError
 from provisioner.takeover.checking import report_on
-from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE, EXIT_USAGE, exit_status_of
+from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE, EXIT_USAGE, NotDeterminedError, exit_status_of
 from provisioner.takeover.instructions import backward, forward
 from provisioner.takeover.progress import StepKind, TakeoverPhase
 from provisioner.takeover.takeover_input import ProgramKind
@@ -140,7 +142,7 @@ def plan(
             for one in documents:
                 objects.take(name, one)
     else:
-        live.read(objects, kubeconfig, context, clock)
+        _read_live(objects, kubeconfig, context, clock)
     if source != KARPENTER:
         groups = groups_of(groups_in(contents), cluster_name, aws_region, group)
         return plan_groups(given, groups, objects, catalogue, PlanSettings(seconds=seconds), clock, output)
@@ -162,6 +164,15 @@ def plan(
     for one in problems:
         click.echo(f"error: {one}", err=True)
     return report.exit_status if report.blocking else EXIT_FINDINGS if problems else 0
+
+
+def _read_live(objects: PlanObjects, kubeconfig: str, context: str, clock: Clock) -> None:
+    try:
+        live.read(objects, kubeconfig, context, clock)
+    except ConfigError:
+        raise
+    except UserError as error:
+        raise NotDeterminedError(str(error)) from None
 
 
 @command.command(

@@ -144,6 +144,17 @@ def test_other_namespaces_hold_no_lease_that_counts() -> None:
     assert "holds its Lease" in said(report_on(given(lease("x", "tenant"), other="tenant")))
 
 
+def test_a_karpenter_whose_lease_is_not_looked_for_blocks_the_start() -> None:
+    elsewhere = deployment(namespace="scaling")
+    report = report_on(given(elsewhere))
+    assert report.exit_status == 3
+    assert [one.advice for one in report.blocking] == [
+        "specify --other-namespace scaling and set --karpenter-namespace=scaling of Dovetail"
+    ]
+    assert report_on(given(elsewhere, other="scaling")).blocking == ()
+    assert report_on(given(deployment(namespace="scaling", replicas=0))).blocking == ()
+
+
 def test_pods_without_a_budget_and_without_a_controller_are_noted() -> None:
     bare = {**takeover.pod("bare"), "metadata": {"name": "bare", "uid": "b", "labels": {"app": "web"}}}
     report = report_on(given(takeover.pod("a"), takeover.pod("b", app="api"), bare, takeover.budget("web")))
