@@ -5,7 +5,7 @@ from typing import Any
 
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, NotFound
+from provisioner.kube.errors import AlreadyExists
 
 
 def ensure_namespace(client: Client, name: str) -> None:
@@ -21,14 +21,14 @@ def ensure_namespace(client: Client, name: str) -> None:
 
 def write_config_map(client: Client, name: str, namespace: str, data: Mapping[str, str | None]) -> None:
     """Set some keys, and keep the others; None removes a key."""
-    body = {"data": data}
-    try:
-        client.patch(resources.CONFIGMAPS, name, body, namespace)
-    except NotFound:
+    if client.find(resources.CONFIGMAPS, name, namespace) is None:
         given = {key: value for key, value in data.items() if value is not None}
         metadata = {"name": name, "namespace": namespace}
         whole: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": given}
         try:
             client.create(resources.CONFIGMAPS, whole, namespace, retry=True)
         except AlreadyExists:
-            client.patch(resources.CONFIGMAPS, name, body, namespace)
+            pass  # somebody else made it meanwhile
+        else:
+            return
+    client.patch(resources.CONFIGMAPS, name, {"data": data}, namespace)

@@ -14,11 +14,11 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.kube.client import Client
-from provisioner.kube.resources import CONFIGMAPS, DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES
+from provisioner.kube.resources import CONFIGMAPS, DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, Resource
 from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.dying import KILLED
 from tests.support.eventually import eventually
-from tests.support.provisioner import SECONDS, Plot, start_child
+from tests.support.provisioner import SECONDS, Plot, runs, start_child
 
 pytestmark = [pytest.mark.plane, pytest.mark.package, pytest.mark.timeout(1200)]
 
@@ -40,14 +40,19 @@ OWN: Final = "dovetail.dev/"
 
 
 @pytest.fixture
-def plot(client: Client) -> Iterator[Plot]:
+def plot(plane: DevCluster, client: Client) -> Iterator[Plot]:
     made = Plot(client)
     yield made
+    if runs(plane, "karpenter"):
+        plane.stop("karpenter")
     for name in (names.SETTINGS_CONFIGMAP, names.TAKEOVER_CONFIGMAP):
         if client.find(CONFIGMAPS, name, "dovetail-system") is not None:
             client.delete(CONFIGMAPS, name, "dovetail-system")
     client.delete(DEPLOYMENTS, "karpenter", "kube-system")
+    if not runs(plane, "dovetail"):
+        start_child(plane, "dovetail", "--provider=kwok")
     made.clear()
+    plane.stop("dovetail")
 
 
 def takeover(plane: DevCluster, *arguments: str, dying: bool = True) -> "subprocess.Popen[str]":
@@ -62,6 +67,17 @@ def ended(run: "subprocess.Popen[str]") -> str:
     output, _ = run.communicate(timeout=300)
     assert run.returncode in (0, -signal.SIGKILL), output
     return output
+
+
+def until_said(run: "subprocess.Popen[str]", text: str) -> str:
+    """What a run prints until it says this."""
+    assert run.stdout is not None
+    lines = ""
+    for line in run.stdout:
+        lines += line
+        if text in line:
+            return lines
+    raise AssertionError(f"it ended without {text!r}: {lines}")
 
 
 def until_done(plane: DevCluster, *arguments: str) -> tuple[str, int]:
@@ -82,10 +98,17 @@ def machines(client: Client) -> dict[str, tuple[str, str, str]]:
     }
 
 
+def phase(client: Client) -> str:
+    """How far the takeover is."""
+    found = client.find(CONFIGMAPS, names.TAKEOVER_CONFIGMAP, "dovetail-system")
+    return found.data["phase"] if found is not None else ""
+
+
 def as_karpenter_left_them(client: Client) -> None:
     """Without what only Dovetail writes, and hashed by another version of Karpenter."""
     stamp = {names.NODEPOOL_HASH: "1", names.NODEPOOL_HASH_VERSION: "v2"}
-    for kind in (NODEPOOLS, NODECLAIMS, NODES):
+    kinds: tuple[Resource[Any], ...] = (NODEPOOLS, NODECLAIMS, NODES)
+    for kind in kinds:
         for one in client.list(kind):
             own: dict[str, Any] = {key: None for key in one.metadata.annotations if key.startswith(OWN)}
             hashed = stamp if kind is not NODES else {}
@@ -101,22 +124,21 @@ def test_there_and_back_no_instance_ends_and_none_is_doubled(plane: DevCluster, 
     eventually(lambda: len(plot.initialized()) == 4, "four nodes are there", SECONDS)
     before = machines(client)
 
-    first = ended(takeover(plane, "start"))
-    assert "PATCH" in first or "POST" in first
-    for _ in range(10):  # until everything is held, and the command waits for Karpenter
-        run = takeover(plane, "start")
-        try:
-            run.wait(20)
-        except subprocess.TimeoutExpired:
-            break
+    killed = 0
+    while phase(client) != "paused":
+        assert KILLED in ended(takeover(plane, "start"))
+        killed += 1
+    assert killed == 3, "written down, held, and that it is held"
+    run = takeover(plane, "start")
+    assert "waiting until Karpenter no longer holds its Lease" in until_said(
+        run, "kubectl -n kube-system scale deployment karpenter --replicas=0"
+    )
     settings = client.get(CONFIGMAPS, names.SETTINGS_CONFIGMAP, "dovetail-system")
     assert settings.data["paused"] == "drift,consolidation,expiration,repair,launch"
     plane.stop("karpenter")
     as_karpenter_left_them(client)
     start_child(plane, "dovetail", "--provider=kwok")
-    output = ended(run)
-    assert "kubectl -n kube-system scale deployment karpenter --replicas=0" in output
-    assert KILLED in output
+    assert KILLED in ended(run)
     assert machines(client) == before
 
     plot.scale("web", 5)
@@ -138,4 +160,3 @@ def test_there_and_back_no_instance_ends_and_none_is_doubled(plane: DevCluster, 
     told = takeover(plane, "status", dying=False)
     assert "4 of 4 NodeClaims from the start are there, 1 new, 0 doubled" in ended(told)
     assert client.get(DEPLOYMENTS, "karpenter", "kube-system").spec.replicas == 1, "nobody touched it"
-    plane.stop("dovetail")

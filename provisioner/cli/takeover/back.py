@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from provisioner.cli.takeover.inputs import TakeoverStop, say
 from provisioner.kube.client import Client
@@ -10,8 +10,6 @@ from provisioner.support.clock import Clock
 from provisioner.support.errors import UserError
 from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE
 from provisioner.takeover.starting import Takeover
-
-_KARPENTER: Final = "karpenter"
 
 
 class ClusterDeparture(Protocol):
@@ -28,8 +26,8 @@ class ClusterDeparture(Protocol):
 
 def departure(
     client: Client, clock: Clock, namespace: str, told: Callable[[str], object], *, dry_run: bool
-) -> ClusterDeparture:
-    """Whoever leaves a cluster.
+) -> tuple[ClusterDeparture, Any]:
+    """Whoever leaves a cluster, and the word by which it keeps nodes for Karpenter.
 
     Raises:
         TakeoverStop: it is not part of this build.
@@ -41,10 +39,10 @@ def departure(
             EXIT_FINDINGS, "this build of Dovetail has no `dovetail uninstall`, which the way back needs"
         ) from None
     made: ClusterDeparture = room.Departure(client, clock, namespace, told, dry_run=dry_run)
-    return made
+    return made, room.Keep.FOR_KARPENTER
 
 
-def give_back(takeover: Takeover, leaving: ClusterDeparture, *, dry_run: bool) -> int:
+def give_back(takeover: Takeover, leaving: ClusterDeparture, keep: object, *, dry_run: bool) -> int:
     """Stop Dovetail, and leave its nodes to Karpenter; the exit status.
 
     Raises:
@@ -52,7 +50,7 @@ def give_back(takeover: Takeover, leaving: ClusterDeparture, *, dry_run: bool) -
         ApiError: the server did not answer.
     """
     try:
-        problems = (*leaving.stop_stamping(), *leaving.keep_nodes(_KARPENTER))
+        problems = (*leaving.stop_stamping(), *leaving.keep_nodes(keep))
     except UserError as error:
         raise TakeoverStop(EXIT_FINDINGS, str(error)) from None
     if not dry_run:

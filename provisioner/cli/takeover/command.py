@@ -316,7 +316,7 @@ def back(kubeconfig: str, context: str, namespace: str, other_namespace: str, so
     if source != KARPENTER:
         return groups_back(kubeconfig, context, namespace, dry_run=dry_run)
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
-        leaving = departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
-        found = give_back(takeover, leaving, dry_run=dry_run)
+        leaving, keep = departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
+        found = give_back(takeover, leaving, keep, dry_run=dry_run)
         click.echo(lines("\n".join(["Next:", *instruction_lines(backward(takeover.given)[1:])])))
         return found

@@ -241,3 +241,20 @@ def test_back_makes_only_those_schedulable_that_were_cordoned_here(server: World
     still = [one["metadata"]["name"] for one in server.all("nodes") if one["spec"].get("unschedulable")]
     assert still == ["n3"], "cordoned by somebody else"
     assert not any(names.TAKEOVER_CORDONED in one["metadata"].get("annotations", {}) for one in server.all("nodes"))
+
+
+def test_how_far_each_group_is(server: WorldServer) -> None:
+    drain = GroupDrain(server.client, server.world.clock, lambda _: None, OWN_NAMESPACE)
+    assert drain.standings() == ()
+    server.change("pods", "n1-1", PROTECTED["do-not-disrupt"][0], "default")
+    run(server, Kubelets(server))
+    (found,) = drain.standings()
+    assert (found.group, found.nodes, found.cordoned, found.occupied, found.pods) == ("web", 3, 3, 1, 1)
+    assert found.kept == ("default/n1-1 is annotated karpenter.sh/do-not-disrupt",)
+
+
+def test_a_dry_run_back_writes_nothing(server: WorldServer) -> None:
+    run(server, Kubelets(server))
+    before = len(server.done)
+    assert GroupDrain(server.client, server.world.clock, lambda _: None, OWN_NAMESPACE).uncordon(dry_run=True) == 3
+    assert len(server.done) == before
