@@ -537,20 +537,27 @@ def _import_lean() -> _Official | None:
     spec = importlib.util.find_spec("kubernetes")
     if spec is None or not spec.submodule_search_locations:
         return None
-    folders = list(spec.submodule_search_locations)
     try:
-        with (
-            _standing_in("kubernetes", folders),
-            _standing_in("kubernetes.client", [f"{folder}/client" for folder in folders]) as client,
-            _without_oauth(),
-        ):
+        with _lean_package(list(spec.submodule_search_locations)) as client, _without_oauth():
             client.Configuration = importlib.import_module("kubernetes.client.configuration").Configuration
-            client.ApiClient = _whole_api_client
+            client.ApiClient = _api_client
             config = importlib.import_module("kubernetes.config")
             return _Official(config, client.Configuration)
     except Exception as error:  # noqa: BLE001 - where the short import fails, the whole client is imported
         _log.info("Importing the official Kubernetes client as a whole", reason=str(error))
         return None
+
+
+@contextlib.contextmanager
+def _lean_package(folders: list[str]) -> Iterator[Any]:
+    """`kubernetes.client` without its API and its models, which the image does not even have; only for as long as the block lasts."""
+    try:
+        with (
+            _standing_in("kubernetes", folders),
+            _standing_in("kubernetes.client", [f"{folder}/client" for folder in folders]) as client,
+            _standing_in("kubernetes.client.models", []),
+        ):
+            yield client
     finally:
         # An ordinary `import kubernetes` later on must find nothing of this.
         for name in [name for name in sys.modules if name == "kubernetes" or name.startswith("kubernetes.")]:
@@ -597,6 +604,12 @@ def _oauth2_session(*args: Any, **kwargs: Any) -> Any:
     return importlib.import_module("requests_oauthlib").OAuth2Session(*args, **kwargs)
 
 
-def _whole_api_client(*args: Any, **kwargs: Any) -> Any:
-    """Stands where kube_config expects ApiClient, which only the renewal of OIDC tokens calls."""
-    return importlib.import_module("kubernetes.client").ApiClient(*args, **kwargs)
+def _api_client(*args: Any, **kwargs: Any) -> Any:
+    """Stands where kube_config expects ApiClient, which only the renewal of OIDC tokens calls, and only to send a request."""
+    with _load_lock:
+        spec = importlib.util.find_spec("kubernetes")
+        if "kubernetes" in sys.modules or spec is None:
+            return importlib.import_module("kubernetes.client").ApiClient(*args, **kwargs)
+        with _lean_package(list(spec.submodule_search_locations or ())):
+            client = importlib.import_module("kubernetes.client.api_client")
+    return client.ApiClient(*args, **kwargs)

@@ -201,6 +201,9 @@ assert len(sys.modules) < 450, len(sys.modules)
 from provisioner.kube import config
 parts = vars(config._official().config.kube_config)
 assert type(parts["OAuth2Session"](client_id="x")).__module__ == "requests_oauthlib.oauth2_session"
+sender = parts["ApiClient"](configuration=config._official().configuration())
+assert sender.request("GET", connection.host + "/version").status == 200, "OIDC asks its issuer"
+assert not [name for name in sys.modules if name.startswith("kubernetes.client.models.")], "the image has no models"
 assert issubclass(parts["oauthlib"].oauth2.rfc6749.errors.InvalidClientIdError, Exception), "OIDC finds the real library"
 import kubernetes.client
 assert kubernetes.client.CoreV1Api, "the ordinary import works afterwards"
