@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from provisioner import __version__
 from provisioner.support.errors import UserError
 from provisioner.values import printable
 
@@ -67,7 +68,7 @@ def _is_installed(name: str) -> bool:
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Dovetail: a node autoscaler for Kubernetes.",
 )
-@click.version_option(package_name="dovetail")
+@click.version_option(__version__)
 def dovetail() -> None:
     """See `dovetail --help`."""
 

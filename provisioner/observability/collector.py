@@ -5,9 +5,9 @@
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from provisioner import __version__
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -36,12 +36,8 @@ _COST_ERRORS: Final = counter(
 
 def announce_build(commit: str = "") -> None:
     """Set karpenter_build_info; once a process. `commit` is "" where the image does not say."""
-    try:
-        own = version("dovetail")
-    except PackageNotFoundError:
-        own = "unknown"
     machine = _MACHINES.get(platform.machine(), platform.machine())
-    _BUILD.labels(own, f"python{platform.python_version()}", machine, commit).set(1)
+    _BUILD.labels(__version__, f"python{platform.python_version()}", machine, commit).set(1)
 
 
 class MetricsObserver:

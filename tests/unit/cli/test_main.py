@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from provisioner import __version__
 from provisioner.cli.main import COMMANDS, LazyGroup, dovetail, main
 from provisioner.lab.devcluster.ports import PORT_NAMES
 from provisioner.lab.devcluster.saved import Saved
@@ -131,6 +132,28 @@ def test_starting_the_command_loads_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_version_is_answered_before_anything_is_imported() -> None:
+    """Counted, because a time would depend on the machine: 120 modules, and four times the processor time, are click and the reading of metadata."""
+    code = (
+        "import sys; before = {*sys.modules}; sys.argv = ['dovetail', '--version'];"
+        "from provisioner.cli.entry import main; main();"
+        "print(*sorted(sys.modules.keys() - before - set(sys.builtin_module_names)))"
+    )
+    result = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    version, modules = result.stdout.splitlines()
+    assert version == f"dovetail, version {__version__}"
+    assert set(modules.split()) <= {
+        "importlib",
+        "importlib._bootstrap",
+        "importlib._bootstrap_external",
+        "warnings",
+        "provisioner",
+        "provisioner.cli",
+        "provisioner.cli.entry",
+    }
+    assert CliRunner().invoke(dovetail, ["--version"]).output == result.stdout.splitlines(keepends=True)[0]
 
 
 @pytest.mark.parametrize(
