@@ -19,7 +19,6 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cli.documents import content, documents
 from provisioner.ec2.access.client import AwsClients
 from provisioner.ec2.cloud import region_of
-from provisioner.ec2.nodeclass.cluster import minor_of
 from provisioner.ec2.preflight.answers import ABOUT
 from provisioner.ec2.preflight.check import check
 from provisioner.ec2.preflight.findings import EXIT_UNKNOWN, CheckFinding, CheckReport, CheckVerdict
@@ -28,6 +27,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError
+from provisioner.kube.server_version import server_minor
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support.clock import SystemClock
 from provisioner.values import printable
@@ -140,11 +140,11 @@ def classes_of_cluster(options: Options, clock: SystemClock) -> tuple[list[EC2No
     try:
         with closing(connect(options.kubeconfig or None, user_agent="dovetail-aws-check")) as connection:
             client = Client(connection, clock)
-            minor = minor_of(str(json.loads(client.raw("GET", "/version"))["minor"]))
+            minor = server_minor(client)
             return sorted(client.list(resources.EC2NODECLASSES), key=lambda one: one.name), "", minor
     except ConfigError as error:
         return None, str(error), 0
-    except (ApiError, ValueError, KeyError) as error:
+    except (ApiError, ValueError) as error:
         return None, f"the API server: {error}", 0
 
 
