@@ -1,27 +1,32 @@
 # One image, three programs: `dovetail provisioner`, `dovetail webhook`, `dovetail extender`.
 #
 #   docker build -t dovetail:0.1.0 .
-ARG PYTHON=python:3.11-slim
+#
+# The steps are in provisioner/lab/image. `make image` runs them too, for both architectures and without a container engine; what it makes is reproducible
+# to the byte and carries a bill of materials. Nothing of the image that builds gets into the image that is built.
+ARG BUILDER=docker.io/library/python:3.11.16-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
-FROM ${PYTHON} AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN python -m venv /opt/dovetail
+FROM --platform=$BUILDPLATFORM ${BUILDER} AS build
+ARG TARGETARCH
 WORKDIR /src
-# Dependencies first: they change less often than the code.
 COPY requirements.txt ./
-RUN /opt/dovetail/bin/pip install --require-hashes --no-deps -r requirements.txt
 COPY pyproject.toml ./
 COPY README.md ./
 COPY certs certs
 COPY extender extender
 COPY provisioner provisioner
 COPY webhook webhook
-# What only developers run is not built (packages.find). Compiled here: the programs run on a read-only file system.
-RUN /opt/dovetail/bin/pip install --no-deps . && /opt/dovetail/bin/python -m compileall -q -o 0 -o 2 /opt/dovetail/lib
+RUN python -m provisioner.lab.image files ${TARGETARCH:-amd64} /image
 
-FROM ${PYTHON}
-COPY --from=build /opt/dovetail /opt/dovetail
-ENV PATH=/opt/dovetail/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
+FROM scratch
+LABEL org.opencontainers.image.title="Dovetail" \
+      org.opencontainers.image.description="Node autoscaler for Kubernetes on AWS: provisioner, webhook and scheduler extender" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0"
+COPY --from=build /image/base /
+COPY --from=build /image/dependencies /
+COPY --from=build /image/program /
+ENV HOME=/tmp PATH=/usr/local/bin:/usr/bin PYTHONDONTWRITEBYTECODE=1 PYTHONOPTIMIZE=2 PYTHONUNBUFFERED=1
 USER 65532:65532
 WORKDIR /
 ENTRYPOINT ["dovetail"]

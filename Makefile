@@ -30,7 +30,7 @@ KEEPING := -p tests.support.durations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge package scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock fmt lint types arch
+.PHONY: help install demo test check unit integration judge package scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock image fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}' | fold -s -w 110 | sed 's/^\([^ ]\)/                      \1/'
@@ -132,12 +132,20 @@ docs-check: install ## links, generated pages, texts, and files that documents n
 verify-manifests: install
 	@$(BIN)/dovetail manifests --check
 
-lock: install ## write requirements.txt, what the image installs, with hashes
+LOCKED := $(VENV)-lock/bin/pip-compile -q --generate-hashes --strip-extras --no-annotate --no-header --no-emit-find-links --allow-unsafe -c constraints.txt
+IMAGE := provisioner/lab/image
+
+lock: install ## write what the image is built of, with hashes: requirements.txt, and base.json (on Debian), building.txt and sbom.txt in provisioner/lab/image
 	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q 'pip-tools>=7.6,<8'
-	@$(VENV)-lock/bin/pip-compile -q --generate-hashes --extra planner --strip-extras --no-annotate --no-header --no-emit-find-links --allow-unsafe \
-	  -c constraints.txt -o requirements.lock pyproject.toml
+	@$(LOCKED) --extra planner -o requirements.lock pyproject.toml
 	@{ echo '# What the image installs, with hashes. Written by `make lock` from pyproject.toml and constraints.txt; do not edit.'; \
-	  cat requirements.lock; } > requirements.txt; rm -r requirements.lock $(VENV)-lock
+	  cat requirements.lock; } > requirements.txt; rm requirements.lock
+	@printf 'pip\nsetuptools>=77,<81\n' | $(LOCKED) -o $(IMAGE)/building.txt - && printf 'cyclonedx-bom\n' | $(LOCKED) -o $(IMAGE)/sbom.txt -
+	@rm -r $(VENV)-lock
+	@$(BIN)/python -m provisioner.lab.image lock
+
+image: install ## write dist/image, an OCI image layout for amd64 and arm64, and bills of materials beside it; prints the digest (needs Python 3.11, no container engine)
+	@$(BIN)/python -m provisioner.lab.image image dist
 
 verify: install ## whether the manifests, docs/reference and the format are what `make manifests docs fmt` writes; changes nothing
 	@$(BIN)/dovetail manifests --check

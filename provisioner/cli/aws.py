@@ -18,7 +18,6 @@ from provisioner.cli import flags
 from provisioner.cli.documents import InputError, objects_in
 from provisioner.ec2.access.client import AwsClients
 from provisioner.ec2.cloud import region_of
-from provisioner.ec2.nodeclass.cluster import minor_of
 from provisioner.ec2.preflight.answers import ABOUT
 from provisioner.ec2.preflight.check import check
 from provisioner.ec2.preflight.findings import CheckFinding, CheckReport, CheckVerdict
@@ -27,6 +26,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError
+from provisioner.kube.server_version import server_minor
 from provisioner.options import OptionsError, WithSettings
 from provisioner.support.clock import SystemClock
 from provisioner.values import printable
@@ -144,13 +144,13 @@ def classes_of_cluster(kubeconfig: str, context: str, clock: SystemClock) -> tup
     try:
         with closing(connect(kubeconfig or None, user_agent="dovetail-aws-check", context=context)) as connection:
             client = Client(connection, clock)
-            minor = minor_of(str(json.loads(client.raw("GET", "/version"))["minor"]))
+            minor = server_minor(client)
             return sorted(client.list(resources.EC2NODECLASSES), key=lambda one: one.name), "", minor
     except ConfigError as error:
         if kubeconfig or context:
             raise
         return None, str(error), 0
-    except (ApiError, ValueError, KeyError) as error:
+    except (ApiError, ValueError) as error:
         return None, f"the API server: {error}", 0
 
 

@@ -19,6 +19,7 @@ from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError
 from provisioner.kube.events import Recorder
 from provisioner.kube.lease import Fence, LeaderElector, LeaseTerm
+from provisioner.kube.server_version import warn_if_not_tested
 from provisioner.observability.collector import announce_build
 from provisioner.operator.kwok import KwokCloud, kwok_catalogue
 from provisioner.operator.leadership import Leadership
@@ -108,6 +109,7 @@ class ProvisionerProcess:
         try:
             if not self._caches.start(self._stopping):
                 return 0
+            warn_if_not_tested(self._client)
             self._cloud.start()
             self._others_poller.once()  # before anything is launched
             self._others_poller.start()

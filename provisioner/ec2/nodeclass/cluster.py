@@ -6,7 +6,6 @@ Differs: the CIDR of Services comes from the API server where EKS does not know 
 """
 
 import base64
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,6 +18,7 @@ from provisioner.ec2.settings import AwsSettings
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.server_version import minor_of, server_minor
 from provisioner.support import logs
 from provisioner.support.poller import Poller
 from provisioner.values import jsontext
@@ -28,7 +28,6 @@ REFRESH_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 5.0
 _DNS: Final = ("kube-dns", "kube-system")
 _SERVICE_CIDR: Final = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
-_DIGITS: Final = re.compile(r"\d+")
 _log = logs.get_logger(__name__)
 _decode = jsontext.decoder(dict)
 _FAMILY_NOT_KNOWN: Final = Said(
@@ -127,12 +126,6 @@ def _cidrs(network: Mapping[str, Any]) -> tuple[str, str]:
     return both[::-1] if network.get("ipFamily") == "ipv6" else both
 
 
-def minor_of(version: str) -> int:
-    """The minor of "1.33" or "33+"; 0 where there is none."""
-    found = _DIGITS.match(version.rpartition(".")[2])
-    return int(found[0]) if found else 0
-
-
 def _newer(now: str | None, before: str | None) -> str | None:
     """What was known stays where there is nothing newer."""
     return now or before or (now if now is not None else before)
@@ -213,8 +206,8 @@ class EksFacts:
 
     def _server_minor(self) -> int:
         try:
-            return minor_of(str(_decode(self._client.raw("GET", "/version"))["minor"]))
-        except (ApiError, ValueError, KeyError, TypeError) as error:
+            return server_minor(self._client)
+        except (ApiError, ValueError) as error:
             self._failed("/version", str(error))
             return 0
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 KUBERNETES: Final = "v1.36.2"
+OLDER: Final = ("v1.33.13", "v1.34.4", "v1.35.4")
+"""Of the other minors that Dovetail supports: `make package` builds a control plane of each, and runs the demo on it."""
 ETCD: Final = "v3.6.8"  # the etcd client version of Kubernetes 1.36
 KWOK: Final = "v0.8.0"
 PROMETHEUS: Final = "v0.313.0"  # Prometheus 3.13

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from provisioner.ec2.launch.userdata.inputs import JoinedCluster
-from provisioner.ec2.nodeclass.cluster import EksCluster, NotKnownYet, Sources, decide, minor_of
+from provisioner.ec2.nodeclass.cluster import EksCluster, NotKnownYet, Sources, decide
 from provisioner.ec2.settings import AwsSettings
 
 EKS = EksCluster("arn:x", "https://eks", "RUtT", 33, "10.100.0.0/16", "vpc-1")
@@ -94,13 +94,6 @@ def test_what_is_missing_is_named_with_what_to_set() -> None:
     assert "set CLUSTER_ENDPOINT" in text
     assert "set CLUSTER_CA_BUNDLE" in text
     assert "version" in text
-
-
-@pytest.mark.parametrize(
-    ("text", "minor"), [("1.33", 33), ("33", 33), ("33+", 33), ("1.33+", 33), ("", 0), ("latest", 0)]
-)
-def test_minors(text: str, minor: int) -> None:
-    assert minor_of(text) == minor
 
 
 ANSWERS: dict[str, tuple[dict[str, Any], EksCluster]] = {
