@@ -8,7 +8,7 @@ import click
 from provisioner.cli.plan import live
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.planning import PlanSettings
-from provisioner.cli.takeover.back import departure, give_back
+from provisioner.cli.takeover.back import give_back
 from provisioner.cli.takeover.groups import drain_groups, groups_back, groups_in, groups_of, groups_status, plan_groups
 from provisioner.cli.takeover.inputs import (
     KARPENTER,
@@ -31,6 +31,7 @@ from provisioner.cli.takeover.texts import (
     status_lines,
 )
 from provisioner.kube.errors import ConfigError
+from provisioner.leaving.departure import Departure
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.errors import UserError
@@ -316,7 +317,7 @@ def back(kubeconfig: str, context: str, namespace: str, other_namespace: str, so
     if source != KARPENTER:
         return groups_back(kubeconfig, context, namespace, dry_run=dry_run)
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
-        leaving, keep = departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
-        found = give_back(takeover, leaving, keep, dry_run=dry_run)
+        leaving = Departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
+        found = give_back(takeover, leaving, dry_run=dry_run)
         click.echo(lines("\n".join(["Next:", *instruction_lines(backward(takeover.given)[1:])])))
         return found

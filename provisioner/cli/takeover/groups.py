@@ -4,7 +4,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -169,7 +168,7 @@ def manifests(made: Sequence[WrittenGroup]) -> str:
 
 
 def drain_groups(
-    files: Mapping[Path, bytes],
+    files: Mapping[str, Sequence[object]],
     kubeconfig: str,
     context: str,
     namespace: str,
