@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from provisioner.apis import names
@@ -200,21 +201,18 @@ class Caches:
 
     def pause(self) -> Pause:
         """What is paused for now. Cost: O(pools)."""
-        return pause_of(self.pools.store.list(), self._said_in_settings(), self.beside())
+        return pause_of(self.pools.store.list(), _said_in(self.settings, self._settings_key), self.beside())
 
     def launch_paused(self, pool: str) -> str:
         """What pauses launches of a NodePool, or of all of them (""), as users read it; "" where nothing does."""
         own = self.pools.store.get(pool)
-        return pause_of(() if own is None else (own,), self._said_in_settings()).why(pool, Activity.LAUNCH)
+        return pause_of(() if own is None else (own,), _said_in(self.settings, self._settings_key)).why(
+            pool, Activity.LAUNCH
+        )
 
     def installation(self) -> ConfigMap | None:
         """The ConfigMap that says since when Dovetail is installed; None where there is none, or it is not known."""
         return self.installations.store.get(self._installation_key)
-
-    def _said_in_settings(self) -> Mapping[str, str] | None:
-        settings = self.settings.store.get(self._settings_key)
-        nothing: dict[str, str] | None = {} if self.settings.synced.is_set() else None
-        return settings.data if settings is not None else nothing
 
     def admission(self) -> Admission:
         """What built-in admission makes of templates."""
@@ -227,12 +225,8 @@ class Caches:
             namespace,
             {} if there is None else there.metadata.labels,
             own_namespace=self.options.system_namespace,
-            taints_of=self._taints_of,
+            taints_of=partial(_taints_of, self.pools.store),
         )
-
-    def _taints_of(self, pool: str) -> tuple[Taint, ...] | None:
-        found = self.pools.store.get(pool)
-        return None if found is None else found.taints
 
     def class_generation(self, name: str) -> int | None:
         """The generation of the provider's NodeClass of that name; None where there is none."""
@@ -380,3 +374,14 @@ def _await_settings(both: Sequence[Reflector[ConfigMap]], clock: Clock, stopping
     while (waiting := wait_for_sync(both, SYNC_LOOK_SECONDS)) and not stopping.is_set():
         if clock.monotonic() >= end or all(isinstance(one.error, Forbidden) for one in waiting):
             return
+
+
+def _said_in(settings: Reflector[ConfigMap], key: str) -> Mapping[str, str] | None:
+    found = settings.store.get(key)
+    nothing: dict[str, str] | None = {} if settings.synced.is_set() else None
+    return found.data if found is not None else nothing
+
+
+def _taints_of(pools: Store[NodePool], pool: str) -> tuple[Taint, ...] | None:
+    found = pools.get(pool)
+    return None if found is None else found.taints

@@ -37,7 +37,7 @@ def test_the_rules_are_valid() -> None:
 
 
 def test_each_alert_fires_when_it_should_and_not_before() -> None:
-    promtool.run("test", "rules", TESTS)
+    assert "SUCCESS" in promtool.run("test", "rules", TESTS)
 
 
 def page(*names: str) -> str:

@@ -115,14 +115,14 @@ def test_nothing_of_the_charts_is_a_hook() -> None:
 @pytest.mark.parametrize("chart", [CHART, DEFINITIONS], ids=["dovetail", "dovetail-crd"])
 def test_helm_finds_nothing_to_say_of_the_charts(chart: Path) -> None:
     given = ("--set", "settings.clusterName=c") if chart is CHART else ()
-    run(tools()["helm"], "lint", "--strict", chart, *given)
+    assert "0 chart(s) failed" in run(tools()["helm"], "lint", "--strict", chart, *given)
 
 
 def test_what_the_values_do(tmp_path: Path) -> None:
     """The suites in the chart's tests, run by helm-unittest, which writes beside the chart what it remembers."""
     copy = tmp_path / "dovetail"
     shutil.copytree(CHART, copy)
-    run(tools()["helm-unittest"], copy)
+    assert "passed" in run(tools()["helm-unittest"], copy)
 
 
 def refused(*values: str) -> str:
@@ -170,4 +170,4 @@ def test_the_defaults_of_karpenter_are_refused_nowhere(tmp_path: Path) -> None:
                 place[name] = default
         file = tmp_path / "values.yaml"
         file.write_text(yaml.safe_dump(values), encoding="utf-8")
-        run(tools()["helm"], "template", "dovetail", CHART, "-f", file, "--set", "settings.clusterName=c")
+        assert run(tools()["helm"], "template", "dovetail", CHART, "-f", file, "--set", "settings.clusterName=c")

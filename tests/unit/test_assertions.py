@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-HELPERS = frozenset({"check", "eventually", "verify_server"})
+HELPERS = frozenset({"check", "eventually", "judge", "verify_server"})
 """Of tests/support and provisioner.lab.devcluster, imported by tests: they raise where something is not so."""
 
 

@@ -17,6 +17,7 @@ PRODUCT: Final = tuple(Path(package.__path__[0]) for package in (certs, extender
 LAB: Final = PRODUCT[2] / "lab"
 _WAIT: Final = "clock: a wait in real time, beside threads or sockets"
 SEAMS: Final[Mapping[str, str]] = {
+    "CollectorTags.__init__(client)": "transport: EC2 in a region",
     "Credentials.__init__(token)": "transport: the command that gets ECR's tokens",
     "DisruptionController.__init__(consolidations)": "thread: a method that hangs, or breaks",
     "DisruptionController.__init__(methods)": "likewise",

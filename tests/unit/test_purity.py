@@ -60,4 +60,4 @@ def test_every_room_between_why_and_state_is_under_the_contract() -> None:
     (layers,) = (one["layers"] for one in said["contracts"] if one["name"] == "every room of provisioner has its layer")
     (rooms,) = (one["rooms"] for one in said["contracts"] if one["type"] == "pure_but_shells")
     between = layers[layers.index("why") : layers.index("state") + 1]
-    assert [f"provisioner.{room}" for some in between for room in some.split(" | ")] == rooms
+    assert {f"provisioner.{room}" for some in between for room in some.split(" | ")} <= set(rooms)

@@ -284,7 +284,7 @@ def test_a_pool_whose_money_limit_cannot_be_read_is_not_ready() -> None:
 def test_a_pool_that_is_not_ready_says_the_cause_in_its_own_condition_and_once_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "dovetail.provisioner.nodepools.controller")
+    caplog.set_level("INFO", "dovetail.nodepools")
     one = Stage()
     cause = "EC2NodeClass default: no subnet"
     one.provider.readiness = ("False", "SubnetsNotFound", cause)
