@@ -15,7 +15,7 @@ from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISI
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, name_of, violations
 from provisioner.cli import flags
 from provisioner.cli.documents import InputError, is_shallow, objects_in, plain_yaml
-from provisioner.support.errors import ExitStatus
+from provisioner.values.errors import ExitStatus
 from provisioner.values.message import Said
 from provisioner.values.printable import one_line
 from provisioner.values.yamltext import TOO_DEEP

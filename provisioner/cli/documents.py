@@ -15,8 +15,8 @@ import msgspec
 import yaml
 
 from provisioner.apis.crds import Document
-from provisioner.support.errors import UserError
 from provisioner.values import jsontext, yamltext
+from provisioner.values.errors import UserError
 from provisioner.values.message import Said
 from provisioner.values.printable import one_line
 from provisioner.values.yamltext import MAX_DEPTH, TEXT, Placed, YamlDocumentError, scalar

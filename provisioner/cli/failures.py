@@ -7,8 +7,8 @@ from typing import IO, Any, Final
 
 import click
 
-from provisioner.support.errors import ExitStatus, UserError
 from provisioner.values import printable
+from provisioner.values.errors import ExitStatus, UserError
 
 _CACHES: Final = "Change its permissions, or set XDG_CACHE_HOME and XDG_STATE_HOME to directories that you own"
 
@@ -41,22 +41,25 @@ def failure(error: Exception) -> CommandFailure:
             return CommandFailure(ExitStatus.UNDETERMINED, text)
         case _:
             pass
-    if _is_answer(error):
-        return CommandFailure(ExitStatus.UNDETERMINED, str(error))
+    if of := _answered_by(error):
+        return CommandFailure(ExitStatus.UNDETERMINED, f"{of}: {error}")
     place = _place(error.__traceback__)
     text = f"internal error at {place}: {error}. Please report it with this line"
     return CommandFailure(ExitStatus.UNDETERMINED, text)
 
 
-def _is_answer(error: Exception) -> bool:
-    """Whether it is what the API server or AWS answered, or that they did not; what raises it is loaded already."""
+def _answered_by(error: Exception) -> str:
+    """Who answered so, or did not answer; "" for any other error. What raises it is loaded already."""
     families = (
-        ("provisioner.kube.errors", "ApiError"),
-        ("botocore.exceptions", "BotoCoreError"),
-        ("botocore.exceptions", "ClientError"),
+        ("provisioner.kube.errors", "ApiError", "the cluster could not be read or written"),
+        ("botocore.exceptions", "BotoCoreError", "AWS"),
+        ("botocore.exceptions", "ClientError", "AWS"),
     )
-    kinds = (getattr(sys.modules.get(module), name, None) for module, name in families)
-    return any(isinstance(kind, type) and isinstance(error, kind) for kind in kinds)
+    for module, name, text in families:
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and isinstance(error, kind):
+            return text
+    return ""
 
 
 def _place(trace: TracebackType | None) -> str:

@@ -24,7 +24,7 @@ from provisioner.cli.own_keys import KeyFindings, key_findings
 from provisioner.ec2 import labels
 from provisioner.node_classes import NODE_CLASSES, verdict
 from provisioner.scheduling.world import ignored_annotations
-from provisioner.support.errors import ExitStatus
+from provisioner.values.errors import ExitStatus
 from provisioner.values.printable import counted, one_line
 from provisioner.values.spelling import closest
 

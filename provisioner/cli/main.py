@@ -13,7 +13,7 @@ from provisioner import __version__
 from provisioner.cli import completion, streams
 from provisioner.cli.entry import main
 from provisioner.cli.failures import CommandFailure, failure
-from provisioner.support.errors import ExitStatus, UserError
+from provisioner.values.errors import ExitStatus, UserError
 
 COMMANDS: Final = {  # name -> (module:attribute, short help)
     "aws": ("provisioner.cli.aws:command", "Check AWS resources and permissions."),
@@ -72,14 +72,14 @@ class LazyGroup(click.Group):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what it raises becomes a text and an exit status.
+        """Run the command; what it raises becomes a text and an exit status, and an exit status that it returns is that of the program.
 
         Raises:
             CommandFailure: it failed.
             Exception: one of the three programs, or a tool of developers, failed otherwise: its trace says more than a sentence.
         """
         try:
-            return super().invoke(ctx)
+            found = super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -87,6 +87,9 @@ class LazyGroup(click.Group):
             if ours or isinstance(error, UserError | PermissionError):
                 raise failure(error) from error
             raise
+        if isinstance(found, ExitStatus):
+            ctx.exit(found)
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands out of the table, without importing one."""

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Final, TextIO
 
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 
 _OUTPUT: Final = 1
 _ERRORS: Final = 2

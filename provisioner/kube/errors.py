@@ -6,8 +6,8 @@ Each carries the numbers of the answer, and says through its class what the call
 
 import msgspec
 
-from provisioner.support.errors import ExitStatus, UserError
 from provisioner.values import jsontext
+from provisioner.values.errors import ExitStatus, UserError
 
 
 class ApiError(Exception):

@@ -34,8 +34,8 @@ from provisioner.runtime.poller import ApiPoller
 from provisioner.support import health, heartbeat, logs
 from provisioner.support.clock import SystemClock
 from provisioner.support.ending import Process, ThisProcess, stop_all, stop_on_signals
-from provisioner.support.errors import ExitStatus
 from provisioner.support.memory import CHECK_SECONDS, MemoryGuard, few_arenas
+from provisioner.values.errors import ExitStatus
 from provisioner.why.access import Access
 from provisioner.why.leader import LeaderInstant
 from provisioner.why.server import WhyServer

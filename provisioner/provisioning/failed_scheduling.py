@@ -23,9 +23,8 @@ from provisioner.scheduling.reasons import (
     Untolerated,
 )
 from provisioner.scheduling.result import Unplaced
-from provisioner.scheduling.world import PoolClosed, by_weight, closed, not_ready
+from provisioner.scheduling.world import PoolClosed, by_weight, closed, why_closed
 from provisioner.state.misses import Stop
-from provisioner.state.pause import why_not_launched
 from provisioner.values.message import EventMessage, Said
 from provisioner.values.printable import listed
 
@@ -135,22 +134,10 @@ def stopped(stop: Stop) -> str:
 def unready(pools: Iterable[NodePool]) -> list[str]:
     """What to say of those among the pools that would make nodes, were they Ready and their launches not paused; by weight."""
     return [
-        Said(f'NodePool "{pool.name}": {"not Ready: " if closed(pool) is PoolClosed.NOT_READY else ""}{cause}')[
-            :_MOST_OF_A_POOL
-        ]
+        Said(f'NodePool "{pool.name}": {cause}')[:_MOST_OF_A_POOL]
         for pool in by_weight(pools)
-        if (cause := _cause(pool))
+        if (cause := why_closed(pool))
     ]
-
-
-def _cause(pool: NodePool) -> str:
-    match closed(pool):
-        case PoolClosed.NOT_READY:
-            return not_ready(pool)
-        case PoolClosed.PAUSED:
-            return why_not_launched(pool)
-        case _:
-            return ""
 
 
 def no_pool(
@@ -178,7 +165,7 @@ def no_pool(
     if not by_cause:
         return Said("no NodePool refers to a NodeClass that this provisioner serves")
     if waiting := [*by_cause.get(PoolClosed.NOT_READY, ()), *by_cause.get(PoolClosed.PAUSED, ())]:
-        named = (f"{pool.name}: {_cause(pool)}"[:_MOST_OF_A_POOL] for pool in waiting)
+        named = (f"{pool.name}: {why_closed(pool, is_said=True)}"[:_MOST_OF_A_POOL] for pool in waiting)
         which = f": {listed(named, _MOST_POOLS, '; ')}" if causes else ""
         none = "may launch nodes" if PoolClosed.PAUSED in by_cause else "is Ready"
         return Said(f"no NodePool {none}{which}")

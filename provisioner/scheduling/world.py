@@ -288,8 +288,24 @@ def closed(pool: NodePool) -> PoolClosed | None:
     return PoolClosed.PAUSED if why_not_launched(pool) else None
 
 
-def not_ready(pool: NodePool) -> str:
-    """Why a pool is not Ready: the cause itself, not the conditions that follow from it."""
+def why_closed(pool: NodePool, *, is_said: bool = False) -> str:
+    """Why a pool that should make nodes for pods makes none: why it is not Ready, or who pauses its launches; "" for every other.
+
+    Args:
+        pool: any.
+        is_said: whether the words "not Ready" need not be said again.
+    """
+    match closed(pool):
+        case PoolClosed.NOT_READY:
+            return _not_ready(pool) if is_said else Said(f"not Ready: {_not_ready(pool)}")
+        case PoolClosed.PAUSED:
+            return why_not_launched(pool)
+        case _:
+            return ""
+
+
+def _not_ready(pool: NodePool) -> str:
+    """The cause itself, not the conditions that follow from it."""
     leaf = POOL_CONDITIONS.leaf(pool.status.conditions, pool.metadata.generation)
     return leaf.message if leaf is not None else Said("its conditions are not set yet")
 

@@ -47,7 +47,7 @@ def is_confirmed(meta: ObjectMeta) -> bool:
 
 
 def guard_of(claim: NodeClaim) -> DeletionGuard | None:
-    """What is written on a NodeClaim that is being deleted and waits for its user; None for every other."""
+    """What is written on a NodeClaim that is being deleted and waits for its user; None for every other. `termination/deletion_guards.py` writes it."""
     if claim.metadata.deletion_timestamp is None or is_confirmed(claim.metadata):
         return None
     written = claim.metadata.annotations.get(names.AWAITS_CONFIRMATION, "")
@@ -60,6 +60,25 @@ def is_older(meta: ObjectMeta, installation: Installation) -> bool:
     if deleted is None:
         return False
     return meta.uid in installation.before if installation.since is None else deleted <= installation.since
+
+
+def guard_due(claim: NodeClaim, installation: Installation, *, cascade: bool = False) -> DeletionGuard | None:
+    """What should be written on a NodeClaim; None where nothing holds it.
+
+    A mass deletion waits until it is confirmed. What was held because nobody knew since when Dovetail is installed goes once that is known to be earlier.
+
+    Args:
+        claim: with what is written on it.
+        installation: as it is known now.
+        cascade: whether it is part of a mass deletion.
+    """
+    if claim.metadata.deletion_timestamp is None or is_confirmed(claim.metadata):
+        return None
+    written = guard_of(claim)
+    if cascade or written is DeletionGuard.CASCADE:
+        return DeletionGuard.CASCADE
+    still_unknown = written is not None and installation.since is None
+    return DeletionGuard.INSTALLATION if still_unknown or is_older(claim.metadata, installation) else None
 
 
 def why_waits(guard: DeletionGuard) -> str:

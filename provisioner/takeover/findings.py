@@ -3,16 +3,9 @@
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-EXIT_FINE: Final = 0
-EXIT_FINDINGS: Final = 1
-EXIT_NOT_DETERMINED: Final = 3
-"""As in `support.errors.ExitStatus`, which a pure module must not import; a test compares them."""
-
-
-class NotDeterminedError(Exception):
-    """Something could not be read, so that nothing may be concluded or done; a sentence for people."""
+from provisioner.values.errors import ExitStatus
 
 
 class TakeoverVerdict(enum.StrEnum):
@@ -72,7 +65,7 @@ class TakeoverReport:
         return tuple(one for one in self.findings if one.blocks)
 
     @property
-    def exit_status(self) -> int:
+    def exit_status(self) -> ExitStatus:
         return exit_status_of(self.findings)
 
     def summary(self) -> str:
@@ -98,9 +91,9 @@ class TakeoverReport:
         }
 
 
-def exit_status_of(findings: Iterable[TakeoverFinding]) -> int:
+def exit_status_of(findings: Iterable[TakeoverFinding]) -> ExitStatus:
     """3 where something is not determined, else 1 where something was found, else 0."""
     verdicts = {one.verdict for one in findings}
     if TakeoverVerdict.UNKNOWN in verdicts:
-        return EXIT_NOT_DETERMINED
-    return EXIT_FINDINGS if TakeoverVerdict.FINDING in verdicts else EXIT_FINE
+        return ExitStatus.UNDETERMINED
+    return ExitStatus.FOUND if TakeoverVerdict.FINDING in verdicts else ExitStatus.DONE

@@ -14,7 +14,6 @@ from provisioner.state.pause import PAUSED
 from provisioner.support.clock import Clock
 from provisioner.takeover.claim_drift import drift_of
 from provisioner.takeover.config_maps import ensure_namespace, write_config_map
-from provisioner.takeover.findings import NotDeterminedError
 from provisioner.takeover.gathering import InputBuilder, leases_beside, read_cluster
 from provisioner.takeover.instructions import install_dovetail, scale, suspension
 from provisioner.takeover.progress import (
@@ -29,6 +28,7 @@ from provisioner.takeover.progress import (
     settings_after,
 )
 from provisioner.takeover.takeover_input import ProgramKind, TakeoverInput
+from provisioner.values.errors import UndeterminedError
 
 LOOK_SECONDS: Final = 2.0
 SETTLE_SECONDS: Final = 30.0
@@ -89,7 +89,7 @@ class Takeover:
         releases one activity.
 
         Raises:
-            NotDeterminedError: as of `facts`.
+            UndeterminedError: as of `facts`.
             ApiError: the server did not answer, or denied a write; run it again.
         """
         prepared, released, told = False, 0, ""
@@ -119,14 +119,14 @@ class Takeover:
         """How it stands now. Cost: the Leases, NodePools, NodeClaims and EC2NodeClasses of the cluster.
 
         Raises:
-            NotDeterminedError: something may not be read, or an object cannot be decoded.
+            UndeterminedError: something may not be read, or an object cannot be decoded.
             ApiError: the server did not answer.
         """
         builder = InputBuilder(self.given.source, self.given.namespace, self.other_namespace)
         read_cluster(builder, self.client, b"", _READ)
         found = builder.built(self.clock.monotonic())
         if found.unread:
-            raise NotDeterminedError("; ".join(found.unread[:3]))
+            raise UndeterminedError("; ".join(found.unread[:3]))
         record, settings = found.config_map(names.TAKEOVER_CONFIGMAP), found.config_map(names.SETTINGS_CONFIGMAP)
         own = self.client.find(resources.LEASES, KARPENTER_LEASE, self.given.namespace)
         bundles = tuple(one.ca_bundle for one in self.given.settings.values() if one.ca_bundle)

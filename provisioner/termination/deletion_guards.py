@@ -3,6 +3,7 @@
 What waits is written on its NodeClaim, so that the next leader, the state and `dovetail why` see the same, and the pods of its node get no other place.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -23,6 +24,7 @@ from provisioner.state.confirmation import (
     WINDOW,
     DeletionGuard,
     Installation,
+    guard_due,
     guard_of,
     is_cascade,
     is_confirmed,
@@ -77,7 +79,7 @@ class DeletionGuards:
         self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
         self._clock, self._installed, self._read, self._namespace = clock, installed, read, namespace
         self._share, self._pools = share, pools
-        self._created: ConfigMap | None = None  # by us, a moment ago
+        self._created: ConfigMap | None = None  # by us, and the watch has not told of it yet
         self._before = frozenset[str]()
         self._told = 0
         self._since: dict[str, float] = {}  # UID of a NodeClaim -> when its deletion was first seen here
@@ -99,7 +101,7 @@ class DeletionGuards:
             return ""
         if claim is None or claim.metadata.deletion_timestamp is None:
             return ""
-        guard = DeletionGuard.INSTALLATION if is_older(claim.metadata, installation) else guard_of(claim)
+        guard = guard_of(claim) or guard_due(claim, installation)  # not written yet
         if guard is not None:
             return why_waits(guard)
         if self._share and not self._is_ours(claim) and self._is_cascade(claim) and self._is_undecided(claim):
@@ -130,16 +132,19 @@ class DeletionGuards:
 
     def begin(self) -> None:
         """Before anything else of a term: so that nothing is planned for pods of a node that stays."""
-        nodes = (self._cluster.node(view.name) for view in self._cluster.snapshot().nodes if view.name)
-        metas = (one.metadata for one in (*self._cluster.claims(), *nodes) if one is not None)
+        metas = [*(one.metadata for one in self._cluster.claims()), *(one.metadata for one in self._nodes())]
         self._before = frozenset(one.uid for one in metas if one.deletion_timestamp is not None)
         try:
             self.poll()
         except ApiError as error:
             _log.warning("Failed to look for NodeClaims that await confirmation; retrying", error=str(error))
 
+    def _nodes(self) -> list[Node]:
+        nodes = (self._cluster.node(view.name) for view in self._cluster.snapshot().nodes if view.name)
+        return [one for one in nodes if one is not None]
+
     def poll(self) -> float:
-        """Write on NodeClaims that they wait, and let those go that were confirmed; seconds until the next look.
+        """Write on NodeClaims that they wait, or no longer wait, and let those go that were confirmed; seconds until the next look.
 
         Raises:
             ApiError: something could not be read or written.
@@ -152,20 +157,15 @@ class DeletionGuards:
         waiting: list[NodeClaim] = []
         cascade = self._mass_deleted(claims)
         for claim in going:
-            if is_confirmed(claim.metadata):
-                continue
-            guard = (
-                DeletionGuard.INSTALLATION
-                if is_older(claim.metadata, installation)
-                else DeletionGuard.CASCADE
-                if claim.name in cascade
-                else guard_of(claim)
-            )
-            if guard is not None and (one := self._holds(claim, guard, confirmed=installation.confirmed)) is not None:
+            guard = guard_due(claim, installation, cascade=claim.name in cascade)
+            if guard is None:
+                if guard_of(claim) is not None:
+                    self._let_go(claim)
+            elif (one := self._holds(claim, guard, confirmed=installation.confirmed)) is not None:
                 waiting.append(one)
         self._note(waiting)
         if installation.confirmed:
-            self._confirmed()
+            self._confirm(one for one in self._nodes() if is_older(one.metadata, installation))
         return POLL_SECONDS
 
     def _note(self, waiting: Sequence[NodeClaim]) -> None:
@@ -186,19 +186,19 @@ class DeletionGuards:
             return
         if not self._read():
             return
-        if self._created is None:
-            labels = {"app.kubernetes.io/name": "dovetail", "app.kubernetes.io/component": "provisioner"}
-            body = {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": names.INSTALLATION_CONFIGMAP, "namespace": self._namespace, "labels": labels},
-            }
-            try:
-                self._created = self._client.apply(
-                    resources.CONFIGMAPS, names.INSTALLATION_CONFIGMAP, body, _MANAGER, self._namespace
-                )
-            except ApiError as error:
-                _log.warning("Could not write the ConfigMap of the installation; retrying", error=str(error))
+        labels = {"app.kubernetes.io/name": "dovetail", "app.kubernetes.io/component": "provisioner"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": names.INSTALLATION_CONFIGMAP, "namespace": self._namespace, "labels": labels},
+        }
+        try:  # again until the watch tells of it: somebody may have deleted it since
+            self._created = self._client.apply(
+                resources.CONFIGMAPS, names.INSTALLATION_CONFIGMAP, body, _MANAGER, self._namespace
+            )
+        except ApiError as error:
+            self._created = None
+            _log.warning("Could not write the ConfigMap of the installation; retrying", error=str(error))
 
     def _mass_deleted(self, claims: Iterable[NodeClaim]) -> frozenset[str]:
         if not self._share:
@@ -238,7 +238,24 @@ class DeletionGuards:
         )
         return claim
 
-    def _confirmed(self) -> None:
-        """What the ConfigMap confirmed is written on NodeClaims: it is not to confirm the next accident as well."""
+    def _let_go(self, claim: NodeClaim) -> None:
+        try:
+            self._writer.metadata(claim, annotations={names.AWAITS_CONFIRMATION: None})
+        except (NotFound, Conflict):
+            return
+        _log.info(
+            "The deletion of a NodeClaim started after Dovetail was installed; it no longer waits for confirmation",
+            nodeclaim=claim.name,
+        )
+
+    def _confirm(self, nodes: Iterable[Node]) -> None:
+        """What the ConfigMap confirmed is written on NodeClaims, and on Nodes that wait by themselves: it is not to confirm the next accident as well."""
+        for node in nodes:
+            if names.TERMINATION_FINALIZER in node.metadata.finalizers and not is_confirmed(node.metadata):
+                meta = {"uid": node.metadata.uid, "annotations": {names.CONFIRM_DELETION: "true"}}
+                with contextlib.suppress(NotFound, Conflict):
+                    self._writer.node_written(
+                        self._client.patch(resources.NODES, node.metadata.name, {"metadata": meta})
+                    )
         body = {"metadata": {"annotations": {names.CONFIRM_DELETION: None}}}
         self._client.patch(resources.CONFIGMAPS, names.INSTALLATION_CONFIGMAP, body, self._namespace)

@@ -14,7 +14,7 @@ from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.pause import Pause
 from provisioner.state.snapshot import Snapshot
-from provisioner.support.errors import ExitStatus, UserError
+from provisioner.values.errors import ExitStatus, UserError
 
 
 class NoSuchObjectError(UserError):

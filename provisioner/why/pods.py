@@ -16,8 +16,8 @@ from provisioner.scheduling.capacity.spending import within
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import PoolClosed, by_weight, closed, not_ready, refused_by_itself, successors
-from provisioner.state.pause import Activity, why_not_launched
+from provisioner.scheduling.world import PoolClosed, by_weight, closed, refused_by_itself, successors, why_closed
+from provisioner.state.pause import Activity
 from provisioner.state.snapshot import NodeView
 from provisioner.state.waiting import PROMPT, NeverWaits, awaits_verdict, never_waits
 from provisioner.support.clock import SystemClock
@@ -316,9 +316,9 @@ def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -
                 name=pool.name, state="Static", message="it is static: its nodes follow spec.replicas, not pods"
             )
         case PoolClosed.PAUSED:
-            return PoolAnswer(name=pool.name, state="Paused", message=why_not_launched(pool))
+            return PoolAnswer(name=pool.name, state="Paused", message=why_closed(pool))
         case PoolClosed.NOT_READY:
-            return PoolAnswer(name=pool.name, state="NotReady", message=f"not Ready: {not_ready(pool)}")
+            return PoolAnswer(name=pool.name, state="NotReady", message=why_closed(pool))
         case _:
             pass
     if not instant.types.manages(pool):

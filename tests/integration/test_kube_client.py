@@ -25,8 +25,8 @@ from provisioner.kube.errors import (
 from provisioner.kube.events import Recorder
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import UserError
 from provisioner.support.workers import pool, run_parallel
+from provisioner.values.errors import UserError
 from tests.support.kube_proxy import proxy_to
 from tests.support.kubeconfigs import user_kubeconfig
 

@@ -26,7 +26,7 @@ from provisioner.kube.forwarding import open_port
 from provisioner.kube.resources import LEASES, NODES, PODS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 from provisioner.why.access import TOKEN_NEEDED
 from tests.support.eventually import eventually
 from tests.support.kubeconfigs import user_kubeconfig

@@ -19,7 +19,7 @@ from provisioner.ec2 import labels
 from provisioner.ec2.market import static_data
 from provisioner.ec2.market.offline import OfflineCatalogue
 from provisioner.ec2.market.prices import static_prices
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 
 KWOK: Final = "kwok"
 _REGION: Final = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]{1,2}", re.ASCII)

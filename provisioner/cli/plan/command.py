@@ -21,7 +21,7 @@ from provisioner.cli.plan.workloads import workload_of
 from provisioner.packing.protocol import ROUNDS, SEED
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.errors import ExitStatus, UserError
+from provisioner.values.errors import ExitStatus, UserError
 
 _MAX_SECONDS = 600.0
 _MAX_ROUNDS = 100_000

@@ -11,7 +11,7 @@ from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import Resource
 from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support.clock import Clock
-from provisioner.support.errors import UndeterminedError
+from provisioner.values.errors import UndeterminedError
 
 _NEEDED: Final = frozenset({resources.PODS, resources.NODES})
 

@@ -3,8 +3,8 @@
 from provisioner.cli.takeover.inputs import say
 from provisioner.leaving.belongings import Keep
 from provisioner.leaving.departure import Departure
-from provisioner.support.errors import ExitStatus
 from provisioner.takeover.starting import Takeover
+from provisioner.values.errors import ExitStatus
 
 
 def give_back(takeover: Takeover, leaving: Departure, *, dry_run: bool) -> int:

@@ -13,9 +13,7 @@ from provisioner.cli.takeover.back import give_back
 from provisioner.cli.takeover.groups import drain_groups, groups_back, groups_in, groups_of, groups_status, plan_groups
 from provisioner.cli.takeover.inputs import (
     KARPENTER,
-    TakeoverStop,
     contents_of,
-    ending,
     gathered,
     say,
     takeover_of,
@@ -31,16 +29,15 @@ from provisioner.cli.takeover.texts import (
     status_for_programs,
     status_lines,
 )
-from provisioner.kube.errors import ConfigError
 from provisioner.leaving.departure import Departure
 from provisioner.support import logs
-from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.errors import ExitStatus, UserError
+from provisioner.support.clock import SystemClock
 from provisioner.takeover.checking import report_on
-from provisioner.takeover.findings import NotDeterminedError, exit_status_of
+from provisioner.takeover.findings import exit_status_of
 from provisioner.takeover.instructions import backward, forward
 from provisioner.takeover.progress import StepKind, TakeoverPhase
 from provisioner.takeover.takeover_input import ProgramKind
+from provisioner.values.errors import ExitStatus, RefusedError, UserError
 from provisioner.values.printable import lines
 
 
@@ -70,7 +67,6 @@ def command() -> None:
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
 @with_cluster
 @flags.output("text")
-@ending
 def check(
     files: tuple[Path, ...], kubeconfig: str, context: str, namespace: str, other_namespace: str, output: str
 ) -> int:
@@ -114,7 +110,6 @@ def check(
     help="Output format.",
 )
 @with_groups
-@ending
 def plan(
     files: tuple[Path, ...],
     kubeconfig: str,
@@ -131,9 +126,7 @@ def plan(
 ) -> int:
     """See `dovetail takeover plan --help`."""
     if output == "yaml" and source == KARPENTER:
-        raise TakeoverStop(
-            ExitStatus.USAGE, "-o yaml prints NodePools of node groups; use it with --from cluster-autoscaler"
-        )
+        raise UserError("-o yaml prints NodePools of node groups; use it with --from cluster-autoscaler")
     contents, is_live = contents_of(files), source != KARPENTER and bool(kubeconfig or context)
     given = gathered({} if is_live else contents, kubeconfig, context, namespace, other_namespace)
     report = report_on(given)
@@ -144,7 +137,7 @@ def plan(
             for one in documents:
                 objects.take(name, one)
     else:
-        _read_live(objects, kubeconfig, context, clock)
+        live.read(objects, kubeconfig, context, clock)
     if source != KARPENTER:
         groups = groups_of(groups_in(contents), cluster_name, aws_region, group)
         return plan_groups(given, groups, objects, catalogue, PlanSettings(seconds=seconds), clock, output)
@@ -165,16 +158,7 @@ def plan(
         click.echo(lines("\n".join(text)))
     for one in problems:
         click.echo(f"error: {one}", err=True)
-    return report.exit_status if report.blocking else ExitStatus.FOUND if problems else 0
-
-
-def _read_live(objects: PlanObjects, kubeconfig: str, context: str, clock: Clock) -> None:
-    try:
-        live.read(objects, kubeconfig, context, clock)
-    except ConfigError:
-        raise
-    except UserError as error:
-        raise NotDeterminedError(str(error)) from None
+    return report.exit_status if report.blocking else ExitStatus.FOUND if problems else ExitStatus.DONE
 
 
 @command.command(
@@ -215,7 +199,6 @@ def _read_live(objects: PlanObjects, kubeconfig: str, context: str, clock: Clock
     help="Nodes of a node group whose pods are evicted at the same time.",
 )
 @with_groups
-@ending
 def start(
     files: tuple[Path, ...],
     kubeconfig: str,
@@ -248,7 +231,7 @@ def start(
             timeout=timeout,
         )
     if files:
-        raise TakeoverStop(ExitStatus.USAGE, "files describe node groups; use them with --from cluster-autoscaler")
+        raise UserError("files describe node groups; use them with --from cluster-autoscaler")
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, report):
         if report.blocking:
             click.echo(lines("\n".join(["The takeover does not start:", *finding_lines(report.blocking)])))
@@ -257,11 +240,9 @@ def start(
         outcome = takeover.run()
         step, facts = outcome.step, outcome.facts
         if outcome.is_late:
-            raise TakeoverStop(
-                ExitStatus.FOUND, f"gave up after {timeout:.0f} s {step.text}; run the command again to continue"
-            )
+            raise RefusedError(f"gave up after {timeout:.0f} s {step.text}; run the command again to continue")
         if step.kind is StepKind.REFUSE:
-            raise TakeoverStop(ExitStatus.FOUND, step.text)
+            raise RefusedError(step.text)
         say(f"NodeClaims: {facts.standing.summary()}.")
         if step.kind is StepKind.RELEASE:
             say(f"Held: {', '.join(facts.held)}. Run the command again to release {step.activity}.")
@@ -282,7 +263,6 @@ def start(
 @with_cluster
 @flags.output("text")
 @with_source
-@ending
 def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, output: str, source: str) -> int:
     """See `dovetail takeover status --help`."""
     if source != KARPENTER:
@@ -310,7 +290,6 @@ def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, 
 @with_cluster
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @with_source
-@ending
 def back(kubeconfig: str, context: str, namespace: str, other_namespace: str, source: str, *, dry_run: bool) -> int:
     """See `dovetail takeover back --help`."""
     if source != KARPENTER:

@@ -17,13 +17,12 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.cli.documents import plain_yaml
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.planning import PlanSettings
-from provisioner.cli.takeover.inputs import TakeoverStop, cluster_of, say
+from provisioner.cli.takeover.inputs import cluster_of, say
 from provisioner.cli.takeover.saving import saving_of
 from provisioner.cli.takeover.texts import instruction_lines
 from provisioner.ec2.access.client import AwsClients, CallPolicy
 from provisioner.ec2.cloud import region_of
 from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.errors import ExitStatus
 from provisioner.takeover.eks_groups import EksGroups
 from provisioner.takeover.group_draining import GroupDrain, GroupOutcome
 from provisioner.takeover.group_moves import MoveKind, in_order
@@ -37,6 +36,7 @@ from provisioner.takeover.node_groups import (
     written,
 )
 from provisioner.takeover.takeover_input import TakeoverInput
+from provisioner.values.errors import ExitStatus, UndeterminedError, UserError
 from provisioner.values.printable import counted, lines
 
 
@@ -45,7 +45,7 @@ def eks(cluster: str, region: str) -> Iterator[EksGroups]:
     """The groups of a cluster, with the caller's credentials. What AWS refuses ends the command.
 
     Raises:
-        TakeoverStop: AWS refused or did not answer.
+        UndeterminedError: AWS refused or did not answer.
     """
     session = botocore.session.Session()
     policy = CallPolicy(region or region_of(session), attempts=3, read_timeout=20.0, user_agent="dovetail-takeover")
@@ -53,9 +53,9 @@ def eks(cluster: str, region: str) -> Iterator[EksGroups]:
         with closing(AwsClients(policy, SystemClock(), session)) as clients:
             yield EksGroups(clients, cluster)
     except (ClientError, BotoCoreError) as error:
-        raise TakeoverStop(ExitStatus.UNDETERMINED, f"AWS: {error}") from None
+        raise UndeterminedError(f"AWS: {error}") from None
     except NodeGroupError as error:
-        raise TakeoverStop(ExitStatus.UNDETERMINED, str(error)) from None
+        raise UndeterminedError(str(error)) from None
 
 
 def groups_of(
@@ -64,31 +64,28 @@ def groups_of(
     """The groups that files describe, or those of AWS, as they are chosen.
 
     Raises:
-        TakeoverStop: there is none, or not one of a chosen name; AWS refused.
+        UserError: there is none, or not one of a chosen name; AWS refused.
     """
     found = tuple(given)
     if not found and cluster:
         with eks(cluster, region) as groups:
             found = tuple(groups.all())
     if not found:
-        raise TakeoverStop(
-            ExitStatus.USAGE,
+        raise UserError(
             "no node group is known; specify --cluster-name, or files with the output of `aws eks describe-nodegroup`",
         )
     try:
         return in_order(found, chosen)
     except KeyError as error:
         names = ", ".join(one.name for one in found)
-        raise TakeoverStop(
-            ExitStatus.USAGE, f"node group {error} does not exist; the node groups are {names}"
-        ) from None
+        raise UserError(f"node group {error} does not exist; the node groups are {names}") from None
 
 
 def groups_in(files: Mapping[str, Sequence[object]]) -> list[ManagedNodeGroup]:
     """The node groups in files; everything else is passed over.
 
     Raises:
-        TakeoverStop: a node group cannot be read.
+        UserError: a node group cannot be read.
     """
     found = []
     for path, documents in files.items():
@@ -97,7 +94,7 @@ def groups_in(files: Mapping[str, Sequence[object]]) -> list[ManagedNodeGroup]:
                 try:
                     group = group_of(one)
                 except NodeGroupError as error:
-                    raise TakeoverStop(ExitStatus.USAGE, f"{path}: {error}") from None
+                    raise UserError(f"{path}: {error}") from None
                 found += [group] if group is not None else []
     return found
 

@@ -1,6 +1,5 @@
 """What the takeover commands are given: a cluster, or files that hold its objects."""
 
-import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,16 +12,15 @@ from provisioner.cli import flags
 from provisioner.cli.documents import inputs
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection, connect
-from provisioner.kube.errors import ApiError
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.errors import ExitStatus, UserError
 from provisioner.takeover.checking import report_on
-from provisioner.takeover.findings import NotDeterminedError, TakeoverReport
+from provisioner.takeover.findings import TakeoverReport
 from provisioner.takeover.gathering import InputBuilder, read_cluster, take_document
 from provisioner.takeover.starting import NEEDED, Takeover
 from provisioner.takeover.takeover_input import OWN_NAMESPACE, TakeoverInput
 from provisioner.values import printable
+from provisioner.values.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,14 +56,6 @@ GROUP_OPTIONS = (
 )
 
 
-class TakeoverStop(Exception):  # noqa: N818 - a command that ends, which need not be an error
-    """The command ends with this exit status, after this text on the standard error."""
-
-    def __init__(self, status: int, text: str = "") -> None:
-        super().__init__(status, text)
-        self.status, self.text = status, text
-
-
 def with_cluster(command: F) -> F:
     """The options that say which cluster is meant."""
     for option in reversed(CLUSTER_OPTIONS):
@@ -78,28 +68,6 @@ def with_groups(command: F) -> F:
     for option in reversed(GROUP_OPTIONS):
         command = option(command)
     return command
-
-
-def ending(command: F) -> F:
-    """Ends a command with the exit status of its kind: one place for all of them."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            status, text = command(*args, **kwargs), ""
-        except TakeoverStop as stop:
-            status, text = stop.status, stop.text
-        except KeyboardInterrupt:
-            status, text = ExitStatus.INTERRUPTED, "interrupted; run the same command again to continue"
-        except (ApiError, NotDeterminedError) as error:
-            status, text = ExitStatus.UNDETERMINED, f"the cluster could not be read: {error}"
-        except UserError as error:
-            status, text = error.exit_status, str(error)
-        if text:
-            click.echo(printable.lines(f"dovetail takeover: {text}"), err=True)
-        click.get_current_context().exit(status)
-
-    return run  # type: ignore[return-value]
 
 
 @contextmanager
@@ -121,20 +89,20 @@ def gathered(
     """What is known, from files where any are given, else from the cluster.
 
     Raises:
-        TakeoverStop: the files hold nothing, or a cluster is named too.
+        UserError: the files hold nothing, or a cluster is named too.
         ConfigError: no cluster is configured.
         ApiError: the cluster cannot be reached.
     """
     clock = SystemClock()
     if files and (kubeconfig or context):
-        raise TakeoverStop(ExitStatus.USAGE, "specify either files or a cluster, not both")
+        raise UserError("specify either files or a cluster, not both")
     if files:
         builder = InputBuilder("files", namespace, other_namespace)
         for documents in files.values():
             for document in documents:
                 take_document(builder, document)
         if not builder.found:
-            raise TakeoverStop(ExitStatus.USAGE, "the files contain no objects that the check looks at")
+            raise UserError("the files contain no objects that the check looks at")
         return builder.built(clock.monotonic())
     with cluster_of(kubeconfig, context, clock) as (client, connection):
         builder = InputBuilder(f"cluster {connection.host}", namespace, other_namespace)

@@ -1,6 +1,5 @@
 """`dovetail uninstall`: take away what Dovetail does in a cluster, and keep or drain its nodes."""
 
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -10,13 +9,12 @@ from provisioner.cli import flags
 from provisioner.cli.uninstall.drain import Drainage
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.errors import ApiError
 from provisioner.leaving.belongings import Keep
 from provisioner.leaving.departure import Departure
 from provisioner.leaving.gathering import CloudTags
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import UserError
 from provisioner.values import printable
+from provisioner.values.errors import ExitStatus
 
 
 @click.command(
@@ -31,7 +29,8 @@ from provisioner.values import printable
     (--for nobody). With --drain, the running provisioner drains and terminates all nodes. The command can be interrupted at any time;
     run it again to continue.
 
-    The exit status is 0 if everything was done, 1 if something is left to you or was refused, and 2 for wrong usage.
+    The exit status is 0 if everything was done, 1 if something is left to you or was refused, 2 for wrong usage, and 3 if the cluster or AWS did
+    not answer or denied access.
     """,
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
@@ -60,7 +59,7 @@ def command(
     namespace: str,
     kubeconfig: str,
     context: str,
-) -> None:
+) -> int:
     """See `dovetail uninstall --help`."""
     if keep_nodes != (keep is not None):
         raise click.UsageError("--keep-nodes and --for karpenter or --for nobody belong together")
@@ -69,25 +68,22 @@ def command(
     if leave_pending and not drain:
         raise click.UsageError("--leave-pending only applies to --drain")
     clock = SystemClock()
-    try:
-        with closing(
-            connect(kubeconfig or None, user_agent="dovetail-uninstall", clock=clock, context=context)
-        ) as connection:
-            client = Client(connection, clock)
-            departure = Departure(
-                client, clock, namespace, _say, tags=_tags() if keep == Keep.FOR_NOBODY else None, dry_run=dry_run
-            )
-            drainage = Drainage(client, clock, namespace, _say, dry_run=dry_run) if drain else None
-            if drainage is not None:
-                drainage.check(leave_pending=leave_pending)
-            problems = departure.stop_stamping()
-            if keep is not None:
-                problems += departure.keep_nodes(Keep(keep))
-            if drainage is not None:
-                drainage.run()
-    except ApiError as error:
-        raise UserError(f"the cluster could not be read or written: {error}") from None
-    _end(problems, _what_next(keep_nodes=keep_nodes, drain=drain), dry_run=dry_run)
+    with closing(
+        connect(kubeconfig or None, user_agent="dovetail-uninstall", clock=clock, context=context)
+    ) as connection:
+        client = Client(connection, clock)
+        departure = Departure(
+            client, clock, namespace, _say, tags=_tags() if keep == Keep.FOR_NOBODY else None, dry_run=dry_run
+        )
+        drainage = Drainage(client, clock, namespace, _say, dry_run=dry_run) if drain else None
+        if drainage is not None:
+            drainage.check(leave_pending=leave_pending)
+        problems = departure.stop_stamping()
+        if keep is not None:
+            problems += departure.keep_nodes(Keep(keep))
+        if drainage is not None:
+            drainage.run()
+    return _end(problems, _what_next(keep_nodes=keep_nodes, drain=drain), dry_run=dry_run)
 
 
 def _tags() -> CloudTags:
@@ -114,10 +110,11 @@ def _what_next(*, keep_nodes: bool, drain: bool) -> str:
     )
 
 
-def _end(problems: Sequence[str], following: str, *, dry_run: bool) -> None:
+def _end(problems: Sequence[str], following: str, *, dry_run: bool) -> int:
     if problems:
         click.echo("Left to you:", err=True)
         for one in problems:
             click.echo(printable.one_line(f"- {one}"), err=True)
-        sys.exit(1)
+        return ExitStatus.FOUND
     _say("Nothing was changed." if dry_run else following)
+    return ExitStatus.DONE

@@ -18,7 +18,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection, connect
 from provisioner.options import WithSettings
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import ExitStatus, UndeterminedError
+from provisioner.values.errors import ExitStatus, UndeterminedError
 from provisioner.why.answers import NodeAnswer, PodAnswer, as_json
 from provisioner.why.nodes import why_node
 from provisioner.why.pods import why_pod

@@ -17,7 +17,7 @@ from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.settings import AwsSettings
 from provisioner.options import Options, OptionsError
 from provisioner.support.clock import Clock
-from provisioner.support.errors import UndeterminedError, UserError
+from provisioner.values.errors import UndeterminedError, UserError
 
 
 def market_of(options: Options, clock: Clock, claims: Iterable[NodeClaim]) -> RegionMarket:

@@ -15,7 +15,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import Resource, identity_in
 from provisioner.kube.survey import survey
-from provisioner.support.errors import UndeterminedError, UserError
+from provisioner.values.errors import UndeterminedError, UserError
 
 NEEDED: Final[tuple[Resource[Any], ...]] = (
     resources.PODS,

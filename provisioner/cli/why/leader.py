@@ -23,7 +23,7 @@ from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.forwarding import BoundedSocket, open_port
 from provisioner.support.addresses import is_loopback
 from provisioner.support.clock import Clock
-from provisioner.support.errors import UndeterminedError, UserError
+from provisioner.values.errors import UndeterminedError, UserError
 from provisioner.why.answers import NodeAnswer, PodAnswer
 from provisioner.why.instant import NoSuchObjectError
 

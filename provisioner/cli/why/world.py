@@ -37,7 +37,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 from provisioner.values.quantity import QuantityError
 from provisioner.why.instant import NO_MEMORY, Memory
 from provisioner.why.nodes import still_at

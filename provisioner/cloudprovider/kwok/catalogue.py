@@ -13,8 +13,8 @@ import msgspec
 from provisioner.apis import names, openapi
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME
 from provisioner.cloudprovider.types import MOST_USD_PER_HOUR, InstanceType, Offering
-from provisioner.support.errors import UserError
 from provisioner.values import jsontext
+from provisioner.values.errors import UserError
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements

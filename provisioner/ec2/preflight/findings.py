@@ -4,7 +4,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from provisioner.support.errors import ExitStatus
+from provisioner.values.errors import ExitStatus
 from provisioner.values.printable import counted
 
 

@@ -1,6 +1,6 @@
 """What can go wrong with a dev cluster, each with the sentence that says what to do about it."""
 
-from provisioner.support.errors import ExitStatus, UserError
+from provisioner.values.errors import ExitStatus, UserError
 
 
 class DevClusterError(UserError):

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import itertools
 import json
 import os
 import re
@@ -25,13 +26,14 @@ from provisioner.cli import documents
 from provisioner.cli.main import COMMANDS, dovetail, ended, run
 from provisioner.kube import client
 from provisioner.operator.main import main as provisioner
-from provisioner.support.errors import ExitStatus
-from provisioner.takeover import findings
+from provisioner.values.errors import ExitStatus
+from tests.unit.takeover.test_node_groups import GROUP
 from webhook.server import command as webhook
 
 ROOT = Path(__file__).parents[3]
 SHOP = str(ROOT / "docs" / "guides" / "plan" / "shop.yaml")
 AWS = ("aws", "check", "--cluster-name", "blue", "--aws-region", "us-east-1")
+AUTOSCALER = ("--from", "cluster-autoscaler")
 OF_PYTHON = re.compile(
     r"Traceback|\b[A-Z]\w*(?:Error|Exception|Failed|Interrupt)\b|<class |NoneType|internal error| object at 0x"
 )
@@ -44,6 +46,8 @@ FILES: Mapping[str, Callable[[str], tuple[str, ...]]] = {
     "why node": lambda path: ("why", "node", "n", "--from", path),
     "aws check": lambda path: (*AWS, "--file", path),
     "takeover check": lambda path: ("takeover", "check", path),
+    "takeover plan": lambda path: ("takeover", "plan", path),
+    "takeover start": lambda path: ("takeover", "start", *AUTOSCALER, path),
 }
 """Every command that reads files, with one."""
 CLUSTER: Mapping[str, tuple[str, ...]] = {
@@ -52,9 +56,19 @@ CLUSTER: Mapping[str, tuple[str, ...]] = {
     "why node": ("why", "node", "n"),
     "aws check": AWS,
     "takeover check": ("takeover", "check"),
+    "takeover plan": ("takeover", "plan"),
+    "takeover start": ("takeover", "start"),
+    "takeover start of groups": ("takeover", "start", *AUTOSCALER, "-"),
     "takeover status": ("takeover", "status"),
+    "takeover status of groups": ("takeover", "status", *AUTOSCALER),
+    "takeover back": ("takeover", "back"),
+    "takeover back of groups": ("takeover", "back", *AUTOSCALER),
+    "uninstall": ("uninstall",),
+    "uninstall --keep-nodes": ("uninstall", "--keep-nodes", "--for", "nobody", "--dry-run"),
+    "uninstall --drain": ("uninstall", "--drain"),
 }
-"""Every command that reads a cluster."""
+"""Every command that reads a cluster; a node group is on standard input."""
+NODE_GROUP = json.dumps({"nodegroup": GROUP}).encode()
 
 
 @pytest.fixture(autouse=True)
@@ -78,10 +92,21 @@ def check(result: Result, status: int, says: str) -> None:
 
 def test_the_tables_name_every_command() -> None:
     ours = {name for name, (module, _) in COMMANDS.items() if module.startswith("provisioner.cli.")}
-    assert ours - {"uninstall"} == {one.partition(" ")[0] for one in FILES} | {"completion"}  # which reads no files
+    context = click.Context(dovetail)
+    named = {" ".join([name, *below]) for name in ours for below in ways_below(dovetail.get_command(context, name))}
+    reads = {
+        " ".join(itertools.takewhile(lambda word: word not in ("of", "--keep-nodes", "--drain"), one.split()))
+        for one in CLUSTER
+    }
+    assert named == reads | set(FILES) | {"completion"}  # which reads neither
     assert tuple(ExitStatus) == (0, 1, 2, 3, 130)
-    pure = (findings.EXIT_FINE, findings.EXIT_FINDINGS, findings.EXIT_NOT_DETERMINED)
-    assert pure == (ExitStatus.DONE, ExitStatus.FOUND, ExitStatus.UNDETERMINED)
+
+
+def ways_below(command: click.Command | None) -> list[tuple[str, ...]]:
+    """The names of every command below one, of each those that lead to it."""
+    if not isinstance(command, click.Group):
+        return [()]
+    return [(name, *rest) for name, below in command.commands.items() for rest in ways_below(below)]
 
 
 # --------------------------------------------------------------------------------------------------------- what is read
@@ -261,9 +286,11 @@ def test_a_cluster_that_refuses_or_does_not_answer_is_status_3(
     server.answer = answer or server.answer
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config(port)), encoding="utf-8")
-    result = ask(*CLUSTER[command], "--kubeconfig", str(path))
+    result = ask(*CLUSTER[command], "--kubeconfig", str(path), stdin=NODE_GROUP)
     says = "said the server" if answer else "Connection refused"
-    told_what_to_give = answer == (403, "Forbidden") and command in ("plan", "takeover check", "takeover status")
+    told_what_to_give = answer == (403, "Forbidden") and (
+        command in ("plan", "takeover check", "takeover plan", "takeover start", "takeover status")
+    )
     check(result, 3, "may not be read" if told_what_to_give else says)
 
 
@@ -283,12 +310,13 @@ DAMAGED: Mapping[str, Callable[[dict[str, object]], object]] = {
 
 @pytest.mark.parametrize("command", CLUSTER)
 def test_a_kubeconfig_that_cannot_be_used_is_status_2(command: str, tmp_path: Path) -> None:
-    check(ask(*CLUSTER[command], "--kubeconfig", str(tmp_path / "nowhere")), 2, "does not exist")
+    use = functools.partial(ask, *CLUSTER[command], stdin=NODE_GROUP)
+    check(use("--kubeconfig", str(tmp_path / "nowhere")), 2, "does not exist")
     path = tmp_path / "kubeconfig"
     path.write_text("a: [", encoding="utf-8")
-    check(ask(*CLUSTER[command], "--kubeconfig", str(path)), 2, str(path))
+    check(use("--kubeconfig", str(path)), 2, str(path))
     path.write_text(yaml.safe_dump(config(9)), encoding="utf-8")
-    check(ask(*CLUSTER[command], "--kubeconfig", str(path), "--context", "other"), 2, "other")
+    check(use("--kubeconfig", str(path), "--context", "other"), 2, "other")
 
 
 @pytest.mark.parametrize("what", DAMAGED)

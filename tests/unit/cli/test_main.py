@@ -17,7 +17,7 @@ from provisioner.cli.entry import main
 from provisioner.cli.main import COMMANDS, LazyGroup, dovetail
 from provisioner.lab.devcluster.ports import PORT_NAMES
 from provisioner.lab.devcluster.saved import Saved
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 
 
 def test_the_help_lists_every_command_without_importing_one() -> None:

@@ -7,7 +7,7 @@ from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.leaving import gathering
 from provisioner.leaving.belongings import Keep, QueuedJob
-from provisioner.support.errors import UserError
+from provisioner.values.errors import RefusedError
 from tests.support.leavingcluster import SPACE, LeavingCluster
 
 
@@ -124,7 +124,7 @@ def test_a_deployment_that_somebody_else_keeps_is_not_scaled(key: str) -> None:
     cluster = LeavingCluster()
     cluster.install(owner=key)
     cluster.node("a")
-    with pytest.raises(UserError, match=r"is managed by .*Set its replicas to 0 there"):
+    with pytest.raises(RefusedError, match=r"is managed by .*Set its replicas to 0 there"):
         cluster.departure().keep_nodes(Keep.FOR_NOBODY)
     assert cluster.writes == []
     cluster.change("deployments", "dovetail-provisioner", {"spec": {"replicas": 0}}, SPACE)
@@ -144,7 +144,7 @@ def test_nothing_is_let_go_while_a_provisioner_renews_its_lease(cluster: Leaving
 
     cluster.clock.sleep = renews  # type: ignore[method-assign]
     renews(0)
-    with pytest.raises(UserError, match="me still renews Lease"):
+    with pytest.raises(RefusedError, match="me still renews Lease"):
         cluster.departure().keep_nodes(Keep.FOR_NOBODY)
     assert cluster.writes == ["PATCH deployments/dovetail-provisioner"]
     del cluster.clock.sleep
@@ -163,7 +163,7 @@ def test_a_provisioner_that_starts_again_stops_it(cluster: LeavingCluster) -> No
         if "tags removed" in text
         else None
     )
-    with pytest.raises(UserError, match="started again: me holds"):
+    with pytest.raises(RefusedError, match="started again: me holds"):
         departure.keep_nodes(Keep.FOR_NOBODY)
     assert all("finalizers" in one["metadata"] for one in cluster.all("nodes"))
 
@@ -171,7 +171,7 @@ def test_a_provisioner_that_starts_again_stops_it(cluster: LeavingCluster) -> No
 def test_karpenter_is_not_given_what_it_would_end(cluster: LeavingCluster) -> None:
     cluster.node("a")
     cluster.remove("nodeclaims", "a")
-    with pytest.raises(UserError, match=r"being deleted: a\. Karpenter would terminate"):
+    with pytest.raises(RefusedError, match=r"being deleted: a\. Karpenter would terminate"):
         cluster.departure().keep_nodes(Keep.FOR_KARPENTER)
     assert cluster.writes == []
 
@@ -180,7 +180,7 @@ def test_karpenter_is_not_given_what_it_would_end(cluster: LeavingCluster) -> No
 def test_nobody_is_given_what_is_being_launched(cluster: LeavingCluster, keep: Keep) -> None:
     cluster.node("a", annotations={names.LAUNCH_ANNOTATION: "b/1/0"})
     cluster.change("nodeclaims", "a", {"status": {"providerID": ""}})
-    with pytest.raises(UserError, match="are being launched: a"):
+    with pytest.raises(RefusedError, match="are being launched: a"):
         cluster.departure().keep_nodes(keep)
     assert cluster.writes == []
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from provisioner.apis import ec2, names
-from provisioner.takeover.findings import NotDeterminedError
 from provisioner.takeover.gathering import InputBuilder, read_cluster
 from provisioner.takeover.progress import EVERYTHING, StepKind
 from provisioner.takeover.starting import NEEDED, Takeover, TakeoverOutcome
 from provisioner.takeover.takeover_input import OWN_NAMESPACE
+from provisioner.values.errors import UndeterminedError
 from tests.support import takeover
 from tests.support.cluster import World
 from tests.support.worldserver import ServerDied, WorldServer
@@ -164,6 +164,6 @@ def test_what_may_not_be_read_stops_it(server: WorldServer) -> None:
     run(server, person)
     server.refuse["nodeclaims"] = 403
     builder = InputBuilder("test", OWN_NAMESPACE)
-    with pytest.raises(NotDeterminedError, match="may not be read"):
+    with pytest.raises(UndeterminedError, match="may not be read"):
         Takeover(server.client, person, print, builder.built(0.0)).run()
     assert person.paused() == EVERYTHING

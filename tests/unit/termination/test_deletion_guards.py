@@ -1,5 +1,6 @@
 """Deletions that look like an accident wait until somebody confirms them."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +13,12 @@ from provisioner.apis import names
 from provisioner.apis.core import ConfigMap
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.kube import resources
-from provisioner.state.confirmation import WINDOW, guard_of, mass_deleted
+from provisioner.state.confirmation import WINDOW, DeletionGuard, guard_of, mass_deleted
 from provisioner.support.metrics import REGISTRY
 from provisioner.termination.deletion_guards import DeletionGuards
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod, pool
-from tests.support.kube import FakeAnswer, Sent
+from tests.support.kube import FakeAnswer, Sent, refusal
 from tests.support.worldserver import WorldServer
 
 HOUR = timedelta(hours=1)
@@ -30,14 +31,15 @@ class Guarded:
     def __init__(self, *, share: float = 0.0, installed: bool = True, read: bool = True) -> None:
         self.world = World()
         self.server = WorldServer(self.world)
-        self.server.intercept = self._apply
+        self.server.intercept = self.apply
         self.pools = [pool().metadata]
         self.read, self.share = read, share
+        self.confirmed_all = False
         if installed:
             self.install()
         self.guards = self.another()
 
-    def another(self) -> DeletionGuards:
+    def another(self, installed: Callable[[], ConfigMap | None] | None = None) -> DeletionGuards:
         """The next leader's."""
         return DeletionGuards(
             self.world.cluster,
@@ -45,7 +47,7 @@ class Guarded:
             self.server.writer,
             self.server.recorder,
             self.world.clock,
-            installed=self.installed,
+            installed=installed or self.installed,
             read=lambda: self.read,
             namespace="dovetail-system",
             share=self.share,
@@ -56,7 +58,7 @@ class Guarded:
         meta = {"name": names.INSTALLATION_CONFIGMAP, "namespace": "dovetail-system"}
         self.server.store("configmaps", {"metadata": meta})
 
-    def _apply(self, sent: Sent) -> FakeAnswer | None:
+    def apply(self, sent: Sent) -> FakeAnswer | None:
         if "apply-patch" not in sent.content_type:
             return None
         self.install()
@@ -87,6 +89,7 @@ class Guarded:
             self.server.change("nodeclaims", name, patch)
         else:
             self.server.change("configmaps", names.INSTALLATION_CONFIGMAP, patch, "dovetail-system")
+            self.confirmed_all = True
 
 
 def awaiting(guard: str) -> float | None:
@@ -148,6 +151,80 @@ def test_where_the_config_map_cannot_be_read_what_was_being_deleted_at_the_start
     assert one.held() == {"old": True, "new": False}
 
 
+def test_what_waited_while_the_date_was_unknown_goes_once_it_began_later() -> None:
+    one = Guarded(read=False)
+    one.world.clock.advance(3600)
+    one.put("a", deleted=True, true=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED))
+    one.server.put(node("a"))
+    one.world.add(pod("web", node="a"))
+    one.guards.begin()
+    assert (one.held(), guard_of(one.claim("a"))) == ({"a": True}, "installation")
+    one.read = True
+    one.guards.poll()
+    assert (one.held(), guard_of(one.claim("a")), awaiting("installation")) == ({"a": False}, None, None)
+    assert names.AWAITS_CONFIRMATION not in one.claim("a").metadata.annotations
+    assert [each.name for each in one.world.cluster.snapshot().leaving] == ["web"], "its pods need another place"
+
+
+ORDERS = ("a", "b", "confirm a", "unread", "read", "refuse", "drop", "make", "confirm all", "leader", "poll")
+
+
+@given(st.lists(st.sampled_from(ORDERS), max_size=12), st.booleans())
+def test_in_any_order_of_events_those_wait_that_began_before_the_installation_or_may_have(
+    events: list[str], installed: bool
+) -> None:
+    """After each look, what is written on NodeClaims, what the drain asks and this small model say the same."""
+    one = Guarded(installed=installed)
+    one.world.clock.advance(60)
+    marked = {"mass": DeletionGuard.CASCADE, "stale": DeletionGuard.INSTALLATION}  # by an earlier version or flag
+    one.put("a", "b", "alive")
+    for name, guard in marked.items():
+        one.put(name, deleted=True, annotations={names.AWAITS_CONFIRMATION: guard.value})
+    refused, began, waits, confirmed = False, set[str](), set(marked), set[str]()
+
+    def apply(sent: Sent) -> FakeAnswer | None:
+        return refusal(403) if refused and "apply-patch" in sent.content_type else one.apply(sent)
+
+    one.server.intercept = apply
+    for event in ("leader", *events, "poll"):
+        one.world.clock.advance(1)
+        match event:
+            case "a" | "b":
+                one.server.remove("nodeclaims", event)
+            case "confirm a":
+                one.confirm("a")
+                confirmed.add("a")
+            case "confirm all" if one.server.all("configmaps"):
+                one.confirm()
+            case "unread" | "read":
+                one.read = event == "read"
+            case "refuse":
+                refused = not refused
+            case "make" if not one.server.all("configmaps"):
+                one.install()
+            case "drop" if one.server.all("configmaps"):
+                one.server.drop("configmaps", names.INSTALLATION_CONFIGMAP, "dovetail-system")
+                one.confirmed_all = False
+            case "leader" | "poll":
+                going = {c.name: c.metadata.deletion_timestamp for c in one.world.cluster.claims()}
+                if event == "leader":
+                    one.guards, began = one.another(), {name for name, at in going.items() if at}
+                    one.guards.begin()
+                else:
+                    one.guards.poll()
+                known = one.installed()
+                since = known.metadata.creation_timestamp if known is not None else None
+                older = {name for name, at in going.items() if at and (name in began if since is None else at <= since)}
+                waits = {"mass", *older, *(waits if since is None else ())} - confirmed
+                if known is not None and one.confirmed_all:
+                    confirmed, waits, one.confirmed_all = confirmed | waits, set(), False
+                assert {name for name, held in one.held().items() if held} == waits
+                assert {c.name for c in one.world.cluster.claims() if guard_of(c) is not None} == waits
+                assert "mass" not in waits or guard_of(one.claim("mass")) is DeletionGuard.CASCADE
+            case _:
+                pass
+
+
 def test_a_node_that_was_deleted_before_waits_and_one_that_is_deleted_by_itself_goes() -> None:
     one = Guarded(installed=False)
     one.server.put(
@@ -161,6 +238,30 @@ def test_a_node_that_was_deleted_before_waits_and_one_that_is_deleted_by_itself_
     assert [bool(one.guards.why(None, found)) for found in nodes.values()] == [True, False]
     one.server.change("nodes", "a", {"metadata": {"annotations": {names.CONFIRM_DELETION: "true"}}})
     assert one.guards.why(None, one.world.cluster.node("a")) == ""
+
+
+def test_the_config_map_confirms_nodes_that_were_deleted_by_themselves_too() -> None:
+    one = Guarded(installed=False)
+    one.server.put(node("a", finalizers=[names.TERMINATION_FINALIZER]), node("theirs", finalizers=["theirs"]))
+    for name in ("a", "theirs"):
+        one.server.remove("nodes", name)
+    one.guards.begin()
+    assert one.guards.why(None, one.world.cluster.node("a"))
+    one.confirm()
+    one.guards.poll()
+    nodes = {name: one.world.cluster.node(name) for name in ("a", "theirs")}
+    assert one.guards.why(None, nodes["a"]) == ""
+    annotated = {name: found.metadata.annotations if found else None for name, found in nodes.items()}
+    assert annotated == {"a": {names.CONFIRM_DELETION: "true"}, "theirs": {}}
+
+
+def test_a_config_map_that_is_deleted_before_the_watch_tells_of_it_is_made_again() -> None:
+    one = Guarded(installed=False)
+    one.guards = one.another(installed=lambda: None)
+    one.guards.begin()
+    one.server.drop("configmaps", names.INSTALLATION_CONFIGMAP, "dovetail-system")
+    one.guards.poll()
+    assert one.server.all("configmaps")
 
 
 def test_a_node_that_is_deleted_with_its_claim_waits_with_it() -> None:

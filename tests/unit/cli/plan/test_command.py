@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from provisioner.cli.documents import InputError
 from provisioner.cli.plan.command import command
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 
 ROOT = Path(__file__).parents[4]
 GUIDE = ROOT / "docs" / "guides" / "plan"

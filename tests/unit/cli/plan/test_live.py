@@ -10,7 +10,7 @@ import pytest
 from provisioner.cli.plan.live import take
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.kube.client import Client
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 from tests.support.clock import FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, Sent, page, refusal
 

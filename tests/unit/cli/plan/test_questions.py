@@ -14,7 +14,7 @@ from provisioner.cli.plan.catalogues import PlanCatalogue, chosen, default_pool
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.questions import PlanQuestion, current_of, pods_in, question_of
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 from tests.support import cluster
 from tests.support.problems import shape
 

@@ -4,10 +4,10 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cli.takeover.back import give_back
-from provisioner.support.errors import UserError
 from provisioner.takeover.gathering import InputBuilder
 from provisioner.takeover.starting import Takeover
 from provisioner.takeover.takeover_input import OWN_NAMESPACE
+from provisioner.values.errors import RefusedError
 from tests.support.leavingcluster import LeavingCluster
 
 
@@ -59,6 +59,6 @@ def test_a_dry_run_ends_nothing() -> None:
 
 def test_a_refusal_ends_nothing() -> None:
     there = cluster(owner="kustomize.toolkit.fluxcd.io/name")
-    with pytest.raises(UserError, match="Flux"):
+    with pytest.raises(RefusedError, match="Flux"):
         run(there)
     assert phase(there) == "done"

@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 
 from provisioner.apis import ec2
 from provisioner.cli.uninstall.collector_tags import TAGS, CollectorTags
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UndeterminedError
 
 OURS = {ec2.NODEPOOL_TAG: "general", ec2.NODECLASS_TAG: "default", "kubernetes.io/cluster/blue": "owned", "Name": "n"}
 
@@ -65,5 +65,5 @@ def test_whatever_a_collector_would_find_is_untagged_also_what_no_claim_names() 
 def test_what_ec2_denies_is_said_with_the_permissions() -> None:
     region = Region(i_00000001=OURS)
     region.denied = True
-    with pytest.raises(UserError, match="Use credentials with ec2:DescribeInstances and ec2:DeleteTags"):
+    with pytest.raises(UndeterminedError, match="Use credentials with ec2:DescribeInstances and ec2:DeleteTags"):
         CollectorTags({"eu-west-1": region}.__getitem__).remove(["eu-west-1/i-00000001"])

@@ -18,7 +18,7 @@ from provisioner.cli.why.text import node_text, pod_text
 from provisioner.kube.config import ApiConnection
 from provisioner.kube.errors import ConnectionFailed
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 from provisioner.why.answers import Drain, NodeAnswer, PodAnswer, Told, WhyPlace, as_json
 from tests.support.clock import NOON, FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, ok, refusal

@@ -19,7 +19,7 @@ from provisioner.cli.main import dovetail
 from provisioner.cli.why.command import command
 from provisioner.cli.why.gathering import from_cluster
 from provisioner.kube.client import Client
-from provisioner.support.errors import UserError
+from provisioner.values.errors import UserError
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, plan_text, pod_budget, pool
 from tests.support.cluster import pod as short_pod

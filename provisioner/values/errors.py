@@ -29,6 +29,12 @@ class UserError(Exception):
     exit_status: ClassVar[ExitStatus] = ExitStatus.USAGE
 
 
+class RefusedError(UserError):
+    """The command did not do, or finish, what it was asked for; the message says what has to be done first."""
+
+    exit_status = ExitStatus.FOUND
+
+
 class UndeterminedError(UserError):
     """The cluster or AWS did not answer, or refused, so that there is no result."""
 
