@@ -127,7 +127,7 @@ docs: install ## write docs/reference, and the table of controllers in ARCHITECT
 
 docs-check: install ## links, generated pages, texts, and files that documents name
 	@$(BIN)/dovetail reference --check
-	$(PYTEST) -q tests/unit/test_docs.py tests/unit/test_messages.py
+	$(PYTEST) -q tests/unit/test_docs.py tests/unit/test_english.py tests/unit/test_messages.py
 
 .PHONY: site
 site: install ## the documentation as a site, in dist/site (installs the extra `docs`, which nothing else needs)

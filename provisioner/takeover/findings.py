@@ -1,4 +1,4 @@
-"""What `dovetail takeover check` finds, as values, and the exit statuses of the takeover commands. Pure."""
+"""What `dovetail takeover check` finds, as values. Pure."""
 
 import enum
 from collections.abc import Iterable
@@ -7,9 +7,8 @@ from typing import Any, Final
 
 EXIT_FINE: Final = 0
 EXIT_FINDINGS: Final = 1
-EXIT_USAGE: Final = 2
 EXIT_NOT_DETERMINED: Final = 3
-EXIT_INTERRUPTED: Final = 130
+"""As in `support.errors.ExitStatus`, which a pure module must not import; a test compares them."""
 
 
 class NotDeterminedError(Exception):

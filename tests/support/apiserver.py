@@ -193,6 +193,8 @@ class ApiServer:
         known = self.get(about.plural, about.name, about.namespace)
         if about.sub == "eviction":
             return self._evict(known, sent.body, by)
+        if known is None and "apply-patch" in sent.content_type:
+            return self._create(about, sent.body, by)
         if known is None:
             return refusal(404, "NotFound", f"{about.plural} {about.name} is not there")
         match sent.method:

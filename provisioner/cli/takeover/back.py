@@ -3,7 +3,7 @@
 from provisioner.cli.takeover.inputs import say
 from provisioner.leaving.belongings import Keep
 from provisioner.leaving.departure import Departure
-from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE
+from provisioner.support.errors import ExitStatus
 from provisioner.takeover.starting import Takeover
 
 
@@ -19,4 +19,4 @@ def give_back(takeover: Takeover, leaving: Departure, *, dry_run: bool) -> int:
         takeover.mark_back()
     for one in problems:
         say(f"Left to you: {one}")
-    return EXIT_FINDINGS if problems else EXIT_FINE
+    return ExitStatus.FOUND if problems else ExitStatus.DONE

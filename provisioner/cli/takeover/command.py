@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from provisioner.cli import flags
 from provisioner.cli.plan import live
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.planning import PlanSettings
@@ -34,9 +35,9 @@ from provisioner.kube.errors import ConfigError
 from provisioner.leaving.departure import Departure
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import ExitStatus, UserError
 from provisioner.takeover.checking import report_on
-from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE, EXIT_USAGE, NotDeterminedError, exit_status_of
+from provisioner.takeover.findings import NotDeterminedError, exit_status_of
 from provisioner.takeover.instructions import backward, forward
 from provisioner.takeover.progress import StepKind, TakeoverPhase
 from provisioner.takeover.takeover_input import ProgramKind
@@ -68,9 +69,7 @@ def command() -> None:
 )
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
 @with_cluster
-@click.option(
-    "--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
-)
+@flags.output("text")
 @ending
 def check(
     files: tuple[Path, ...], kubeconfig: str, context: str, namespace: str, other_namespace: str, output: str
@@ -132,7 +131,9 @@ def plan(
 ) -> int:
     """See `dovetail takeover plan --help`."""
     if output == "yaml" and source == KARPENTER:
-        raise TakeoverStop(EXIT_USAGE, "-o yaml prints NodePools of node groups; use it with --from cluster-autoscaler")
+        raise TakeoverStop(
+            ExitStatus.USAGE, "-o yaml prints NodePools of node groups; use it with --from cluster-autoscaler"
+        )
     contents, is_live = contents_of(files), source != KARPENTER and bool(kubeconfig or context)
     given = gathered({} if is_live else contents, kubeconfig, context, namespace, other_namespace)
     report = report_on(given)
@@ -164,7 +165,7 @@ def plan(
         click.echo(lines("\n".join(text)))
     for one in problems:
         click.echo(f"error: {one}", err=True)
-    return report.exit_status if report.blocking else EXIT_FINDINGS if problems else 0
+    return report.exit_status if report.blocking else ExitStatus.FOUND if problems else 0
 
 
 def _read_live(objects: PlanObjects, kubeconfig: str, context: str, clock: Clock) -> None:
@@ -247,7 +248,7 @@ def start(
             timeout=timeout,
         )
     if files:
-        raise TakeoverStop(EXIT_USAGE, "files describe node groups; use them with --from cluster-autoscaler")
+        raise TakeoverStop(ExitStatus.USAGE, "files describe node groups; use them with --from cluster-autoscaler")
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, report):
         if report.blocking:
             click.echo(lines("\n".join(["The takeover does not start:", *finding_lines(report.blocking)])))
@@ -257,16 +258,16 @@ def start(
         step, facts = outcome.step, outcome.facts
         if outcome.is_late:
             raise TakeoverStop(
-                EXIT_FINDINGS, f"gave up after {timeout:.0f} s {step.text}; run the command again to continue"
+                ExitStatus.FOUND, f"gave up after {timeout:.0f} s {step.text}; run the command again to continue"
             )
         if step.kind is StepKind.REFUSE:
-            raise TakeoverStop(EXIT_FINDINGS, step.text)
+            raise TakeoverStop(ExitStatus.FOUND, step.text)
         say(f"NodeClaims: {facts.standing.summary()}.")
         if step.kind is StepKind.RELEASE:
             say(f"Held: {', '.join(facts.held)}. Run the command again to release {step.activity}.")
         else:
             say("The takeover is complete; nothing is held.")
-        return EXIT_FINE
+        return ExitStatus.DONE
 
 
 @command.command(
@@ -279,9 +280,7 @@ def start(
     """,
 )
 @with_cluster
-@click.option(
-    "--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
-)
+@flags.output("text")
 @with_source
 @ending
 def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, output: str, source: str) -> int:
@@ -296,7 +295,7 @@ def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, 
     runs = any(one.replicas for one in takeover.given.programs_of(ProgramKind.KARPENTER))
     taken = facts.record is not None and facts.record.phase in (TakeoverPhase.ADOPTED, TakeoverPhase.DONE)
     again = bool(facts.leads) and runs and taken
-    return EXIT_FINDINGS if facts.record is None or facts.standing.doubled or again else EXIT_FINE
+    return ExitStatus.FOUND if facts.record is None or facts.standing.doubled or again else ExitStatus.DONE
 
 
 @command.command(

@@ -23,8 +23,8 @@ from provisioner.cli.takeover.texts import instruction_lines
 from provisioner.ec2.access.client import AwsClients, CallPolicy
 from provisioner.ec2.cloud import region_of
 from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.errors import ExitStatus
 from provisioner.takeover.eks_groups import EksGroups
-from provisioner.takeover.findings import EXIT_FINDINGS, EXIT_FINE, EXIT_NOT_DETERMINED, EXIT_USAGE
 from provisioner.takeover.group_draining import GroupDrain, GroupOutcome
 from provisioner.takeover.group_moves import MoveKind, in_order
 from provisioner.takeover.instructions import groups_backward, groups_forward
@@ -53,9 +53,9 @@ def eks(cluster: str, region: str) -> Iterator[EksGroups]:
         with closing(AwsClients(policy, SystemClock(), session)) as clients:
             yield EksGroups(clients, cluster)
     except (ClientError, BotoCoreError) as error:
-        raise TakeoverStop(EXIT_NOT_DETERMINED, f"AWS: {error}") from None
+        raise TakeoverStop(ExitStatus.UNDETERMINED, f"AWS: {error}") from None
     except NodeGroupError as error:
-        raise TakeoverStop(EXIT_NOT_DETERMINED, str(error)) from None
+        raise TakeoverStop(ExitStatus.UNDETERMINED, str(error)) from None
 
 
 def groups_of(
@@ -72,14 +72,16 @@ def groups_of(
             found = tuple(groups.all())
     if not found:
         raise TakeoverStop(
-            EXIT_USAGE,
+            ExitStatus.USAGE,
             "no node group is known; specify --cluster-name, or files with the output of `aws eks describe-nodegroup`",
         )
     try:
         return in_order(found, chosen)
     except KeyError as error:
         names = ", ".join(one.name for one in found)
-        raise TakeoverStop(EXIT_USAGE, f"node group {error} does not exist; the node groups are {names}") from None
+        raise TakeoverStop(
+            ExitStatus.USAGE, f"node group {error} does not exist; the node groups are {names}"
+        ) from None
 
 
 def groups_in(files: Mapping[str, Sequence[object]]) -> list[ManagedNodeGroup]:
@@ -95,7 +97,7 @@ def groups_in(files: Mapping[str, Sequence[object]]) -> list[ManagedNodeGroup]:
                 try:
                     group = group_of(one)
                 except NodeGroupError as error:
-                    raise TakeoverStop(EXIT_USAGE, f"{path}: {error}") from None
+                    raise TakeoverStop(ExitStatus.USAGE, f"{path}: {error}") from None
                 found += [group] if group is not None else []
     return found
 
@@ -129,7 +131,7 @@ def plan_groups(
     refused = [one for one in made if one.refusal]
     if output == "yaml":
         click.echo(manifests(made), nl=False)
-        return EXIT_FINDINGS if refused else EXIT_FINE
+        return ExitStatus.FOUND if refused else ExitStatus.DONE
     saved = saving_of(_as_planned(objects, made), catalogue, settings, clock)
     there, back = groups_forward(given, groups), groups_backward(given, groups)
     if output == "json":
@@ -154,7 +156,7 @@ def plan_groups(
         text = [line for one in made for line in _group_lines(one)]
         text += ["", *saved.lines(), "", "Steps:", *instruction_lines(there), "", "Back:", *instruction_lines(back)]
         click.echo(lines("\n".join(text)))
-    return EXIT_FINDINGS if refused else EXIT_FINE
+    return ExitStatus.FOUND if refused else ExitStatus.DONE
 
 
 def manifests(made: Sequence[WrittenGroup]) -> str:
@@ -203,7 +205,7 @@ def groups_status(kubeconfig: str, context: str, namespace: str, other_namespace
             say("\n".join(f"    not evicted: {text}" for text in one.kept)) if one.kept else None
         if not found:
             say("No takeover has begun: none of the nodes of managed node groups was cordoned by it.")
-    return EXIT_FINE if found and not any(one.kept for one in found) else EXIT_FINDINGS
+    return ExitStatus.DONE if found and not any(one.kept for one in found) else ExitStatus.FOUND
 
 
 def groups_back(kubeconfig: str, context: str, namespace: str, *, dry_run: bool) -> int:
@@ -214,7 +216,7 @@ def groups_back(kubeconfig: str, context: str, namespace: str, *, dry_run: bool)
     say(
         f"{counted(count, 'node')} {done} schedulable. `dovetail takeover plan --from cluster-autoscaler` prints the next steps."
     )
-    return EXIT_FINE
+    return ExitStatus.DONE
 
 
 def _told(outcome: GroupOutcome) -> int:
@@ -222,15 +224,15 @@ def _told(outcome: GroupOutcome) -> int:
     head = f'Node group "{outcome.group}"'
     if outcome.is_late:
         say(f"{head}: gave up {outcome.move.text}; run the command again to continue.")
-        return EXIT_FINDINGS
+        return ExitStatus.FOUND
     if outcome.move.kind is MoveKind.REFUSE:
         say(f"{head}: {outcome.move.text}.")
-        return EXIT_FINDINGS
+        return ExitStatus.FOUND
     if outcome.command:
         say(f"{head} is empty. Reduce it to its minimum:\n    {outcome.command}")
     else:
         say(f"{head} is empty{' and was reduced to its minimum' if outcome.move.kind is MoveKind.REDUCE else ''}.")
-    return EXIT_FINE
+    return ExitStatus.DONE
 
 
 def _as_planned(objects: PlanObjects, made: Sequence[WrittenGroup]) -> PlanObjects:

@@ -9,21 +9,16 @@ from typing import Any, TypeVar
 
 import click
 
+from provisioner.cli import flags
 from provisioner.cli.documents import inputs
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection, connect
 from provisioner.kube.errors import ApiError
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import ExitStatus, UserError
 from provisioner.takeover.checking import report_on
-from provisioner.takeover.findings import (
-    EXIT_INTERRUPTED,
-    EXIT_NOT_DETERMINED,
-    EXIT_USAGE,
-    NotDeterminedError,
-    TakeoverReport,
-)
+from provisioner.takeover.findings import NotDeterminedError, TakeoverReport
 from provisioner.takeover.gathering import InputBuilder, read_cluster, take_document
 from provisioner.takeover.starting import NEEDED, Takeover
 from provisioner.takeover.takeover_input import OWN_NAMESPACE, TakeoverInput
@@ -32,8 +27,7 @@ from provisioner.values import printable
 F = TypeVar("F", bound=Callable[..., Any])
 
 CLUSTER_OPTIONS = (
-    click.option("--kubeconfig", default="", help="Path of a kubeconfig file."),
-    click.option("--context", default="", help="Context of the kubeconfig."),
+    flags.cluster,
     click.option("--namespace", "-n", default=OWN_NAMESPACE, show_default=True, help="Namespace of Dovetail."),
     click.option(
         "--other-namespace",
@@ -96,9 +90,9 @@ def ending(command: F) -> F:
         except TakeoverStop as stop:
             status, text = stop.status, stop.text
         except KeyboardInterrupt:
-            status, text = EXIT_INTERRUPTED, "interrupted; run the same command again to continue"
+            status, text = ExitStatus.INTERRUPTED, "interrupted; run the same command again to continue"
         except (ApiError, NotDeterminedError) as error:
-            status, text = EXIT_NOT_DETERMINED, f"the cluster could not be read: {error}"
+            status, text = ExitStatus.UNDETERMINED, f"the cluster could not be read: {error}"
         except UserError as error:
             status, text = error.exit_status, str(error)
         if text:
@@ -133,14 +127,14 @@ def gathered(
     """
     clock = SystemClock()
     if files and (kubeconfig or context):
-        raise TakeoverStop(EXIT_USAGE, "specify either files or a cluster, not both")
+        raise TakeoverStop(ExitStatus.USAGE, "specify either files or a cluster, not both")
     if files:
         builder = InputBuilder("files", namespace, other_namespace)
         for documents in files.values():
             for document in documents:
                 take_document(builder, document)
         if not builder.found:
-            raise TakeoverStop(EXIT_USAGE, "the files contain no objects that the check looks at")
+            raise TakeoverStop(ExitStatus.USAGE, "the files contain no objects that the check looks at")
         return builder.built(clock.monotonic())
     with cluster_of(kubeconfig, context, clock) as (client, connection):
         builder = InputBuilder(f"cluster {connection.host}", namespace, other_namespace)

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import click
 
+from provisioner.cli import flags
 from provisioner.cli.uninstall.drain import Drainage
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -48,8 +49,7 @@ from provisioner.values import printable
     "--leave-pending", is_flag=True, help="Drain nodes even if pods find no room on other nodes; these stay pending."
 )
 @click.option("--namespace", "-n", default="dovetail-system", show_default=True, help="Namespace of the programs.")
-@click.option("--kubeconfig", default="", help="Path of a kubeconfig file.")
-@click.option("--context", default="", help="Context of the kubeconfig.")
+@flags.cluster
 def command(
     *,
     dry_run: bool,
