@@ -1,4 +1,4 @@
-"""README's commands, as they are printed, from an unpacked checkout with an empty home; and what they print.
+"""The commands of README and of Getting started, as they are printed, from an unpacked checkout with an empty home; and what they print.
 
 Only the binaries of the control plane are those that were built before.
 """
@@ -20,6 +20,7 @@ from tests.support.terminal import Terminal
 PAGE: Final = (readme.ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS: Final = {block[0]: block for block in readme.blocks(PAGE)}
 """By their first lines."""
+STARTED: Final = readme.fenced((readme.ROOT / "docs" / "guides" / "getting-started.md").read_text(encoding="utf-8"))
 DEMO: Final = "make demo     # 1,000 pending pods get nodes, run, and are removed again"
 DEMO_SAYS: Final = next(line for line in BLOCKS if line.startswith("demo ok:"))
 WALK: Final = "make install                         # installs .venv/bin/dovetail"
@@ -70,9 +71,9 @@ def shell(checkout: Path, environment: dict[str, str]) -> Iterator[Terminal]:
 
 
 def typed(shell: Terminal, line: str) -> str:
-    """What a line prints; it has to succeed. One that ends by Ctrl-C gets it once NodeClaims are shown."""
+    """What a line prints; it has to succeed. One that ends by Ctrl-C gets it once a NodeClaim is ready."""
     watches = "Ctrl-C" in line
-    status, printed = shell.type(line, 900.0, interrupt_after="general-" if watches else "")
+    status, printed = shell.type(line, 900.0, interrupt_after="True" if watches else "")
     assert watches or status == 0, f"{line}: {printed}"
     return printed
 
@@ -94,6 +95,21 @@ def test_the_local_cluster_and_every_why_that_readme_names(shell: Terminal) -> N
         told = typed(shell, f".venv/bin/{re.sub('NAMESPACE/NAME|NAME', name, why)}")
         assert name in told
     for line in (stop, down):
+        typed(shell, line)
+
+
+@pytest.mark.package
+@pytest.mark.plane
+def test_getting_started_as_it_is_printed(shell: Terminal, checkout: Path) -> None:
+    readme.stand_in_for_install(checkout)  # README's walk installs
+    *blocks, stop, plan = STARTED
+    assert blocks[0].pop(0) == "make install"
+    said = "".join(typed(shell, line) for block in blocks for line in block)
+    assert "label node.kubernetes.io/instance-type" in said, "why the pod `stuck` has no node"
+    (compare,) = plan
+    context = typed(shell, "kubectl config current-context").strip()
+    assert "Cost: " in typed(shell, compare.replace("NAME", context))
+    for line in stop:
         typed(shell, line)
 
 
