@@ -115,13 +115,13 @@ def test_getting_started_as_it_is_printed(shell: Terminal, checkout: Path) -> No
     for line in lines[:at]:
         typed(shell, line)
     shell.type(watch, 240.0, interrupt_after="True")
+    (compare,) = plan
+    context = typed(shell, "kubectl config current-context").strip()
+    assert "Cost: " in typed(shell, compare.replace("NAME", context))
     said = "".join(typed(shell, line) for line in lines[at + 1 :])
     assert install == "make install"
     assert '"count":' in said, "the plan of a NodeClaim"
     assert "node.kubernetes.io/instance-type" in said, "why the pod `stuck` has no node"
-    (compare,) = plan
-    context = typed(shell, "kubectl config current-context").strip()
-    assert "Cost: " in typed(shell, compare.replace("NAME", context))
     for line in stop:
         typed(shell, line)
 
