@@ -129,6 +129,11 @@ docs-check: install ## links, generated pages, texts, and files that documents n
 	@$(BIN)/dovetail reference --check
 	$(PYTEST) -q tests/unit/test_docs.py tests/unit/test_english.py tests/unit/test_messages.py
 
+.PHONY: site
+site: install ## the documentation as a site, in dist/site (installs the extra `docs`, which nothing else needs)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "dist/site/index.html"
+
 verify-manifests: install
 	@$(BIN)/dovetail manifests --check
 

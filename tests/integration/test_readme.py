@@ -1,4 +1,4 @@
-"""README's commands, as they are printed, from an unpacked checkout with an empty home; and what they print.
+"""The commands of README and of Getting started, as they are printed, from an unpacked checkout with an empty home; and what they print.
 
 Only the binaries of the control plane are those that were built before.
 """
@@ -14,12 +14,15 @@ import pytest
 
 from provisioner.lab.devcluster.binaries import VARIABLE, find
 from provisioner.lab.devcluster.building import GoBuild
+from provisioner.lab.devcluster.ports import is_free
 from tests.support import readme
+from tests.support.eventually import eventually
 from tests.support.terminal import Terminal
 
 PAGE: Final = (readme.ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS: Final = {block[0]: block for block in readme.blocks(PAGE)}
 """By their first lines."""
+STARTED: Final = readme.fenced((readme.ROOT / "docs" / "guides" / "getting-started.md").read_text(encoding="utf-8"))
 DEMO: Final = "make demo     # 1,000 pending pods get nodes, run, and are removed again"
 DEMO_SAYS: Final = next(line for line in BLOCKS if line.startswith("demo ok:"))
 WALK: Final = "make install                         # installs .venv/bin/dovetail"
@@ -28,6 +31,9 @@ PLAN_SAYS: Final = next(line for line in BLOCKS if line.startswith("64 pods:"))
 INSTALL: Final = "docker build -t REGISTRY/dovetail:0.1.0 . && docker push REGISTRY/dovetail:0.1.0"
 DOCKER: Final = '#!/bin/sh\ntest -f Dockerfile || test "$1" = push\n'
 """No engine runs here; `make package` builds the image by itself."""
+
+PORTS: Final = (8080, 8081, 8444)
+"""Of a provisioner that is not told others, as in README."""
 
 
 @pytest.fixture
@@ -94,6 +100,29 @@ def test_the_local_cluster_and_every_why_that_readme_names(shell: Terminal) -> N
         told = typed(shell, f".venv/bin/{re.sub('NAMESPACE/NAME|NAME', name, why)}")
         assert name in told
     for line in (stop, down):
+        typed(shell, line)
+
+
+@pytest.mark.package
+@pytest.mark.plane
+def test_getting_started_as_it_is_printed(shell: Terminal, checkout: Path) -> None:
+    readme.stand_in_for_install(checkout)  # README's walk installs
+    eventually(lambda: all(map(is_free, PORTS)), f"no other program has ports {PORTS}", 240.0, 1.0)
+    *blocks, stop, plan = STARTED
+    install, *lines = (line for block in blocks for line in block)
+    (watch,) = (line for line in lines if "Ctrl-C" in line)
+    at = lines.index(watch)
+    for line in lines[:at]:
+        typed(shell, line)
+    shell.type(watch, 240.0, interrupt_after="True")
+    (compare,) = plan
+    context = typed(shell, "kubectl config current-context").strip()
+    assert "Cost: " in typed(shell, compare.replace("NAME", context))
+    said = "".join(typed(shell, line) for line in lines[at + 1 :])
+    assert install == "make install"
+    assert '"count":' in said, "the plan of a NodeClaim"
+    assert "node.kubernetes.io/instance-type" in said, "why the pod `stuck` has no node"
+    for line in stop:
         typed(shell, line)
 
 

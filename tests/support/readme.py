@@ -1,10 +1,11 @@
-"""README's blocks of commands, from an unpacked checkout with a home directory of its own, and what of their output may differ."""
+"""The commands of README and of guides, from an unpacked checkout with a home directory of its own, and what of their output may differ."""
 
 import os
 import re
 import subprocess
 import sys
 import tarfile
+import textwrap
 from io import BytesIO
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,12 @@ def blocks(text: str) -> list[list[str]]:
     """The indented blocks of a page, without the indent."""
     found = re.findall(r"(?:^\n)((?:^    .*\n)+)", text, re.MULTILINE)
     return [[line[4:] for line in one.splitlines()] for one in found]
+
+
+def fenced(text: str) -> list[list[str]]:
+    """The fenced blocks of a page that name no language, without the indent."""
+    found = re.findall(r"^( *)```\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block).splitlines() for _, block in found]
 
 
 def normalised(text: str) -> list[str]:

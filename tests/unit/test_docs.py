@@ -1,14 +1,17 @@
 """Documents: links lead somewhere, the reference is what the code says, and named files exist."""
 
 import ast
+import fnmatch
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from provisioner.apis import keys
 from provisioner.lab.reference.command import MANIFESTS, stale
@@ -46,6 +49,38 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
         there = (document.parent / name).resolve() if name else document
         assert there.exists(), f"{target} does not exist"
         assert not anchor or anchor in anchors(there), f"{target} has no such heading"
+
+
+def entries(nav: list[Any]) -> Iterator[str]:
+    """The pages of a navigation of mkdocs, sections and all."""
+    for entry in nav:
+        for under in entry.values() if isinstance(entry, dict) else [entry]:
+            yield from [under] if isinstance(under, str) else entries(under)
+
+
+def test_every_page_is_in_the_navigation_of_the_site_once_or_left_out_with_a_reason() -> None:
+    told = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = {str(one.relative_to(ROOT / "docs")) for one in documents() if one.is_relative_to(ROOT / "docs")}
+    shown = list(entries(told["nav"]))
+    left_out = re.findall(r"^# \S.*\n/(.+)$", told["not_in_nav"], re.MULTILINE)
+    assert len(told["not_in_nav"].splitlines()) == 2 * len(left_out), "a reason, then a pattern"
+    hidden = {pattern: set(fnmatch.filter(pages, pattern)) for pattern in left_out}
+    assert all(hidden.values()), f"a pattern without pages: {hidden}"
+    known = [*shown, *set().union(*hidden.values())]
+    assert sorted(pages.difference(known)) == [], "neither in nav nor in not_in_nav of mkdocs.yml"
+    assert sorted(known) == sorted(pages), "each page once"
+    index = [one for one in targets(ROOT / "docs" / "README.md") if one in pages]
+    assert ["README.md", *index] == shown, "docs/README.md lists the pages in the order of nav"
+
+
+@pytest.mark.parametrize("document", sorted((ROOT / "docs").rglob("*.md")), ids=lambda one: one.name)
+def test_a_page_has_the_same_lists_and_anchors_on_github_and_on_the_site(document: Path) -> None:
+    """Python-Markdown wants lists after an empty line, what is in them indented by four, and makes one dash of many."""
+    text = FENCE.sub("", document.read_text(encoding="utf-8"))
+    assert [line for indent, line in re.findall(r"\n\n( +)(\S.*)", text) if len(indent) % 4] == []
+    assert re.findall(r"^(?!- |\d+\. | {2,3}\S).+\n(?:- |\d+\. ).*", text, re.MULTILINE) == []
+    assert re.findall(r"^ {1,3}(?:[-*] |\d+\. ).*", text, re.MULTILINE) == []
+    assert [one for one in anchors(document) if "--" in one] == []
 
 
 def test_the_reference_is_what_the_code_says() -> None:

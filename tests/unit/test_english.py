@@ -52,7 +52,11 @@ ACCENT: Final[Mapping[str, str]] = {
 def covered() -> list[str]:
     """The pages that users read, without those that the exceptions name."""
     found = [ROOT / "README.md", *(ROOT / "manifests").rglob("README.md"), ROOT / "docs" / "README.md"]
-    found += [ROOT / "docs" / "known-flaws.md", *(ROOT / "docs" / "guides").rglob("*.md")]
+    found += [
+        ROOT / "docs" / "known-flaws.md",
+        ROOT / "docs" / "glossary.md",
+        *(ROOT / "docs" / "guides").rglob("*.md"),
+    ]
     found += (ROOT / "docs" / "reference").glob("*.md")
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
