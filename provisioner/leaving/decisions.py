@@ -286,7 +286,7 @@ def _released(claim: HeldClaim) -> Iterable[LeaveStep]:
     if not _FINALIZERS.isdisjoint(meta.finalizers):
         yield _patched("nodeclaims", meta, _without_finalizers(meta), "finalizer removed")
     elif meta.deletion_timestamp is None:
-        yield LeaveStep(Verb.DELETE, "nodeclaims", meta.name, "deleted", uid=meta.uid)
+        yield LeaveStep(Verb.DELETE, "nodeclaims", meta.name, "deleted", uid=meta.uid, version=meta.resource_version)
 
 
 def _stripped(kind: str, meta: ObjectMeta) -> LeaveStep | None:

@@ -168,6 +168,24 @@ def test_a_provisioner_that_starts_again_stops_it(cluster: LeavingCluster) -> No
     assert all("finalizers" in one["metadata"] for one in cluster.all("nodes"))
 
 
+def test_a_claim_that_got_its_finalizer_again_meanwhile_is_not_deleted(cluster: LeavingCluster) -> None:
+    """By a provisioner that starts again while many NodeClaims are written: it would drain what is deleted under it."""
+    for name in ("a", "b"):
+        cluster.node(name)
+    departure = cluster.departure()
+
+    def starts(text: str) -> None:
+        if text == "nodeclaim/a deleted":
+            cluster.change("leases", LEASE_NAME, {"spec": {"holderIdentity": "me", "renewTime": "2"}}, SPACE)
+            cluster.change("nodeclaims", "b", {"metadata": {"finalizers": [names.TERMINATION_FINALIZER]}})
+
+    departure._say = starts
+    with pytest.raises(UserError, match="started again: me holds"):
+        departure.keep_nodes(Keep.FOR_NOBODY)
+    assert [one["metadata"]["name"] for one in cluster.all("nodeclaims")] == ["b"]
+    assert "deletionTimestamp" not in cluster.all("nodeclaims")[0]["metadata"]
+
+
 def test_karpenter_is_not_given_what_it_would_end(cluster: LeavingCluster) -> None:
     cluster.node("a")
     cluster.remove("nodeclaims", "a")
