@@ -100,7 +100,7 @@ class Belongings:
     Attributes:
         namespace: of the programs.
         admission: metadata of webhook configurations and admission policies by which pods are stamped, by plural name.
-        deployments: of the provisioner: metadata and replicas.
+        deployments: of provisioners, in any namespace: metadata and replicas.
         pods: that are not bound.
         jobs: of those pods, by UID.
         classes: metadata of node classes, by plural name; likewise `pools` of NodePools.
@@ -121,6 +121,11 @@ class Belongings:
     definitions: tuple[CustomResourceDefinition, ...] = ()
     instances: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
+
+    @property
+    def provisioners(self) -> tuple[tuple[ObjectMeta, int], ...]:
+        """Those of `deployments` that are in the namespace of the programs: any tenant may make one elsewhere."""
+        return tuple(one for one in self.deployments if one[0].namespace == self.namespace)
 
 
 class Verb(enum.StrEnum):

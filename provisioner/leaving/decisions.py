@@ -145,7 +145,12 @@ def _pod_step(verb: Verb, pod: QueuedPod, what: str, body: Any = msgspec.UNSET) 
 
 def why_not_stopped(found: Belongings) -> str:
     """Why the provisioner is not stopped here; "" where it may be."""
-    for meta, replicas in found.deployments:
+    if found.deployments and not found.provisioners:
+        meta, _ = found.deployments[0]
+        return Said(
+            f"Deployment {meta.key} is not in namespace {found.namespace}. Run this command with -n {meta.namespace}"
+        )
+    for meta, replicas in found.provisioners:
         owner = owner_of(meta.labels, meta.annotations)
         if replicas and owner is not None and owner.name in _RECONCILERS:
             return Said(
@@ -169,7 +174,7 @@ def stopping(found: Belongings) -> LeavePlan:
                     meta.uid,
                     body={"spec": {"replicas": 0}},
                 )
-                for meta, replicas in found.deployments
+                for meta, replicas in found.provisioners
                 if replicas
             ),
         )

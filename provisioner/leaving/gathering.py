@@ -105,7 +105,7 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
     return Belongings(
         namespace,
         admission=tuple(_stampers(client)),
-        deployments=tuple(map(_sized, client.list(resources.DEPLOYMENTS, namespace, _PROVISIONER))),
+        deployments=tuple(map(_sized, client.list(resources.DEPLOYMENTS, label_selector=_PROVISIONER))),
         lease=client.find(resources.LEASES, LEASE_NAME, namespace),
         pods=pods,
         jobs=_jobs(client, pods),

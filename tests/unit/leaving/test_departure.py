@@ -119,6 +119,17 @@ def test_a_dry_run_writes_nothing_and_says_every_step(cluster: LeavingCluster, k
     assert {*cluster.said} - dry == ({"nodeclaim/a deleted"} if keep is Keep.FOR_NOBODY else set())
 
 
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_provisioner_in_another_namespace_is_found(replicas: int) -> None:
+    """`-n` is easily forgotten: in the wrong namespace there is neither a Lease nor a Deployment, and a leader would end what is let go."""
+    cluster = LeavingCluster()
+    cluster.install(replicas=replicas, namespace="fleet")
+    cluster.node("a")
+    with pytest.raises(UserError, match="Deployment fleet/dovetail-provisioner .* with -n fleet"):
+        cluster.departure().keep_nodes(Keep.FOR_NOBODY)
+    assert cluster.writes == []
+
+
 @pytest.mark.parametrize("key", ["argocd.argoproj.io/instance", "kustomize.toolkit.fluxcd.io/name"])
 def test_a_deployment_that_somebody_else_keeps_is_not_scaled(key: str) -> None:
     cluster = LeavingCluster()
