@@ -106,6 +106,7 @@ class Belongings:
         classes: metadata of node classes, by plural name; likewise `pools` of NodePools.
         instances: IDs of instances that a collector would find by their tags.
         config_maps: names of those that the programs wrote.
+        takeover: the phase of a takeover from Karpenter; "" for none.
     """
 
     namespace: str
@@ -121,6 +122,7 @@ class Belongings:
     definitions: tuple[CustomResourceDefinition, ...] = ()
     instances: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
+    takeover: str = ""
 
     @property
     def provisioners(self) -> tuple[tuple[ObjectMeta, int], ...]:

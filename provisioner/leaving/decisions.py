@@ -326,7 +326,13 @@ def _is_converted_by_us(definition: CustomResourceDefinition, namespace: str) ->
 
 
 def _config_maps(found: Belongings) -> tuple[LeaveStep, ...]:
-    return tuple(LeaveStep(Verb.DELETE, "configmaps", one, "deleted", found.namespace) for one in found.config_maps)
+    """A takeover is over, and remembers what the user had paused before it; what the programs wrote goes."""
+    over, where = {"data": {names.TAKEOVER_PHASE: names.TAKEOVER_BACK}}, found.namespace
+    is_open = found.takeover not in ("", names.TAKEOVER_BACK)
+    return (
+        *((LeaveStep(Verb.MERGE, "configmaps", names.TAKEOVER_CONFIGMAP, "closed", where, body=over),) * is_open),
+        *(LeaveStep(Verb.DELETE, "configmaps", one, "deleted", where) for one in found.config_maps),
+    )
 
 
 # ------------------------------------------------------------------ helpers

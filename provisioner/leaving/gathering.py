@@ -102,6 +102,7 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
     mine = [one.spec.provider_id for one in nodes if _is_managed(one.metadata)]
     instances = {one for one in (*mine, *(claim.status.provider_id for claim in claims)) if one.startswith(_AWS)}
     maps = _listed(client, _metadata(resources.CONFIGMAPS), namespace)
+    takeover = client.find(resources.CONFIGMAPS, names.TAKEOVER_CONFIGMAP, namespace)
     return Belongings(
         namespace,
         admission=tuple(_stampers(client)),
@@ -120,6 +121,7 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
             for one in maps
             if (name := one.metadata.name) == names.INSTALLATION_CONFIGMAP or name.startswith(_KEPT_MAPS)
         ),
+        takeover=takeover.data.get(names.TAKEOVER_PHASE, "") if takeover is not None else "",
     )
 
 

@@ -125,7 +125,7 @@ def test_a_provisioner_in_another_namespace_is_found(replicas: int) -> None:
     cluster = LeavingCluster()
     cluster.install(replicas=replicas, namespace="fleet")
     cluster.node("a")
-    with pytest.raises(UserError, match="Deployment fleet/dovetail-provisioner .* with -n fleet"):
+    with pytest.raises(UserError, match=r"Deployment fleet/dovetail-provisioner .* with -n fleet"):
         cluster.departure().keep_nodes(Keep.FOR_NOBODY)
     assert cluster.writes == []
 
@@ -195,6 +195,20 @@ def test_a_claim_that_got_its_finalizer_again_meanwhile_is_not_deleted(cluster: 
         departure.keep_nodes(Keep.FOR_NOBODY)
     assert [one["metadata"]["name"] for one in cluster.all("nodeclaims")] == ["b"]
     assert "deletionTimestamp" not in cluster.all("nodeclaims")[0]["metadata"]
+
+
+@pytest.mark.parametrize("keep", Keep)
+def test_a_takeover_is_over_when_dovetail_leaves(cluster: LeavingCluster, keep: Keep) -> None:
+    """Else the next one would be complete before it has held anything."""
+    metadata = {"name": names.TAKEOVER_CONFIGMAP, "namespace": SPACE}
+    cluster.store("configmaps", {"metadata": metadata, "data": {"phase": "done", "formerPause": "drift"}})
+    cluster.uninstall(keep)
+    found = cluster.get("configmaps", names.TAKEOVER_CONFIGMAP, SPACE)
+    assert found is not None
+    assert found["data"] == {"phase": "back", "formerPause": "drift"}
+    cluster.writes.clear()
+    cluster.uninstall(keep)
+    assert cluster.writes == []
 
 
 def test_karpenter_is_not_given_what_it_would_end(cluster: LeavingCluster) -> None:
