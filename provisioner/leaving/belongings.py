@@ -76,8 +76,13 @@ class _JobSpec(Object, frozen=True, kw_only=True):
     backoff_limit_per_index: int | None = None
 
 
+class _UncountedPods(Object, frozen=True, kw_only=True):
+    failed: tuple[str, ...] = ()
+
+
 class _JobStatus(Object, frozen=True, kw_only=True):
     failed: int = 0
+    uncounted_terminated_pods: _UncountedPods = _UncountedPods()
 
 
 class QueuedJob(Object, frozen=True, kw_only=True):
@@ -89,8 +94,10 @@ class QueuedJob(Object, frozen=True, kw_only=True):
 
     @property
     def spare(self) -> int:
-        """How many of its pods may be deleted before it has failed."""
-        return 0 if self.spec.backoff_limit_per_index is not None else self.spec.backoff_limit - self.status.failed
+        """How many of its pods may be deleted before it has failed, those included that are being deleted."""
+        if self.spec.backoff_limit_per_index is not None:
+            return 0
+        return self.spec.backoff_limit - self.status.failed - len(self.status.uncounted_terminated_pods.failed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,8 @@ def _made_anew(pods: Iterable[QueuedPod], found: Belongings) -> tuple[tuple[Leav
     bare: list[str] = []
     named: list[str] = []
     spent: list[str] = []
-    taken: Counter[str] = Counter()
+    going = (pod.controller for pod in found.pods if pod.metadata.deletion_timestamp is not None)
+    taken = Counter(owner.uid for owner in going if owner is not None)  # which a Job has not counted yet
     for pod in sorted(pods, key=lambda one: one.metadata.key):
         controller = pod.controller
         if not _was_stamped(pod):

@@ -5,10 +5,10 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
-from provisioner.leaving import gathering
-from provisioner.leaving.belongings import Keep, QueuedJob
+from provisioner.leaving import decisions, gathering
+from provisioner.leaving.belongings import Belongings, Keep, QueuedJob, QueuedPod
 from provisioner.support.errors import UserError
-from tests.support.leavingcluster import SPACE, LeavingCluster
+from tests.support.leavingcluster import SPACE, STAMPED, LeavingCluster
 
 
 @pytest.fixture
@@ -59,6 +59,22 @@ def test_a_job_gives_as_many_pods_as_its_backoff_limit_allows(
     assert problem.startswith("pods of Jobs wait")
     assert "shop/job2" in problem
     assert sum("Job web creates it again" in one for one in cluster.said) == 2
+
+
+def test_pods_that_the_job_has_not_counted_yet_count_against_its_backoff_limit() -> None:
+    """The Job controller counts a deleted pod a moment later: the next look must not take as many again, else the Job fails."""
+
+    def pod(name: str, **meta: object) -> QueuedPod:
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "web", "uid": "Job-web", "controller": True}
+        metadata = {"name": name, "uid": name, "annotations": {names.STAMPED_ANNOTATION: STAMPED}, **meta}
+        wire = {"metadata": {"ownerReferences": [owner], **metadata}, "spec": {"schedulerName": names.SCHEDULER_NAME}}
+        return msgspec.convert(wire, QueuedPod, strict=False)
+
+    status = {"failed": 1, "uncountedTerminatedPods": {"failed": ["gone-1", "gone-2"]}}
+    job = msgspec.convert({"metadata": {"uid": "Job-web"}, "spec": {"backoffLimit": 6}, "status": status}, QueuedJob)
+    going = [pod(f"going-{number}", deletionTimestamp="2026-01-01T00:00:00Z") for number in range(2)]
+    found = Belongings(SPACE, pods=(*going, pod("a"), pod("b")), jobs={"Job-web": job})
+    assert [step.name for stage in decisions.stamping(found).stages for step in stage] == ["a"]
 
 
 def test_gates_go_and_other_gates_stay(cluster: LeavingCluster) -> None:
