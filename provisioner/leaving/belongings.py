@@ -146,12 +146,18 @@ class Verb(enum.StrEnum):
     UNTAG = "untag"
 
 
+def _singular(plural: str) -> str:
+    if plural.endswith("ies"):
+        return f"{plural[:-3]}y"
+    return plural.removesuffix("es" if plural.endswith("sses") else "s")
+
+
 @dataclass(frozen=True, slots=True)
 class LeaveStep:
     """One write; where the object has changed since it was read, nothing is written and the next look decides anew.
 
     Attributes:
-        kind: plural name of the kind; "instances" for those of a cloud.
+        kind: plural name of the kind, as kubectl takes it; "instances" for those of a cloud.
         what: what is done, as "deleted".
         body: of a patch.
     """
@@ -167,7 +173,8 @@ class LeaveStep:
 
     def __str__(self) -> str:
         where = f" in namespace {self.namespace}" if self.namespace else ""
-        return f"{self.kind.removesuffix('s')}/{self.name} {self.what}{where}"
+        plural, dot, rest = self.kind.partition(".")
+        return f"{_singular(plural)}{dot}{rest}/{self.name} {self.what}{where}"
 
 
 @dataclass(frozen=True, slots=True)

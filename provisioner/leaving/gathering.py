@@ -61,8 +61,15 @@ _PLAIN: Final[tuple[Resource[Any], ...]] = (
     resources.CONFIGMAPS,
 )
 _KINDS: Final[tuple[Resource[Any], ...]] = (*_STAMPING, *_CLASSES, _NODES, _CLAIMS, *map(_metadata, _PLAIN))
-WRITTEN: Final[Mapping[str, Resource[Any]]] = {one.plural: one for one in _KINDS}
-"""Where steps write, by plural name."""
+
+
+def _key(resource: Resource[Any]) -> str:
+    """Its plural name, with the version where that is not the one to expect: a policy is served at one of two."""
+    return f"{resource.plural}.{resource.version}.{resource.group}" if "beta" in resource.version else resource.plural
+
+
+WRITTEN: Final[Mapping[str, Resource[Any]]] = {_key(one): one for one in _KINDS}
+"""Where steps write, by `LeaveStep.kind`."""
 
 
 class CloudTags(Protocol):
@@ -141,7 +148,7 @@ def _stampers(client: Client) -> Iterable[tuple[str, ObjectMeta]]:
             ours = meta.labels.get("app.kubernetes.io/name") == "dovetail" or meta.name == _WEBHOOK
             if ours and meta.uid not in seen:
                 seen.add(meta.uid)
-                yield kind.plural, meta
+                yield _key(kind), meta
 
 
 def _sized(deployment: Deployment) -> tuple[ObjectMeta, int]:

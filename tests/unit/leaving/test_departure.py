@@ -8,7 +8,8 @@ from provisioner.apis.reports import LEASE_NAME
 from provisioner.leaving import decisions, gathering
 from provisioner.leaving.belongings import Belongings, Keep, QueuedJob, QueuedPod
 from provisioner.support.errors import UserError
-from tests.support.leavingcluster import SPACE, STAMPED, LeavingCluster
+from tests.support import apiserver
+from tests.support.leavingcluster import OURS, SPACE, STAMPED, LeavingCluster
 
 
 @pytest.fixture
@@ -43,6 +44,21 @@ def test_pods_that_wait_for_our_scheduler_are_made_anew_and_the_others_are_named
     ]
     assert cluster.objects["mutatingwebhookconfigurations"] == {}
     assert "pod/web deleted, ReplicaSet web creates it again in namespace shop" in cluster.said
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_admission_policies_go_at_the_version_that_is_served(
+    cluster: LeavingCluster, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    plurals = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+    served = {(f"admissionregistration.k8s.io/{version}", one) for one in plurals}
+    monkeypatch.setattr(apiserver, "SERVED", apiserver.SERVED | served)
+    for kind in plurals:
+        cluster.store(kind, {"metadata": {"name": "dovetail-stamping", "labels": OURS}})
+    assert cluster.uninstall(None) == ()
+    assert [cluster.all(kind) for kind in plurals] == [[], []]
+    suffix = "" if version == "v1" else ".v1beta1.admissionregistration.k8s.io"
+    assert f"mutatingadmissionpolicy{suffix}/dovetail-stamping deleted" in cluster.said
 
 
 def test_a_job_gives_as_many_pods_as_its_backoff_limit_allows(
