@@ -19,7 +19,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound, ServerError, TooManyRequests
 from provisioner.support.clock import Clock
-from provisioner.takeover.config_maps import ensure_namespace, write_config_map
+from provisioner.takeover.config_maps import ensure_namespace, server_time, write_config_map
 from provisioner.takeover.gathering import leases_beside
 from provisioner.takeover.group_moves import (
     HOLDS,
@@ -237,14 +237,14 @@ class GroupDrain:
         return text
 
     def _started(self) -> datetime:
-        """When this takeover began: pods that came later and find no node hold further evictions."""
+        """When this takeover began, by the API server's clock: pods that came later and find no node hold further evictions."""
         found = self.client.find(resources.CONFIGMAPS, names.TAKEOVER_CONFIGMAP, self.namespace)
         known = found.data.get(_STARTED, "") if found is not None else ""
         try:
             return msgspec.convert(known, datetime)
         except msgspec.ValidationError:
-            now = self.clock.now().replace(microsecond=0)
-        ensure_namespace(self.client, self.namespace)
+            ensure_namespace(self.client, self.namespace)
+        now = server_time(self.client, self.namespace) or self.clock.now().replace(microsecond=0)
         write_config_map(self.client, names.TAKEOVER_CONFIGMAP, self.namespace, {_STARTED: now.isoformat()})
         return now
 

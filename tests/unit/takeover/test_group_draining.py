@@ -1,5 +1,6 @@
 """Pods of managed node groups move under budgets, group by group, killed at every write."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -129,6 +130,20 @@ def test_while_pods_find_no_node_nothing_more_is_evicted(server: WorldServer) ->
     kubelets = Kubelets(server, places=False)
     outcome = run(server, kubelets, patience=30.0)
     assert outcome.is_late
+    assert "waiting until 2 pods found a node" in outcome.move.text
+    assert len(left(server)) == 4
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_when_it_began_is_told_by_the_clock_of_the_api_server(server: WorldServer, hours: int) -> None:
+    """Ahead, no pod would have come since, and everything would be evicted; behind, pods that waited before would hold it."""
+    waited = takeover.pod("before", "")
+    waited["status"] = {"phase": "Pending"}
+    server.store("pods", waited)
+    server.world.clock.advance(60)
+    kubelets = Kubelets(server, places=False)
+    kubelets.now = lambda: server.world.clock.now() + timedelta(hours=hours)
+    outcome = run(server, kubelets, patience=30.0)
     assert "waiting until 2 pods found a node" in outcome.move.text
     assert len(left(server)) == 4
 
