@@ -3,6 +3,7 @@
 Each write is safe to repeat: what is next is decided from what the cluster says. A process that is killed anywhere goes on where it was.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -177,7 +178,8 @@ class GroupDrain:
             if names.TAKEOVER_CORDONED in node.metadata.annotations:
                 body = {"spec": {"unschedulable": None}, "metadata": {"annotations": {names.TAKEOVER_CORDONED: None}}}
                 if not dry_run:
-                    self.client.patch(resources.NODES, node.metadata.name, body)
+                    with contextlib.suppress(NotFound):
+                        self.client.patch(resources.NODES, node.metadata.name, body)
                 self.say(f"node {node.metadata.name} is schedulable again")
                 found += 1
         return found
@@ -252,7 +254,8 @@ class GroupDrain:
         """How many writes were done."""
         for name in move.nodes:
             body = {"spec": {"unschedulable": True}, "metadata": {"annotations": {names.TAKEOVER_CORDONED: group.name}}}
-            self.client.patch(resources.NODES, name, body)
+            with contextlib.suppress(NotFound):  # its instance ended meanwhile
+                self.client.patch(resources.NODES, name, body)
         return len(move.nodes) + sum(self._evict(pod) for pod in move.pods)
 
     def _evict(self, pod: Pod) -> bool:
