@@ -153,7 +153,7 @@ def test_when_it_began_is_told_by_the_clock_of_the_api_server(server: WorldServe
     server.store("pods", waited)
     server.world.clock.advance(60)
     kubelets = Kubelets(server, places=False)
-    kubelets.now = lambda: server.world.clock.now() + timedelta(hours=hours)
+    kubelets.now = lambda: server.world.clock.now() + timedelta(hours=hours)  # type: ignore[attr-defined]
     outcome = run(server, kubelets, patience=30.0)
     assert "waiting until 2 pods found a node" in outcome.move.text
     assert len(left(server)) == 4
