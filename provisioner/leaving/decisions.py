@@ -272,7 +272,7 @@ def _let_go(node: HeldNode) -> LeaveStep | None:
         patch |= _without_finalizers(meta)
         done.append("finalizer")
     labels = {key: None for key in meta.labels if key.startswith(_OURS) or key in _CLASS_LABELS}
-    annotations = {key: None for key in meta.annotations if key.startswith(_OURS) or key == _KWOK_CLAIM}
+    annotations = {key: None for key in meta.annotations if _is_removed(key) or key == _KWOK_CLAIM}
     patch |= ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})
     done += ["labels"] * bool(labels) + ["annotations"] * bool(annotations)
     body: dict[str, Any] = {}
@@ -281,6 +281,11 @@ def _let_go(node: HeldNode) -> LeaveStep | None:
         body["spec"] = {"taints": taints or None}
         done.append("taints")
     return _patched("nodes", meta, patch, f"{', '.join(done)} removed", body) if done else None
+
+
+def _is_removed(annotation: str) -> bool:
+    """All of ours but that by which a takeover from Cluster Autoscaler finds the nodes that it cordoned."""
+    return annotation.startswith(_OURS) and annotation != names.TAKEOVER_CORDONED
 
 
 def _is_taint_of_ours(key: str) -> bool:
@@ -297,7 +302,7 @@ def _released(claim: HeldClaim) -> Iterable[LeaveStep]:
 
 def _stripped(kind: str, meta: ObjectMeta) -> LeaveStep | None:
     labels = {key: None for key in meta.labels if key.startswith(_OURS)}
-    annotations = {key: None for key in meta.annotations if key.startswith(_OURS)}
+    annotations = {key: None for key in meta.annotations if _is_removed(key)}
     patch: dict[str, Any] = {"labels": labels} if labels else {}
     patch |= {"annotations": annotations} if annotations else {}
     return _patched(kind, meta, patch, "dovetail.dev/ keys removed") if patch else None

@@ -243,6 +243,16 @@ def test_a_takeover_is_over_when_dovetail_leaves(cluster: LeavingCluster, keep: 
     assert cluster.writes == []
 
 
+@pytest.mark.parametrize("keep", Keep)
+def test_nodes_that_a_takeover_cordoned_can_still_be_found(cluster: LeavingCluster, keep: Keep) -> None:
+    """`takeover back --from cluster-autoscaler` makes those schedulable that carry the annotation, and would leave them cordoned without it."""
+    marks = {names.TAKEOVER_CORDONED: "web", names.HOLD_RELEASED_ANNOTATION: "now"}
+    cluster.store("nodes", {"metadata": {"name": "group-1", "annotations": marks}, "spec": {"unschedulable": True}})
+    cluster.uninstall(keep)
+    (node,) = cluster.all("nodes")
+    assert node["metadata"]["annotations"] == {names.TAKEOVER_CORDONED: "web"}
+
+
 def test_karpenter_is_not_given_what_it_would_end(cluster: LeavingCluster) -> None:
     cluster.node("a")
     cluster.remove("nodeclaims", "a")
