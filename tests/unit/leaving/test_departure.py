@@ -9,6 +9,7 @@ from provisioner.leaving import decisions, gathering
 from provisioner.leaving.belongings import Belongings, Keep, QueuedJob, QueuedPod
 from provisioner.support.errors import UserError
 from tests.support import apiserver
+from tests.support.kube import FakeAnswer, Sent, refusal
 from tests.support.leavingcluster import OURS, SPACE, STAMPED, LeavingCluster
 
 
@@ -251,6 +252,21 @@ def test_nodes_that_a_takeover_cordoned_can_still_be_found(cluster: LeavingClust
     cluster.uninstall(keep)
     (node,) = cluster.all("nodes")
     assert node["metadata"]["annotations"] == {names.TAKEOVER_CORDONED: "web"}
+
+
+def test_what_an_admission_policy_refuses_is_said(cluster: LeavingCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ValidatingAdmissionPolicies refuse with 422, as a patch does whose test fails: nobody undoes anything."""
+    cluster.node("a")
+    answer = cluster.answer
+
+    def refused(sent: Sent, by: object) -> FakeAnswer:
+        if sent.method == "PATCH" and "/nodes/" in sent.path:
+            return refusal(422, "Invalid", "ValidatingAdmissionPolicy 'frozen' denied request: no changes today")
+        return answer(sent, by)
+
+    monkeypatch.setattr(cluster, "answer", refused)
+    with pytest.raises(UserError, match="nodes a: .*'frozen' denied request: no changes today"):
+        cluster.departure().keep_nodes(Keep.FOR_NOBODY)
 
 
 def test_karpenter_is_not_given_what_it_would_end(cluster: LeavingCluster) -> None:
