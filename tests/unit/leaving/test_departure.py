@@ -265,7 +265,7 @@ def test_what_an_admission_policy_refuses_is_said(cluster: LeavingCluster, monke
         return answer(sent, by)
 
     monkeypatch.setattr(cluster, "answer", refused)
-    with pytest.raises(UserError, match="nodes a: .*'frozen' denied request: no changes today"):
+    with pytest.raises(UserError, match=r"nodes a: .*'frozen' denied request: no changes today"):
         cluster.departure().keep_nodes(Keep.FOR_NOBODY)
 
 
