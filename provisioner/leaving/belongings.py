@@ -76,8 +76,13 @@ class _JobSpec(Object, frozen=True, kw_only=True):
     backoff_limit_per_index: int | None = None
 
 
+class _UncountedPods(Object, frozen=True, kw_only=True):
+    failed: tuple[str, ...] = ()
+
+
 class _JobStatus(Object, frozen=True, kw_only=True):
     failed: int = 0
+    uncounted_terminated_pods: _UncountedPods = _UncountedPods()
 
 
 class QueuedJob(Object, frozen=True, kw_only=True):
@@ -89,8 +94,10 @@ class QueuedJob(Object, frozen=True, kw_only=True):
 
     @property
     def spare(self) -> int:
-        """How many of its pods may be deleted before it has failed."""
-        return 0 if self.spec.backoff_limit_per_index is not None else self.spec.backoff_limit - self.status.failed
+        """How many of its pods may be deleted before it has failed, those included that are being deleted."""
+        if self.spec.backoff_limit_per_index is not None:
+            return 0
+        return self.spec.backoff_limit - self.status.failed - len(self.status.uncounted_terminated_pods.failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +107,13 @@ class Belongings:
     Attributes:
         namespace: of the programs.
         admission: metadata of webhook configurations and admission policies by which pods are stamped, by plural name.
-        deployments: of the provisioner: metadata and replicas.
+        deployments: of provisioners, in any namespace: metadata and replicas.
         pods: that are not bound.
         jobs: of those pods, by UID.
         classes: metadata of node classes, by plural name; likewise `pools` of NodePools.
         instances: IDs of instances that a collector would find by their tags.
         config_maps: names of those that the programs wrote.
+        takeover: the phase of a takeover from Karpenter; "" for none.
     """
 
     namespace: str
@@ -121,6 +129,12 @@ class Belongings:
     definitions: tuple[CustomResourceDefinition, ...] = ()
     instances: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
+    takeover: str = ""
+
+    @property
+    def provisioners(self) -> tuple[tuple[ObjectMeta, int], ...]:
+        """Those of `deployments` that are in the namespace of the programs: any tenant may make one elsewhere."""
+        return tuple(one for one in self.deployments if one[0].namespace == self.namespace)
 
 
 class Verb(enum.StrEnum):
@@ -132,12 +146,18 @@ class Verb(enum.StrEnum):
     UNTAG = "untag"
 
 
+def _singular(plural: str) -> str:
+    if plural.endswith("ies"):
+        return f"{plural[:-3]}y"
+    return plural.removesuffix("es" if plural.endswith("sses") else "s")
+
+
 @dataclass(frozen=True, slots=True)
 class LeaveStep:
     """One write; where the object has changed since it was read, nothing is written and the next look decides anew.
 
     Attributes:
-        kind: plural name of the kind; "instances" for those of a cloud.
+        kind: plural name of the kind, as kubectl takes it; "instances" for those of a cloud.
         what: what is done, as "deleted".
         body: of a patch.
     """
@@ -153,7 +173,8 @@ class LeaveStep:
 
     def __str__(self) -> str:
         where = f" in namespace {self.namespace}" if self.namespace else ""
-        return f"{self.kind.removesuffix('s')}/{self.name} {self.what}{where}"
+        plural, dot, rest = self.kind.partition(".")
+        return f"{_singular(plural)}{dot}{rest}/{self.name} {self.what}{where}"
 
 
 @dataclass(frozen=True, slots=True)

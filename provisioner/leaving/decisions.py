@@ -78,7 +78,8 @@ def _made_anew(pods: Iterable[QueuedPod], found: Belongings) -> tuple[tuple[Leav
     bare: list[str] = []
     named: list[str] = []
     spent: list[str] = []
-    taken: Counter[str] = Counter()
+    going = (pod.controller for pod in found.pods if pod.metadata.deletion_timestamp is not None)
+    taken = Counter(owner.uid for owner in going if owner is not None)  # which a Job has not counted yet
     for pod in sorted(pods, key=lambda one: one.metadata.key):
         controller = pod.controller
         if not _was_stamped(pod):
@@ -145,7 +146,12 @@ def _pod_step(verb: Verb, pod: QueuedPod, what: str, body: Any = msgspec.UNSET) 
 
 def why_not_stopped(found: Belongings) -> str:
     """Why the provisioner is not stopped here; "" where it may be."""
-    for meta, replicas in found.deployments:
+    if found.deployments and not found.provisioners:
+        meta, _ = found.deployments[0]
+        return Said(
+            f"Deployment {meta.key} is not in namespace {found.namespace}. Run this command with -n {meta.namespace}"
+        )
+    for meta, replicas in found.provisioners:
         owner = owner_of(meta.labels, meta.annotations)
         if replicas and owner is not None and owner.name in _RECONCILERS:
             return Said(
@@ -169,7 +175,7 @@ def stopping(found: Belongings) -> LeavePlan:
                     meta.uid,
                     body={"spec": {"replicas": 0}},
                 )
-                for meta, replicas in found.deployments
+                for meta, replicas in found.provisioners
                 if replicas
             ),
         )
@@ -266,7 +272,7 @@ def _let_go(node: HeldNode) -> LeaveStep | None:
         patch |= _without_finalizers(meta)
         done.append("finalizer")
     labels = {key: None for key in meta.labels if key.startswith(_OURS) or key in _CLASS_LABELS}
-    annotations = {key: None for key in meta.annotations if key.startswith(_OURS) or key == _KWOK_CLAIM}
+    annotations = {key: None for key in meta.annotations if _is_removed(key) or key == _KWOK_CLAIM}
     patch |= ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})
     done += ["labels"] * bool(labels) + ["annotations"] * bool(annotations)
     body: dict[str, Any] = {}
@@ -275,6 +281,11 @@ def _let_go(node: HeldNode) -> LeaveStep | None:
         body["spec"] = {"taints": taints or None}
         done.append("taints")
     return _patched("nodes", meta, patch, f"{', '.join(done)} removed", body) if done else None
+
+
+def _is_removed(annotation: str) -> bool:
+    """All of ours but that by which a takeover from Cluster Autoscaler finds the nodes that it cordoned."""
+    return annotation.startswith(_OURS) and annotation != names.TAKEOVER_CORDONED
 
 
 def _is_taint_of_ours(key: str) -> bool:
@@ -286,12 +297,12 @@ def _released(claim: HeldClaim) -> Iterable[LeaveStep]:
     if not _FINALIZERS.isdisjoint(meta.finalizers):
         yield _patched("nodeclaims", meta, _without_finalizers(meta), "finalizer removed")
     elif meta.deletion_timestamp is None:
-        yield LeaveStep(Verb.DELETE, "nodeclaims", meta.name, "deleted", uid=meta.uid)
+        yield LeaveStep(Verb.DELETE, "nodeclaims", meta.name, "deleted", uid=meta.uid, version=meta.resource_version)
 
 
 def _stripped(kind: str, meta: ObjectMeta) -> LeaveStep | None:
     labels = {key: None for key in meta.labels if key.startswith(_OURS)}
-    annotations = {key: None for key in meta.annotations if key.startswith(_OURS)}
+    annotations = {key: None for key in meta.annotations if _is_removed(key)}
     patch: dict[str, Any] = {"labels": labels} if labels else {}
     patch |= {"annotations": annotations} if annotations else {}
     return _patched(kind, meta, patch, "dovetail.dev/ keys removed") if patch else None
@@ -321,7 +332,13 @@ def _is_converted_by_us(definition: CustomResourceDefinition, namespace: str) ->
 
 
 def _config_maps(found: Belongings) -> tuple[LeaveStep, ...]:
-    return tuple(LeaveStep(Verb.DELETE, "configmaps", one, "deleted", found.namespace) for one in found.config_maps)
+    """A takeover is over, and remembers what the user had paused before it; what the programs wrote goes."""
+    over, where = {"data": {names.TAKEOVER_PHASE: names.TAKEOVER_BACK}}, found.namespace
+    is_open = found.takeover not in ("", names.TAKEOVER_BACK)
+    return (
+        *((LeaveStep(Verb.MERGE, "configmaps", names.TAKEOVER_CONFIGMAP, "closed", where, body=over),) * is_open),
+        *(LeaveStep(Verb.DELETE, "configmaps", one, "deleted", where) for one in found.config_maps),
+    )
 
 
 # ------------------------------------------------------------------ helpers

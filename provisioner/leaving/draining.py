@@ -10,6 +10,7 @@ from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.state.confirmation import guard_of, why_waits
 from provisioner.state.pause import Activity, value_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.message import Said
@@ -50,6 +51,8 @@ def why_waiting(claims: Iterable[NodeClaim]) -> list[str]:
 def _why(claim: NodeClaim) -> str:
     if claim.metadata.deletion_timestamp is None:
         return Said(f"NodeClaim {claim.name} waits for the disruption budgets of NodePool {claim.pool}")
+    if (guard := guard_of(claim)) is not None:
+        return Said(f"NodeClaim {claim.name}: {why_waits(guard)}")
     told = (condition(claim.status.conditions, kind) for kind in _WAITS)
     open_ = next((one for one in told if one is not None and one.status != names.TRUE), None)
     what = (open_.message or open_.reason) if open_ is not None else "its instance is being terminated"

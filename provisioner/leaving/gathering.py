@@ -61,8 +61,15 @@ _PLAIN: Final[tuple[Resource[Any], ...]] = (
     resources.CONFIGMAPS,
 )
 _KINDS: Final[tuple[Resource[Any], ...]] = (*_STAMPING, *_CLASSES, _NODES, _CLAIMS, *map(_metadata, _PLAIN))
-WRITTEN: Final[Mapping[str, Resource[Any]]] = {one.plural: one for one in _KINDS}
-"""Where steps write, by plural name."""
+
+
+def _key(resource: Resource[Any]) -> str:
+    """Its plural name, with the version where that is not the one to expect: a policy is served at one of two."""
+    return f"{resource.plural}.{resource.version}.{resource.group}" if "beta" in resource.version else resource.plural
+
+
+WRITTEN: Final[Mapping[str, Resource[Any]]] = {_key(one): one for one in _KINDS}
+"""Where steps write, by `LeaveStep.kind`."""
 
 
 class CloudTags(Protocol):
@@ -102,10 +109,11 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
     mine = [one.spec.provider_id for one in nodes if _is_managed(one.metadata)]
     instances = {one for one in (*mine, *(claim.status.provider_id for claim in claims)) if one.startswith(_AWS)}
     maps = _listed(client, _metadata(resources.CONFIGMAPS), namespace)
+    takeover = client.find(resources.CONFIGMAPS, names.TAKEOVER_CONFIGMAP, namespace)
     return Belongings(
         namespace,
         admission=tuple(_stampers(client)),
-        deployments=tuple(map(_sized, client.list(resources.DEPLOYMENTS, namespace, _PROVISIONER))),
+        deployments=tuple(map(_sized, client.list(resources.DEPLOYMENTS, label_selector=_PROVISIONER))),
         lease=client.find(resources.LEASES, LEASE_NAME, namespace),
         pods=pods,
         jobs=_jobs(client, pods),
@@ -120,6 +128,7 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
             for one in maps
             if (name := one.metadata.name) == names.INSTALLATION_CONFIGMAP or name.startswith(_KEPT_MAPS)
         ),
+        takeover=takeover.data.get(names.TAKEOVER_PHASE, "") if takeover is not None else "",
     )
 
 
@@ -139,7 +148,7 @@ def _stampers(client: Client) -> Iterable[tuple[str, ObjectMeta]]:
             ours = meta.labels.get("app.kubernetes.io/name") == "dovetail" or meta.name == _WEBHOOK
             if ours and meta.uid not in seen:
                 seen.add(meta.uid)
-                yield kind.plural, meta
+                yield _key(kind), meta
 
 
 def _sized(deployment: Deployment) -> tuple[ObjectMeta, int]:

@@ -38,6 +38,7 @@ def report_on(given: TakeoverInput) -> TakeoverReport:
     findings = (
         *(TakeoverFinding("input", _UNKNOWN, one, blocks=True) for one in given.unread),
         *_autoscalers(given),
+        *_namespace(given),
         *_definitions(given),
         *_settings(given),
         *_fields(given),
@@ -77,6 +78,14 @@ def _autoscalers(given: TakeoverInput) -> Iterator[TakeoverFinding]:
             )
     if not any(given.programs_of(kind) or given.leads.get(kind) for kind in others):
         yield TakeoverFinding(AUTOSCALERS, _OK, "no Deployment or Lease of Karpenter or Cluster Autoscaler was found")
+
+
+def _namespace(given: TakeoverInput) -> Iterator[TakeoverFinding]:
+    """Where Dovetail is: in another namespace than is meant, it would not hear of the pause."""
+    places = [one.namespace for one in given.programs_of(ProgramKind.DOVETAIL)]
+    if places and given.namespace not in places:
+        text = f'Dovetail is installed in namespace "{places[0]}", not in namespace "{given.namespace}"'
+        yield TakeoverFinding(AUTOSCALERS, _FINDING, text, f"run the command with -n {places[0]}", blocks=True)
 
 
 def _program(kind: ProgramKind, program: ProgramDeployment, leads: str) -> Iterator[TakeoverFinding]:

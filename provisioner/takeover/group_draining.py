@@ -3,6 +3,7 @@
 Each write is safe to repeat: what is next is decided from what the cluster says. A process that is killed anywhere goes on where it was.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,7 +20,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound, ServerError, TooManyRequests
 from provisioner.support.clock import Clock
-from provisioner.takeover.config_maps import ensure_namespace, write_config_map
+from provisioner.takeover.config_maps import ensure_namespace, server_time, write_config_map
 from provisioner.takeover.gathering import leases_beside
 from provisioner.takeover.group_moves import (
     HOLDS,
@@ -177,7 +178,8 @@ class GroupDrain:
             if names.TAKEOVER_CORDONED in node.metadata.annotations:
                 body = {"spec": {"unschedulable": None}, "metadata": {"annotations": {names.TAKEOVER_CORDONED: None}}}
                 if not dry_run:
-                    self.client.patch(resources.NODES, node.metadata.name, body)
+                    with contextlib.suppress(NotFound):
+                        self.client.patch(resources.NODES, node.metadata.name, body)
                 self.say(f"node {node.metadata.name} is schedulable again")
                 found += 1
         return found
@@ -237,14 +239,14 @@ class GroupDrain:
         return text
 
     def _started(self) -> datetime:
-        """When this takeover began: pods that came later and find no node hold further evictions."""
+        """When this takeover began, by the API server's clock: pods that came later and find no node hold further evictions."""
         found = self.client.find(resources.CONFIGMAPS, names.TAKEOVER_CONFIGMAP, self.namespace)
         known = found.data.get(_STARTED, "") if found is not None else ""
         try:
             return msgspec.convert(known, datetime)
         except msgspec.ValidationError:
-            now = self.clock.now().replace(microsecond=0)
-        ensure_namespace(self.client, self.namespace)
+            ensure_namespace(self.client, self.namespace)
+        now = server_time(self.client, self.namespace) or self.clock.now().replace(microsecond=0)
         write_config_map(self.client, names.TAKEOVER_CONFIGMAP, self.namespace, {_STARTED: now.isoformat()})
         return now
 
@@ -252,7 +254,8 @@ class GroupDrain:
         """How many writes were done."""
         for name in move.nodes:
             body = {"spec": {"unschedulable": True}, "metadata": {"annotations": {names.TAKEOVER_CORDONED: group.name}}}
-            self.client.patch(resources.NODES, name, body)
+            with contextlib.suppress(NotFound):  # its instance ended meanwhile
+                self.client.patch(resources.NODES, name, body)
         return len(move.nodes) + sum(self._evict(pod) for pod in move.pods)
 
     def _evict(self, pod: Pod) -> bool:

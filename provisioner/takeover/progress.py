@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
+from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.state.pause import PAUSED, Activity, value_of
 from provisioner.takeover.claim_drift import DriftVerdict
 from provisioner.values.printable import counted, listed
 
-PHASE: Final = "phase"
-"""The key that a takeover from Karpenter has in its ConfigMap."""
 EVERYTHING: Final = ",".join(Activity)
 _NAMED: Final = 5
 _NO_DRIFT: Final = DriftVerdict(0, (), ())
@@ -30,11 +29,11 @@ class TakeoverPhase(enum.StrEnum):
     BEGUN = "begun"
     """The pause may be set."""
     PAUSED = "paused"
-    """It was set; what the settings say now is held."""
+    """It was set, and is set again where somebody takes it away."""
     ADOPTED = "adopted"
-    """Dovetail leads and has taken the NodeClaims over: activities may be released."""
+    """Dovetail leads and has taken the NodeClaims over: activities may be released; what the settings say now is held."""
     DONE = "done"
-    BACK = "back"
+    BACK = names.TAKEOVER_BACK
     """Given back."""
 
 
@@ -58,7 +57,7 @@ class TakeoverRecord:
         lines = "\n".join(f"{name} {provider}".rstrip() for name, provider in sorted(self.claims.items()))
         return {
             "from": "karpenter",
-            PHASE: str(self.phase),
+            names.TAKEOVER_PHASE: str(self.phase),
             "started": self.started,
             "formerPause": self.former_pause,
             "nodeClaims": lines if len(lines) <= MOST_BYTES else "",
@@ -70,19 +69,25 @@ class TakeoverRecord:
         known = {str(one): one for one in TakeoverPhase}
         pairs = (line.partition(" ") for line in data.get("nodeClaims", "").splitlines() if line)
         return cls(
-            known.get(data.get(PHASE, ""), TakeoverPhase.BEGUN),
+            known.get(data.get(names.TAKEOVER_PHASE, ""), TakeoverPhase.BEGUN),
             data.get("started", ""),
             data.get("formerPause", ""),
             {name: provider for name, _, provider in pairs},
         )
 
     @classmethod
-    def begun(cls, claims: Iterable[NodeClaim], settings: Mapping[str, str], now: datetime) -> "TakeoverRecord":
-        """What is remembered of a cluster as it is."""
+    def begun(
+        cls,
+        claims: Iterable[NodeClaim],
+        settings: Mapping[str, str],
+        now: datetime,
+        before: "TakeoverRecord | None" = None,
+    ) -> "TakeoverRecord":
+        """What is remembered of a cluster as it is, and of a takeover that was given back."""
         there = {one.name: one.status.provider_id for one in claims if one.metadata.deletion_timestamp is None}
         former = settings.get(PAUSED, "")
         if set(Activity) <= value_of(former).activities:
-            former = ""  # set for this takeover: nobody else holds launches
+            former = before.former_pause if before is not None else ""  # set by a takeover: nobody else holds launches
         return cls(TakeoverPhase.BEGUN, now.isoformat(timespec="seconds"), former, there)
 
     def at(self, phase: TakeoverPhase) -> "TakeoverRecord":
@@ -99,6 +104,7 @@ class TakeoverFacts:
         settings: data of the ConfigMap that the provisioner reads; empty where there is none.
         leads: the namespace in which Karpenter leads; "" for none.
         holder: who holds Dovetail's Lease; "" for nobody.
+        renews: whether the holder was seen to renew it: one that died holds it, too.
         installed: whether Dovetail's Deployment is there.
         claims: NodeClaims now.
         drift: what becomes of them.
@@ -109,6 +115,7 @@ class TakeoverFacts:
     settings: Mapping[str, str]
     leads: str = ""
     holder: str = ""
+    renews: bool = True
     installed: bool = True
     claims: tuple[NodeClaim, ...] = ()
     drift: DriftVerdict = _NO_DRIFT
@@ -213,15 +220,16 @@ def next_step(facts: TakeoverFacts) -> TakeoverStep:
         return TakeoverStep(StepKind.RECORD, "writing down which NodeClaims are there")
     if record.phase is TakeoverPhase.DONE:
         return TakeoverStep(StepKind.DONE, "the takeover is complete; nothing is held")
-    if record.phase is TakeoverPhase.BEGUN:
-        if set(Activity) <= value_of(facts.settings.get(PAUSED, "")).activities:
+    if record.phase is not TakeoverPhase.ADOPTED:  # whoever takes the pause away, the first leader does not act
+        if not set(Activity) <= value_of(facts.settings.get(PAUSED, "")).activities:
+            return TakeoverStep(StepKind.PAUSE, f"holding {', '.join(Activity)}")
+        if record.phase is TakeoverPhase.BEGUN:
             return TakeoverStep(StepKind.MARK_PAUSED)
-        return TakeoverStep(StepKind.PAUSE, f"holding {', '.join(Activity)}")
     if facts.leads:
         return TakeoverStep(
             StepKind.AWAIT_STOP, f'waiting until Karpenter no longer holds its Lease in namespace "{facts.leads}"'
         )
-    if not facts.holder:
+    if not facts.holder or not facts.renews:
         where = "waiting until Dovetail leads" if facts.installed else "waiting until Dovetail is installed and leads"
         return TakeoverStep(StepKind.AWAIT_LEADER, where)
     if facts.unstamped:

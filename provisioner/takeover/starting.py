@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from provisioner.apis import ec2, names
-from provisioner.apis.conversion.ownership import KARPENTER_LEASE
+from provisioner.apis.conversion.ownership import KARPENTER_LEASE, SeenLeases
 from provisioner.apis.ec2_hash import HASH_VERSION as CLASS_VERSION
 from provisioner.apis.hash import HASH_VERSION as POOL_VERSION
 from provisioner.kube import resources
@@ -18,7 +18,6 @@ from provisioner.takeover.gathering import InputBuilder, leases_beside, read_clu
 from provisioner.takeover.instructions import install_dovetail, scale, suspension
 from provisioner.takeover.progress import (
     EVERYTHING,
-    PHASE,
     StepKind,
     TakeoverFacts,
     TakeoverPhase,
@@ -31,6 +30,8 @@ from provisioner.takeover.takeover_input import ProgramKind, TakeoverInput
 from provisioner.values.errors import UndeterminedError
 
 LOOK_SECONDS: Final = 2.0
+RENEWAL_SECONDS: Final = 15.0
+"""Of a Lease; a leader renews it every two."""
 SETTLE_SECONDS: Final = 30.0
 """Between two releases of one run: the leader has acted by then, and the next look shows it."""
 _PHASES: Final = {
@@ -78,8 +79,11 @@ class Takeover:
     patience: float = 600.0
     every: bool = False
     _builder: InputBuilder = field(init=False)
+    _own: SeenLeases = field(init=False)
+    _renewed: bool = False
 
     def __post_init__(self) -> None:
+        self._own = SeenLeases(KARPENTER_LEASE, (self.given.namespace,))
         self._builder = InputBuilder(self.given.source, self.given.namespace, self.other_namespace)
 
     def run(self) -> TakeoverOutcome:
@@ -129,17 +133,29 @@ class Takeover:
             raise UndeterminedError("; ".join(found.unread[:3]))
         record, settings = found.config_map(names.TAKEOVER_CONFIGMAP), found.config_map(names.SETTINGS_CONFIGMAP)
         own = self.client.find(resources.LEASES, KARPENTER_LEASE, self.given.namespace)
+        is_held = self._own.beside([own] if own is not None else [], self.clock.monotonic())
+        self._renewed |= self._own.renewed
         bundles = tuple(one.ca_bundle for one in self.given.settings.values() if one.ca_bundle)
         return TakeoverFacts(
-            record=TakeoverRecord.of(record.data) if record is not None and PHASE in record.data else None,
+            record=TakeoverRecord.of(record.data)
+            if record is not None and names.TAKEOVER_PHASE in record.data
+            else None,
             settings=settings.data if settings is not None else {},
             leads=leases_beside(self.client, self._builder.karpenter, self.clock),
             holder=(own.spec.holder_identity or "") if own is not None else "",
+            renews=bool(is_held) and self._renewed,
             installed=bool(self.given.programs_of(ProgramKind.DOVETAIL)),
             claims=found.claims,
             drift=drift_of(found.claims, found.pools, found.classes, (*bundles, self.given.authority)),
             unstamped=unstamped(found),
         )
+
+    def standing(self) -> TakeoverFacts:
+        """`facts`, once it is known whether the holder of Dovetail's Lease renews it: within 15 s. Errors as of `facts`."""
+        end = self.clock.monotonic() + RENEWAL_SECONDS
+        while (facts := self.facts()).holder and not facts.renews and self.clock.monotonic() < end:
+            self.clock.sleep(LOOK_SECONDS)
+        return facts
 
     def _tell(self, step: TakeoverStep, facts: TakeoverFacts) -> None:
         self.say(f"{step.text}.")
@@ -158,19 +174,14 @@ class Takeover:
         record = facts.record
         if step.kind is StepKind.RECORD:
             ensure_namespace(self.client, self.given.namespace)
-            begun = TakeoverRecord.begun(facts.claims, facts.settings, self.clock.now())
+            begun = TakeoverRecord.begun(facts.claims, facts.settings, self.clock.now(), record)
             self._write(names.TAKEOVER_CONFIGMAP, begun.data())
         elif step.kind is StepKind.PAUSE:
             self._write(names.SETTINGS_CONFIGMAP, {PAUSED: EVERYTHING})
         elif step.kind is StepKind.RELEASE:
             self._write(names.SETTINGS_CONFIGMAP, {PAUSED: settings_after(facts, step.activity)})
         elif record is not None:
-            self._write(names.TAKEOVER_CONFIGMAP, {PHASE: str(_PHASES[step.kind])})
-
-    def mark_back(self) -> None:
-        """The cluster was given back: another takeover begins anew."""
-        if self.client.find(resources.CONFIGMAPS, names.TAKEOVER_CONFIGMAP, self.given.namespace) is not None:
-            self._write(names.TAKEOVER_CONFIGMAP, {PHASE: str(TakeoverPhase.BACK)})
+            self._write(names.TAKEOVER_CONFIGMAP, {names.TAKEOVER_PHASE: str(_PHASES[step.kind])})
 
     def _write(self, name: str, data: Mapping[str, str | None]) -> None:
         write_config_map(self.client, name, self.given.namespace, data)

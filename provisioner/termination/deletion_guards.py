@@ -5,8 +5,11 @@ What waits is written on its NodeClaim, so that the next leader, the state and `
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
@@ -17,6 +20,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
+from provisioner.kube.resources import Bare, Resource
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.runtime.object_reference import reference_of
 from provisioner.state.cluster import Cluster
@@ -39,8 +43,11 @@ from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.values.message import Said
 
 POLL_SECONDS: Final = 0.5
-DEFINITION_SECONDS: Final = 5.0
+ABOVE_SECONDS: Final = 5.0
 _DEFINITION: Final = f"{resources.NODECLAIMS.plural}.{resources.NODECLAIMS.group}"
+_POOLS: Final = Resource(
+    "karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False, decode=msgspec.json.Decoder(Bare).decode
+)
 _MANAGER: Final = "dovetail"
 _FOREGROUND: Final = "foregroundDeletion"
 """Of an object whose dependents are deleted with it: a Node then goes for its NodeClaim."""
@@ -52,6 +59,19 @@ _AWAITING = gauge(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What is above NodeClaims, past every cache: metadata of NodePools by name, and whether the definition of NodeClaims is being deleted.
+
+    Attributes:
+        at: when it was read, in monotonic seconds.
+    """
+
+    at: float = float("-inf")
+    pools: Mapping[str, ObjectMeta] = field(default_factory=dict)
+    definition_ends: bool = False
+
+
 class DeletionGuards:
     """Of its methods `poll` decides and writes, and `why` is asked before anything is drained or ended. Any thread may ask.
 
@@ -59,7 +79,6 @@ class DeletionGuards:
         installed: the ConfigMap as it is known; `read` is whether it is known at all.
         namespace: of that ConfigMap.
         share: `--mass-deletion-guard`; 0 is off.
-        pools: metadata of every NodePool.
     """
 
     def __init__(
@@ -74,16 +93,15 @@ class DeletionGuards:
         read: Callable[[], bool],
         namespace: str,
         share: float,
-        pools: Callable[[], Iterable[ObjectMeta]],
     ) -> None:
         self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
         self._clock, self._installed, self._read, self._namespace = clock, installed, read, namespace
-        self._share, self._pools = share, pools
+        self._share = share
         self._created: ConfigMap | None = None  # by us, and the watch has not told of it yet
         self._before = frozenset[str]()
         self._told = 0
         self._since: dict[str, float] = {}  # UID of a NodeClaim -> when its deletion was first seen here
-        self._definition: tuple[float, bool] = (float("-inf"), False)
+        self._above, self._looked = _Above(), float("-inf")
         self._series = GaugeSeries(_AWAITING)
 
     # ------------------------------------------------------------------ asked
@@ -104,7 +122,11 @@ class DeletionGuards:
         guard = guard_of(claim) or guard_due(claim, installation)  # not written yet
         if guard is not None:
             return why_waits(guard)
-        if self._share and not self._is_ours(claim) and self._is_cascade(claim) and self._is_undecided(claim):
+        if not self._share or self._is_ours(claim):
+            return ""
+        if not self._is_judged(claim):
+            return Said("it is not known yet whether it was deleted by a cascade (--mass-deletion-guard)")
+        if self._is_cascade(claim) and self._is_undecided(claim):
             return Said(
                 "it was deleted by a cascade, and more deletions may follow within a minute (--mass-deletion-guard)"
             )
@@ -120,13 +142,17 @@ class DeletionGuards:
     def _is_ours(claim: NodeClaim) -> bool:
         return is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
 
+    def _is_judged(self, claim: NodeClaim) -> bool:
+        """Whether what is above it was read after its deletion: watches tell of a NodePool that is gone later than of its NodeClaims."""
+        since = self._since.get(claim.metadata.uid)
+        return since is not None and since <= self._above.at
+
     def _is_undecided(self, claim: NodeClaim) -> bool:
         since = self._since.get(claim.metadata.uid)
         return since is None or self._clock.monotonic() - since < WINDOW.total_seconds()
 
     def _is_cascade(self, claim: NodeClaim) -> bool:
-        pools = {one.name: one for one in self._pools()}
-        return is_cascade(claim, pools, definition_ends=self._definition[1])
+        return is_cascade(claim, self._above.pools, definition_ends=self._above.definition_ends)
 
     # ------------------------------------------------------------------ acting
 
@@ -205,23 +231,25 @@ class DeletionGuards:
             return frozenset()
         every = tuple(claims)
         going = unexplained(every, {one.name for one in every if self._is_ours(one)})
-        if going and self._clock.monotonic() - self._definition[0] >= DEFINITION_SECONDS:
-            self._definition = self._clock.monotonic(), self._definition_ends()
-        pools = {one.name: one for one in self._pools()}
+        if going and self._clock.monotonic() - self._looked >= ABOVE_SECONDS:
+            self._look_above()
         deleted = {
             one.name: one.metadata.deletion_timestamp
             for one in going
-            if one.metadata.deletion_timestamp is not None
-            and is_cascade(one, pools, definition_ends=self._definition[1])
+            if one.metadata.deletion_timestamp is not None and self._is_cascade(one)
         }
         return mass_deleted(deleted, share=self._share, nodes=len(every))
 
-    def _definition_ends(self) -> bool:
+    def _look_above(self) -> None:
+        self._looked = self._clock.monotonic()
         try:
-            return self._client.get(resources.CRDS, _DEFINITION).metadata.deletion_timestamp is not None
+            definition = self._client.find(resources.CRDS, _DEFINITION)
+            pools = {one.metadata.name: one.metadata for one in self._client.list(_POOLS)}
         except ApiError as error:
-            _log.warning("Could not read the definition of NodeClaims; retrying", error=str(error))
-            return False
+            _log.warning("Could not read NodePools and the definition of NodeClaims; retrying", error=str(error))
+            return
+        ends = definition is not None and definition.metadata.deletion_timestamp is not None
+        self._above = _Above(self._looked, pools, definition_ends=ends)
 
     def _holds(self, claim: NodeClaim, guard: DeletionGuard, *, confirmed: bool) -> NodeClaim | None:
         """The NodeClaim with what it waits for written on it; None where it may go."""

@@ -50,6 +50,5 @@ def ends(base: Base, writing: Writers) -> Ends:
         read=caches.installations.synced.is_set,
         namespace=options.system_namespace,
         share=options.mass_deletion_guard,
-        pools=lambda: [one.metadata for one in caches.pools.store.list()],
     )
     return Ends(evictions, taints, terminator, LiveReads(cluster, client, base.recorder, clock), guards)

@@ -187,14 +187,14 @@ class ApiServer:
         if about is None:
             return refusal(404, "NotFound", f"nobody serves {sent.path}")
         if not about.name:
-            return self._create(about, sent.body, by) if sent.method == "POST" else self._list(about, sent.query)
+            return self._create(about, sent, by) if sent.method == "POST" else self._list(about, sent.query)
         if about.plural == "nodeclaims" and sent.method != "GET":
             self.meanwhile.pop(about.name, lambda: None)()
         known = self.get(about.plural, about.name, about.namespace)
         if about.sub == "eviction":
             return self._evict(known, sent.body, by)
         if known is None and "apply-patch" in sent.content_type:
-            return self._create(about, sent.body, by)
+            return self._create(about, sent, by)
         if known is None:
             return refusal(404, "NotFound", f"{about.plural} {about.name} is not there")
         match sent.method:
@@ -207,13 +207,16 @@ class ApiServer:
             case _:
                 return refusal(405, "MethodNotAllowed", sent.method)
 
-    def _create(self, about: Asked, wire: Wire, by: object) -> FakeAnswer:
+    def _create(self, about: Asked, sent: Sent, by: object) -> FakeAnswer:
+        wire: Wire = sent.body
         meta = wire["metadata"]
         if self.get(about.plural, meta["name"], about.namespace) is not None:
             return refusal(409, "AlreadyExists", f"{about.plural} {meta['name']} exists")
         meta |= {"creationTimestamp": self.stamp()} | ({"namespace": about.namespace} if about.namespace else {})
         if about.plural in CUSTOM:
             wire.pop("status", None)
+        if sent.query.get("dryRun"):
+            return FakeAnswer(201, _encode(wire))
         return FakeAnswer(201, _encode(self.store(about.plural, wire, by)))
 
     def _list(self, about: Asked, query: Any) -> FakeAnswer:

@@ -65,19 +65,19 @@ class LeavingCluster(ApiServer):
 
     # ------------------------------------------------------------------ what is there
 
-    def install(self, *, replicas: int = 2, holder: str = "", owner: str = "") -> None:
+    def install(self, *, replicas: int = 2, holder: str = "", owner: str = "", namespace: str = SPACE) -> None:
         """The programs, with their Lease, their webhook configurations and what they have written."""
         labels = {owner: "fleet"} if owner else {}
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             self.store(kind, {"metadata": {"name": "dovetail-webhook", "labels": OURS | labels}, "webhooks": []})
-        mine = {"labels": {**OURS, "app.kubernetes.io/component": "provisioner", **labels}, "namespace": SPACE}
+        mine = {"labels": {**OURS, "app.kubernetes.io/component": "provisioner", **labels}, "namespace": namespace}
         self.store(
             "deployments", {"metadata": {"name": "dovetail-provisioner", **mine}, "spec": {"replicas": replicas}}
         )
         lease = {"holderIdentity": holder, "renewTime": "1", "leaseDurationSeconds": 15}
-        self.store("leases", {"metadata": {"name": LEASE_NAME, "namespace": SPACE}, "spec": lease})
+        self.store("leases", {"metadata": {"name": LEASE_NAME, "namespace": namespace}, "spec": lease})
         for name in (names.INSTALLATION_CONFIGMAP, names.SETTINGS_CONFIGMAP, "dovetail-aws-templates"):
-            self.store("configmaps", {"metadata": {"name": name, "namespace": SPACE}})
+            self.store("configmaps", {"metadata": {"name": name, "namespace": namespace}})
         self.store("nodepools", {"metadata": {"name": "general"}, "spec": {}})
         self.store(
             "ec2nodeclasses", {"metadata": {"name": "default", "finalizers": [ec2.TERMINATION_FINALIZER]}, "spec": {}}

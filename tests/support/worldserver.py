@@ -196,7 +196,7 @@ class WorldServer(ApiServer):
         about = asked(sent.path)
         assert about is not None, f"nobody serves {sent.method} {sent.path}"
         assert about.name or "resourceVersion" not in sent.query, "a list that may be old"
-        writes = sent.method != "GET"
+        writes = sent.method != "GET" and not sent.query.get("dryRun")
         of_this = self.refuse.get(about.name or about.plural) if writes or not about.name else None
         if (status := self.refuse.get(sent.method, of_this)) is not None:
             return refusal(status, message=self.refusal)

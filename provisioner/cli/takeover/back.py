@@ -3,11 +3,10 @@
 from provisioner.cli.takeover.inputs import say
 from provisioner.leaving.belongings import Keep
 from provisioner.leaving.departure import Departure
-from provisioner.takeover.starting import Takeover
 from provisioner.values.errors import ExitStatus
 
 
-def give_back(takeover: Takeover, leaving: Departure, *, dry_run: bool) -> int:
+def give_back(leaving: Departure) -> int:
     """Stop Dovetail, and leave its nodes to Karpenter; the exit status.
 
     Raises:
@@ -15,8 +14,6 @@ def give_back(takeover: Takeover, leaving: Departure, *, dry_run: bool) -> int:
         ApiError: the server did not answer.
     """
     problems = (*leaving.stop_stamping(), *leaving.keep_nodes(Keep.FOR_KARPENTER))
-    if not dry_run:
-        takeover.mark_back()
     for one in problems:
         say(f"Left to you: {one}")
     return ExitStatus.FOUND if problems else ExitStatus.DONE

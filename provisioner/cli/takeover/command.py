@@ -268,7 +268,7 @@ def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, 
     if source != KARPENTER:
         return groups_status(kubeconfig, context, namespace, other_namespace, output)
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
-        facts = takeover.facts()
+        facts = takeover.standing()
     click.echo(
         json.dumps(status_for_programs(facts), indent=2) if output == "json" else lines("\n".join(status_lines(facts)))
     )
@@ -296,6 +296,6 @@ def back(kubeconfig: str, context: str, namespace: str, other_namespace: str, so
         return groups_back(kubeconfig, context, namespace, dry_run=dry_run)
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
         leaving = Departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
-        found = give_back(takeover, leaving, dry_run=dry_run)
+        found = give_back(leaving)
         click.echo(lines("\n".join(["Next:", *instruction_lines(backward(takeover.given)[1:])])))
         return found

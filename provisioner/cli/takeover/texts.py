@@ -47,11 +47,12 @@ def status_lines(facts: TakeoverFacts) -> list[str]:
     held = ", ".join(facts.held) or "nothing"
     drift = f"{len(facts.drift.drifts)} of {facts.drift.judged:,} would drift ({len(facts.drift.only_here)} only with Dovetail)"
     following = next_step(facts)
+    holder = f"its Lease is held by {facts.holder}{'' if facts.renews else ', which does not renew it'}"
     return [
         f"Phase:       {record.phase}, started {record.started}",
         f"Held:        {held}",
         f"Karpenter:   {f'holds its Lease in namespace {facts.leads}' if facts.leads else 'does not hold its Lease'}",
-        f"Dovetail:    {f'its Lease is held by {facts.holder}' if facts.holder else 'nobody holds its Lease'}",
+        f"Dovetail:    {holder if facts.holder else 'nobody holds its Lease'}",
         f"NodeClaims:  {facts.standing.summary()}",
         f"Drift:       {drift}",
         *([f"Next:        {following.text}"] if following.text and following.kind is not StepKind.DONE else []),

@@ -61,16 +61,19 @@ class Drainage:
         self._say(f"{len(pending)} pods will be pending: {named}")
 
     def run(self) -> None:
-        """Pause launches and cordon the nodes, then delete NodeClaims as budgets allow, until none is left.
+        """Pause launches and cordon the nodes, and delete NodeClaims as budgets allow, until none is left.
+
+        Launches are paused again where somebody releases them, and nodes that join meanwhile are cordoned.
 
         Raises:
             RefusedError: nothing has changed for a quarter of an hour.
         """
         self._pause_launches()
-        self._cordon()
         seen: object = None
         changed = told = self._clock.monotonic()
         while claims := self._client.list(resources.NODECLAIMS):
+            self._pause_launches()
+            self._cordon(claims)
             self._delete_next()
             if self._dry_run:
                 return
@@ -116,9 +119,9 @@ class Drainage:
             self._client.patch(resources.CONFIGMAPS, name, {"data": {PAUSED: value}}, self._namespace)
         self._say(f"configmap/{name} {PAUSED}={value}{' (dry run)' if self._dry_run else ''}")
 
-    def _cordon(self) -> None:
+    def _cordon(self, claims: list[NodeClaim]) -> None:
         """Keep pods from moving to nodes that are drained next."""
-        mine = {one.status.node_name for one in self._client.list(resources.NODECLAIMS)}
+        mine = {one.status.node_name for one in claims}
         for node in self._client.list(resources.NODES):
             name = node.metadata.name
             if name not in mine or node.spec.unschedulable:

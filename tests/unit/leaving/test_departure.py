@@ -5,10 +5,12 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
-from provisioner.leaving import gathering
-from provisioner.leaving.belongings import Keep, QueuedJob
-from provisioner.values.errors import RefusedError
-from tests.support.leavingcluster import SPACE, LeavingCluster
+from provisioner.leaving import decisions, gathering
+from provisioner.leaving.belongings import Belongings, Keep, QueuedJob, QueuedPod
+from provisioner.values.errors import RefusedError, UndeterminedError
+from tests.support import apiserver
+from tests.support.kube import FakeAnswer, Sent, refusal
+from tests.support.leavingcluster import OURS, SPACE, STAMPED, LeavingCluster
 
 
 @pytest.fixture
@@ -45,6 +47,21 @@ def test_pods_that_wait_for_our_scheduler_are_made_anew_and_the_others_are_named
     assert "pod/web deleted, ReplicaSet web creates it again in namespace shop" in cluster.said
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_admission_policies_go_at_the_version_that_is_served(
+    cluster: LeavingCluster, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    plurals = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+    served = {(f"admissionregistration.k8s.io/{version}", one) for one in plurals}
+    monkeypatch.setattr(apiserver, "SERVED", apiserver.SERVED | served)
+    for kind in plurals:
+        cluster.store(kind, {"metadata": {"name": "dovetail-stamping", "labels": OURS}})
+    assert cluster.uninstall(None) == ()
+    assert [cluster.all(kind) for kind in plurals] == [[], []]
+    suffix = "" if version == "v1" else ".v1beta1.admissionregistration.k8s.io"
+    assert f"mutatingadmissionpolicy{suffix}/dovetail-stamping deleted" in cluster.said
+
+
 def test_a_job_gives_as_many_pods_as_its_backoff_limit_allows(
     cluster: LeavingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +76,22 @@ def test_a_job_gives_as_many_pods_as_its_backoff_limit_allows(
     assert problem.startswith("pods of Jobs wait")
     assert "shop/job2" in problem
     assert sum("Job web creates it again" in one for one in cluster.said) == 2
+
+
+def test_pods_that_the_job_has_not_counted_yet_count_against_its_backoff_limit() -> None:
+    """The Job controller counts a deleted pod a moment later: the next look must not take as many again, else the Job fails."""
+
+    def pod(name: str, **meta: object) -> QueuedPod:
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "web", "uid": "Job-web", "controller": True}
+        metadata = {"name": name, "uid": name, "annotations": {names.STAMPED_ANNOTATION: STAMPED}, **meta}
+        wire = {"metadata": {"ownerReferences": [owner], **metadata}, "spec": {"schedulerName": names.SCHEDULER_NAME}}
+        return msgspec.convert(wire, QueuedPod, strict=False)
+
+    status = {"failed": 1, "uncountedTerminatedPods": {"failed": ["gone-1", "gone-2"]}}
+    job = msgspec.convert({"metadata": {"uid": "Job-web"}, "spec": {"backoffLimit": 6}, "status": status}, QueuedJob)
+    going = [pod(f"going-{number}", deletionTimestamp="2026-01-01T00:00:00Z") for number in range(2)]
+    found = Belongings(SPACE, pods=(*going, pod("a"), pod("b")), jobs={"Job-web": job})
+    assert [step.name for stage in decisions.stamping(found).stages for step in stage] == ["a"]
 
 
 def test_gates_go_and_other_gates_stay(cluster: LeavingCluster) -> None:
@@ -119,6 +152,17 @@ def test_a_dry_run_writes_nothing_and_says_every_step(cluster: LeavingCluster, k
     assert {*cluster.said} - dry == ({"nodeclaim/a deleted"} if keep is Keep.FOR_NOBODY else set())
 
 
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_provisioner_in_another_namespace_is_found(replicas: int) -> None:
+    """`-n` is easily forgotten: in the wrong namespace there is neither a Lease nor a Deployment, and a leader would end what is let go."""
+    cluster = LeavingCluster()
+    cluster.install(replicas=replicas, namespace="fleet")
+    cluster.node("a")
+    with pytest.raises(RefusedError, match=r"Deployment fleet/dovetail-provisioner .* with -n fleet"):
+        cluster.departure().keep_nodes(Keep.FOR_NOBODY)
+    assert cluster.writes == []
+
+
 @pytest.mark.parametrize("key", ["argocd.argoproj.io/instance", "kustomize.toolkit.fluxcd.io/name"])
 def test_a_deployment_that_somebody_else_keeps_is_not_scaled(key: str) -> None:
     cluster = LeavingCluster()
@@ -166,6 +210,63 @@ def test_a_provisioner_that_starts_again_stops_it(cluster: LeavingCluster) -> No
     with pytest.raises(RefusedError, match="started again: me holds"):
         departure.keep_nodes(Keep.FOR_NOBODY)
     assert all("finalizers" in one["metadata"] for one in cluster.all("nodes"))
+
+
+def test_a_claim_that_got_its_finalizer_again_meanwhile_is_not_deleted(cluster: LeavingCluster) -> None:
+    """By a provisioner that starts again while many NodeClaims are written: it would drain what is deleted under it."""
+    for name in ("a", "b"):
+        cluster.node(name)
+    departure = cluster.departure()
+
+    def starts(text: str) -> None:
+        if text == "nodeclaim/a deleted":
+            cluster.change("leases", LEASE_NAME, {"spec": {"holderIdentity": "me", "renewTime": "2"}}, SPACE)
+            cluster.change("nodeclaims", "b", {"metadata": {"finalizers": [names.TERMINATION_FINALIZER]}})
+
+    departure._say = starts
+    with pytest.raises(RefusedError, match="started again: me holds"):
+        departure.keep_nodes(Keep.FOR_NOBODY)
+    assert [one["metadata"]["name"] for one in cluster.all("nodeclaims")] == ["b"]
+    assert "deletionTimestamp" not in cluster.all("nodeclaims")[0]["metadata"]
+
+
+@pytest.mark.parametrize("keep", Keep)
+def test_a_takeover_is_over_when_dovetail_leaves(cluster: LeavingCluster, keep: Keep) -> None:
+    """Else the next one would be complete before it has held anything."""
+    metadata = {"name": names.TAKEOVER_CONFIGMAP, "namespace": SPACE}
+    cluster.store("configmaps", {"metadata": metadata, "data": {"phase": "done", "formerPause": "drift"}})
+    cluster.uninstall(keep)
+    found = cluster.get("configmaps", names.TAKEOVER_CONFIGMAP, SPACE)
+    assert found is not None
+    assert found["data"] == {"phase": "back", "formerPause": "drift"}
+    cluster.writes.clear()
+    cluster.uninstall(keep)
+    assert cluster.writes == []
+
+
+@pytest.mark.parametrize("keep", Keep)
+def test_nodes_that_a_takeover_cordoned_can_still_be_found(cluster: LeavingCluster, keep: Keep) -> None:
+    """`takeover back --from cluster-autoscaler` makes those schedulable that carry the annotation, and would leave them cordoned without it."""
+    marks = {names.TAKEOVER_CORDONED: "web", names.HOLD_RELEASED_ANNOTATION: "now"}
+    cluster.store("nodes", {"metadata": {"name": "group-1", "annotations": marks}, "spec": {"unschedulable": True}})
+    cluster.uninstall(keep)
+    (node,) = cluster.all("nodes")
+    assert node["metadata"]["annotations"] == {names.TAKEOVER_CORDONED: "web"}
+
+
+def test_what_an_admission_policy_refuses_is_said(cluster: LeavingCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ValidatingAdmissionPolicies refuse with 422, as a patch does whose test fails: nobody undoes anything."""
+    cluster.node("a")
+    answer = cluster.answer
+
+    def refused(sent: Sent, by: object) -> FakeAnswer:
+        if sent.method == "PATCH" and "/nodes/" in sent.path:
+            return refusal(422, "Invalid", "ValidatingAdmissionPolicy 'frozen' denied request: no changes today")
+        return answer(sent, by)
+
+    monkeypatch.setattr(cluster, "answer", refused)
+    with pytest.raises(UndeterminedError, match=r"nodes a: .*'frozen' denied request: no changes today"):
+        cluster.departure().keep_nodes(Keep.FOR_NOBODY)
 
 
 def test_karpenter_is_not_given_what_it_would_end(cluster: LeavingCluster) -> None:

@@ -8,7 +8,7 @@ from provisioner.apis import names
 from provisioner.leaving.draining import next_to_delete, why_waiting, with_launches_paused, without_room
 from provisioner.state.pause import Activity, value_of
 from tests.support.clock import NOON
-from tests.support.cluster import node, pool
+from tests.support.cluster import claim, node, pool
 from tests.support.dumps import dumped, existing_node, wire_pod
 
 
@@ -36,6 +36,14 @@ def test_budgets_let_some_go_at_a_time_and_those_with_reasons_do_not_count() -> 
         "NodeClaim a-claim: its instance is being terminated",
         *(f"NodeClaim {name} waits for the disruption budgets of NodePool general" for name in ("b-claim", "c-claim")),
     ]
+
+
+def test_a_node_whose_deletion_awaits_confirmation_is_told_as_that() -> None:
+    marks = {names.AWAITS_CONFIRMATION: "installation"}
+    one = claim("a", deletionTimestamp=NOON.isoformat(), annotations=marks)
+    (said,) = why_waiting([one])
+    assert said.startswith("NodeClaim a: it was deleted before Dovetail was installed")
+    assert names.CONFIRM_DELETION in said
 
 
 @pytest.mark.parametrize("value", ["", "false", "drift", "true", "launch", "true,launch", "drfit"])

@@ -36,6 +36,14 @@ def test_a_cluster_that_can_be_taken_over_has_no_findings() -> None:
     assert 'cluster "prod" with the interruption queue "prod"' in told
 
 
+def test_a_dovetail_in_another_namespace_blocks_since_it_would_not_hear_of_the_pause() -> None:
+    here, there = (deployment("dovetail-provisioner", where, image="d") for where in ("dovetail-system", "fleet"))
+    (found,) = report_on(given(*FINE, there)).blocking
+    assert found.text == 'Dovetail is installed in namespace "fleet", not in namespace "dovetail-system"'
+    assert "-n fleet" in found.advice
+    assert report_on(given(*FINE, there, here)).blocking == ()
+
+
 FOUND: dict[str, tuple[list[Wire], str]] = {
     "Argo CD starts it again": (
         [deployment(annotations={"argocd.argoproj.io/tracking-id": "x"})],

@@ -1,5 +1,6 @@
 """Pods of managed node groups move under budgets, group by group, killed at every write."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from provisioner.takeover.takeover_input import OWN_NAMESPACE
 from tests.support import takeover
 from tests.support.clock import NOON
 from tests.support.cluster import World
+from tests.support.kube import Sent
 from tests.support.takeover import Wire
 from tests.support.worldserver import ServerDied, WorldServer
 from tests.unit.takeover.test_node_groups import GROUP
@@ -129,6 +131,30 @@ def test_while_pods_find_no_node_nothing_more_is_evicted(server: WorldServer) ->
     kubelets = Kubelets(server, places=False)
     outcome = run(server, kubelets, patience=30.0)
     assert outcome.is_late
+    assert "waiting until 2 pods found a node" in outcome.move.text
+    assert len(left(server)) == 4
+
+
+def test_a_node_that_goes_before_it_is_cordoned_is_passed_over(server: WorldServer) -> None:
+    def gone(sent: Sent) -> None:
+        if sent.method == "PATCH" and sent.path.endswith("/nodes/n2"):
+            server.drop("nodes", "n2")
+
+    server.intercept = gone
+    assert run(server, Kubelets(server)).move.kind is MoveKind.REDUCE
+    assert all(one["spec"].get("unschedulable") for one in server.all("nodes") if one["metadata"]["name"] != "other")
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_when_it_began_is_told_by_the_clock_of_the_api_server(server: WorldServer, hours: int) -> None:
+    """Ahead, no pod would have come since, and everything would be evicted; behind, pods that waited before would hold it."""
+    waited = takeover.pod("before", "")
+    waited["status"] = {"phase": "Pending"}
+    server.store("pods", waited)
+    server.world.clock.advance(60)
+    kubelets = Kubelets(server, places=False)
+    kubelets.now = lambda: server.world.clock.now() + timedelta(hours=hours)  # type: ignore[attr-defined]
+    outcome = run(server, kubelets, patience=30.0)
     assert "waiting until 2 pods found a node" in outcome.move.text
     assert len(left(server)) == 4
 

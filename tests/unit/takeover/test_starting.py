@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import ec2, names
+from provisioner.cli.takeover.texts import status_lines
 from provisioner.takeover.gathering import InputBuilder, read_cluster
 from provisioner.takeover.progress import EVERYTHING, StepKind
 from provisioner.takeover.starting import NEEDED, Takeover, TakeoverOutcome
@@ -23,12 +24,14 @@ class Operator:
 
     def __init__(self, server: WorldServer, clock: Any) -> None:
         self.server, self.clock, self.acts = server, clock, list[Callable[[], None]]()
+        self.leads = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.clock, name)
 
     def sleep(self, seconds: float) -> None:
         self.clock.sleep(seconds)
+        self.renew()
         if self.acts:
             self.acts.pop(0)()
 
@@ -39,6 +42,17 @@ class Operator:
     def dovetail_leads(self) -> None:
         assert self.paused() == EVERYTHING, "held before the first leader acts"
         self.server.store("leases", takeover.lease("dovetail-1", OWN_NAMESPACE))
+        self.leads = True
+
+    def renew(self) -> None:
+        """What the leader does all the time."""
+        if self.leads:
+            self.server.change(
+                "leases",
+                "karpenter-leader-election",
+                {"spec": {"renewTime": str(self.clock.monotonic())}},
+                OWN_NAMESPACE,
+            )
 
     def dovetail_stamps(self) -> None:
         stamp = {names.NODEPOOL_HASH_VERSION: "v3"}
@@ -157,6 +171,42 @@ def test_what_a_user_had_paused_is_paused_in_the_end(server: WorldServer) -> Non
     found = server.get("configmaps", names.SETTINGS_CONFIGMAP, OWN_NAMESPACE)
     assert found is not None
     assert found["data"] == {"paused": "drift", "a": "b"}
+
+
+def test_what_a_user_had_paused_outlasts_a_takeover_that_was_given_back(server: WorldServer) -> None:
+    metadata = {"namespace": OWN_NAMESPACE}
+    held = {"metadata": {"name": names.SETTINGS_CONFIGMAP, **metadata}, "data": {"paused": EVERYTHING}}
+    server.store("configmaps", held)
+    record = {"phase": "back", "formerPause": "drift"}
+    server.store("configmaps", {"metadata": {"name": names.TAKEOVER_CONFIGMAP, **metadata}, "data": record})
+    person = operator(server)
+    run(server, person, every=True)
+    assert person.paused() == "drift"
+
+
+def test_a_lease_of_a_leader_that_died_is_not_taken_for_dovetail(server: WorldServer) -> None:
+    server.store("leases", takeover.lease("dovetail-0", OWN_NAMESPACE))
+    person = operator(server)
+    person.acts = [person.stop_karpenter, person.dovetail_stamps]
+    outcome = run(server, person, patience=100.0)
+    assert (outcome.step.kind, outcome.is_late) == (StepKind.AWAIT_LEADER, True)
+    builder = InputBuilder("test", OWN_NAMESPACE)
+    facts = Takeover(server.client, person, print, builder.built(0.0)).standing()
+    assert "held by dovetail-0, which does not renew it" in "\n".join(status_lines(facts))
+    person.acts = [person.dovetail_leads]
+    assert run(server, person).step.kind is StepKind.RELEASE
+
+
+def test_a_pause_that_somebody_took_away_is_set_again_before_dovetail_has_taken_over(server: WorldServer) -> None:
+    """GitOps that has `paused: "true"` of its own, or a ConfigMap deleted by hand: the first leader would act."""
+    person = operator(server)
+
+    def reverted() -> None:
+        server.change("configmaps", names.SETTINGS_CONFIGMAP, {"data": {"paused": "true"}}, OWN_NAMESPACE)
+
+    person.acts = [person.stop_karpenter, reverted, person.dovetail_leads, person.dovetail_stamps]
+    assert run(server, person).step.kind is StepKind.RELEASE
+    assert person.paused() == EVERYTHING
 
 
 def test_what_may_not_be_read_stops_it(server: WorldServer) -> None:

@@ -22,6 +22,7 @@ from tests.support.kube import FakeAnswer, Sent, refusal
 from tests.support.worldserver import WorldServer
 
 HOUR = timedelta(hours=1)
+DEFINITION = "nodeclaims.karpenter.sh"
 OWNER = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "general", "uid": "uid-general"}
 
 
@@ -32,7 +33,7 @@ class Guarded:
         self.world = World()
         self.server = WorldServer(self.world)
         self.server.intercept = self.apply
-        self.pools = [pool().metadata]
+        self.server.store("nodepools", msgspec.to_builtins(pool()))
         self.read, self.share = read, share
         self.confirmed_all = False
         if installed:
@@ -51,7 +52,6 @@ class Guarded:
             read=lambda: self.read,
             namespace="dovetail-system",
             share=self.share,
-            pools=lambda: self.pools,
         )
 
     def install(self) -> None:
@@ -295,7 +295,7 @@ def test_the_pods_of_a_node_that_waits_need_no_other_place_and_it_counts_against
 
 
 def cascade(one: Guarded, *those: str) -> None:
-    one.pools = []
+    one.server.remove("nodepools", "general")
     for name in those:
         one.server.remove("nodeclaims", name)
 
@@ -353,6 +353,27 @@ def test_deletions_by_hand_are_no_cascade_unless_the_definition_goes() -> None:
     one.guards.poll()
     assert all(one.held().values())
     assert resources.CRDS.plural in one.server.objects
+
+
+def test_what_was_deleted_a_moment_ago_waits_until_what_is_above_it_was_looked_at() -> None:
+    """The watch tells of NodeClaims first: neither of their definition nor, in time, of a NodePool that is gone."""
+    one = Guarded(share=0.3)
+    one.world.clock.advance(3600)
+    one.put(*"abcd")
+    one.put("hand", deleted=True)
+    one.server.store("customresourcedefinitions", {"metadata": {"name": DEFINITION, "finalizers": ["x"]}, "spec": {}})
+    one.guards.begin()
+    assert one.held()["hand"] is False, "looked at"
+    one.world.clock.advance(1)
+    one.server.remove("customresourcedefinitions", DEFINITION)
+    for name in "abcd":
+        one.server.remove("nodeclaims", name)
+    assert [name for name, held in one.held().items() if held] == list("abcd"), "before the next poll"
+    one.guards.poll()
+    assert [name for name, held in one.held().items() if held] == list("abcd"), "what was read before them says nothing"
+    one.world.clock.advance(5)
+    one.guards.poll()
+    assert all(one.held().values())
 
 
 @given(st.lists(st.integers(0, 200), max_size=12), st.sampled_from((0.1, 0.3, 0.5)), st.integers(12, 20))

@@ -4,8 +4,6 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cli.takeover.back import give_back
-from provisioner.takeover.gathering import InputBuilder
-from provisioner.takeover.starting import Takeover
 from provisioner.takeover.takeover_input import OWN_NAMESPACE
 from provisioner.values.errors import RefusedError
 from tests.support.leavingcluster import LeavingCluster
@@ -28,10 +26,7 @@ def phase(there: LeavingCluster) -> str:
 
 
 def run(there: LeavingCluster, *, dry_run: bool = False) -> int:
-    given = InputBuilder("test", OWN_NAMESPACE).built(0.0)
-    return give_back(
-        Takeover(there.client, there.clock, print, given), there.departure(dry_run=dry_run), dry_run=dry_run
-    )
+    return give_back(there.departure(dry_run=dry_run))
 
 
 def test_nodes_are_left_to_karpenter_and_the_takeover_is_over() -> None:

@@ -1,0 +1,44 @@
+"""`--drain` against an API server in memory: what was arranged at its beginning stays so until the last node is gone."""
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.cli.uninstall.drain import Drainage
+from provisioner.state.pause import PAUSED
+from tests.support.cluster import World, claim, node, pool
+from tests.support.worldserver import WorldServer
+
+SPACE = "dovetail-system"
+
+
+def join(server: WorldServer, name: str) -> None:
+    server.put(claim(name, provider_id=f"kwok://{name}", finalizers=["held"]), node(name, provider_id=f"kwok://{name}"))
+    server.change("nodeclaims", name, {"status": {"nodeName": name}})
+
+
+def test_launches_stay_paused_and_nodes_that_join_meanwhile_are_cordoned() -> None:
+    """GitOps that applies its own ConfigMap would have nodes launched for the evicted pods for ever, and pods move twice."""
+    world = World()
+    server = WorldServer(world)
+    server.tell = False
+    server.store("nodepools", msgspec.to_builtins(pool()))
+    join(server, "a")
+    drainage = Drainage(server.client, world.clock, SPACE, print, dry_run=False)
+    seen: list[tuple[object, bool]] = []
+    sleep = world.clock.sleep
+
+    def meanwhile(seconds: float) -> None:
+        sleep(seconds)
+        settings = server.get("configmaps", names.SETTINGS_CONFIGMAP, SPACE)
+        late = server.get("nodes", "b")
+        seen.append((settings and settings["data"].get(PAUSED), bool(late and late["spec"].get("unschedulable"))))
+        if len(seen) == 1:
+            server.change("configmaps", names.SETTINGS_CONFIGMAP, {"data": {PAUSED: None}}, SPACE)
+            join(server, "b")
+        if len(seen) == 2:
+            for one in "ab":
+                server.change("nodeclaims", one, {"metadata": {"finalizers": []}})
+
+    world.clock.sleep = meanwhile  # type: ignore[method-assign]
+    drainage.run()
+    assert seen[:2] == [("launch", False), ("launch", True)]
