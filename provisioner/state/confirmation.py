@@ -108,12 +108,13 @@ def mass_deleted(deleted: Mapping[str, datetime], *, share: float, nodes: int) -
         return frozenset()
     order = sorted((at, name) for name, at in deleted.items())
     found: set[str] = set()
-    first = 0
+    first = taken = 0
     for last, (at, _) in enumerate(order):
         while at - order[first][0] > WINDOW:
             first += 1
         if last - first + 1 > share * nodes:
-            found.update(name for _, name in order[first : last + 1])
+            found.update(name for _, name in order[max(first, taken) : last + 1])
+            taken = last + 1
     return frozenset(found)
 
 

@@ -4,6 +4,7 @@ What waits is written on its NodeClaim, so that the next leader, the state and `
 """
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,9 @@ _POOLS: Final = Resource(
 _MANAGER: Final = "dovetail"
 _FOREGROUND: Final = "foregroundDeletion"
 """Of an object whose dependents are deleted with it: a Node then goes for its NodeClaim."""
+_EVENTS_AT_ONCE: Final = 50
+_EVENT_SECONDS: Final = 900.0
+"""After which an event is published again: the API server forgets them after an hour."""
 _log = logs.get_logger(__name__)
 _AWAITING = gauge(
     "dovetail_nodeclaims_awaiting_confirmation",
@@ -100,6 +104,7 @@ class DeletionGuards:
         self._created: ConfigMap | None = None  # by us, and the watch has not told of it yet
         self._before = frozenset[str]()
         self._told = 0
+        self._again: dict[str, float] = {}  # UID of a NodeClaim that waits -> when the next event is due
         self._since: dict[str, float] = {}  # UID of a NodeClaim -> when its deletion was first seen here
         self._above, self._looked = _Above(), float("-inf")
         self._series = GaugeSeries(_AWAITING)
@@ -204,6 +209,19 @@ class DeletionGuards:
                 annotation=names.CONFIRM_DELETION,
             )
         self._told = len(waiting)
+        self._publish(waiting)
+
+    def _publish(self, waiting: Sequence[NodeClaim]) -> None:
+        """A few at a time: of more the recorder would remember none, and lose the events of others."""
+        now = self._clock.monotonic()
+        self._again = {uid: self._again[uid] for one in waiting if (uid := one.metadata.uid) in self._again}
+        due = (one for one in waiting if now >= self._again.get(one.metadata.uid, now))
+        for claim in itertools.islice(due, _EVENTS_AT_ONCE):
+            self._again[claim.metadata.uid] = now + _EVENT_SECONDS
+            if (guard := guard_of(claim)) is not None:
+                self._recorder.publish(
+                    reference_of(claim), "Warning", "AwaitsConfirmation", f"Deletion waits: {why_waits(guard)}"
+                )
 
     def _ensure_installation(self) -> None:
         """Write the ConfigMap where there is none: whatever was deleted before waits from then on."""
@@ -261,9 +279,6 @@ class DeletionGuards:
             return None
         if confirmed:
             return None
-        self._recorder.publish(
-            reference_of(claim), "Warning", "AwaitsConfirmation", f"Deletion waits: {why_waits(guard)}"
-        )
         return claim
 
     def _let_go(self, claim: NodeClaim) -> None:

@@ -20,6 +20,8 @@ _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'  # an unfinished one 
 _BRACKETS: Final = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _TOKENS: Final = re.compile(_STRING + rb"|[{}\[\]:,]", re.DOTALL)
 _QUOTE, _OPEN, _OPEN_LIST, _CLOSE_LIST, _COLON, _COMMA = b'"{[]:,'
+_PAST: Final = re.compile(rb'"(?:0000|-[0-9]{3,})-[0-9]{2}-[0-9]{2}T[0-9:.]{8,}Z"')
+_FUTURE: Final = re.compile(rb'"[0-9]{5,}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,}Z"')
 _text: Final = msgspec.json.Decoder(str).decode
 
 Path = tuple[str, ...]
@@ -52,13 +54,24 @@ def decoder(type_: type[T]) -> Callable[[bytes | str], T]:
 def decode_trimmed(decode: Callable[[bytes], T], data: bytes) -> tuple[T, bool]:
     """What `decode` makes of the text, and whether parts of it had to be taken out because they are nested too deeply.
 
+    Times outside the years 1 to 9999 are read as the nearest that Python has: the API server takes them from every kubelet, about its Node and pods.
+
     Raises:
         Exception: whatever `decode` raises, RecursionError only where the text is not too deep.
     """
     try:
-        return decode(data), False
+        return _decode_dated(decode, data), False
     except RecursionError:
-        return decode(trim(data, MAX_DEPTH)), True
+        return _decode_dated(decode, trim(data, MAX_DEPTH)), True
+
+
+def _decode_dated(decode: Callable[[bytes], T], data: bytes) -> T:
+    try:
+        return decode(data)
+    except msgspec.ValidationError as error:
+        if "RFC3339" not in str(error):
+            raise
+    return decode(_FUTURE.sub(b'"9999-12-31T00:00:00Z"', _PAST.sub(b'"0001-01-01T00:00:00Z"', bytes(data))))
 
 
 def trim(data: bytes, depth: int) -> bytes:

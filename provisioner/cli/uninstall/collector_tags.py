@@ -14,10 +14,12 @@ from provisioner.ec2.access.client import pages
 from provisioner.ec2.instances.instances import LIVING, instance_id_of
 from provisioner.ec2.launch.launch_marks import BATCH_TAG
 from provisioner.values.errors import UndeterminedError
+from provisioner.values.printable import listed
 
 TAGS: Final = (ec2.NODEPOOL_TAG, ec2.NODECLASS_TAG, ec2.NODECLAIM_TAG, ec2.CLUSTER_NAME_TAG, BATCH_TAG)
 """Each collector demands the first two and the cluster's; `kubernetes.io/cluster/NAME` stays, which load balancers go by."""
 _AT_ONCE: Final = 200
+_IS_LIVING: Final = {"Name": "instance-state-name", "Values": list(LIVING)}
 _REGION: Final = re.compile(r"aws:///(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)")
 
 
@@ -38,13 +40,17 @@ class CollectorTags:
 
         Raises:
             UndeterminedError: EC2 does not answer, or denies it.
+            RefusedError: the instances belong to several clusters.
         """
         known: defaultdict[str, list[str]] = defaultdict(list)
         for provider_id in provider_ids:
             place, instance = _REGION.match(provider_id), instance_id_of(provider_id)
             if place is not None and instance:
                 known[place["region"]].append(instance)
-        return tuple(sorted(f"{region}/{one}" for region, ids in known.items() for one in self._of(region, ids)))
+        there = {region: self._living(region, ids) for region, ids in known.items()}
+        _require_one_cluster(there.values())
+        found = ((region, one) for region, some in there.items() for one in self._all_of(region, some))
+        return tuple(sorted(f"{region}/{one}" for region, one in found))
 
     def remove(self, instances: Iterable[str]) -> None:
         """Remove the tags from instances of `found`; twice changes nothing.
@@ -60,24 +66,26 @@ class CollectorTags:
         for region, ids in by_region.items():
             _asked(region, functools.partial(_untag, ids, tags), self._client)
 
-    def _of(self, region: str, ids: list[str]) -> set[str]:
-        living = {"Name": "instance-state-name", "Values": list(LIVING)}
+    def _living(self, region: str, ids: list[str]) -> dict[str, Mapping[str, str]]:
+        """The tags of these, by ID."""
         found: dict[str, Mapping[str, str]] = {}
         for at in range(0, len(ids), _AT_ONCE):
             some = {"Name": "instance-id", "Values": ids[at : at + _AT_ONCE]}
-            found |= self._described(region, [some, living])
-        clusters = {
-            key
-            for tags in found.values()
-            for key, value in tags.items()
-            if key.startswith(ec2.CLUSTER_TAG_PREFIX) and value == "owned"
-        }
-        names = {tags[ec2.CLUSTER_NAME_TAG] for tags in found.values() if ec2.CLUSTER_NAME_TAG in tags}
+            found |= self._described(region, [some, _IS_LIVING])
+        return found
+
+    def _all_of(self, region: str, known: Mapping[str, Mapping[str, str]]) -> set[str]:
+        """Those of them that carry tags to remove, and others of the same cluster that do."""
+        found = dict(known)
+        clusters = {key for tags in known.values() for key in _owners(tags)}
+        names = {tags[ec2.CLUSTER_NAME_TAG] for tags in known.values() if ec2.CLUSTER_NAME_TAG in tags}
         made = {"Name": "tag-key", "Values": [ec2.NODEPOOL_TAG]}
         for key in sorted(clusters):
-            found |= self._described(region, [made, {"Name": f"tag:{key}", "Values": ["owned"]}, living])
+            found |= self._described(region, [made, {"Name": f"tag:{key}", "Values": ["owned"]}, _IS_LIVING])
         for name in sorted(names):
-            found |= self._described(region, [made, {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [name]}, living])
+            found |= self._described(
+                region, [made, {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [name]}, _IS_LIVING]
+            )
         return {instance for instance, tags in found.items() if not tags.keys().isdisjoint(TAGS)}
 
     def _described(self, region: str, filters: list[Any]) -> dict[str, Mapping[str, str]]:
@@ -88,6 +96,30 @@ class CollectorTags:
             for reservation in answer["Reservations"]
             for instance in reservation["Instances"]
         }
+
+
+def _owners(tags: Mapping[str, str]) -> list[str]:
+    return [key for key, value in tags.items() if key.startswith(ec2.CLUSTER_TAG_PREFIX) and value == "owned"]
+
+
+def _require_one_cluster(instances: Iterable[Mapping[str, Mapping[str, str]]]) -> None:
+    """A kubelet writes the provider ID of its own Node: one that names an instance of another cluster is not to have that cluster's tags removed.
+
+    Raises:
+        RefusedError: they belong to several.
+    """
+    clusters: defaultdict[str, list[str]] = defaultdict(list)
+    for some in instances:
+        for instance, tags in some.items():
+            named = {key.removeprefix(ec2.CLUSTER_TAG_PREFIX) for key in _owners(tags)}
+            for name in named | ({tags[ec2.CLUSTER_NAME_TAG]} if ec2.CLUSTER_NAME_TAG in tags else set()):
+                clusters[name].append(instance)
+    if len(clusters) > 1:
+        where = ", ".join(f"{listed(sorted(ids), 1, ' ')} in {name}" for name, ids in sorted(clusters.items()))
+        raise RefusedError(
+            f"the provider IDs of Nodes and NodeClaims name instances of several clusters: {where}. Find the Nodes that name instances of another "
+            "cluster (kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID), delete them, and run this command again"
+        )
 
 
 def _untag(ids: list[str], tags: list[Mapping[str, str]], client: Any) -> None:

@@ -307,3 +307,23 @@ def test_definitions_are_converted_by_our_webhook_no_more(cluster: LeavingCluste
     ours, theirs = cluster.all("customresourcedefinitions")
     assert ours["spec"] == {"conversion": {"strategy": "None"}}
     assert theirs["spec"] == converted("other")
+
+
+def test_a_template_that_is_stamped_by_its_author_holds_up_nobody(cluster: LeavingCluster) -> None:
+    cluster.node("a")
+    cluster.pod("web")
+    cluster.pod("forged")
+    made_anew = cluster.remove
+
+    def remove(plural: str, name: str, namespace: str = "", by: object = None) -> None:
+        if plural == "pods" and name.startswith("forged"):
+            cluster.drop(plural, name, namespace)
+            cluster.pod(f"forged-{len(cluster.writes)}")  # the annotation and the scheduler are the template's
+        else:
+            made_anew(plural, name, namespace, by)
+
+    cluster.remove = remove  # type: ignore[method-assign]
+    (problem,) = cluster.uninstall(Keep.FOR_NOBODY)
+    assert problem.startswith("others undo what this command does: pod/forged-")
+    assert cluster.tagged == set()
+    assert cluster.objects["nodeclaims"] == {}

@@ -13,6 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.core import ConfigMap
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.kube import resources
+from provisioner.kube.events import QUEUE_SIZE
 from provisioner.state.confirmation import WINDOW, DeletionGuard, guard_of, mass_deleted
 from provisioner.support.metrics import REGISTRY
 from provisioner.termination.deletion_guards import DeletionGuards
@@ -388,6 +389,48 @@ def test_who_is_held_is_in_a_minute_with_too_many(seconds: list[int], share: flo
         ]
         assert (name in held) == any(count > share * nodes for count in windows)
     assert mass_deleted(deleted, share=0.0, nodes=nodes) == frozenset()
+
+
+class _Counted(str):
+    """A name that counts how often it is looked up."""
+
+    hashed = 0
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        _Counted.hashed += 1
+        return super().__hash__()
+
+
+def test_deletions_at_the_same_time_are_looked_at_once_each() -> None:
+    deleted = {_Counted(number): NOON for number in range(500)}
+    _Counted.hashed = 0
+    assert len(mass_deleted(deleted, share=0.3, nodes=500)) == 500
+    assert _Counted.hashed < 5 * 500
+
+
+def test_events_of_thousands_that_wait_leave_room_for_others() -> None:
+    one = Guarded()
+    one.put("a")
+    old = NOON - HOUR
+    meta = msgspec.structs.replace(one.claim("a").metadata, deletion_timestamp=old)
+    marks = {names.AWAITS_CONFIRMATION: "installation"}
+    those = [
+        msgspec.structs.replace(
+            one.claim("a"), metadata=msgspec.structs.replace(meta, name=f"c{n}", uid=f"u{n}", annotations=marks)
+        )
+        for n in range(500)
+    ]
+    one.world.cluster.claims = lambda: those  # type: ignore[method-assign]
+    said = one.server.recorder.said
+    one.guards.poll()
+    assert 0 < len(said("AwaitsConfirmation", "NodeClaim")) <= QUEUE_SIZE / 10
+    for _ in range(100):
+        one.world.clock.advance(one.guards.poll())
+    assert len(said("AwaitsConfirmation", "NodeClaim")) == 500, "each once"
+    one.world.clock.advance(3600)
+    one.guards.poll()
+    assert len(said("AwaitsConfirmation", "NodeClaim")) > 500, "events are forgotten after an hour"
 
 
 @pytest.mark.parametrize("value", ["true", " True"])

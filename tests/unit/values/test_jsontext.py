@@ -1,6 +1,7 @@
 """Text that the decoder refuses: which error it is, what is cut out, and what is still found in it."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -26,6 +27,11 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=30,
 )
+
+
+class Dated(msgspec.Struct):
+    at: datetime
+    other: str = ""
 
 
 class Thing(msgspec.Struct):
@@ -72,6 +78,26 @@ def test_whether_something_was_cut_is_told() -> None:
     decode = msgspec.json.Decoder(Thing).decode
     assert decode_trimmed(decode, b'{"a": "b"}') == (Thing("b"), False)
     assert decode_trimmed(decode, b'{"a": "b", "x": ' + nested(1000) + b"}") == (Thing("b"), True)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("0000-12-31T10:00:00Z", "0001-01-01T00:00:00Z"),
+        ("-001-12-31T10:00:00.000001Z", "0001-01-01T00:00:00Z"),
+        ("10000-01-01T13:59:59Z", "9999-12-31T00:00:00Z"),
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_times_of_years_that_only_go_knows_are_the_nearest_others(written: str, read: str) -> None:
+    text = json.dumps({"at": written, "other": f"not {written}"}).encode()
+    found, cut = decode_trimmed(msgspec.json.Decoder(Dated).decode, text)
+    assert (found, cut) == (Dated(datetime.fromisoformat(read), f"not {written}"), False)
+
+
+def test_other_times_are_still_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_trimmed(msgspec.json.Decoder(Dated).decode, b'{"at": "0000-99-31"}')
 
 
 @given(json_values)

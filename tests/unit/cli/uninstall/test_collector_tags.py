@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 
 from provisioner.apis import ec2
 from provisioner.cli.uninstall.collector_tags import TAGS, CollectorTags
-from provisioner.values.errors import UndeterminedError
+from provisioner.values.errors import RefusedError, UndeterminedError
 
 OURS = {ec2.NODEPOOL_TAG: "general", ec2.NODECLASS_TAG: "default", "kubernetes.io/cluster/blue": "owned", "Name": "n"}
 
@@ -67,3 +67,12 @@ def test_what_ec2_denies_is_said_with_the_permissions() -> None:
     region.denied = True
     with pytest.raises(UndeterminedError, match="Use credentials with ec2:DescribeInstances and ec2:DeleteTags"):
         CollectorTags({"eu-west-1": region}.__getitem__).remove(["eu-west-1/i-00000001"])
+
+
+def test_a_node_that_claims_an_instance_of_another_cluster_takes_no_tags_from_there() -> None:
+    others = {ec2.NODEPOOL_TAG: "general", "kubernetes.io/cluster/green": "owned"}
+    region = Region(i_00000001=OURS, i_00000002=OURS, i_00000003=others, i_00000004=others)
+    tags = CollectorTags({"eu-west-1": region}.__getitem__)
+    asked = [provider_id("eu-west-1", name) for name in ("i-00000001", "i-00000002", "i-00000003")]
+    with pytest.raises(RefusedError, match=r"several clusters: i-00000001 and 1 more in blue, i-00000003 in green\. "):
+        tags.found(asked)
