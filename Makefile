@@ -56,19 +56,19 @@ whole: install lint
 	trap "kill $$pid 2> /dev/null" INT TERM; \
 	status=0; $(MAKE) --no-print-directory binaries || status=1; \
 	other=0; wait $$pid || other=1; cat results/quick.txt; \
-	test $$status -ne 0 || $(BIN)/python -m tests.support.alone -rs -n $(PROCESSES) $(BY_MODULE) $(KEEPING) tests/integration || status=1; \
+	test $$status -ne 0 || $(BIN)/python -m tests.support.alone -rfEs -n $(PROCESSES) $(BY_MODULE) $(KEEPING) tests/integration || status=1; \
 	test $$status -eq 0 || echo "tests/integration, or the build of its control plane, failed: see above"; \
 	test $$other -eq 0 || echo "types, layers, generated files, or tests/unit, tests/property, tests/golden failed: see above"; \
 	exit $$((status | other))
 
 .PHONY: quick
 quick: install # keeps no list of failures: tests/support/alone.py reads the one of tests/integration
-	@$(PYTEST) -q -n 2 $(BY_MODULE) $(KEEPING) -p no:cacheprovider tests/unit tests/property tests/golden
+	@$(PYTEST) -q -rfEs -n 2 $(BY_MODULE) $(KEEPING) -p no:cacheprovider tests/unit tests/property tests/golden
 
 .PHONY: binaries verify-manifests
 binaries: install
 	@$(BIN)/dovetail dev build --metrics
-	@$(BIN)/dovetail dev build --tools || test -z "$$CI" # without a network: tests that need them are skipped, and named
+	@$(BIN)/dovetail dev build --tools || test -z "$$CI" # without a network: tests that need them are skipped, and named (tests/support/skips.py)
 
 check: lint types arch unit ## what to run before a commit (about a minute)
 

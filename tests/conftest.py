@@ -5,14 +5,15 @@ Hypothesis' profile is `fast` unless HYPOTHESIS_PROFILE says otherwise. How long
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.workermanage import WorkerController
 
-from tests.support import durations, spreading
+from provisioner.support import garbage
+from tests.support import durations, skips, spreading
 from tests.support.spreading import Spreading
 
 pytest_plugins = ["tests.support.plane"]
@@ -37,6 +38,19 @@ def _levels_of_logs() -> Iterator[None]:
     yield
     for one, level in zip(loggers, before, strict=True):
         one.setLevel(level)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In CI a skip is a failure."""
+    if os.environ.get("CI"):
+        config.pluginmanager.register(skips.NoSkips())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What stays until the end is not looked through for garbage: that is half the time of collecting tests, and a sixth of running them."""
+    with garbage.bulk_load():
+        return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -117,12 +117,10 @@ POD_ROWS = rows({name: one.wire for name, one in PODS.items()})
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_heap() -> Iterator[None]:
+def _small_heap() -> None:
     """What earlier tests left is not looked through by each collection of this module."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def forgotten() -> None:

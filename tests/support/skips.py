@@ -1,0 +1,31 @@
+"""A test that cannot run here is skipped and named; in CI, where the environment has `CI`, it fails.
+
+What may be absent is the network, with it the tools that are built from the Go proxy, and IPv6.
+"""
+
+from collections.abc import Generator
+from typing import TypeVar
+
+import pytest
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+class NoSkips:
+    """A plugin of pytest: every skip is a failure, that of a whole module too."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        return failing((yield))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        return failing((yield))
+
+
+def failing(report: Report) -> Report:
+    """The report, failed if it is one of a skip; an expected failure is none."""
+    if report.outcome == "skipped" and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
+    return report
