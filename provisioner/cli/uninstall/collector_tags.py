@@ -13,7 +13,7 @@ from provisioner.apis import ec2
 from provisioner.ec2.access.client import pages
 from provisioner.ec2.instances.instances import LIVING, instance_id_of
 from provisioner.ec2.launch.launch_marks import BATCH_TAG
-from provisioner.values.errors import UndeterminedError
+from provisioner.values.errors import RefusedError, UndeterminedError
 from provisioner.values.printable import listed
 
 TAGS: Final = (ec2.NODEPOOL_TAG, ec2.NODECLASS_TAG, ec2.NODECLAIM_TAG, ec2.CLUSTER_NAME_TAG, BATCH_TAG)
