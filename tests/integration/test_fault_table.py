@@ -185,5 +185,7 @@ def test_a_webhook_without_a_certificate_says_why(aws: AwsCluster, tmp_path_fact
         log = aws.cluster.log("webhook")
         surfaces = {"readyz": lambda: ready(f"http://{at}"), "log": lambda: log.read_text(encoding="utf-8")}
         await_told("The webhook has no certificate", "is forbidden", surfaces)
+        shown = urllib3.request("GET", f"http://{at}/metrics", timeout=5.0, retries=False).data.decode()
+        assert 'dovetail_certificate_expiration_timestamp_seconds{certificate="webhook"} NaN' in shown  # of the alert
     finally:
         aws.cluster.stop("webhook")

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from provisioner.lab.monitoring.rules import NOT_READY
+
 _WIDTH, _HEIGHT, _COLUMNS = 12, 8, 24
 _SCHEMA: Final = 39
 """Grafana 10.4 and newer read it."""
@@ -124,8 +126,8 @@ _OVERVIEW: Final = Dashboard(
             "short",
             [
                 (
-                    'count by (kind, name, reason) (operator_status_condition_count{kind=~"NodePool|EC2NodeClass", type="Ready", status!="True"})',
-                    _legend("kind", "name", "reason"),
+                    f"count by (kind, name, type, reason) ({NOT_READY})",
+                    _legend("kind", "name", "type", "reason"),
                 )
             ],
         ),

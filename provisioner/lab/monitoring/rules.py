@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from provisioner.apis.conditions import DEPENDENCIES_NOT_READY, POOL_CONDITIONS
+from provisioner.apis.ec2 import NODECLASS_CONDITIONS
+
 RUNBOOKS: Final = "docs/guides/runbooks.md"
 """Of this repository; whoever publishes it elsewhere puts the address of the place before it."""
 CRITICAL, WARNING = "critical", "warning"
@@ -51,6 +54,13 @@ def _grew(series: str, window: str) -> str:
     return f"(increase({series}[{window}]) > 0 or ({series} > 0 unless {series} offset {window}))"
 
 
+_CONDITIONS: Final = 'operator_status_condition_count{kind=~"NodePool|EC2NodeClass|KWOKNodeClass", status!="True", '
+_DECIDING: Final = "|".join(dict.fromkeys((*POOL_CONDITIONS.dependents, *NODECLASS_CONDITIONS.dependents)))
+_ROOT: Final = f'{_CONDITIONS}type="{POOL_CONDITIONS.root}"}} == 1'
+_LEAF: Final = f'{_CONDITIONS}type=~"{_DECIDING}", reason!="{DEPENDENCIES_NOT_READY}"}} == 1'
+NOT_READY: Final = f"({_LEAF} and on (kind, name) {_ROOT}) or on (kind, name) {_ROOT}"
+"""What is not Ready, by the conditions where the trouble is; by Ready itself where no other condition tells."""
+_EXPIRES: Final = "dovetail_certificate_expiration_timestamp_seconds"
 _TIMED_OUT: Final = 'karpenter_nodeclaims_disrupted_total{reason=~"registration_timeout|launch_timeout"}'
 _BROKEN: Final = 'dovetail_extender_passed_total{reason="breaker"}'
 _WEBHOOK_ERRORS: Final = (
@@ -83,9 +93,9 @@ ALERTS: Final = (
     Alert(
         "DovetailNotReady",
         WARNING,
-        'operator_status_condition_count{kind=~"NodePool|EC2NodeClass|KWOKNodeClass", type="Ready", status!="True"} == 1',
+        NOT_READY,
         "10m",
-        "{{ $labels.kind }} {{ $labels.name }} is not Ready ({{ $labels.reason }})",
+        "{{ $labels.kind }} {{ $labels.name }} is not Ready ({{ $labels.type }}: {{ $labels.reason }})",
         "Nothing is launched for a NodePool that is not Ready, nor for the NodePools of a node class that is not.",
     ),
     Alert(
@@ -160,11 +170,12 @@ ALERTS: Final = (
     Alert(
         "DovetailCertificateExpiring",
         CRITICAL,
-        "dovetail_certificate_expiration_timestamp_seconds - time() < 7 * 24 * 3600",
-        "1h",
-        "Certificate {{ $labels.certificate }} of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}",
-        "Certificates that Dovetail issues are renewed a month before they expire, so the renewal fails. Without a certificate, the webhook "
-        "is not called, or the extender's reports are lost.",
+        f"{_EXPIRES} - time() < 7 * 24 * 3600 or {_EXPIRES} != {_EXPIRES}",  # NaN, which differs from itself, is none
+        "15m",
+        "Certificate {{ $labels.certificate }} of {{ $labels.instance }} "
+        "{{ if ne $value $value }}is missing{{ else }}expires in {{ $value | humanizeDuration }}{{ end }}",
+        "Certificates that Dovetail issues are renewed a month before they expire, so the renewal fails; one that is missing could not be "
+        "issued. Without a certificate, the webhook is not called, or the extender's reports are lost.",
     ),
 )
 
