@@ -62,6 +62,24 @@ def test_admission_policies_go_at_the_version_that_is_served(
     assert f"mutatingadmissionpolicy{suffix}/dovetail-stamping deleted" in cluster.said
 
 
+def test_pods_that_an_api_server_stamps_after_the_webhook_is_gone_are_made_anew(cluster: LeavingCluster) -> None:
+    """It hears of the deletion a moment later; of an admission policy's up to a second."""
+    sleep = cluster.clock.sleep
+
+    def slept(seconds: float) -> None:
+        if cluster.clock.monotonic() < 2 and seconds >= 1:
+            cluster.pod("late")
+        sleep(seconds)
+
+    cluster.clock.sleep = slept  # type: ignore[method-assign]
+    began = cluster.clock.monotonic()
+    assert cluster.uninstall(None) == ()
+    assert cluster.clock.monotonic() - began >= 3
+    assert schedulers(cluster) == {"late-1": names.DEFAULT_SCHEDULER_NAME}
+    cluster.uninstall(None)
+    assert cluster.clock.monotonic() - began < 6, "only where something was stamping"
+
+
 def test_a_job_gives_as_many_pods_as_its_backoff_limit_allows(
     cluster: LeavingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
