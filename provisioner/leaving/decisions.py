@@ -49,12 +49,16 @@ def stamping(found: Belongings) -> LeavePlan:
     anew, left = _made_anew([pod for pod in waiting if _is_ours(pod)], found)
     gone = {step.uid for step in anew}
     gates = tuple(_without_gate(pod) for pod in waiting if pod.metadata.uid not in gone and _gate(pod) is not None)
-    kept = [
+    return LeavePlan((admission, (*gates, *anew)), tuple(left))
+
+
+def created_again(found: Belongings) -> tuple[str, ...]:
+    """What of that which stamps pods comes again when it was deleted, in sentences: ask before."""
+    return tuple(
         Said(f"{meta_kind} {meta.name} is managed by {owner.name}, which creates it again; remove it there")
         for meta_kind, meta in found.admission
         if (owner := owner_of(meta.labels, meta.annotations)) is not None and owner.name in _RECONCILERS
-    ]
-    return LeavePlan((admission, (*gates, *anew)), (*kept, *left))
+    )
 
 
 def _waits(pod: QueuedPod) -> bool:

@@ -55,12 +55,12 @@ class Departure:
 
     def stop_stamping(self) -> tuple[str, ...]:
         """Stop stamping pods, remove our gates, and have pods made anew that wait for our scheduler; what is left to the user, in sentences."""
-        stamps = bool(self._gathered().admission)
+        found = self._gathered()
         left = self._until_done(decisions.stamping)
-        if not stamps or self._dry_run:
-            return left
-        self._clock.sleep(_STAMPED_SECONDS)
-        return self._until_done(decisions.stamping)
+        if found.admission and not self._dry_run:
+            self._clock.sleep(_STAMPED_SECONDS)
+            left = self._until_done(decisions.stamping)
+        return (*decisions.created_again(found), *left)
 
     def keep_nodes(self, keep: Keep) -> tuple[str, ...]:
         """Stop the provisioner, and leave its nodes to Karpenter or to nobody; what is left to the user, in sentences.

@@ -62,6 +62,20 @@ def test_admission_policies_go_at_the_version_that_is_served(
     assert f"mutatingadmissionpolicy{suffix}/dovetail-stamping deleted" in cluster.said
 
 
+@pytest.mark.parametrize(
+    ("key", "who"), [("argocd.argoproj.io/instance", "Argo CD"), ("kustomize.toolkit.fluxcd.io/name", "Flux")]
+)
+def test_whoever_creates_the_webhook_again_is_named(key: str, who: str) -> None:
+    cluster = LeavingCluster()
+    cluster.install(owner=key)
+    problems = cluster.uninstall(None)
+    assert cluster.objects["mutatingwebhookconfigurations"] == {}
+    assert (
+        f"mutatingwebhookconfigurations dovetail-webhook is managed by {who}, which creates it again; remove it there"
+        in problems
+    )
+
+
 def test_pods_that_an_api_server_stamps_after_the_webhook_is_gone_are_made_anew(cluster: LeavingCluster) -> None:
     """It hears of the deletion a moment later; of an admission policy's up to a second."""
     sleep = cluster.clock.sleep
