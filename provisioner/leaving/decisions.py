@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import ec2, names, podpatch
-from provisioner.apis.conversion.ownership import owner_of
+from provisioner.apis.conversion.ownership import reconciler_of
 from provisioner.apis.core import CustomResourceDefinition
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.stamping import SCHEDULER_STAMP, recorded
@@ -34,7 +34,6 @@ _TAINTS: Final = frozenset({names.DISRUPTED_TAINT.key, names.UNREGISTERED_TAINT.
 _FINALIZERS: Final = frozenset({names.TERMINATION_FINALIZER, ec2.TERMINATION_FINALIZER})
 _WRITTEN: Final = (names.ACCEPTED_USER_DATA, names.TRANSLATED_FROM, names.TRANSLATED_HASH)
 """What the provisioner writes on NodePools and node classes; the other annotations there are their owners'."""
-_RECONCILERS: Final = ("Argo CD", "Flux")
 
 
 # ------------------------------------------------------------------ stamping
@@ -57,7 +56,7 @@ def created_again(found: Belongings) -> tuple[str, ...]:
     return tuple(
         Said(f"{meta_kind} {meta.name} is managed by {owner.name}, which creates it again; remove it there")
         for meta_kind, meta in found.admission
-        if (owner := owner_of(meta.labels, meta.annotations)) is not None and owner.name in _RECONCILERS
+        if (owner := reconciler_of(meta.labels, meta.annotations)) is not None
     )
 
 
@@ -156,8 +155,8 @@ def why_not_stopped(found: Belongings) -> str:
             f"Deployment {meta.key} is not in namespace {found.namespace}. Run this command with -n {meta.namespace}"
         )
     for meta, replicas in found.provisioners:
-        owner = owner_of(meta.labels, meta.annotations)
-        if replicas and owner is not None and owner.name in _RECONCILERS:
+        owner = reconciler_of(meta.labels, meta.annotations)
+        if replicas and owner is not None:
             return Said(
                 f"Deployment {meta.key} is managed by {owner.name} ({owner.key}), which would start it again. Set its replicas to 0 there, "
                 "or suspend the reconciliation and scale it, then run this command again"

@@ -184,6 +184,19 @@ def test_a_dry_run_writes_nothing_and_says_every_step(cluster: LeavingCluster, k
     assert {*cluster.said} - dry == ({"nodeclaim/a deleted"} if keep is Keep.FOR_NOBODY else set())
 
 
+@pytest.mark.parametrize("key", ["argocd.argoproj.io/instance", "helm.toolkit.fluxcd.io/name"])
+def test_a_chart_that_gitops_renders_is_not_taken_for_helms(key: str) -> None:
+    cluster = LeavingCluster()
+    cluster.install(owner=key)
+    for kind, namespace in (("deployments", SPACE), ("mutatingwebhookconfigurations", "")):
+        labels = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}
+        cluster.change(kind, cluster.all(kind)[0]["metadata"]["name"], labels, namespace)
+    with pytest.raises(UserError, match="is managed by"):
+        cluster.departure().keep_nodes(Keep.FOR_NOBODY)
+    assert cluster.writes == []
+    assert any("mutatingwebhookconfigurations dovetail-webhook is managed by" in one for one in cluster.uninstall(None))
+
+
 @pytest.mark.parametrize("replicas", [0, 2])
 def test_a_provisioner_in_another_namespace_is_found(replicas: int) -> None:
     """`-n` is easily forgotten: in the wrong namespace there is neither a Lease nor a Deployment, and a leader would end what is let go."""
