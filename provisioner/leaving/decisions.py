@@ -48,7 +48,17 @@ def stamping(found: Belongings) -> LeavePlan:
     anew, left = _made_anew([pod for pod in waiting if _is_ours(pod)], found)
     gone = {step.uid for step in anew}
     gates = tuple(_without_gate(pod) for pod in waiting if pod.metadata.uid not in gone and _gate(pod) is not None)
-    return LeavePlan((admission, (*gates, *anew)), tuple(left))
+    return LeavePlan((admission, (*gates, *anew)), (*left, *_bound_by_name(found)))
+
+
+def _bound_by_name(found: Belongings) -> Iterable[str]:
+    """Pods that run, and would wait if they were created again."""
+    named = sorted(pod.metadata.key for pod in found.bound if _is_alive(pod) and not _was_stamped(pod))
+    if named:
+        yield Said(
+            f"running pods name {names.SCHEDULER_NAME} in their own manifests, and nobody binds them when they are created again: "
+            f"{_listed(named)}; remove spec.schedulerName there"
+        )
 
 
 def created_again(found: Belongings) -> tuple[str, ...]:
@@ -61,8 +71,11 @@ def created_again(found: Belongings) -> tuple[str, ...]:
 
 
 def _waits(pod: QueuedPod) -> bool:
-    ended = pod.status.phase in ("Succeeded", "Failed")
-    return not pod.spec.node_name and not ended and pod.metadata.deletion_timestamp is None
+    return not pod.spec.node_name and _is_alive(pod)
+
+
+def _is_alive(pod: QueuedPod) -> bool:
+    return pod.status.phase not in ("Succeeded", "Failed") and pod.metadata.deletion_timestamp is None
 
 
 def _is_ours(pod: QueuedPod) -> bool:

@@ -76,6 +76,20 @@ def test_whoever_creates_the_webhook_again_is_named(key: str, who: str) -> None:
     )
 
 
+def test_pods_that_run_and_name_our_scheduler_themselves_are_told(cluster: LeavingCluster) -> None:
+    """When they are created again, nobody binds them."""
+    for name, stamped in (("named", False), ("stamped", True), ("ended", False)):
+        cluster.pod(name, stamped=stamped)
+        phase = "Succeeded" if name == "ended" else "Running"
+        cluster.change("pods", name, {"spec": {"nodeName": "a"}, "status": {"phase": phase}}, "shop")
+    (problem,) = cluster.uninstall(None)
+    assert problem == (
+        "running pods name dovetail-scheduler in their own manifests, and nobody binds them when they are created again: shop/named; "
+        "remove spec.schedulerName there"
+    )
+    assert set(schedulers(cluster)) == {"named", "stamped", "ended"}
+
+
 def test_pods_that_an_api_server_stamps_after_the_webhook_is_gone_are_made_anew(cluster: LeavingCluster) -> None:
     """It hears of the deletion a moment later; of an admission policy's up to a second."""
     sleep = cluster.clock.sleep
