@@ -32,7 +32,7 @@ class _Phase(Object, frozen=True, kw_only=True):
 
 
 class QueuedPod(Object, frozen=True, kw_only=True):
-    """A pod that is not bound."""
+    """A pod, as far as it matters who binds it."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _QueuedSpec = _QueuedSpec()
@@ -109,6 +109,7 @@ class Belongings:
         admission: metadata of webhook configurations and admission policies by which pods are stamped, by plural name.
         deployments: of provisioners, in any namespace: metadata and replicas.
         pods: that are not bound.
+        bound: pods that our scheduler has bound.
         jobs: of those pods, by UID.
         classes: metadata of node classes, by plural name; likewise `pools` of NodePools.
         instances: IDs of instances that a collector would find by their tags.
@@ -121,6 +122,7 @@ class Belongings:
     deployments: tuple[tuple[ObjectMeta, int], ...] = ()
     lease: Lease | None = None
     pods: tuple[QueuedPod, ...] = ()
+    bound: tuple[QueuedPod, ...] = ()
     jobs: Mapping[str, QueuedJob] = field(default_factory=dict)
     claims: tuple[HeldClaim, ...] = ()
     nodes: tuple[HeldNode, ...] = ()

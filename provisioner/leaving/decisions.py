@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import ec2, names, podpatch
-from provisioner.apis.conversion.ownership import owner_of
+from provisioner.apis.conversion.ownership import reconciler_of
 from provisioner.apis.core import CustomResourceDefinition
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.stamping import SCHEDULER_STAMP, recorded
@@ -34,7 +34,6 @@ _TAINTS: Final = frozenset({names.DISRUPTED_TAINT.key, names.UNREGISTERED_TAINT.
 _FINALIZERS: Final = frozenset({names.TERMINATION_FINALIZER, ec2.TERMINATION_FINALIZER})
 _WRITTEN: Final = (names.ACCEPTED_USER_DATA, names.TRANSLATED_FROM, names.TRANSLATED_HASH)
 """What the provisioner writes on NodePools and node classes; the other annotations there are their owners'."""
-_RECONCILERS: Final = ("Argo CD", "Flux")
 
 
 # ------------------------------------------------------------------ stamping
@@ -49,17 +48,34 @@ def stamping(found: Belongings) -> LeavePlan:
     anew, left = _made_anew([pod for pod in waiting if _is_ours(pod)], found)
     gone = {step.uid for step in anew}
     gates = tuple(_without_gate(pod) for pod in waiting if pod.metadata.uid not in gone and _gate(pod) is not None)
-    kept = [
+    return LeavePlan((admission, (*gates, *anew)), (*left, *_bound_by_name(found)))
+
+
+def _bound_by_name(found: Belongings) -> Iterable[str]:
+    """Pods that run, and would wait if they were created again."""
+    named = sorted(pod.metadata.key for pod in found.bound if _is_alive(pod) and not _was_stamped(pod))
+    if named:
+        yield Said(
+            f"running pods name {names.SCHEDULER_NAME} in their own manifests, and nobody binds them when they are created again: "
+            f"{_listed(named)}; remove spec.schedulerName there"
+        )
+
+
+def created_again(found: Belongings) -> tuple[str, ...]:
+    """What of that which stamps pods comes again when it was deleted, in sentences: ask before."""
+    return tuple(
         Said(f"{meta_kind} {meta.name} is managed by {owner.name}, which creates it again; remove it there")
         for meta_kind, meta in found.admission
-        if (owner := owner_of(meta.labels, meta.annotations)) is not None and owner.name in _RECONCILERS
-    ]
-    return LeavePlan((admission, (*gates, *anew)), (*kept, *left))
+        if (owner := reconciler_of(meta.labels, meta.annotations)) is not None
+    )
 
 
 def _waits(pod: QueuedPod) -> bool:
-    ended = pod.status.phase in ("Succeeded", "Failed")
-    return not pod.spec.node_name and not ended and pod.metadata.deletion_timestamp is None
+    return not pod.spec.node_name and _is_alive(pod)
+
+
+def _is_alive(pod: QueuedPod) -> bool:
+    return pod.status.phase not in ("Succeeded", "Failed") and pod.metadata.deletion_timestamp is None
 
 
 def _is_ours(pod: QueuedPod) -> bool:
@@ -152,8 +168,8 @@ def why_not_stopped(found: Belongings) -> str:
             f"Deployment {meta.key} is not in namespace {found.namespace}. Run this command with -n {meta.namespace}"
         )
     for meta, replicas in found.provisioners:
-        owner = owner_of(meta.labels, meta.annotations)
-        if replicas and owner is not None and owner.name in _RECONCILERS:
+        owner = reconciler_of(meta.labels, meta.annotations)
+        if replicas and owner is not None:
             return Said(
                 f"Deployment {meta.key} is managed by {owner.name} ({owner.key}), which would start it again. Set its replicas to 0 there, "
                 "or suspend the reconciliation and scale it, then run this command again"

@@ -18,6 +18,8 @@ from provisioner.values.message import Said
 
 _ROUNDS: Final = 20
 _ROUND_SECONDS: Final = 0.5
+_STAMPED_SECONDS: Final = 3.0
+"""An API server goes on for a moment with a webhook that is gone; with an admission policy for up to a second (measured: 0.75 s)."""
 _LEASE_SECONDS: Final = 15
 """Of a Lease that does not say for how long it holds."""
 _LOOK_SECONDS: Final = 1.0
@@ -53,7 +55,12 @@ class Departure:
 
     def stop_stamping(self) -> tuple[str, ...]:
         """Stop stamping pods, remove our gates, and have pods made anew that wait for our scheduler; what is left to the user, in sentences."""
-        return self._until_done(decisions.stamping)
+        found = self._gathered()
+        left = self._until_done(decisions.stamping)
+        if found.admission and not self._dry_run:
+            self._clock.sleep(_STAMPED_SECONDS)
+            left = self._until_done(decisions.stamping)
+        return (*decisions.created_again(found), *left)
 
     def keep_nodes(self, keep: Keep) -> tuple[str, ...]:
         """Stop the provisioner, and leave its nodes to Karpenter or to nobody; what is left to the user, in sentences.

@@ -105,6 +105,7 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
         UndeterminedError: likewise, of the cloud.
     """
     pods = tuple(pod for pod in client.list(_QUEUED, field_selector="spec.nodeName=") if not pod.spec.node_name)
+    ours = client.list(_QUEUED, field_selector=f"spec.schedulerName={names.SCHEDULER_NAME}")
     claims, nodes = tuple(_listed(client, _CLAIMS)), tuple(client.list(_NODES))
     mine = [one.spec.provider_id for one in nodes if _is_managed(one.metadata)]
     instances = {one for one in (*mine, *(claim.status.provider_id for claim in claims)) if one.startswith(_AWS)}
@@ -116,6 +117,7 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
         deployments=tuple(map(_sized, client.list(resources.DEPLOYMENTS, label_selector=_PROVISIONER))),
         lease=client.find(resources.LEASES, LEASE_NAME, namespace),
         pods=pods,
+        bound=tuple(pod for pod in ours if pod.spec.node_name),
         jobs=_jobs(client, pods),
         claims=claims,
         nodes=nodes,

@@ -231,6 +231,9 @@ class ApiServer:
             items = [one for one in items if one["spec"].get("nodeName", "") == wanted]
             if unfinished:
                 items = [one for one in items if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+        elif selector.startswith("spec.schedulerName="):
+            wanted = selector.removeprefix("spec.schedulerName=")
+            items = [one for one in items if one["spec"].get("schedulerName") == wanted]
         elif selector:
             assert selector.startswith("metadata.name="), selector
             items = [one for one in items if one["metadata"]["name"] == selector.removeprefix("metadata.name=")]

@@ -45,6 +45,10 @@ class CollectorTags:
         known: defaultdict[str, list[str]] = defaultdict(list)
         for provider_id in provider_ids:
             place, instance = _REGION.match(provider_id), instance_id_of(provider_id)
+            if instance and place is None:
+                raise UserError(
+                    f"the provider ID {provider_id} does not name a zone, so tags cannot be removed from its instance"
+                )
             if place is not None and instance:
                 known[place["region"]].append(instance)
         there = {region: self._living(region, ids) for region, ids in known.items()}

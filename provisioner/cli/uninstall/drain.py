@@ -108,15 +108,16 @@ class Drainage:
         value = with_launches_paused(before)
         if value == before:
             return
-        if not self._dry_run and known is None:
-            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {PAUSED: value}}
-            try:
+        metadata = {"name": name, "resourceVersion": known.metadata.resource_version if known is not None else None}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {PAUSED: value}}
+        try:
+            if not self._dry_run and known is None:
                 self._client.create(resources.CONFIGMAPS, body, self._namespace)
-            except AlreadyExists:
-                self._pause_launches()
-                return
-        elif not self._dry_run:
-            self._client.patch(resources.CONFIGMAPS, name, {"data": {PAUSED: value}}, self._namespace)
+            elif not self._dry_run:
+                self._client.patch(resources.CONFIGMAPS, name, body, self._namespace)
+        except (AlreadyExists, Conflict, NotFound):  # somebody wrote it meanwhile
+            self._pause_launches()
+            return
         self._say(f"configmap/{name} {PAUSED}={value}{' (dry run)' if self._dry_run else ''}")
 
     def _cordon(self, claims: list[NodeClaim]) -> None:

@@ -62,6 +62,52 @@ def test_admission_policies_go_at_the_version_that_is_served(
     assert f"mutatingadmissionpolicy{suffix}/dovetail-stamping deleted" in cluster.said
 
 
+@pytest.mark.parametrize(
+    ("key", "who"), [("argocd.argoproj.io/instance", "Argo CD"), ("kustomize.toolkit.fluxcd.io/name", "Flux")]
+)
+def test_whoever_creates_the_webhook_again_is_named(key: str, who: str) -> None:
+    cluster = LeavingCluster()
+    cluster.install(owner=key)
+    problems = cluster.uninstall(None)
+    assert cluster.objects["mutatingwebhookconfigurations"] == {}
+    assert (
+        f"mutatingwebhookconfigurations dovetail-webhook is managed by {who}, which creates it again; remove it there"
+        in problems
+    )
+
+
+def test_pods_that_run_and_name_our_scheduler_themselves_are_told(cluster: LeavingCluster) -> None:
+    """When they are created again, nobody binds them."""
+    for name, stamped in (("named", False), ("stamped", True), ("ended", False)):
+        cluster.pod(name, stamped=stamped)
+        phase = "Succeeded" if name == "ended" else "Running"
+        cluster.change("pods", name, {"spec": {"nodeName": "a"}, "status": {"phase": phase}}, "shop")
+    (problem,) = cluster.uninstall(None)
+    assert problem == (
+        "running pods name dovetail-scheduler in their own manifests, and nobody binds them when they are created again: shop/named; "
+        "remove spec.schedulerName there"
+    )
+    assert set(schedulers(cluster)) == {"named", "stamped", "ended"}
+
+
+def test_pods_that_an_api_server_stamps_after_the_webhook_is_gone_are_made_anew(cluster: LeavingCluster) -> None:
+    """It hears of the deletion a moment later; of an admission policy's up to a second."""
+    sleep = cluster.clock.sleep
+
+    def slept(seconds: float) -> None:
+        if cluster.clock.monotonic() < 2 and seconds >= 1:
+            cluster.pod("late")
+        sleep(seconds)
+
+    cluster.clock.sleep = slept  # type: ignore[method-assign]
+    began = cluster.clock.monotonic()
+    assert cluster.uninstall(None) == ()
+    assert cluster.clock.monotonic() - began >= 3
+    assert schedulers(cluster) == {"late-1": names.DEFAULT_SCHEDULER_NAME}
+    cluster.uninstall(None)
+    assert cluster.clock.monotonic() - began < 6, "only where something was stamping"
+
+
 def test_a_job_gives_as_many_pods_as_its_backoff_limit_allows(
     cluster: LeavingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +196,19 @@ def test_a_dry_run_writes_nothing_and_says_every_step(cluster: LeavingCluster, k
     cluster.said.clear()
     cluster.uninstall(keep)
     assert {*cluster.said} - dry == ({"nodeclaim/a deleted"} if keep is Keep.FOR_NOBODY else set())
+
+
+@pytest.mark.parametrize("key", ["argocd.argoproj.io/instance", "helm.toolkit.fluxcd.io/name"])
+def test_a_chart_that_gitops_renders_is_not_taken_for_helms(key: str) -> None:
+    cluster = LeavingCluster()
+    cluster.install(owner=key)
+    for kind, namespace in (("deployments", SPACE), ("mutatingwebhookconfigurations", "")):
+        labels = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}
+        cluster.change(kind, cluster.all(kind)[0]["metadata"]["name"], labels, namespace)
+    with pytest.raises(UserError, match="is managed by"):
+        cluster.departure().keep_nodes(Keep.FOR_NOBODY)
+    assert cluster.writes == []
+    assert any("mutatingwebhookconfigurations dovetail-webhook is managed by" in one for one in cluster.uninstall(None))
 
 
 @pytest.mark.parametrize("replicas", [0, 2])

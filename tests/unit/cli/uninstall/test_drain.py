@@ -6,6 +6,7 @@ from provisioner.apis import names
 from provisioner.cli.uninstall.drain import Drainage
 from provisioner.state.pause import PAUSED
 from tests.support.cluster import World, claim, node, pool
+from tests.support.kube import Sent
 from tests.support.worldserver import WorldServer
 
 SPACE = "dovetail-system"
@@ -14,6 +15,30 @@ SPACE = "dovetail-system"
 def join(server: WorldServer, name: str) -> None:
     server.put(claim(name, provider_id=f"kwok://{name}", finalizers=["held"]), node(name, provider_id=f"kwok://{name}"))
     server.change("nodeclaims", name, {"status": {"nodeName": name}})
+
+
+def test_what_a_user_pauses_at_the_same_moment_is_kept() -> None:
+    world = World()
+    server = WorldServer(world)
+    server.tell = False
+    server.store("configmaps", {"metadata": {"name": names.SETTINGS_CONFIGMAP, "namespace": SPACE}, "data": {}})
+    join(server, "a")
+
+    def edited(sent: Sent) -> None:
+        if sent.method == "PATCH" and sent.path.endswith(names.SETTINGS_CONFIGMAP):
+            server.intercept = lambda _: None
+            server.change("configmaps", names.SETTINGS_CONFIGMAP, {"data": {PAUSED: "drift"}}, SPACE)
+
+    server.intercept = edited
+
+    def ends(_: float) -> None:
+        server.change("nodeclaims", "a", {"metadata": {"finalizers": []}})
+
+    world.clock.sleep = ends  # type: ignore[method-assign]
+    Drainage(server.client, world.clock, SPACE, print, dry_run=False).run()
+    found = server.get("configmaps", names.SETTINGS_CONFIGMAP, SPACE)
+    assert found is not None
+    assert found["data"] == {PAUSED: "drift,launch"}
 
 
 def test_launches_stay_paused_and_nodes_that_join_meanwhile_are_cordoned() -> None:
