@@ -103,9 +103,7 @@ class Departure:
         told = Said(
             f"others undo what this command does: {plan.next_stage[0]}, {_ROUNDS} times. Find out who writes it again"
         )
-        if (
-            keep is None
-        ):  # whoever may create pods may make some that wait for us, over and over: that is to hold up no nodes
+        if keep is None:  # any tenant may make pods that wait for us, over and over: nodes are not held up by that
             return (*plan.problems, told)
         raise RefusedError(told)
 

@@ -1,6 +1,7 @@
 """The steps of a takeover from Karpenter, and of the way back, as commands for people. Pure; nothing runs them."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,7 +25,7 @@ class Instruction:
 
     Attributes:
         text: what it does, and why it comes here.
-        commands: for a shell; none where somebody does it elsewhere.
+        commands: for a shell, in which each name of an object is one word; none where somebody does it elsewhere.
     """
 
     text: str
@@ -55,7 +56,7 @@ def backward(given: TakeoverInput) -> tuple[Instruction, ...]:
             Instruction(
                 "Let Karpenter's chart own the CRDs again. The policy keep stays, so that no chart deletes them.",
                 (
-                    f"helm upgrade --install {release} {CRD_CHART}{_version_of(given)} --namespace {namespace} {_KEEPING} --take-ownership",
+                    f"helm upgrade --install {_word(release)} {CRD_CHART}{_version_of(given)} --namespace {_word(namespace)} {_KEEPING} --take-ownership",
                     f"helm uninstall dovetail-crd --namespace {own}",
                 ),
             )
@@ -69,7 +70,20 @@ def backward(given: TakeoverInput) -> tuple[Instruction, ...]:
 
 def scale(program: ProgramDeployment, replicas: int) -> str:
     """The command that gives a Deployment so many replicas."""
-    return f"kubectl -n {program.namespace} scale deployment {program.metadata.name} --replicas={replicas}"
+    return (
+        f"kubectl -n {_word(program.namespace)} scale deployment {_word(program.metadata.name)} --replicas={replicas}"
+    )
+
+
+def _word(text: str) -> str:
+    """As one word of a shell: whoever may write a Deployment or a dump is to write no commands."""
+    return shlex.quote(text)
+
+
+def _setting(name: str, value: str) -> str:
+    """A value of Dovetail's chart; a comma in it would begin another one."""
+    escaped = value.replace("\\", "\\\\").replace(",", "\\,")
+    return f"--set {_word(f'settings.{name}={escaped}')}"
 
 
 def suspension(program: ProgramDeployment) -> Instruction | None:
@@ -83,7 +97,7 @@ def suspension(program: ProgramDeployment) -> Instruction | None:
         kind = "helmrelease" if reconciler.key.startswith("helm.") else "kustomization"
         name = labels.get(reconciler.key) or annotations.get(reconciler.key, "NAME")
         text = f"Flux manages Deployment {program.named}. Set its replicas to 0 in Git, or suspend it."
-        return Instruction(text, (f"flux suspend {kind} {name}",))
+        return Instruction(text, (f"flux suspend {kind} {_word(name)}",))
     if owner is not None and RELEASE_NAME in annotations:
         return Instruction(
             f'Do not upgrade Helm release "{annotations[RELEASE_NAME]}" until the takeover is done: an upgrade starts Deployment {program.named} again.'
@@ -94,8 +108,8 @@ def suspension(program: ProgramDeployment) -> Instruction | None:
 def install_dovetail(given: TakeoverInput) -> Instruction:
     """How the provisioner comes, with the settings of the Karpenter that it follows."""
     told = next(iter(given.settings.values()), None)
-    values = [f"--set settings.clusterName={told.cluster}"] if told is not None and told.cluster else []
-    values += [f"--set settings.interruptionQueue={told.queue}"] if told is not None and told.queue else []
+    values = [_setting("clusterName", told.cluster)] if told is not None and told.cluster else []
+    values += [_setting("interruptionQueue", told.queue)] if told is not None and told.queue else []
     command = f"helm upgrade --install dovetail {OWN_CHARTS}/dovetail --namespace {given.namespace} --create-namespace {' '.join(values)}".rstrip()
     return Instruction(
         "Install Dovetail, with the chart or with kustomize (docs/guides/install.md). It is paused, so it only watches.",
@@ -109,7 +123,7 @@ def _keep_definitions(given: TakeoverInput) -> Iterator[Instruction]:
         yield Instruction(
             f"Make Helm keep {', '.join(lost)}: otherwise `helm uninstall {release.name}` deletes every NodePool, and every node ends.",
             (
-                f"helm upgrade {release.name} {chart}{_version_of(given)} --namespace {release.namespace} --reuse-values {_KEEPING}",
+                f"helm upgrade {_word(release.name)} {chart}{_version_of(given)} --namespace {_word(release.namespace)} --reuse-values {_KEEPING}",
             ),
         )
 
@@ -155,12 +169,12 @@ def _cleanup(given: TakeoverInput) -> Iterator[Instruction]:
     for program in given.programs_of(ProgramKind.KARPENTER):
         release = program.metadata.annotations.get(RELEASE_NAME, "")
         commands += (
-            [f"helm uninstall {release} --namespace {program.namespace}"]
+            [f"helm uninstall {_word(release)} --namespace {_word(program.namespace)}"]
             if release
-            else [f"kubectl -n {program.namespace} delete deployment {program.metadata.name}"]
+            else [f"kubectl -n {_word(program.namespace)} delete deployment {_word(program.metadata.name)}"]
         )
     release, namespace = _definitions_release(given)
-    commands += [f"helm uninstall {release} --namespace {namespace}"] if release else []
+    commands += [f"helm uninstall {_word(release)} --namespace {_word(namespace)}"] if release else []
     if commands:
         yield Instruction(
             "When you are sure that you will not go back, remove Karpenter. The CRDs are kept.", tuple(commands)

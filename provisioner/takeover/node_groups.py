@@ -48,7 +48,7 @@ _SYSTEM_LABELS: Final = re.compile(
 _NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
-EksName = Annotated[str, msgspec.Meta(pattern=r"^([0-9A-Za-z][0-9A-Za-z_-]*)?$")]
+EksName = Annotated[str, msgspec.Meta(pattern=r"^([0-9A-Za-z][0-9A-Za-z_-]*)?\Z")]
 """Of clusters and node groups; stands in commands for a shell as it is."""
 
 

@@ -28,6 +28,7 @@ from provisioner.cli.takeover.texts import (
     report_text,
     status_for_programs,
     status_lines,
+    text_of,
 )
 from provisioner.leaving.departure import Departure
 from provisioner.support import logs
@@ -38,7 +39,6 @@ from provisioner.takeover.instructions import backward, forward
 from provisioner.takeover.progress import StepKind, TakeoverPhase
 from provisioner.takeover.takeover_input import ProgramKind
 from provisioner.values.errors import ExitStatus, RefusedError, UserError
-from provisioner.values.printable import lines
 
 
 @click.group(
@@ -155,7 +155,7 @@ def plan(
         click.echo(json.dumps(body, indent=2))
     else:
         text = [*saved.lines(), "", "Steps:", *instruction_lines(there), "", "Back:", *instruction_lines(back)]
-        click.echo(lines("\n".join(text)))
+        click.echo(text_of(text))
     for one in problems:
         click.echo(f"error: {one}", err=True)
     return report.exit_status if report.blocking else ExitStatus.FOUND if problems else ExitStatus.DONE
@@ -234,7 +234,7 @@ def start(
         raise UserError("files describe node groups; use them with --from cluster-autoscaler")
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, report):
         if report.blocking:
-            click.echo(lines("\n".join(["The takeover does not start:", *finding_lines(report.blocking)])))
+            click.echo(text_of(["The takeover does not start:", *finding_lines(report.blocking)]))
             return exit_status_of(report.blocking)
         takeover.every, takeover.patience = every, timeout
         outcome = takeover.run()
@@ -269,9 +269,7 @@ def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, 
         return groups_status(kubeconfig, context, namespace, other_namespace, output)
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
         facts = takeover.standing()
-    click.echo(
-        json.dumps(status_for_programs(facts), indent=2) if output == "json" else lines("\n".join(status_lines(facts)))
-    )
+    click.echo(json.dumps(status_for_programs(facts), indent=2) if output == "json" else text_of(status_lines(facts)))
     runs = any(one.replicas for one in takeover.given.programs_of(ProgramKind.KARPENTER))
     taken = facts.record is not None and facts.record.phase in (TakeoverPhase.ADOPTED, TakeoverPhase.DONE)
     again = bool(facts.leads) and runs and taken
@@ -297,5 +295,5 @@ def back(kubeconfig: str, context: str, namespace: str, other_namespace: str, so
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
         leaving = Departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
         found = give_back(leaving)
-        click.echo(lines("\n".join(["Next:", *instruction_lines(backward(takeover.given)[1:])])))
+        click.echo(text_of(["Next:", *instruction_lines(backward(takeover.given)[1:])]))
         return found

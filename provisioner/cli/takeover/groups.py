@@ -19,7 +19,7 @@ from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.planning import PlanSettings
 from provisioner.cli.takeover.inputs import cluster_of, say
 from provisioner.cli.takeover.saving import saving_of
-from provisioner.cli.takeover.texts import instruction_lines
+from provisioner.cli.takeover.texts import instruction_lines, text_of
 from provisioner.ec2.access.client import AwsClients, CallPolicy
 from provisioner.ec2.cloud import region_of
 from provisioner.support.clock import Clock, SystemClock
@@ -37,7 +37,7 @@ from provisioner.takeover.node_groups import (
 )
 from provisioner.takeover.takeover_input import TakeoverInput
 from provisioner.values.errors import ExitStatus, UndeterminedError, UserError
-from provisioner.values.printable import counted, lines
+from provisioner.values.printable import counted, one_line
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def plan_groups(
     else:
         text = [line for one in made for line in _group_lines(one)]
         text += ["", *saved.lines(), "", "Steps:", *instruction_lines(there), "", "Back:", *instruction_lines(back)]
-        click.echo(lines("\n".join(text)))
+        click.echo(text_of(text))
     return ExitStatus.FOUND if refused else ExitStatus.DONE
 
 
@@ -160,8 +160,8 @@ def manifests(made: Sequence[WrittenGroup]) -> str:
     """The objects as YAML, with what is to be known of them as comments."""
     parts = []
     for one in made:
-        notes = [f"# {note}\n" for note in ([one.refusal] if one.refusal else one.notes)]
-        head = f"# Node group {one.group.name}\n" + lines("".join(notes))
+        notes = [f"# {one_line(note)}\n" for note in ([one.refusal] if one.refusal else one.notes)]
+        head = f"# Node group {one.group.name}\n" + "".join(notes)
         parts.append(head + "---\n".join(plain_yaml(dict(document)) for document in one.documents))
     return "---\n".join(parts)
 

@@ -2,7 +2,7 @@
 
 import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from provisioner.takeover.findings import TakeoverFinding, TakeoverReport, TakeoverVerdict
 from provisioner.takeover.instructions import Instruction
@@ -14,7 +14,12 @@ _WIDTH = max(len(verdict) for verdict in TakeoverVerdict)
 
 def report_text(report: TakeoverReport) -> str:
     """The whole report; the same advice is given once for findings that follow each other."""
-    return "\n".join(map(one_line, [*finding_lines(report.findings), report.summary()]))
+    return text_of([*finding_lines(report.findings), report.summary()])
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """What a terminal shows of lines: what objects say in them begins no line of its own."""
+    return "\n".join(map(one_line, lines))
 
 
 def finding_lines(findings: Sequence[TakeoverFinding]) -> list[str]:

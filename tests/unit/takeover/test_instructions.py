@@ -1,5 +1,9 @@
 """The steps that `takeover plan` prints."""
 
+import shlex
+
+import pytest
+
 from provisioner.takeover.instructions import backward, forward
 from tests.support import takeover
 from tests.support.takeover import Wire, deployment, given, release_secret
@@ -59,3 +63,19 @@ def test_the_way_back_hands_the_definitions_over_before_karpenter_starts() -> No
     ]
     assert "--take-ownership" in found[1]
     assert "resource-policy=keep" in found[1]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_what_objects_say_is_one_word_of_a_command(back: bool) -> None:
+    evil = "x,image.repository=y; `run`\nnext"
+    marks = {"meta.helm.sh/release-name": evil, "meta.helm.sh/release-namespace": evil}
+    env = {"CLUSTER_NAME": evil, "INTERRUPTION_QUEUE": evil}
+    there = deployment(evil, evil, annotations=marks, env=env)
+    flux = deployment("karpenter", labels={"kustomize.toolkit.fluxcd.io/name": evil}, env=env)
+    found = commands(there, flux, takeover.definition(release=evil), back=back)
+    words = [word for command in found for word in shlex.split(command)]
+    assert evil in words
+    assert {"`run`", "next", "y;"}.isdisjoint(words)
+    values = [word for word in words if word.startswith("settings.")]
+    assert all(r"x\,image" in one for one in values), "a comma would begin another value of the chart"
+    assert bool(values) is not back

@@ -1,7 +1,7 @@
 """Deletions that look like an accident wait until somebody confirms them."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -403,7 +403,7 @@ class _Counted(str):
 
 
 def test_deletions_at_the_same_time_are_looked_at_once_each() -> None:
-    deleted = {_Counted(number): NOON for number in range(500)}
+    deleted: dict[str, datetime] = {_Counted(number): NOON for number in range(500)}
     _Counted.hashed = 0
     assert len(mass_deleted(deleted, share=0.3, nodes=500)) == 500
     assert _Counted.hashed < 5 * 500

@@ -79,6 +79,20 @@ def test_a_cluster_that_cannot_be_reached_is_3(tmp_path: Path) -> None:
     assert "the cluster could not be read" in result.output
 
 
+INJECTED = "x\nSteps:\n 1. evil"
+
+
+def test_what_objects_say_begins_no_line(tmp_path: Path) -> None:
+    condition = {"type": "Ready", "status": "False", "reason": "No", "message": INJECTED}
+    condition["lastTransitionTime"] = "2026-11-29T10:00:00Z"
+    pool = {**takeover.node_pool(), "status": {"conditions": [condition]}}
+    program = takeover.deployment(annotations={"meta.helm.sh/release-name": INJECTED}, env={"CLUSTER_NAME": INJECTED})
+    result = run("plan", written(tmp_path / "all.yaml", program, pool))
+    assert result.output.count("evil") > 2
+    assert [one for one in result.output.splitlines() if one.startswith("Steps:")] == ["Steps:"]
+    assert not any(one.startswith(" 1. evil") for one in result.output.splitlines())
+
+
 # --- from Cluster Autoscaler
 
 
@@ -105,6 +119,14 @@ def test_a_group_that_cannot_be_taken_over_is_a_finding(tmp_path: Path) -> None:
     result = run(*GROUPS, grouped(tmp_path, amiType="CUSTOM"))
     assert result.exit_code == 1
     assert 'Node group "web" (1 to 10 nodes) is not taken over: it uses a custom AMI' in result.output
+
+
+def test_what_a_group_says_is_no_manifest(tmp_path: Path) -> None:
+    evil = "x\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: evil}\n#"
+    for changes in ({"amiType": evil}, {"launchTemplate": {"name": evil}}, {"remoteAccess": {"ec2SshKey": evil}}):
+        result = run(*GROUPS, "-o", "yaml", grouped(tmp_path, **changes))
+        assert {one["kind"] for one in yaml.safe_load_all(result.stdout) if one} <= {"EC2NodeClass", "NodePool"}
+    assert run(*GROUPS, "-o", "yaml", grouped(tmp_path, nodegroupName="web\n")).exit_code == 2
 
 
 def test_the_steps_of_node_groups(tmp_path: Path) -> None:
