@@ -13,7 +13,7 @@ from provisioner.leaving.belongings import Belongings, Keep, LeavePlan
 from provisioner.leaving.gathering import CloudTags, gathered
 from provisioner.leaving.writes import carry_out
 from provisioner.support.clock import Clock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import RefusedError
 from provisioner.values.message import Said
 
 _ROUNDS: Final = 20
@@ -35,7 +35,8 @@ class Departure:
         tags: of the cloud's instances, for `Keep.FOR_NOBODY`.
         dry_run: nothing is written; `say` is told what would be.
 
-    Every method raises UserError for what the user has to do first, and ApiError where the cluster does not answer.
+    Every method raises RefusedError for what the user has to do first, ApiError where the cluster does not answer, and UndeterminedError where it or the
+    cloud refuses a write.
     """
 
     def __init__(
@@ -63,18 +64,18 @@ class Departure:
         found = self._gathered(keep)
         for why in (decisions.why_not_stopped(found), decisions.why_not_kept(found, keep)):
             if why:
-                raise UserError(why)
+                raise RefusedError(why)
         self._carry_out(decisions.stopping(found))
         quiet = self._await_silence()
 
         def decide(found: Belongings) -> LeavePlan:
             if not self._dry_run and _renewal(found.lease) != quiet:
-                raise UserError(
+                raise RefusedError(
                     f"a provisioner has started again: {_holder(found.lease)} holds Lease {self._namespace}/{LEASE_NAME}. "
                     "Stop it, and run this command again"
                 )
             if why := decisions.why_not_kept(found, keep):
-                raise UserError(why)
+                raise RefusedError(why)
             return decisions.keeping(found, keep)
 
         return self._until_done(decide, keep)
@@ -93,7 +94,7 @@ class Departure:
             if number:
                 self._clock.sleep(_ROUND_SECONDS)  # a controller may still make what was taken away
             plan = decide(self._gathered(keep))
-        raise UserError(
+        raise RefusedError(
             f"others undo what this command does: {plan.next_stage[0]}, {_ROUNDS} times. Find out who writes it again"
         )
 
@@ -108,7 +109,7 @@ class Departure:
         """Wait until nobody renews the provisioner's Lease; its last renewal.
 
         Raises:
-            UserError: somebody goes on renewing it.
+            RefusedError: somebody goes on renewing it.
         """
         began = since = self._clock.monotonic()
         lease = self._lease()
@@ -118,7 +119,7 @@ class Departure:
             if now - since > (lasts or _LEASE_SECONDS):
                 break
             if now - began > _PATIENCE_SECONDS:
-                raise UserError(
+                raise RefusedError(
                     f"{_holder(lease)} still renews Lease {self._namespace}/{LEASE_NAME}. Stop this provisioner, and run this command again"
                 )
             self._clock.sleep(_LOOK_SECONDS)

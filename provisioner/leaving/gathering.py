@@ -72,7 +72,7 @@ class CloudTags(Protocol):
         """IDs of the instances that a collector would find: these, and others of their clusters, as far as they carry such tags.
 
         Raises:
-            UserError: the cloud cannot be asked.
+            UndeterminedError: the cloud cannot be asked.
         """
         ...
 
@@ -80,7 +80,7 @@ class CloudTags(Protocol):
         """Remove these tags.
 
         Raises:
-            UserError: they could not be removed.
+            UndeterminedError: they could not be removed.
         """
         ...
 
@@ -95,7 +95,7 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
 
     Raises:
         ApiError: something could not be read.
-        UserError: likewise, of the cloud.
+        UndeterminedError: likewise, of the cloud.
     """
     pods = tuple(pod for pod in client.list(_QUEUED, field_selector="spec.nodeName=") if not pod.spec.node_name)
     claims, nodes = tuple(_listed(client, _CLAIMS)), tuple(client.list(_NODES))

@@ -6,7 +6,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
 from provisioner.leaving.belongings import LeaveStep, Verb
 from provisioner.leaving.gathering import WRITTEN, CloudTags
-from provisioner.support.errors import UserError
+from provisioner.support.errors import UndeterminedError
 
 
 def carry_out(
@@ -15,7 +15,7 @@ def carry_out(
     """Take these steps, and say each that was taken.
 
     Raises:
-        UserError: one of them was refused.
+        UndeterminedError: one of them was refused.
     """
     for step in steps:
         try:
@@ -23,7 +23,7 @@ def carry_out(
         except (Conflict, NotFound, Invalid):
             continue  # another one now, or gone: what comes next is decided from what is there then
         except ApiError as error:
-            raise UserError(f"{step.kind} {step.name}: {error}") from None
+            raise UndeterminedError(f"{step.kind} {step.name}: {error}") from None
         say(str(step))
 
 

@@ -33,3 +33,9 @@ class UndeterminedError(UserError):
     """The cluster or AWS did not answer, or refused, so that there is no result."""
 
     exit_status = ExitStatus.UNDETERMINED
+
+
+class RefusedError(UserError):
+    """A command stopped, because the user has to do something first; the message says what."""
+
+    exit_status = ExitStatus.FOUND

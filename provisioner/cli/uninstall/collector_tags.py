@@ -13,7 +13,7 @@ from provisioner.apis import ec2
 from provisioner.ec2.access.client import pages
 from provisioner.ec2.instances.instances import LIVING, instance_id_of
 from provisioner.ec2.launch.launch_marks import BATCH_TAG
-from provisioner.support.errors import UserError
+from provisioner.support.errors import UndeterminedError
 
 TAGS: Final = (ec2.NODEPOOL_TAG, ec2.NODECLASS_TAG, ec2.NODECLAIM_TAG, ec2.CLUSTER_NAME_TAG, BATCH_TAG)
 """Each collector demands the first two and the cluster's; `kubernetes.io/cluster/NAME` stays, which load balancers go by."""
@@ -37,7 +37,7 @@ class CollectorTags:
         Cost: one call for every 200 instances, and a list for each cluster that these name.
 
         Raises:
-            UserError: EC2 does not answer, or denies it.
+            UndeterminedError: EC2 does not answer, or denies it.
         """
         known: defaultdict[str, list[str]] = defaultdict(list)
         for provider_id in provider_ids:
@@ -50,7 +50,7 @@ class CollectorTags:
         """Remove the tags from instances of `found`; twice changes nothing.
 
         Raises:
-            UserError: EC2 does not answer, or denies it.
+            UndeterminedError: EC2 does not answer, or denies it.
         """
         by_region: defaultdict[str, list[str]] = defaultdict(list)
         for one in instances:
@@ -102,6 +102,6 @@ def _asked(region: str, call: Callable[[Any], Any], client: Callable[[str], Any]
     try:
         return call(client(region))
     except (BotoCoreError, ClientError) as error:
-        raise UserError(
+        raise UndeterminedError(
             f"EC2 in {region} could not be asked: {error}. Use credentials with ec2:DescribeInstances and ec2:DeleteTags"
         ) from None

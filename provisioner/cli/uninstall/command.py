@@ -15,7 +15,7 @@ from provisioner.leaving.belongings import Keep
 from provisioner.leaving.departure import Departure
 from provisioner.leaving.gathering import CloudTags
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import UndeterminedError
 from provisioner.values import printable
 
 
@@ -31,7 +31,8 @@ from provisioner.values import printable
     (--for nobody). With --drain, the running provisioner drains and terminates all nodes. The command can be interrupted at any time;
     run it again to continue.
 
-    The exit status is 0 if everything was done, 1 if something is left to you or was refused, and 2 for wrong usage.
+    The exit status is 0 if everything was done, 1 if something is left to you or must be done first, 2 for wrong usage, and 3 if the cluster
+    or AWS does not answer or denies access.
     """,
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
@@ -86,7 +87,7 @@ def command(
             if drainage is not None:
                 drainage.run()
     except ApiError as error:
-        raise UserError(f"the cluster could not be read or written: {error}") from None
+        raise UndeterminedError(f"the cluster could not be read or written: {error}") from None
     _end(problems, _what_next(keep_nodes=keep_nodes, drain=drain), dry_run=dry_run)
 
 

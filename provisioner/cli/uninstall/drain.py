@@ -16,7 +16,7 @@ from provisioner.leaving.draining import next_to_delete, why_waiting, with_launc
 from provisioner.options import Options
 from provisioner.state.pause import PAUSED
 from provisioner.support.clock import Clock
-from provisioner.support.errors import UserError
+from provisioner.support.errors import RefusedError
 from provisioner.values.printable import listed
 
 _LOOK_SECONDS: Final = 2.0
@@ -41,10 +41,10 @@ class Drainage:
         """Whether it may begin; nothing is written.
 
         Raises:
-            UserError: no provisioner leads, or pods find no room on other nodes and may not be left pending.
+            RefusedError: no provisioner leads, or pods find no room on other nodes and may not be left pending.
         """
         if not self._leads():
-            raise UserError(
+            raise RefusedError(
                 f"no provisioner renews Lease {self._namespace}/{LEASE_NAME}, and --drain needs a running one. Start it, or keep the nodes "
                 "with --keep-nodes"
             )
@@ -54,7 +54,7 @@ class Drainage:
             return
         named = listed((pod.key for pod in pending), _MOST_NAMED)
         if not leave_pending:
-            raise UserError(
+            raise RefusedError(
                 f"{len(pending)} pods find no room on nodes that Dovetail does not manage: {named}. Add such nodes, or leave these pods "
                 "pending with --leave-pending"
             )
@@ -64,7 +64,7 @@ class Drainage:
         """Pause launches and cordon the nodes, then delete NodeClaims as budgets allow, until none is left.
 
         Raises:
-            UserError: nothing has changed for a quarter of an hour.
+            RefusedError: nothing has changed for a quarter of an hour.
         """
         self._pause_launches()
         self._cordon()
@@ -78,7 +78,7 @@ class Drainage:
             if state != seen:
                 seen, changed = state, now
             if now - changed > _STALLED_SECONDS:
-                raise UserError(
+                raise RefusedError(
                     f"{len(claims)} nodes are left, and nothing has changed for 15 minutes: {_waiting(claims)}"
                 )
             if now - told >= _TELL_SECONDS:

@@ -53,6 +53,8 @@ CLUSTER: Mapping[str, tuple[str, ...]] = {
     "aws check": AWS,
     "takeover check": ("takeover", "check"),
     "takeover status": ("takeover", "status"),
+    "takeover back": ("takeover", "back"),
+    "uninstall": ("uninstall",),
 }
 """Every command that reads a cluster."""
 
