@@ -169,7 +169,8 @@ class Takeover:
 
     def mark_back(self) -> None:
         """The cluster was given back: another takeover begins anew."""
-        if self.client.find(resources.CONFIGMAPS, names.TAKEOVER_CONFIGMAP, self.given.namespace) is not None:
+        found = self.client.find(resources.CONFIGMAPS, names.TAKEOVER_CONFIGMAP, self.given.namespace)
+        if found is not None and found.data.get(PHASE, TakeoverPhase.BACK) != TakeoverPhase.BACK:
             self._write(names.TAKEOVER_CONFIGMAP, {PHASE: str(TakeoverPhase.BACK)})
 
     def _write(self, name: str, data: Mapping[str, str | None]) -> None:
