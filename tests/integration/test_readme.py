@@ -14,7 +14,9 @@ import pytest
 
 from provisioner.lab.devcluster.binaries import VARIABLE, find
 from provisioner.lab.devcluster.building import GoBuild
+from provisioner.lab.devcluster.ports import is_free
 from tests.support import readme
+from tests.support.eventually import eventually
 from tests.support.terminal import Terminal
 
 PAGE: Final = (readme.ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,6 +30,10 @@ PLAN_SAYS: Final = next(line for line in BLOCKS if line.startswith("64 pods:"))
 INSTALL: Final = "docker build -t REGISTRY/dovetail:0.1.0 . && docker push REGISTRY/dovetail:0.1.0"
 DOCKER: Final = '#!/bin/sh\ntest -f Dockerfile || test "$1" = push\n'
 """No engine runs here; `make package` builds the image by itself."""
+
+PORTS: Final = (8080, 8081, 8444)
+"""Of a provisioner that is not told others, as in README."""
+SECONDS: Final = 240.0
 
 
 @pytest.fixture
@@ -72,7 +78,7 @@ def shell(checkout: Path, environment: dict[str, str]) -> Iterator[Terminal]:
 def typed(shell: Terminal, line: str) -> str:
     """What a line prints; it has to succeed. One that ends by Ctrl-C gets it once NodeClaims are shown."""
     watches = "Ctrl-C" in line
-    status, printed = shell.type(line, 900.0, interrupt_after="general-" if watches else "")
+    status, printed = shell.type(line, SECONDS, interrupt_after="general-" if watches else "")
     assert watches or status == 0, f"{line}: {printed}"
     return printed
 
@@ -80,6 +86,7 @@ def typed(shell: Terminal, line: str) -> str:
 @pytest.mark.package
 @pytest.mark.plane
 def test_the_local_cluster_and_every_why_that_readme_names(shell: Terminal) -> None:
+    eventually(lambda: all(map(is_free, PORTS)), f"no other program has ports {PORTS}", SECONDS, 1.0)
     block = BLOCKS[WALK]
     assert [line for line in block if "Ctrl-C" in line]
     *lines, stop, down = block
