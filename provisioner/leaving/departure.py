@@ -37,7 +37,8 @@ class Departure:
         tags: of the cloud's instances, for `Keep.FOR_NOBODY`.
         dry_run: nothing is written; `say` is told what would be.
 
-    Every method raises RefusedError for what the user has to do first, and ApiError where the cluster does not answer.
+    Every method raises RefusedError for what the user has to do first, ApiError where the cluster does not answer, and UndeterminedError where it or the
+    cloud refuses a write.
     """
 
     def __init__(

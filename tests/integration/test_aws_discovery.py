@@ -24,6 +24,7 @@ from provisioner.ec2.nodeclass.reservations import ReservationBook
 from provisioner.ec2.nodeclass.subnets import SubnetBook
 from tests.support.clock import FakeClock
 from tests.support.ec2 import Ec2, Fault
+from tests.support.eventually import eventually
 
 MINOR: Final = 36
 CLUSTER: Final = JoinedCluster("dovetail", "https://api", "Q0E=", MINOR, "10.96.0.0/16", "10.96.0.10")
@@ -359,6 +360,37 @@ def test_another_role_is_another_profile_and_the_old_one_goes_when_nothing_uses_
     assert old in profiles.collect({new})
     assert old not in names_of(aws)
     assert new in names_of(aws)
+
+
+def states(client: Any) -> set[str]:
+    """Of all instances, as they are told."""
+    return {row["State"]["Name"] for one in client.describe_instances()["Reservations"] for row in one["Instances"]}
+
+
+def test_a_profile_stays_while_an_instance_gets_its_credentials_by_it(
+    ec2: Ec2, aws: AwsClients, profiles: Profiles, clock: FakeClock
+) -> None:
+    """No class and no claim tells of nodes that were kept when their cluster was left."""
+    node_class = class_of()
+    name = profiles.ensure(node_class)
+    client = aws.client("ec2")
+    image, subnet = ec2.add_image("ami-0123456789abcdef0", "profiled"), next(iter(ec2.vpc.subnets.values()))
+    ran = client.run_instances(
+        ImageId=image,
+        InstanceType="m5.large",
+        SubnetId=subnet,
+        MinCount=1,
+        MaxCount=1,
+        IamInstanceProfile={"Name": name},
+    )
+    eventually(lambda: states(client) == {"running"}, "it is seen")
+    clock.advance(2 * 3600)
+    assert name not in profiles.collect(())
+    profiles.delete_all(node_class)
+    assert described(aws, name)[1] == ["KarpenterNodeRole-dovetail"]
+    client.terminate_instances(InstanceIds=[ran["Instances"][0]["InstanceId"]])
+    eventually(lambda: states(client) <= {"shutting-down", "terminated"}, "it ends")
+    assert name in profiles.collect(())
 
 
 def test_a_profile_of_the_users_own_is_used_as_it_is(ec2: Ec2, profiles: Profiles) -> None:

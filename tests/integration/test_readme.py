@@ -34,6 +34,7 @@ DOCKER: Final = '#!/bin/sh\ntest -f Dockerfile || test "$1" = push\n'
 
 PORTS: Final = (8080, 8081, 8444)
 """Of a provisioner that is not told others, as in README."""
+SECONDS: Final = 240.0
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def shell(checkout: Path, environment: dict[str, str]) -> Iterator[Terminal]:
 def typed(shell: Terminal, line: str) -> str:
     """What a line prints; it has to succeed. One that ends by Ctrl-C gets it once NodeClaims are shown."""
     watches = "Ctrl-C" in line
-    status, printed = shell.type(line, 900.0, interrupt_after="general-" if watches else "")
+    status, printed = shell.type(line, SECONDS, interrupt_after="general-" if watches else "")
     assert watches or status == 0, f"{line}: {printed}"
     return printed
 
@@ -86,6 +87,7 @@ def typed(shell: Terminal, line: str) -> str:
 @pytest.mark.package
 @pytest.mark.plane
 def test_the_local_cluster_and_every_why_that_readme_names(shell: Terminal) -> None:
+    eventually(lambda: all(map(is_free, PORTS)), f"no other program has ports {PORTS}", SECONDS, 1.0)
     block = BLOCKS[WALK]
     assert [line for line in block if "Ctrl-C" in line]
     *lines, stop, down = block

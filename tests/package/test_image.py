@@ -130,6 +130,7 @@ def test_it_has_no_shell_and_nothing_that_others_may_change(root: ImageRoot) -> 
         path.name for folder in ("usr/bin", "usr/sbin", "usr/local/bin") for path in (root.path / folder).iterdir()
     ) == [
         "dovetail",
+        "kubectl-dovetail",
         "python3",
         "python3.11",
     ]
@@ -141,6 +142,10 @@ def test_it_has_no_shell_and_nothing_that_others_may_change(root: ImageRoot) -> 
 )
 def test_every_command_starts(amd64: ImageRoot, command: tuple[str, ...]) -> None:
     assert "Usage:" in amd64.run("/usr/local/bin/dovetail", *command, "--help").stdout
+
+
+def test_the_plugin_of_kubectl_starts(amd64: ImageRoot) -> None:
+    assert amd64.run("/usr/local/bin/kubectl-dovetail", "--version").stdout == f"dovetail, version {__version__}\n"
 
 
 def test_every_module_is_there_with_what_it_imports(amd64: ImageRoot) -> None:

@@ -1,4 +1,4 @@
-"""A cluster with nodes that Karpenter made is taken over, the command killed at every write, and given back: no instance ends, none is doubled.
+"""A cluster with EC2 instances that Karpenter launched is taken over, the command killed at every write, and given back: none ends, none is doubled.
 
 What stands for Karpenter is a program of ours that leads under Karpenter's Lease; what it wrote that Karpenter would not is removed when it has stopped.
 """
@@ -16,43 +16,49 @@ from provisioner.apis import names
 from provisioner.kube.client import Client
 from provisioner.kube.resources import CONFIGMAPS, DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, Resource
 from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.lab.progress import progress_for
+from tests.support.awscluster import NAMESPACE, AwsCluster, aws_cluster
+from tests.support.commands import stops_when_scaled
 from tests.support.dying import KILLED
-from tests.support.eventually import eventually
-from tests.support.provisioner import SECONDS, Plot, runs, start_child
 
 pytestmark = [pytest.mark.plane, pytest.mark.package, pytest.mark.timeout(1200)]
 
-KARPENTER: Final = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "karpenter", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": "karpenter"}},
-    "spec": {
-        "replicas": 1,
-        "paused": True,  # no ReplicaSet is made of it: the program runs beside the cluster
-        "selector": {"matchLabels": {"app": "karpenter"}},
-        "template": {
-            "metadata": {"labels": {"app": "karpenter"}},
-            "spec": {"containers": [{"name": "controller", "image": "public.ecr.aws/karpenter/controller:1.14.0"}]},
-        },
-    },
-}
+SPACE: Final = "dovetail-system"
 OWN: Final = "dovetail.dev/"
 
 
+def deployed(name: str, namespace: str, image: str, app: str) -> dict[str, Any]:
+    """A Deployment of which no ReplicaSet is made: its program runs beside the cluster."""
+    labels = {"app.kubernetes.io/name": app, "app.kubernetes.io/component": "provisioner"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "paused": True,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "controller", "image": image}]},
+            },
+        },
+    }
+
+
+KARPENTER: Final = deployed("karpenter", "kube-system", "public.ecr.aws/karpenter/controller:1.14.0", "karpenter")
+DOVETAIL: Final = deployed("dovetail-provisioner", SPACE, "dovetail:0.1.0", "dovetail")
+
+
 @pytest.fixture
-def plot(plane: DevCluster, client: Client) -> Iterator[Plot]:
-    made = Plot(client)
-    yield made
-    if runs(plane, "karpenter"):
-        plane.stop("karpenter")
-    for name in (names.SETTINGS_CONFIGMAP, names.TAKEOVER_CONFIGMAP):
-        if client.find(CONFIGMAPS, name, "dovetail-system") is not None:
-            client.delete(CONFIGMAPS, name, "dovetail-system")
-    client.delete(DEPLOYMENTS, "karpenter", "kube-system")
-    if not runs(plane, "dovetail"):
-        start_child(plane, "dovetail", "--provider=kwok")
-    made.clear()
-    plane.stop("dovetail")
+def aws() -> Iterator[AwsCluster]:
+    cluster = DevCluster(temporary=True, extender=False, progress=progress_for(sys.__stderr__))
+    cluster.up()
+    try:
+        with aws_cluster(cluster, clock_factor=10.0) as made:
+            yield made
+    finally:
+        cluster.down()
 
 
 def takeover(plane: DevCluster, *arguments: str, dying: bool = True) -> "subprocess.Popen[str]":
@@ -98,9 +104,21 @@ def machines(client: Client) -> dict[str, tuple[str, str, str]]:
     }
 
 
+def alive(aws: AwsCluster) -> frozenset[str]:
+    """IDs of the instances that run."""
+    return frozenset(one["id"] for one in aws.ec2.alive())
+
+
+def own_keys(client: Client) -> set[str]:
+    """Of NodeClaims and Nodes, what only Dovetail reads."""
+    kinds: tuple[Resource[Any], ...] = (NODECLAIMS, NODES)
+    found = [one.metadata for kind in kinds for one in client.list(kind)]
+    return {key for one in found for key in (*one.annotations, *one.labels) if key.startswith(OWN)}
+
+
 def phase(client: Client) -> str:
     """How far the takeover is."""
-    found = client.find(CONFIGMAPS, names.TAKEOVER_CONFIGMAP, "dovetail-system")
+    found = client.find(CONFIGMAPS, names.TAKEOVER_CONFIGMAP, SPACE)
     return found.data["phase"] if found is not None else ""
 
 
@@ -115,14 +133,28 @@ def as_karpenter_left_them(client: Client) -> None:
             client.patch(kind, one.metadata.name, {"metadata": {"annotations": {**own, **hashed}}})
 
 
-def test_there_and_back_no_instance_ends_and_none_is_doubled(plane: DevCluster, client: Client, plot: Plot) -> None:
+def deploy(aws: AwsCluster, pods: int) -> None:
+    """Pods of which each has a node of its own."""
+    others = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [others]}}
+    aws.deploy("web", pods, affinity=affinity, nodeSelector={names.NODEPOOL_LABEL: "general"})
+
+
+def await_nodes(aws: AwsCluster, count: int) -> None:
+    """Until each of so many pods runs on a node that is ready."""
+    aws.await_running(count, 120.0)
+    aws.eventually(lambda: len(aws.initialized()) == count, f"{count} nodes are ready", 120.0)
+
+
+def test_there_and_back_no_instance_ends_and_none_is_doubled(aws: AwsCluster) -> None:
+    client, plane = aws.client, aws.cluster
     client.create(DEPLOYMENTS, KARPENTER, "kube-system")
-    start_child(plane, "karpenter", "--system-namespace=kube-system", "--provider=kwok")
-    plot.pool()
-    plot.deploy("web", 4)
-    plot.await_running(4)
-    eventually(lambda: len(plot.initialized()) == 4, "four nodes are there", SECONDS)
-    before = machines(client)
+    aws.start("--system-namespace=kube-system")
+    aws.node_class()
+    aws.pool()
+    deploy(aws, 4)
+    await_nodes(aws, 4)
+    before, instances = machines(client), alive(aws)
 
     killed = 0
     while phase(client) != "paused":
@@ -133,30 +165,52 @@ def test_there_and_back_no_instance_ends_and_none_is_doubled(plane: DevCluster, 
     assert "waiting until Karpenter no longer holds its Lease" in until_said(
         run, "kubectl -n kube-system scale deployment karpenter --replicas=0"
     )
-    settings = client.get(CONFIGMAPS, names.SETTINGS_CONFIGMAP, "dovetail-system")
+    settings = client.get(CONFIGMAPS, names.SETTINGS_CONFIGMAP, SPACE)
     assert settings.data["paused"] == "drift,consolidation,expiration,repair,launch"
-    plane.stop("karpenter")
+    aws.stop_provisioner()
     as_karpenter_left_them(client)
-    start_child(plane, "dovetail", "--provider=kwok")
+    aws.start()
     assert KILLED in ended(run)
     assert machines(client) == before
 
-    plot.scale("web", 5)
+    client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 5}}, NAMESPACE)
     released = [settings.data["paused"]]
     while released[-1]:
         ended(takeover(plane, "start"))
-        held = client.get(CONFIGMAPS, names.SETTINGS_CONFIGMAP, "dovetail-system").data.get("paused", "")
+        held = client.get(CONFIGMAPS, names.SETTINGS_CONFIGMAP, SPACE).data.get("paused", "")
         assert held == released[-1] or released[-1].startswith(held)
         released += [held] if held != released[-1] else []
         if "launch" in held:
             assert machines(client) == before
+            assert alive(aws) == instances
     assert [len(one.split(",")) for one in released] == [5, 4, 3, 2, 1, 1]
     output, _ = until_done(plane, "start")
     assert "The takeover is complete; nothing is held." in output
-    plot.await_running(5)
-    eventually(lambda: len(plot.initialized()) == 5, "the fifth node is there", SECONDS)
+    await_nodes(aws, 5)
     after = machines(client)
     assert {name: one for name, one in after.items() if name in before} == before
+    assert instances < alive(aws)
+    assert len(alive(aws)) == 5
     told = takeover(plane, "status", dying=False)
     assert "4 of 4 NodeClaims from the start are there, 1 new, 0 doubled" in ended(told)
     assert client.get(DEPLOYMENTS, "karpenter", "kube-system").spec.replicas == 1, "nobody touched it"
+
+    given, instances = after, alive(aws)
+    client.create(DEPLOYMENTS, DOVETAIL, SPACE)
+    kubelet = stops_when_scaled(client, SPACE, aws.stop_provisioner)
+    output, killed = until_done(plane, "back")
+    kubelet.join(60)
+    assert killed > len(given), "scaled, what Dovetail wrote on each NodeClaim, and that it is over"
+    assert "scale deployment karpenter --replicas" in output
+    assert phase(client) == "back"
+    assert machines(client) == given
+    assert own_keys(client) == set()
+    aws.start("--system-namespace=kube-system")
+    client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}}, NAMESPACE)
+    await_nodes(aws, 6)
+    assert machines(client).items() >= given.items()
+    assert instances < alive(aws)
+    assert len(alive(aws)) == 6
+
+    assert KILLED in ended(takeover(plane, "start"))
+    assert phase(client) == "begun", "another takeover begins anew"

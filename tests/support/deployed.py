@@ -8,6 +8,7 @@ from typing import Any
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness.workload import REPOSITORY
 from tests.support.kubeconfigs import service_account_kubeconfig
+from tests.support.oldversion import OldVersion
 
 Document = dict[str, Any]
 
@@ -30,7 +31,15 @@ def kubeconfig_of(cluster: DevCluster, pod: Document, namespace: str) -> Path:
 
 
 def start(
-    cluster: DevCluster, pod: Document, name: str, flags: Mapping[str, object], *, namespace: str, known_as: str = ""
+    cluster: DevCluster,
+    pod: Document,
+    name: str,
+    flags: Mapping[str, object],
+    *,
+    namespace: str,
+    known_as: str = "",
+    environment: Mapping[str, str] | None = None,
+    version: OldVersion | None = None,
 ) -> None:
     """Run a container of ours with its own command line, and the places of this machine behind it: the last flag wins.
 
@@ -38,6 +47,8 @@ def start(
         pod: spec of the Deployment's Pods.
         name: of the container.
         known_as: name of the program in the cluster; that of the container if empty.
+        environment: beside what the container has.
+        version: whose sources are run; this checkout's without one.
     """
     given = {
         "metadata.namespace": namespace,
@@ -47,12 +58,16 @@ def start(
         "limits.memory": "1073741824",
     }
     container = container_of(pod, name)
-    environment = {}
+    its = dict(environment or {})
     for variable in container["env"]:
         source: Document = next(iter(variable.get("valueFrom", {}).values()), {})
         key = source.get("fieldPath") or source.get("resource")
-        environment[variable["name"]] = given[key] if key else variable["value"].replace("$(POD_IP)", "127.0.0.1")
+        its[variable["name"]] = given[key] if key else variable["value"].replace("$(POD_IP)", "127.0.0.1")
     places = {**flags, "kubeconfig": kubeconfig_of(cluster, pod, namespace)}
     added = [f"--{flag}={value}" for flag, value in places.items()]
-    command = [sys.executable, "-m", "provisioner.cli.main", *expanded(container["args"], namespace), *added]
-    cluster.start_program(known_as or name, command, {**environment, "PYTHONPATH": str(REPOSITORY)})
+    arguments = (*expanded(container["args"], namespace), *added)
+    if version is not None:
+        version.start(cluster, known_as or name, arguments, its)
+        return
+    command = [sys.executable, "-m", "provisioner.cli.main", *arguments]
+    cluster.start_program(known_as or name, command, {**its, "PYTHONPATH": str(REPOSITORY)})

@@ -40,13 +40,13 @@ class CollectorTags:
 
         Raises:
             UndeterminedError: EC2 does not answer, or denies it.
-            RefusedError: the instances belong to several clusters.
+            RefusedError: the instances belong to several clusters, or one of them does not name its zone.
         """
         known: defaultdict[str, list[str]] = defaultdict(list)
         for provider_id in provider_ids:
             place, instance = _REGION.match(provider_id), instance_id_of(provider_id)
             if instance and place is None:
-                raise UserError(
+                raise RefusedError(
                     f"the provider ID {provider_id} does not name a zone, so tags cannot be removed from its instance"
                 )
             if place is not None and instance:

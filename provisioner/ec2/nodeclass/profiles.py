@@ -4,7 +4,7 @@ The name follows from cluster, region, class and role, so a crash between making
 What is not ours, by path and tags, is never changed and never deleted.
 
 Source: spec/karpenter-aws.md 3.5.
-Differs: the provider draws a new name every time; a role with a path is compared by its name.
+Differs: the provider draws a new name every time; a role with a path is compared by its name; a profile that an instance uses is kept, also without a claim.
 """
 
 import re
@@ -19,8 +19,9 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.structural import fnv
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.ec2.access.client import Clients
+from provisioner.ec2.access.client import Clients, pages
 from provisioner.ec2.access.errors import FailureKind, classify_exception
+from provisioner.ec2.instances.instances import ENDING, LIVING
 from provisioner.ec2.nodeclass.answer_cache import Remembered
 from provisioner.ec2.nodeclass.discovery import DiscoveryError
 from provisioner.support import logs
@@ -30,6 +31,8 @@ ROLE_MISSING_KEEP: Final = timedelta(minutes=1)
 PROTECTED: Final = timedelta(hours=1)
 """A profile that was in use lately is not collected as garbage: a launch with it may be under way."""
 
+_ASKED_AT_ONCE: Final = 200
+"""Values of a filter."""
 _ALLOWED_NAME: Final = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
 _log = logs.get_logger(__name__)
 
@@ -59,6 +62,7 @@ class Profile:
     roles: tuple[str, ...]
     tags: Mapping[str, str]
     created: datetime | None = None
+    arn: str = ""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Profile":
@@ -69,6 +73,7 @@ class Profile:
             tuple(role["RoleName"] for role in row.get("Roles", ())),
             {tag["Key"]: tag["Value"] for tag in row.get("Tags", ())},
             row.get("CreateDate"),
+            row.get("Arn", ""),
         )
 
 
@@ -186,17 +191,17 @@ class Profiles:
         self._good.forget((node_class.metadata.uid, role_name("" if isinstance(spec.role, UnsetType) else spec.role)))
 
     def delete_all(self, node_class: EC2NodeClass) -> None:
-        """Delete every profile that was made for the class. Raises `DiscoveryError`; what is gone already is fine."""
-        doomed = [one.name for one in self._list(self.naming.path(node_class))]
+        """Delete every profile that was made for the class and that no instance uses. Raises `DiscoveryError`; what is gone already is fine."""
+        doomed = {one.name: one for one in self._list(self.naming.path(node_class))}
         former = self.naming.former_name(node_class)
         found = self._get(former) if former else None
         if found is not None and self.naming.ours(found, node_class):
-            doomed.append(former)
-        for name in dict.fromkeys(doomed):
+            doomed[former] = found
+        for name in self._without_instances(doomed.values()):
             self._delete(name)
 
     def collect(self, used: Collection[str]) -> tuple[str, ...]:
-        """Delete the profiles of the cluster that no class and no claim uses. Raises `DiscoveryError`.
+        """Delete the profiles of the cluster that no class, no claim and no instance uses. Raises `DiscoveryError`.
 
         Args:
             used: names in the status of any class, or on any claim; read freshly.
@@ -204,12 +209,32 @@ class Profiles:
         Returns:
             Names of those that were deleted.
         """
-        now = self._now()
-        doomed = garbage(self._list(self.naming.root), self.naming, used, self._seen, now)
+        there = {one.name: one for one in self._list(self.naming.root)}
+        unused = garbage(there.values(), self.naming, used, self._seen, self._now())
+        doomed = self._without_instances(there[name] for name in unused)
         for name in doomed:
             self._delete(name)
             self._seen.pop(name, None)
         return doomed
+
+    def _without_instances(self, profiles: Iterable[Profile]) -> tuple[str, ...]:
+        """Names of those by which no instance gets its credentials: nodes that were kept when their cluster was left have no claim."""
+        found = {one.name: one.arn for one in profiles}
+        used = set[str]()
+        for at in range(0, len(found), _ASKED_AT_ONCE):
+            filters = [
+                {"Name": "iam-instance-profile.arn", "Values": [*found.values()][at : at + _ASKED_AT_ONCE]},
+                {"Name": "instance-state-name", "Values": [one for one in LIVING if one not in ENDING]},
+            ]
+            try:
+                answers = list(pages(self._aws.client("ec2").describe_instances, Filters=filters))
+            except Exception as error:
+                raise DiscoveryError("ec2:DescribeInstances", classify_exception(error)) from error
+            rows = (row for answer in answers for one in answer["Reservations"] for row in one["Instances"])
+            used |= {row["IamInstanceProfile"]["Arn"] for row in rows if "IamInstanceProfile" in row}
+        for name in (kept := [name for name, arn in found.items() if arn in used]):
+            _log.info("Kept an instance profile that instances use", profile=name)
+        return tuple(name for name in found if name not in kept)
 
     # ------------------------------------------------------------------ IAM
 

@@ -205,7 +205,7 @@ def test_a_chart_that_gitops_renders_is_not_taken_for_helms(key: str) -> None:
     for kind, namespace in (("deployments", SPACE), ("mutatingwebhookconfigurations", "")):
         labels = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}
         cluster.change(kind, cluster.all(kind)[0]["metadata"]["name"], labels, namespace)
-    with pytest.raises(UserError, match="is managed by"):
+    with pytest.raises(RefusedError, match="is managed by"):
         cluster.departure().keep_nodes(Keep.FOR_NOBODY)
     assert cluster.writes == []
     assert any("mutatingwebhookconfigurations dovetail-webhook is managed by" in one for one in cluster.uninstall(None))
