@@ -240,7 +240,7 @@ class _ObjectName(click.ParamType[str]):
 @click.command(
     name="webhook",
     context_settings={"show_default": True},
-    help="Run the admission webhook: stamps label requirements on new pods, by opt-in, validates NodePools and the like, and fails open.",
+    help="Run the admission webhook: it stamps label requirements on new pods that opt in, validates NodePools and related objects, and fails open.",
 )
 @flags.kubeconfig
 @click.option("--bind", type=AddressParameter(), default=":8443", help="Address that the API server calls, over TLS.")
@@ -291,7 +291,7 @@ class _ObjectName(click.ParamType[str]):
     "--karpenter-namespace",
     default="",
     metavar="NAMESPACE",
-    help="With --conversion: namespace of a Karpenter beside Dovetail, in addition to karpenter and kube-system.",
+    help="With --conversion: namespace of a Karpenter next to Dovetail, in addition to karpenter and kube-system.",
 )
 @click.option("--scheduler-name", type=_ObjectName(), default=names.SCHEDULER_NAME, help="schedulerName to stamp.")
 @click.option(
@@ -304,7 +304,7 @@ class _ObjectName(click.ParamType[str]):
     default="",
     metavar="HOST,...",
     help="Container registries to ask for the architectures of images (dovetail.dev/image-arch): HOST, HOST:PORT or *.DOMAIN,"
-    " with =HOST for each other host that a registry may redirect to or that makes its tokens. Default: no registry is asked.",
+    " with =HOST for each other host that a registry may redirect to or that issues its tokens. Default: no registry is asked.",
 )
 @click.option(
     "--image-ecr-accounts",
@@ -321,7 +321,7 @@ class _ObjectName(click.ParamType[str]):
 @click.option(
     "--image-registry-ca",
     type=click.Path(dir_okay=False),
-    help="PEM file with further certificate authorities that registries are trusted by.",
+    help="PEM file with additional certificate authorities to trust for registries.",
 )
 @click.option(
     "--identity",
@@ -332,7 +332,7 @@ class _ObjectName(click.ParamType[str]):
 @click.option(
     "--conversion",
     is_flag=True,
-    help="Maintain the caBundle of the CustomResourceDefinitions that serve v1beta1 beside v1 (component conversion).",
+    help="Maintain the caBundle of the CustomResourceDefinitions that serve v1beta1 in addition to v1 (component conversion).",
 )
 @flags.log_level
 @flags.log_format

@@ -152,7 +152,7 @@ def own_claims(
 ) -> tuple[Volume, ...]:
     """The volumes of a StatefulSet's pod: a claim that exists by its name, one that does not as the controller would make it.
 
-    What is yet to be made is written like a generic ephemeral volume: to a scheduler that is the same, and such pods share one shape.
+    What is yet to be created is written like a generic ephemeral volume: to a scheduler that is the same, and such pods share one shape.
 
     Args:
         volumes: of the template.

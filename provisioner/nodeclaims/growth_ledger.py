@@ -74,7 +74,7 @@ class HeldBackError(Exception):
                 "NodePool); allow other instance types, or remove the limit"
             )
         return Said(
-            "no further NodeClaim of this price is created, because all nodes together may cost "
+            "no NodeClaim of this price is created, because all nodes together may cost "
             f"${self.limits.usd_per_hour:g} per hour (--max-usd-per-hour); raise the flag, or remove workloads"
         )
 

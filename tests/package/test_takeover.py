@@ -158,5 +158,5 @@ def test_there_and_back_no_instance_ends_and_none_is_doubled(plane: DevCluster, 
     after = machines(client)
     assert {name: one for name, one in after.items() if name in before} == before
     told = takeover(plane, "status", dying=False)
-    assert "4 of 4 NodeClaims from the start are there, 1 new, 0 doubled" in ended(told)
+    assert "4 of 4 NodeClaims from the start still exist, 1 new, 0 doubled" in ended(told)
     assert client.get(DEPLOYMENTS, "karpenter", "kube-system").spec.replicas == 1, "nobody touched it"

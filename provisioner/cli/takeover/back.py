@@ -18,5 +18,5 @@ def give_back(takeover: Takeover, leaving: Departure, *, dry_run: bool) -> int:
     if not dry_run:
         takeover.mark_back()
     for one in problems:
-        say(f"Left to you: {one}")
+        say(f"To do: {one}")
     return ExitStatus.FOUND if problems else ExitStatus.DONE
