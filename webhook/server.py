@@ -303,20 +303,20 @@ class _ObjectName(click.ParamType[str]):
     "--image-registries",
     default="",
     metavar="HOST,...",
-    help="Container registries to ask for the architectures of images (dovetail.dev/image-arch): HOST, HOST:PORT or *.DOMAIN,"
-    " with =HOST for each other host that a registry may redirect to or that issues its tokens. Default: no registry is asked.",
+    help="Container registries that are queried for the architectures of images (dovetail.dev/image-arch): HOST, HOST:PORT or *.DOMAIN,"
+    " with =HOST for each other host that a registry may redirect to or that issues its tokens. Default: no registry is queried.",
 )
 @click.option(
     "--image-ecr-accounts",
     default="",
     metavar="ACCOUNT,...",
-    help="AWS accounts whose private Amazon ECR registries are asked with the IAM role of the webhook.",
+    help="AWS accounts whose private Amazon ECR registries are queried with the IAM role of the webhook.",
 )
 @click.option(
     "--image-registry-networks",
     default="",
     metavar="CIDR,...",
-    help="Private networks that registries may be in. By default only registries with public addresses are asked.",
+    help="Private networks that registries may be in. By default only registries with public addresses are queried.",
 )
 @click.option(
     "--image-registry-ca",

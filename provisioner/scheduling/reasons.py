@@ -228,7 +228,7 @@ class LimitsReached:
     resources: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"limits on {' and '.join(self.resources)} leave room for no instance type that fits"
+        return f"limits on {' and '.join(self.resources)} exclude every instance type that fits"
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ def written(group: ManagedNodeGroup, nodes: Iterable[Node]) -> WrittenGroup:
         )
     if not types:
         return WrittenGroup(
-            group, (), (), "it names no instance types, and none of its nodes exists; write its NodePool by hand"
+            group, (), (), "it specifies no instance types, and none of its nodes exists; write its NodePool by hand"
         )
     if not group.cluster_name or not group.subnets or not group.node_role:
         return WrittenGroup(

@@ -355,7 +355,7 @@ ROWS = {
         "default/small: a", "default/small: b"),
     "two limits that only together bind are told together": row(
         problem(sized(p="1 1Gi"), pool(types=(instance_type("x", "2", "64Gi"), instance_type("y", "16", "4Gi")), limits={"cpu": "8", "memory": "8Gi"})),
-        'p: NodePool "default": limits on cpu and memory leave room for no instance type that fits'),
+        'p: NodePool "default": limits on cpu and memory exclude every instance type that fits'),
     # --- minValues ---
     "minValues keeps enough types on a claim": row(
         problem(pods(5, shape("1", "1Gi"), "p"), pool(types=(SMALL, MEDIUM, LARGE), min_values={TYPE: 2})),
