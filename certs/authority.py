@@ -237,7 +237,7 @@ def _builder(
     until = now + timedelta(days=days)
     if end is not None:
         if end <= now:
-            raise CertificateError(f"the CA ended at {end.isoformat()}: make a new one")
+            raise CertificateError(f"the CA expired at {end.isoformat()}; create a new one")
         until = min(until, end)  # a leaf that outlives its CA fails verification only later
     return (
         x509.CertificateBuilder()

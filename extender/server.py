@@ -281,7 +281,7 @@ class SecondsParameter(click.ParamType[float]):
 @click.command(
     name="extender",
     context_settings={"show_default": True},
-    help="Run the scheduler extender: brings planned pods to their nodes and holds their room.",
+    help="Run the scheduler extender: it brings planned pods to their nodes and holds room for them.",
 )
 @flags.kubeconfig
 @click.option(
@@ -310,7 +310,7 @@ class SecondsParameter(click.ParamType[float]):
     default="",
     help="Serving certificate; without it, the extender serves plain HTTP on loopback.",
 )
-@click.option("--tls-key", type=_FILE, default="", help="Its key.")
+@click.option("--tls-key", type=_FILE, default="", help="Private key of --tls-cert.")
 @click.option("--tls-client-ca", type=_FILE, default="", help="Require client certificates that are signed by this CA.")
 @click.option(
     "--reports-ca",
@@ -319,7 +319,7 @@ class SecondsParameter(click.ParamType[float]):
     help="CA that signed the certificate of the provisioner's address for reports.",
 )
 @click.option("--reports-cert", type=_FILE, default="", help="Client certificate for that address.")
-@click.option("--reports-key", type=_FILE, default="", help="Its key.")
+@click.option("--reports-key", type=_FILE, default="", help="Private key of --reports-cert.")
 @click.option(
     "--reports-server-name", default="", help="Name in that certificate, if it differs from the host of the URL."
 )

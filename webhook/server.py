@@ -240,7 +240,7 @@ class _ObjectName(click.ParamType[str]):
 @click.command(
     name="webhook",
     context_settings={"show_default": True},
-    help="Run the admission webhook: stamps label requirements on new pods, by opt-in, validates NodePools and the like, and fails open.",
+    help="Run the admission webhook: it stamps label requirements on new pods that opt in, validates NodePools and related objects, and fails open.",
 )
 @flags.kubeconfig
 @click.option("--bind", type=AddressParameter(), default=":8443", help="Address that the API server calls, over TLS.")
@@ -291,7 +291,7 @@ class _ObjectName(click.ParamType[str]):
     "--karpenter-namespace",
     default="",
     metavar="NAMESPACE",
-    help="With --conversion: namespace of a Karpenter beside Dovetail, in addition to karpenter and kube-system.",
+    help="With --conversion: namespace of a Karpenter next to Dovetail, in addition to karpenter and kube-system.",
 )
 @click.option("--scheduler-name", type=_ObjectName(), default=names.SCHEDULER_NAME, help="schedulerName to stamp.")
 @click.option(
@@ -303,25 +303,25 @@ class _ObjectName(click.ParamType[str]):
     "--image-registries",
     default="",
     metavar="HOST,...",
-    help="Container registries to ask for the architectures of images (dovetail.dev/image-arch): HOST, HOST:PORT or *.DOMAIN,"
-    " with =HOST for each other host that a registry may redirect to or that makes its tokens. Default: no registry is asked.",
+    help="Container registries that are queried for the architectures of images (dovetail.dev/image-arch): HOST, HOST:PORT or *.DOMAIN,"
+    " with =HOST for each other host that a registry may redirect to or that issues its tokens. Default: no registry is queried.",
 )
 @click.option(
     "--image-ecr-accounts",
     default="",
     metavar="ACCOUNT,...",
-    help="AWS accounts whose private Amazon ECR registries are asked with the IAM role of the webhook.",
+    help="AWS accounts whose private Amazon ECR registries are queried with the IAM role of the webhook.",
 )
 @click.option(
     "--image-registry-networks",
     default="",
     metavar="CIDR,...",
-    help="Private networks that registries may be in. By default only registries with public addresses are asked.",
+    help="Private networks that registries may be in. By default only registries with public addresses are queried.",
 )
 @click.option(
     "--image-registry-ca",
     type=click.Path(dir_okay=False),
-    help="PEM file with further certificate authorities that registries are trusted by.",
+    help="PEM file with additional certificate authorities to trust for registries.",
 )
 @click.option(
     "--identity",
@@ -332,7 +332,7 @@ class _ObjectName(click.ParamType[str]):
 @click.option(
     "--conversion",
     is_flag=True,
-    help="Maintain the caBundle of the CustomResourceDefinitions that serve v1beta1 beside v1 (component conversion).",
+    help="Maintain the caBundle of the CustomResourceDefinitions that serve v1beta1 in addition to v1 (component conversion).",
 )
 @flags.log_level
 @flags.log_format

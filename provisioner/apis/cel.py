@@ -118,7 +118,7 @@ class _Parser:
                 continue
             kind, name = self._next()
             if kind != "name":
-                raise CelSyntaxError(f"{self._text!r}: {name!r} is no field")
+                raise CelSyntaxError(f"{self._text!r}: {name!r}is not a field")
             value = self._method(value, name) if self._takes("(") else functools.partial(_field, value, name)
         return value
 
@@ -126,7 +126,7 @@ class _Parser:
         if name in _MACROS:
             kind, variable = self._next()
             if kind != "name":
-                raise CelSyntaxError(f"{self._text!r}: {variable!r} is no variable")
+                raise CelSyntaxError(f"{self._text!r}: {variable!r}is not a variable")
             self.expect(",")
             body = self.either()
             self.expect(")")
@@ -275,14 +275,14 @@ def _call(function: Callable[..., Any], value: Program, arguments: tuple[Program
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise CelError(f"{value!r} is no boolean")
+        raise CelError(f"{value!r} is not a boolean")
     return value
 
 
 def _integer(value: Any) -> int:
     number = parse_int(value) if isinstance(value, str) else int(value)
     if number is None:
-        raise CelError(f"{value!r} is no integer")
+        raise CelError(f"{value!r} is not an integer")
     return number
 
 

@@ -62,7 +62,7 @@ def keeps_little(data: bytes | msgspec.Raw, value: object) -> bool:
 
 def keeps_too_much(most: int) -> str:
     """Why an object that somebody wrote is ignored."""
-    return Said(f"it takes more than {most} KiB of memory, more than is kept of any object")
+    return Said(f"it needs more than {most} KiB of memory, the limit for an object")
 
 
 def check_kept(data: bytes | msgspec.Raw, value: object) -> None:

@@ -27,7 +27,7 @@ OWN: Final[Groups] = {
             "are known."
         ),
         names.STAMP_SCHEDULER: "`enabled` assigns the pod to the Dovetail scheduler.",
-        names.STAMP_SPREAD: "`zone` adds a topology spread constraint over zones (ScheduleAnyway) to pods that have none over zones.",
+        names.STAMP_SPREAD: "`zone` adds a topology spread constraint across zones (ScheduleAnyway) to pods that do not have one.",
         names.STAMP_PROTECT_JOBS: "`enabled` annotates pods of Jobs with karpenter.sh/do-not-disrupt.",
         names.STAMP_LEGACY_LABELS: "`rewrite` replaces deprecated node labels and annotations of the pod with the current ones.",
     },
@@ -45,7 +45,7 @@ OWN: Final[Groups] = {
     ("Pod annotation", "you"): {
         names.ON_DEMAND_REPAIR: (
             "`evict` lets the provisioner evict pods of a ReplicaSet or StatefulSet, one at a time, while their share on demand is "
-            "wrong by more than 2 pods and more than 5 %; beside dovetail.dev/on-demand as an annotation of the pods."
+            "wrong by more than 2 pods and more than 5 %; requires dovetail.dev/on-demand as an annotation of the pods."
         ),
         names.RECREATE_UNSCHEDULED: (
             "`true` lets the provisioner delete the pod, so that its controller creates it again, if its scheduler has processed no "
@@ -118,7 +118,7 @@ OWN: Final[Groups] = {
     },
     ("NodePool and EC2NodeClass annotation", "provisioner"): {
         names.TRANSLATED_FROM: "Kind, name and UID of the old object that it was made from.",
-        names.TRANSLATED_HASH: "Hash of the spec as it was written; one that was edited since is left alone.",
+        names.TRANSLATED_HASH: "Hash of the spec as it was written; one that was edited since then is not changed.",
     },
     ("NodePool, NodeClaim and EC2NodeClass annotation at v1beta1", "webhook"): {
         names.KEPT_V1: "Fields of v1 that v1beta1 does not have.",
@@ -191,7 +191,7 @@ KARPENTER: Final[Groups] = {
         names.UNREGISTERED_TAINT.key: "The Node has joined but is not registered yet.",
     },
     ("Node label", "kubelet"): {
-        names.HOSTNAME_LABEL: "The provisioner removes it when a Node starts to drain, so that topology spread over hostnames no longer counts the Node.",
+        names.HOSTNAME_LABEL: "The provisioner removes it when a Node starts to drain, so that topology spread across hostnames no longer counts the Node.",
     },
     ("Node and NodeClaim finalizer", "provisioner"): {
         names.TERMINATION_FINALIZER: "The object remains until the Node is drained and the instance has terminated.",

@@ -55,7 +55,7 @@ def excess(
     """
     if (found := too_long(affinity, tolerations, spread, host_ports)) is not None:
         where, _, count = found
-        return Said(f"{where}: has {count} elements; pods with at most {MOST_ELEMENTS} are planned")
+        return Said(f"{where}: has {count} elements; only pods with at most {MOST_ELEMENTS} are planned")
     nodes, together, apart = _parts(affinity)
     terms = _terms(nodes)
     # it is part of each term
@@ -71,13 +71,13 @@ def excess(
     if expressions > MOST_EXPRESSIONS:
         where = max(said, key=lambda one: said[one].expressions)
         return Said(
-            f"{where}: has {said[where].expressions} of the {expressions} expressions in the pod's selectors; pods "
+            f"{where}: has {said[where].expressions} of the {expressions} expressions in the pod's selectors; only pods "
             f"with at most {MOST_EXPRESSIONS} are planned"
         )
     if values > MOST_VALUES:
         where = max(said, key=lambda one: said[one].values)
         return Said(
-            f"{where}: has {said[where].values} of the {values} values in the pod's selectors; pods with at most "
+            f"{where}: has {said[where].values} of the {values} values in the pod's selectors; only pods with at most "
             f"{MOST_VALUES} are planned"
         )
     return ""

@@ -248,8 +248,8 @@ def cut_shape(
         limits=EMPTY,
         host_ports=within(shape.host_ports, room),
         error=Said(
-            f"the labels, resource names and constraints of the pod take more than the {POD_BYTES // 1024} KiB that "
-            "are kept of a pod; shorten them to have a node launched for it"
+            f"the labels, resource names and constraints of the pod exceed the limit of "
+            f"{POD_BYTES // 1024} KiB for a pod; shorten them so that a node can be launched for it"
         ),
         unjudged=True,
     )

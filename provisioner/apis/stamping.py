@@ -419,7 +419,7 @@ def _too_long(pod: Pod) -> str:
         return ""
     _, what, count = found
     return Said(
-        f"dovetail: the pod has {count} {what}; pods with at most {MOST_ELEMENTS} are planned. "
+        f"dovetail: the pod has {count} {what}; only pods with at most {MOST_ELEMENTS} are planned. "
         "The pod was not changed; remove some"
     )
 

@@ -152,7 +152,7 @@ def own_claims(
 ) -> tuple[Volume, ...]:
     """The volumes of a StatefulSet's pod: a claim that exists by its name, one that does not as the controller would make it.
 
-    What is yet to be made is written like a generic ephemeral volume: to a scheduler that is the same, and such pods share one shape.
+    What is yet to be created is written like a generic ephemeral volume: to a scheduler that is the same, and such pods share one shape.
 
     Args:
         volumes: of the template.
@@ -280,9 +280,9 @@ def _run_by(spec: PodSpec, known: RuntimeClass | None) -> tuple[PodSpec, str]:
     overhead = known.overhead.pod_fixed if known is not None and known.overhead is not None else {}
     if known is None or not overhead:
         if spec.overhead and (known is not None or not spec.runtime_class_name):
-            return spec, Said("spec.overhead is set, but no RuntimeClass of the pod defines one; leave it out")
+            return spec, Said("spec.overhead is set, but no RuntimeClass of the pod defines one; remove it")
     elif spec.overhead and not _equal(spec.overhead, overhead):
-        return spec, Said(f"spec.overhead differs from that of RuntimeClass {known.metadata.name}; leave it out")
+        return spec, Said(f"spec.overhead differs from that of RuntimeClass {known.metadata.name}; remove it")
     else:
         spec = msgspec.structs.replace(spec, overhead=overhead)
     if known is None or known.scheduling is None:

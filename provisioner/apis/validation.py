@@ -9,6 +9,7 @@ from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME, NodePool, Re
 from provisioner.apis.pool_limits import PoolLimitError, most_of_one, spending_limit
 from provisioner.values.duration import parse_duration
 from provisioner.values.message import Said
+from provisioner.values.printable import listed
 from provisioner.values.requirement import RequirementError
 from provisioner.values.resources import Resources
 from provisioner.values.schedule import ScheduleError, is_open
@@ -96,7 +97,12 @@ def _key(key: str, path: str, well_known: frozenset[str]) -> Iterator[str]:
     if not _QUALIFIED_NAME.fullmatch(key):
         yield Said(f'{path}: "{key}" is not a qualified name such as example.com/team')
     elif key == names.NODEPOOL_LABEL or names.restricted(key, well_known):
-        yield Said(f"{path}: {key} is restricted; use a domain of your own or one of the well-known labels")
+        yield Said(f"{path}: {key} is restricted; use your own domain, or a well-known label")
+
+
+def _not_capacity_types(values: Iterable[str]) -> str:
+    named = sorted({f'"{value}"' for value in values})
+    return f"{named[0]} is not a capacity type" if len(named) == 1 else f"{listed(named, 5)} are not capacity types"
 
 
 def _taints(taints: Iterable[Taint], path: str) -> Iterator[str]:
@@ -107,7 +113,7 @@ def _taints(taints: Iterable[Taint], path: str) -> Iterator[str]:
         if taint.value and not _QUALIFIED_NAME.fullmatch(taint.value):
             yield Said(f'{where}.value: "{taint.value}" is not a taint value')
         if taint.effect not in _EFFECTS:
-            yield Said(f'{where}.effect: "{taint.effect}" is none of {", ".join(_EFFECTS)}')
+            yield Said(f'{where}.effect: "{taint.effect}" is not supported; use one of {", ".join(_EFFECTS)}')
 
 
 def _doubled(taints: Iterable[Taint]) -> Iterator[str]:
@@ -138,10 +144,7 @@ def _requirements(specs: Iterable[RequirementSpec], well_known: frozenset[str]) 
         if spec.key == names.CAPACITY_TYPE_LABEL and spec.operator == "In":
             known = set(spec.values) & names.CAPACITY_TYPES
             if not known:
-                yield Said(
-                    f"{path}.values: none of {', '.join(sorted(spec.values))} is a capacity type; use on-demand, spot "
-                    "or reserved"
-                )
+                yield Said(f"{path}.values: {_not_capacity_types(spec.values)}; use on-demand, spot or reserved")
             elif spec.min_values and len(known) < spec.min_values:
                 yield Said(
                     f"{path}.minValues: {spec.min_values} required, but only {len(known)} known capacity types are "

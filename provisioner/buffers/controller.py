@@ -54,7 +54,7 @@ def _buffer_resolved(unknown: Sequence[str]) -> ConditionMessage:
     if not unknown:
         return ConditionMessage(names.READY_FOR_PROVISIONING, names.TRUE, "Resolved")
     text = Said(
-        f"{' and '.join(unknown)} cannot be read, so what it adds to pods is left out; create it, or let Dovetail "
+        f"{' and '.join(unknown)} cannot be read, so its additions to pods are not included; create it, or let Dovetail "
         "list that kind"
     )
     return ConditionMessage(names.READY_FOR_PROVISIONING, names.TRUE, "Resolved", text)

@@ -34,7 +34,7 @@ from provisioner.values import printable
 _WIDTH: Final = max(len(verdict) for verdict in CheckVerdict)
 
 
-@click.group(help="What AWS has and permits.")
+@click.group(help="Inspect AWS resources and permissions.")
 def command() -> None:
     """See `dovetail aws --help`."""
 

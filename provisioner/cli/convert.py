@@ -165,7 +165,7 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """
     for count, (name, one) in enumerate(objects_in(paths), 1):
         if count > MAX_DOCUMENTS:
-            raise InputError(name, f"is beyond the limit of {MAX_DOCUMENTS:,} objects; convert fewer files at a time")
+            raise InputError(name, f"exceeds the limit of {MAX_DOCUMENTS:,} objects; convert fewer files at a time")
         if not is_shallow(one):
             raise InputError(name, TOO_DEEP)
         yield name, one
@@ -176,7 +176,7 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     help="""Rewrite manifests of old API versions as v1 (NodePool, NodeClaim, EC2NodeClass, Provisioner, AWSNodeTemplate), without a cluster.
 
     The result is written to standard output, and every decision to standard error. If anything cannot be converted, nothing is
-    written, each problem is named with its field, and the exit status is 1. Objects of other kinds are passed on as they are.
+    written, each problem is named with its field, and the exit status is 1. Objects of other kinds are copied unchanged.
     """,
 )
 @flags.files(required=True)

@@ -110,7 +110,7 @@ class InputFile:
         except (OSError, ValueError) as error:
             raise InputError(self.name, _unreadable(error)) from None
         if len(data) > most:
-            text = f"has more than {most >> 20} MiB, which is the limit; split it into several files"
+            text = f"exceeds the limit of {most >> 20} MiB; split it into several files"
             raise InputError(self.name, text)
         if b"\0" in data[:_PIECE] and not data.startswith(_UTF16):
             raise InputError(self.name, "is a binary file; specify Kubernetes objects in YAML or JSON")
@@ -176,7 +176,7 @@ def objects_in(paths: Iterable[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield file.name, one
 
 
-NO_OBJECT: Final = Said("holds something that is not a Kubernetes object; apiVersion and kind are required")
+NO_OBJECT: Final = Said("contains a document that is not a Kubernetes object; apiVersion and kind are required")
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
@@ -196,7 +196,7 @@ def documents(data: bytes, *, is_yaml: bool) -> Iterator[object]:
         try:
             yield jsontext.decode_trimmed(jsontext.decoder(object), data)[0]
         except msgspec.DecodeError as error:
-            raise YamlDocumentError(f"is no JSON: {error}; write it with `kubectl get -o json`") from None
+            raise YamlDocumentError(f"is not valid JSON: {error}; write it with `kubectl get -o json`") from None
         return
     yield from yamltext.documents(data)
 

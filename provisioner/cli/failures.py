@@ -31,13 +31,13 @@ def failure(error: Exception) -> CommandFailure:
         case UserError():
             return CommandFailure(error.exit_status, str(error))
         case PermissionError():
-            text = f"{error.filename or error} is not accessible for this user. {_CACHES}."
+            text = f"{error.filename or error} is not accessible to this user. {_CACHES}."
             return CommandFailure(ExitStatus.USAGE, text)
         case OSError():
             named = f"{error.filename}: " if error.filename else ""
             return CommandFailure(ExitStatus.USAGE, f"{named}{error.strerror or error}")
         case MemoryError():
-            text = "there is not enough memory; give fewer objects at a time"
+            text = "there is not enough memory; specify fewer objects at a time"
             return CommandFailure(ExitStatus.UNDETERMINED, text)
         case _:
             pass

@@ -39,7 +39,7 @@ namespace: Final = click.option(
     "-n",
     default="",
     metavar="NAMESPACE",
-    help="Namespace of objects that name none. Default: that of the context in the kubeconfig, or default.",
+    help="Namespace of objects that do not specify one. Default: the namespace of the context in the kubeconfig, or default.",
     shell_complete=namespaces_named,
 )
 """-n/--namespace."""

@@ -348,7 +348,7 @@ def lint(paths: Iterable[pathlib.Path]) -> LintReport:
 )
 @flags.files(required=True)
 @flags.output("text")
-@flags.fail_on(ERROR, WARNING, default=ERROR, meaning="for an error alone, or for a warning too")
+@flags.fail_on(ERROR, WARNING, default=ERROR, meaning="for errors only, or for warnings as well")
 @click.pass_context
 def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str, fail_on: str) -> None:
     """See `dovetail lint --help`."""
@@ -366,9 +366,10 @@ def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str
     else:
         for one in report.findings:
             click.echo(str(one))
-        rest = f"; {counted(report.skipped, 'object')} of other kinds not checked" if report.skipped else ""
+        kinds = "a kind" if report.skipped == 1 else "kinds"
+        skipped = f"; skipped {counted(report.skipped, 'object')} of {kinds} that lint does not check"
         click.echo(
-            f"{counted(report.checked, 'object')} checked: {counted(errors, 'error')}, {counted(warnings, 'warning')}{rest}"
+            f"{counted(report.checked, 'object')} checked: {counted(errors, 'error')}, {counted(warnings, 'warning')}{skipped if report.skipped else ''}"
         )
     context.exit(_status(report, errors + warnings if fail_on == WARNING else errors))
 

@@ -16,7 +16,7 @@ from provisioner.cli.failures import CommandFailure, failure
 from provisioner.values.errors import ExitStatus, UserError
 
 COMMANDS: Final = {  # name -> (module:attribute, short help)
-    "aws": ("provisioner.cli.aws:command", "Check AWS resources and permissions."),
+    "aws": ("provisioner.cli.aws:command", "Inspect AWS resources and permissions."),
     "bench-cluster": ("provisioner.lab.bench:command", "Run benchmarks on a separate control plane."),
     "completion": ("provisioner.cli.completion:command", "Print the completion script for a shell."),
     "convert": ("provisioner.cli.convert:command", "Rewrite manifests of old API versions."),

@@ -52,11 +52,11 @@ class Allowance:
         elif allowed - self._taken.get(pool, 0) > 0 and ceiling is not None:
             text = Said(
                 f"{ceiling} more node{'s' if ceiling > 1 else ''} of all NodePools (--max-disrupting-nodes) may be "
-                "disrupted now, and others go first"
+                "disrupted now, and other nodes come first"
             )
         else:
             text = Said(
-                f"{allowed} more node{'s' if allowed > 1 else ''} of its NodePool may be disrupted now, and others go "
+                f"{allowed} more node{'s' if allowed > 1 else ''} of its NodePool may be disrupted now, and other nodes come "
                 "first"
             )
         return DisruptionVerdict(DisruptionStanding.BLOCKED, text)

@@ -57,13 +57,13 @@ _UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED, Obstacle.DEL
 """Of which no event tells: its NodePool, its command or its deletion did, or nobody needs to hear."""
 
 
-REPLACES: Final = Spared(Obstacle.REPLACEMENT, Said("it replaces nodes whose disruption is under way"))
+REPLACES: Final = Spared(Obstacle.REPLACEMENT, Said("it is a replacement in a disruption that is in progress"))
 CALLED_OFF: Final = Spared(
-    Obstacle.CALLED_OFF, Said("its disruption was called off a moment ago, so it is left alone for now")
+    Obstacle.CALLED_OFF, Said("its disruption was canceled a moment ago, so it is not disrupted for now")
 )
 BACKING_OFF: Final = Spared(
     Obstacle.BACKING_OFF,
-    Said("replacements of its NodePool did not become nodes a moment ago, so no node of it is replaced for now"),
+    Said("replacements in its NodePool recently failed to become nodes, so none of its nodes are replaced for now"),
 )
 
 

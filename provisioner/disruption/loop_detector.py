@@ -46,7 +46,7 @@ class LoopDetector:
                 f"{owner.kind} {mine[0].namespace}/{owner.name}" if owner is not None else f"the owner with UID {uid}"
             )
             _log.warning(
-                "Nodes for a workload were launched and removed three times within an hour; leaving its nodes alone",
+                "Nodes for a workload were launched and removed three times within an hour; not disrupting its nodes",
                 owner=shown,
                 nodepool=claim.pool,
                 nodeclaim=claim.name,

@@ -69,7 +69,9 @@ def forced(
             yield (
                 EXPIRED,
                 DisruptionVerdict(
-                    DisruptionStanding.NOT_DUE, Said(f"expireAfter ({claim.spec.expire_after}) is not over"), at + left
+                    DisruptionStanding.NOT_DUE,
+                    Said(f"expireAfter ({claim.spec.expire_after}) has not passed"),
+                    at + left,
                 ),
             )
         except OverflowError:
@@ -81,7 +83,7 @@ def forced(
             DisruptionVerdict(DisruptionStanding.BLOCKED, paused)
             if paused
             else DisruptionVerdict(
-                DisruptionStanding.PROPOSED, Said("expireAfter is over, so the node is deleted next")
+                DisruptionStanding.PROPOSED, Said("expireAfter has passed, so the node is deleted next")
             ),
         )
     blocked = {one.key: one.message for one in (*repairs.blocked, *interruptions.blocked)}

@@ -22,8 +22,8 @@ VALIDATION: Final = timedelta(seconds=5)
 """How long a node must have been seen empty before it is disrupted for emptiness."""
 Improved: TypeAlias = Callable[[Prepared, Result], Result]
 """A fleet that costs no more than that of an answer of scheduling's, for the same pods in the same world, and is as legal; see `packing`."""
-TAKES_PODS: Final = Said("Pods of other nodes that are disrupted first are to move to the node")
-NOT_JUDGED: Final = Said("Node was not judged, because other nodes took all the time of one pass")
+TAKES_PODS: Final = Said("Pods of other nodes that are disrupted first will move to the node")
+NOT_JUDGED: Final = Said("Node was not evaluated, because other nodes took up the time of the pass")
 
 
 class Acceptance(enum.StrEnum):

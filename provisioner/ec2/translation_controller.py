@@ -144,7 +144,7 @@ class Translator:
         if problem != self._refused:
             self._refused = problem
             if problem:
-                _log.warning("Translating no Provisioners", reason=problem)
+                _log.warning("Not translating Provisioners", reason=problem)
         if since is None:
             return REST_SECONDS
         templates = self._client.list(resources.AWSNODETEMPLATES)

@@ -34,7 +34,7 @@ def server_minor(client: Client) -> int:
     """
     answer = json.loads(client.raw("GET", "/version"))
     if not isinstance(answer, dict) or "minor" not in answer:
-        raise ValueError("/version names no minor")
+        raise ValueError("/version contains no minor version")
     return minor_of(str(answer["minor"]))
 
 

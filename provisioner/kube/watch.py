@@ -581,7 +581,7 @@ def trouble(error: Exception, resource: object) -> str:
         case NotFound():
             return Said(
                 f"the API server does not serve {resource}; install its CustomResourceDefinition, which is in "
-                "manifests/crds where it is ours"
+                "manifests/crds if it belongs to Dovetail"
             )
         case _:
             return str(error)

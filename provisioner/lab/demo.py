@@ -49,7 +49,7 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     "demo",
     help="""Create 1,000 pending pods on a real control plane, wait for their nodes, and remove both again.
 
-    Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found,
+    Four of the twelve Deployments spread across zones or nodes with DoNotSchedule. Needs nothing but this checkout: a separate dev cluster is built or found,
     started, and taken down at the end.
     """,
 )

@@ -56,7 +56,7 @@ def _bound_by_name(found: Belongings) -> Iterable[str]:
     named = sorted(pod.metadata.key for pod in found.bound if _is_alive(pod) and not _was_stamped(pod))
     if named:
         yield Said(
-            f"running pods name {names.SCHEDULER_NAME} in their own manifests, and nobody binds them when they are created again: "
+            f"running pods name {names.SCHEDULER_NAME} in their own manifests, and no scheduler will bind them when they are created again: "
             f"{_listed(named)}; remove spec.schedulerName there"
         )
 
@@ -113,7 +113,7 @@ def _made_anew(pods: Iterable[QueuedPod], found: Belongings) -> tuple[tuple[Leav
     if bare:
         told.append(
             Said(
-                f"pods without a controller wait for {scheduler}, and nobody creates them again: {_listed(bare)}; delete and create them"
+                f"pods without a controller wait for {scheduler} and are not created again: {_listed(bare)}; delete and create them"
             )
         )
     if named:
@@ -217,8 +217,8 @@ def why_not_kept(found: Belongings, keep: Keep) -> str:
     ]
     if going and keep is Keep.FOR_KARPENTER:
         return Said(
-            f"NodeClaims or Nodes are being deleted: {_listed(sorted(set(going)))}. Karpenter would terminate their instances, and Kubernetes "
-            "cannot take a deletion back. Wait until they are gone, or keep their nodes with --for nobody"
+            f"NodeClaims or Nodes are being deleted: {_listed(sorted(set(going)))}. Karpenter would terminate their instances, and a "
+            "deletion cannot be undone. Wait until they are gone, or keep their nodes with --for nobody"
         )
     return ""
 
@@ -272,7 +272,7 @@ def _cannot_be_kept(found: Belongings) -> Iterable[str]:
     ]
     if going:
         yield Said(
-            f"Nodes are being deleted, which Kubernetes cannot take back: {_listed(going)}. Their instances and pods run on; drain each with "
+            f"Nodes are being deleted, which cannot be undone: {_listed(going)}. Their instances and pods continue to run; drain each with "
             "kubectl drain, remove its finalizers, and terminate its instance"
         )
 

@@ -102,7 +102,7 @@ class Departure:
                 self._clock.sleep(_ROUND_SECONDS)  # a controller may still make what was taken away
             plan = decide(self._gathered(keep))
         told = Said(
-            f"others undo what this command does: {plan.next_stage[0]}, {_ROUNDS} times. Find out who writes it again"
+            f"something undoes the changes of this command ({_ROUNDS} times: {plan.next_stage[0]}). Find out what it is, and stop it"
         )
         if keep is None:  # any tenant may make pods that wait for us, over and over: nodes are not held up by that
             return (*plan.problems, told)

@@ -59,22 +59,22 @@ class HeldBackError(Exception):
             return self.closed
         if self.held.limit is GrowthLimit.CLAIMS:
             return Said(
-                "no further NodeClaim is created for now, because --max-claims-per-minute is "
+                "no more NodeClaims are created for now, because --max-claims-per-minute is "
                 f"{self.limits.claims_per_minute}; it is planned again as soon as the limit allows it"
             )
         if self.held.limit is GrowthLimit.NODE_POOL:
             return Said(
-                f"other NodeClaims took what the limit on {self.held.resource} of NodePool {self.held.pool} left "
-                "meanwhile; it is planned again"
+                f"other NodeClaims used up the limit on {self.held.resource} of NodePool {self.held.pool} in the "
+                "meantime; it is planned again"
             )
         if self.held.unpriced:
             return Said(
-                f"no NodeClaim of NodePool {self.held.pool} is created of instance types without a known price, "
+                f"no NodeClaim of NodePool {self.held.pool} is created for instance types without a known price, "
                 "because the price of nodes is limited (--max-usd-per-hour, or dovetail.dev/max-usd-per-hour on the "
                 "NodePool); allow other instance types, or remove the limit"
             )
         return Said(
-            "no further NodeClaim of this price is created, because all nodes together may cost "
+            "no NodeClaim of this price is created, because all nodes together may cost "
             f"${self.limits.usd_per_hour:g} per hour (--max-usd-per-hour); raise the flag, or remove workloads"
         )
 

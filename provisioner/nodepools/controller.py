@@ -51,8 +51,8 @@ _SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (Fals
 def unknown_fields_ignored(kind: str, paths: Sequence[str]) -> str:
     """Of a NodePool or EC2NodeClass that a newer version wrote."""
     return Said(
-        f"This version of Dovetail does not know {', '.join(paths)}: new nodes of this {kind} do without, and a change of the {kind} replaces "
-        "no node because of its hash. Upgrade Dovetail, or remove the fields"
+        f"This version of Dovetail does not know {', '.join(paths)}: new nodes of this {kind} are launched without them, and the hash of the {kind} "
+        "does not detect drift. Upgrade Dovetail, or remove the fields"
     )
 
 
@@ -335,7 +335,7 @@ class PoolController:
                     reference_of(pool),
                     "Warning",
                     names.LAUNCH_FAILED,
-                    f"nodes of this NodePool do not come up: {why}",
+                    f"nodes of this NodePool fail to start: {why}",
                     ttl=LAUNCHES_FAILED_SECONDS,
                 )
             elif known is not None and known.status == names.FALSE:

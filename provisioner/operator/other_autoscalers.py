@@ -54,7 +54,7 @@ class OtherAutoscalers:
         except Forbidden as error:
             if not self._forbidden:
                 _log.warning(
-                    "Cannot find out whether another autoscaler runs; apply the ClusterRole of this version, which "
+                    "Could not determine whether another autoscaler runs; apply the ClusterRole of this version, which "
                     "allows getting its Lease",
                     error=str(error),
                 )
@@ -65,8 +65,8 @@ class OtherAutoscalers:
             _log.info("No other Karpenter leads in this cluster")
         if autoscaler and not self._autoscaler:
             _log.warning(
-                "Cluster Autoscaler runs in this cluster; make sure that its node groups and the NodePools are meant "
-                "for different pods"
+                "Cluster Autoscaler runs in this cluster; make sure that its node groups and the NodePools serve "
+                "different pods"
             )
         self.problem, self._autoscaler = found, autoscaler
         RUNNING.labels("karpenter").set(bool(found))

@@ -356,7 +356,7 @@ class Options:
     leader_election_namespace: str = row("", TEXT, "Namespace of the leader election Lease; if empty, the system namespace.")
     memory_limit: int = row(-1, whole("BYTES", -1), "Memory limit of this container in bytes; unused memory is released above 90 % of it. -1 means no limit.")
     cpu_requests: int = row(1000, whole("MILLICORES", -(10**9)), "CPU request of this container in millicores; determines the number of workers.")
-    log_level: str = row("info", choice(*logs.LEVELS, ""), "Least severe level that is logged.")
+    log_level: str = row("info", choice(*logs.LEVELS, ""), "Minimum level of messages that are logged.")
     log_output_paths: tuple[str, ...] = row(("stdout",), PATHS, "Destinations of logs: stdout, stderr or file paths.")
     batch_max_duration: timedelta = row(timedelta(seconds=10), POSITIVE_DURATION, "Maximum time that pods are collected into a batch before they are planned.")
     batch_idle_duration: timedelta = row(timedelta(seconds=1), POSITIVE_DURATION, "Time without a new pending pod after which a batch ends.")
@@ -388,17 +388,17 @@ class Options:
     bind_address: str = own("", ADDRESS, "Address that metrics, probes and, with certificates, reports are served on; if empty, all addresses.")
     system_namespace: str = row("dovetail-system", TEXT, "Namespace of the Leases, ConfigMaps and Secrets of Dovetail.")
     karpenter_namespace: str = own("", TEXT,
-        "Namespace of a Karpenter beside Dovetail, in addition to karpenter and kube-system. While Karpenter holds its Lease there, Dovetail launches "
+        "Namespace of a Karpenter next to Dovetail, in addition to karpenter and kube-system. While Karpenter holds its Lease there, Dovetail launches "
         "nothing and starts no disruption.")
     provider: str = own("kwok", choice("aws", "kwok"), "Cloud provider that launches the nodes.")
     instance_types_file_path: str = row("", TEXT, "JSON file with instance types for kwok; if empty, the built-in instance types.")
     nominate: str = own("auto", choice("true", "false", "auto"),
         "Nominate planned pods to their new node before its taint is removed; auto nominates only while no extender sends reports, and only pods that "
-        "kube-scheduler would not place by itself.")
+        "kube-scheduler would not place on its own.")
     report_port: int = own(8444, PORT, "Port that accepts reports of the extender; 0 chooses a free port.")
     report_address: str = own("", HOST_PORT, "Address at which extenders reach that port, published on the Lease; if empty, the address of this host.")
     report_cert_dir: str = own("", TEXT, "Directory with tls.crt, tls.key and ca.crt for reports over mTLS; if empty, reports are accepted on loopback only.")
-    why_port: int = own(0, PORT, "Port on 127.0.0.1 at which the leader answers `dovetail why` through a port-forward; 0 means that it does not.")
+    why_port: int = own(0, PORT, "Port on 127.0.0.1 at which the leader answers `dovetail why` through a port-forward; 0 disables it.")
     packing: str = own("cost", choice("cost", "greedy"),
         "How nodes are chosen for pending pods: with cost, a planner looks for the cheapest nodes while the batch has time; with greedy, pods are packed by"
         " decreasing size, as Karpenter does. The annotation dovetail.dev/packing of a NodePool overrides it.")
@@ -408,7 +408,7 @@ class Options:
         "launch and registration, after which a NodeClaim that is not launched, or whose Node has not registered, is deleted; command, without progress, "
         "after which a disruption command is canceled and its nodes accept pods again.")
     drain_timeout: timedelta = own(timedelta(0), DURATION,
-        "terminationGracePeriod of NodeClaims that have none: time from their deletion after which their pods are deleted. 0 waits without limit.")
+        "terminationGracePeriod of NodeClaims that do not set one: time from their deletion after which their pods are deleted. 0 waits without limit.")
     mass_deletion_guard: float = own(0.0, SHARE,
         "If NodeClaims with more than this share of the nodes are deleted by a cascade (of a NodePool, or of the CustomResourceDefinition) within a "
         "minute, they wait for the annotation dovetail.dev/confirm-deletion; 0 means off.")
@@ -417,10 +417,10 @@ class Options:
         "cloud provider, 10 to 30 minutes.")
     aws_region: str = row("", TEXT, "Region of the cluster; if empty, the Region of the instance that the provisioner runs on.")
     consolidation: str = own("saving", choice("saving", "karpenter"),
-        "When nodes are consolidated: with saving, if the savings of four hours exceed the cost of evictions and launches; with karpenter, if there are any"
+        "When nodes are consolidated: with saving, when four hours of savings outweigh the cost of moving the pods; with karpenter, when there are any"
         " savings.")
     max_disrupting_nodes: int = own(0, whole("NUMBER", 0),
-        "Maximum number of nodes, over all NodePools, that are disrupted at the same time, including nodes that are not Ready; 0 means no limit.")
+        "Maximum number of nodes, across all NodePools, that are disrupted at the same time, including nodes that are not Ready; 0 means no limit.")
     max_claims_per_minute: int = own(0, whole("NUMBER", 0),
         "Maximum number of NodeClaims, of all NodePools and including replacements, that are created within a minute; 0 means no limit.")
     max_usd_per_hour: float = own(0.0, USD,

@@ -147,7 +147,7 @@ class Planner:
                 found = better
         except Exception:  # noqa: BLE001 - whatever is wrong with a search, pods get their nodes
             _log.exception("The search for cheaper nodes failed; launching the greedy plan; please report this bug")
-            self._process.fail(Said("the provisioner could not ask it, or not read its answer"))
+            self._process.fail(Said("the provisioner could not reach it, or could not read its answer"))
             found, least, outcome = result, result.usd_at_least, PackingRefusal.FAILED
         if found.usd_per_hour > result.usd_per_hour + EPSILON_USD:
             raise AssertionError("a plan that is dearer than the greedy one")

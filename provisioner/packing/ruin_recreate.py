@@ -106,7 +106,7 @@ class Search:
             fits &= used[:, d : d + 1] <= a.room[order, d][None, :]
         fits &= ((loads > 0).astype(np.float32) @ (~a.allowed[:, order]).astype(np.float32)) == 0
         if not fits.any(1).all():
-            raise ValueError("a load fits nowhere")
+            raise ValueError("a load cannot be placed")
         slots = order[fits.argmax(1)]
         return FleetArrays(slots, loads, float(a.price[slots].sum()))
 

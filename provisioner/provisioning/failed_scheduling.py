@@ -21,6 +21,7 @@ from provisioner.scheduling.reasons import (
     PoolsRefuse,
     Reason,
     Untolerated,
+    as_told,
 )
 from provisioner.scheduling.result import Unplaced
 from provisioner.scheduling.world import PoolClosed, by_weight, closed, why_closed
@@ -95,7 +96,9 @@ def sentence(
         serves: whether a pool is ours.
         meant: whether the pod might go to nodes of a pool, were it Ready; others are told last, or not at all.
     """
-    parts: list[Reason | str] = [no_pool(pools, serves, meant) if isinstance(one, NoPools) else one for one in reasons]
+    parts: list[Reason | str] = [
+        no_pool(pools, serves, meant) if isinstance(one, NoPools) else one for one in as_told(reasons, pools)
+    ]
     if any(isinstance(one, PoolRefuses | PoolsRefuse) for one in reasons):
         parts += unready(one for one in pools if serves(one) and meant(one))
     whole = _unschedulable("; ".join(map(str, parts)))

@@ -47,7 +47,7 @@ _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _POSTPONED = counter(
     "dovetail_ends_postponed_total",
     "Times that a Node was not tainted, its pods not evicted or its NodeClaim not deleted yet, because the caches did not show what the "
-    "API server has (differs) or it could not be read (unread), or were ended all the same after a while (overruled).",
+    "API server has (differs) or it could not be read (unread), or were ended anyway after a while (overruled).",
     ("cause",),
 )
 _WAITING = gauge(

@@ -223,7 +223,7 @@ _MOVES = counter(
 )
 DISRUPTION_LOOPS = counter(
     "dovetail_disruption_loops_total",
-    "Workloads whose nodes were launched and removed three times within an hour and are left alone since, by NodePool.",
+    "Workloads whose nodes were launched and removed three times within an hour and are no longer disrupted, by NodePool.",
     ("nodepool",),
 )
 HELD_BACK = GaugeSeries(
@@ -245,7 +245,7 @@ _PLAN_GAP = gauge(
     (),
 )
 _PLANS = counter(
-    "dovetail_plans_total", "Plans with new nodes, by what came of the search for a cheaper one.", ("outcome",)
+    "dovetail_plans_total", "Plans with new nodes, by outcome of the search for a cheaper one.", ("outcome",)
 )
 REBUILDS = counter(
     "dovetail_consolidation_plans_total",

@@ -277,7 +277,7 @@ class _Judge:
             self._fault(node, run.pods, Said("a host port of the pod is in use on the node"))
             return
         if self.attempt.candidates.companions.shut_to(run) & low:
-            self._fault(node, run.pods, Said("a DaemonSet pod that it brings cannot run beside other pods"))
+            self._fault(node, run.pods, Said("a DaemonSet pod that it brings cannot run next to other pods"))
             return
         exclusive = run.pods.volumes.exclusive
         if exclusive and (count > 1 or any(claim in self.attempt.plans.volumes.in_use for claim in exclusive)):
@@ -294,7 +294,7 @@ class _Judge:
         if done < count and run.crowd is not None and run.crowd.full & low:
             self._fault(node, run.pods, Said("the NodePool allows no more pods of this owner on one node"))
         elif done < count:
-            self._fault(node, run.pods, Said("does not fit beside the other pods"))
+            self._fault(node, run.pods, Said("does not fit together with the other pods"))
         else:
             self.attempt.plans.volumes.decide(run.pods, run.end - count, run.end)
             self.placed.append((run.pods, number, count))

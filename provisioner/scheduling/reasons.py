@@ -1,7 +1,9 @@
 """Why a pod got no place, as values: compare them in code, print them for people."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE
 from provisioner.values.printable import listed
@@ -226,7 +228,7 @@ class LimitsReached:
     resources: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"limits on {' and '.join(self.resources)} leave room for no instance type that fits"
+        return f"limits on {' and '.join(self.resources)} exclude every instance type that fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,7 @@ class Unspreadable:
 
     def __str__(self) -> str:
         where = f"; only {', '.join(self.domains)} would satisfy it" if self.domains else ""
-        return f"topology spread over {self.key} with maxSkew {self.max_skew}{where}"
+        return f"topology spread across {self.key} with maxSkew {self.max_skew}{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,7 @@ class WouldUnsettle:
     key: str
 
     def __str__(self) -> str:
-        return f"a new node would violate the topology spread of other pods over {self.key}"
+        return f"a new node would violate the topology spread of other pods across {self.key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +275,8 @@ class NotTogether:
 
     def __str__(self) -> str:
         if not self.domains:
-            return f"required pod affinity over {self.key}: no matching pod is running or planned"
-        return f"required pod affinity over {self.key}: the matching pods are in {', '.join(self.domains)}"
+            return f"required pod affinity on {self.key}: no matching pod is running or planned"
+        return f"required pod affinity on {self.key}: the matching pods are in {', '.join(self.domains)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +291,7 @@ class NotApart:
 
     def __str__(self) -> str:
         whose = "anti-affinity of other pods" if self.theirs else "required pod anti-affinity"
-        return f"{whose} over {self.key} leaves no domain"
+        return f"{whose} on {self.key} leaves no domain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +370,7 @@ class Unexplained:
     """The pool would take the pod and was not asked: a flaw of the solver, which tests look for."""
 
     def __str__(self) -> str:
-        return "has room for the pod and was not used (please report this)"
+        return "has room for the pod but was not used (please report this)"
 
 
 Constraint = (
@@ -533,6 +535,28 @@ Reason = (
     | BinsRefuse
 )
 """Why a pod is unplaced."""
+
+
+def unset_by_all(reasons: Iterable[Reason], pools: Iterable[NodePool] = ()) -> RequirementConflict | None:
+    """The label that the pod needs, where each NodePool among its reasons refuses because it does not set that label, and none of `pools` does."""
+    refusals = {one.constraint for one in reasons if isinstance(one, PoolRefuses | PoolsRefuse)}
+    only = next(iter(refusals)) if len(refusals) == 1 else None
+    if not isinstance(only, Incompatible) or not only.conflict.undefined:
+        return None
+    return None if any(_sets(pool, only.conflict.key) for pool in pools) else only.conflict
+
+
+def _sets(pool: NodePool, key: str) -> bool:
+    template = pool.spec.template
+    return key in (template.metadata.labels or ()) or any(one.key == key for one in template.spec.requirements)
+
+
+def as_told(reasons: Sequence[Reason], pools: Iterable[NodePool] = ()) -> tuple[Reason | str, ...]:
+    """Reasons for people: a label that no NodePool sets, none of `pools` either, is one of them, not one for each NodePool."""
+    unset = unset_by_all(reasons, pools)
+    if unset is None:
+        return tuple(reasons)
+    return (*(one for one in reasons if not isinstance(one, PoolRefuses | PoolsRefuse)), unset.of_all)
 
 
 def _signed(resource: str, amount: int) -> str:

@@ -432,7 +432,7 @@ class ShareRepair:
             pod_reference(pod),
             "Normal",
             "Evicted",
-            f"Evicted pod: {on_demand} pods of {_name(group)} run on demand, and {names.STAMP_ON_DEMAND} asks for "
+            f"Evicted pod: {on_demand} pods of {_name(group)} run on demand, and {names.STAMP_ON_DEMAND} requests "
             f"{wanted}",
         )
         _log.info(

@@ -59,7 +59,7 @@ def _autoscalers(given: TakeoverInput) -> Iterator[TakeoverFinding]:
         for program in given.programs_of(kind):
             yield from _program(kind, program, given.leads.get(kind, ""))
             if program.replicas and program.namespace not in given.watched.get(kind, ()):
-                text = f'nobody knows whether {kind} leads in namespace "{program.namespace}", where its Lease is not looked for'
+                text = f'it is not known whether {kind} leads in namespace "{program.namespace}", where its Lease is not checked'
                 own = (
                     f" and set --karpenter-namespace={program.namespace} of Dovetail"
                     if kind is ProgramKind.KARPENTER
@@ -225,7 +225,7 @@ def claim_findings(given: TakeoverInput) -> Iterator[TakeoverFinding]:
     yield TakeoverFinding(NODECLAIMS, _FINDING if here else _NOTE, text, advice, objects=claims)
     if verdict.undetermined:
         why = sorted({reason for _, reason in verdict.undetermined})
-        text = f"of {counted(len(verdict.undetermined), 'NodeClaim')} nobody can tell: {'; '.join(why)}"
+        text = f"it could not be determined whether {counted(len(verdict.undetermined), 'NodeClaim')} would drift: {'; '.join(why)}"
         advice = "run the check on the cluster itself instead of files" if given.authority is None else ""
         yield TakeoverFinding(
             NODECLAIMS, _UNKNOWN, text, advice, objects=tuple(name for name, _ in verdict.undetermined)
@@ -276,8 +276,8 @@ def _aws(given: TakeoverInput) -> Iterator[TakeoverFinding]:
     for program in given.programs_of(ProgramKind.KARPENTER):
         told = given.settings.get(program.named)
         if told is not None and told.cluster:
-            queue = f'the interruption queue "{told.queue}"' if told.queue else "no interruption queue"
-            text = f'Karpenter manages cluster "{told.cluster}" with {queue}'
+            queue = f'with the interruption queue "{told.queue}"' if told.queue else "without an interruption queue"
+            text = f'Karpenter manages cluster "{told.cluster}" {queue}'
             advice = f"give Dovetail the same: CLUSTER_NAME={told.cluster}{f', INTERRUPTION_QUEUE={told.queue}' if told.queue else ''}"
             yield TakeoverFinding(AWS, _NOTE, text, advice)
 
@@ -296,12 +296,11 @@ def _pods(given: TakeoverInput) -> Iterator[TakeoverFinding]:
         if not any(selects(selector, one.labels) for selector in by_namespace.get(one.namespace, ()))  # type: ignore[arg-type]
     ]
     if free:
-        text = f"{counted(len(free), 'pod')} of {len(running):,} {'is' if len(free) == 1 else 'are'} covered by no PodDisruptionBudget: {listed(free, _NAMED)}"
+        are = f"{counted(len(free), 'pod')} of {len(running):,} {'is' if len(free) == 1 else 'are'}"
+        text = f"{are} not covered by a PodDisruptionBudget: {listed(free, _NAMED)}"
         yield TakeoverFinding(PODS, _NOTE, text, "add budgets before disruption is released", objects=tuple(free))
     elif running:
-        yield TakeoverFinding(
-            PODS, _OK, f"every one of {counted(len(running), 'pod')} is covered by a PodDisruptionBudget"
-        )
+        yield TakeoverFinding(PODS, _OK, f"all of {counted(len(running), 'pod')} are covered by a PodDisruptionBudget")
     if bare:
         text = f"{counted(len(bare), 'pod')} without a controller {'is' if len(bare) == 1 else 'are'} lost when evicted: {listed(bare, _NAMED)}"
         yield TakeoverFinding(PODS, _NOTE, text, objects=tuple(bare))

@@ -323,7 +323,7 @@ def _list(builder: InputBuilder, client: Client, kind: Resource[Any]) -> None:
     except NotFound:
         return  # a CRD that is not installed
     except Forbidden:
-        builder.complain(f"{kind} may not be read; give this user the verb list on {kind}")
+        builder.complain(f"{kind} may not be read; grant this user the verb list on {kind}")
     except ApiError as error:
         if error.status == 0:
             raise
@@ -337,7 +337,7 @@ def _get(builder: InputBuilder, client: Client, kind: Resource[Any], name: str, 
         return
     except Forbidden:
         where = f" in namespace {namespace}" if namespace else ""
-        builder.complain(f"{kind} {name}{where} may not be read; give this user the verb get on {kind}")
+        builder.complain(f"{kind} {name}{where} may not be read; grant this user the verb get on {kind}")
     except ApiError as error:
         if error.status == 0:
             raise
@@ -368,8 +368,8 @@ def _read_release(builder: InputBuilder, client: Client, namespace: str, name: s
             builder.take("Secret", bytes(item), f"{namespace}/{name}")
     except Forbidden:
         builder.complain(
-            f"Secrets of Helm releases in namespace {namespace} may not be read, so nobody knows which CRDs they delete; "
-            f"give this user the verb list on secrets there"
+            f"Secrets of Helm releases in namespace {namespace} may not be read, so it is not known which CRDs they delete; "
+            f"grant this user the verb list on secrets there"
         )
     except NotFound:
         return

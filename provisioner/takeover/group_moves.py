@@ -148,9 +148,9 @@ def next_move(facts: GroupFacts) -> GroupMove:
         return _waiting(facts)
     scaling = group.scaling_config
     if scaling.desired_size > scaling.min_size:
-        text = f'no pod is left on node group "{group.name}"; reducing it from {scaling.desired_size} to its minimum of {counted(scaling.min_size, "node")}'
+        text = f'no pods remain on node group "{group.name}"; reducing it from {scaling.desired_size} to its minimum of {counted(scaling.min_size, "node")}'
         return GroupMove(MoveKind.REDUCE, text, size=scaling.min_size)
-    return GroupMove(MoveKind.DONE, f'no pod is left on node group "{group.name}"')
+    return GroupMove(MoveKind.DONE, f'no pods remain on node group "{group.name}"')
 
 
 def _moves(pod: Pod, now: datetime) -> bool:

@@ -121,7 +121,7 @@ def _keep_definitions(given: TakeoverInput) -> Iterator[Instruction]:
     for release, lost in unkept(given.releases):
         chart = CRD_CHART if release.name.endswith("crd") else "CHART"
         yield Instruction(
-            f"Make Helm keep {', '.join(lost)}: otherwise `helm uninstall {release.name}` deletes every NodePool, and every node ends.",
+            f"Make Helm keep {', '.join(lost)}: otherwise `helm uninstall {release.name}` deletes every NodePool and terminates every node.",
             (
                 f"helm upgrade {_word(release.name)} {chart}{_version_of(given)} --namespace {_word(release.namespace)} --reuse-values {_KEEPING}",
             ),

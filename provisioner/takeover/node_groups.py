@@ -185,7 +185,7 @@ def written(group: ManagedNodeGroup, nodes: Iterable[Node]) -> WrittenGroup:
         )
     if not types:
         return WrittenGroup(
-            group, (), (), "it names no instance types, and none of its nodes is there; write its NodePool by hand"
+            group, (), (), "it specifies no instance types, and none of its nodes exists; write its NodePool by hand"
         )
     if not group.cluster_name or not group.subnets or not group.node_role:
         return WrittenGroup(
@@ -209,7 +209,7 @@ def written(group: ManagedNodeGroup, nodes: Iterable[Node]) -> WrittenGroup:
         notes.append(f'the NodePool is named "{group.pool_name}", because names in Kubernetes are in lower case')
     if group.scaling_config.min_size:
         notes.append(
-            f"the group keeps at least {group.scaling_config.min_size} nodes; nodes of a NodePool go when they are empty"
+            f"the group keeps at least {group.scaling_config.min_size} nodes; nodes of a NodePool are removed when they are empty"
         )
     return WrittenGroup(group, (its_class, pool), tuple(notes))
 

@@ -152,7 +152,7 @@ class ClaimStanding:
     def summary(self) -> str:
         """For people."""
         kept = self.recorded - len(self.gone)
-        text = f"{kept:,} of {counted(self.recorded, 'NodeClaim')} from the start {'is' if kept == 1 else 'are'} there"
+        text = f"{kept:,} of {counted(self.recorded, 'NodeClaim')} from the start still exist{'s' if kept == 1 else ''}"
         ended = f", {len(self.gone)} ended ({listed(self.gone, _NAMED)})" if self.gone else ""
         return f"{text}{ended}, {len(self.new)} new, {len(self.doubled)} doubled"
 
@@ -217,7 +217,7 @@ def next_step(facts: TakeoverFacts) -> TakeoverStep:
     """The one step that is due."""
     record = facts.record
     if record is None or record.phase is TakeoverPhase.BACK:
-        return TakeoverStep(StepKind.RECORD, "writing down which NodeClaims are there")
+        return TakeoverStep(StepKind.RECORD, "recording which NodeClaims exist")
     if record.phase is TakeoverPhase.DONE:
         return TakeoverStep(StepKind.DONE, "the takeover is complete; nothing is held")
     if record.phase is not TakeoverPhase.ADOPTED:  # whoever takes the pause away, the first leader does not act
@@ -254,7 +254,7 @@ def _release(facts: TakeoverFacts) -> TakeoverStep:
     if activity is Activity.DRIFT and unknown:
         return TakeoverStep(
             StepKind.REFUSE,
-            f"nobody can tell whether {listed((name for name, _ in unknown), _NAMED)} would drift: {unknown[0][1]}",
+            f"it could not be determined whether {listed((name for name, _ in unknown), _NAMED)} would drift: {unknown[0][1]}",
         )
     if activity is Activity.DRIFT and drifting:
         named = listed((f"{one.claim} ({one.reason})" for one in drifting), _NAMED)

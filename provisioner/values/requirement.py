@@ -382,8 +382,16 @@ class RequirementConflict:
     def __str__(self) -> str:
         if not self.undefined:
             return Said(f"{self.left} conflicts with {self.right}")
+        return Said(f'the NodePool does not set the label "{self.key}"{self._did_you_mean()}')
+
+    @property
+    def of_all(self) -> str:
+        """What to say instead where no NodePool has such a label."""
+        return Said(f'no NodePool sets the label "{self.key}"{self._did_you_mean()}')
+
+    def _did_you_mean(self) -> str:
         hint = self.hint()
-        return Said(f"label {self.key} has no known values") + (f" (typo of {hint}?)" if hint else "")
+        return f' (did you mean "{hint}"?)' if hint else ""
 
     def hint(self) -> str:
         """The known label that was probably meant; "" where none is close."""

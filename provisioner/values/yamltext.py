@@ -39,7 +39,7 @@ _AS_INTEGER: Final = 1e21
 _MERGE: Final = "<<"
 _MOST_REMEMBERED: Final = 64
 """Characters of a scalar that is remembered."""
-TOO_DEEP: Final = Said(f"is nested deeper than {MAX_DEPTH} levels; no Kubernetes object is")
+TOO_DEEP: Final = Said(f"is nested deeper than {MAX_DEPTH} levels, the limit for a Kubernetes object")
 
 
 class YamlDocumentError(Exception):
@@ -108,7 +108,7 @@ def only(data: bytes) -> object:
     """
     found = list(itertools.islice(documents(data), 2))
     if len(found) > 1:
-        raise YamlDocumentError("has several documents; keep one of them")
+        raise YamlDocumentError("contains several documents; keep one of them")
     return next(iter(found), None)
 
 
@@ -164,7 +164,7 @@ def first(text: str) -> First:
 
 
 def _says_no_yaml(problem: str) -> str:
-    return Said(f"is no YAML: {problem}; correct it there")
+    return Said(f"is not valid YAML: {problem}")
 
 
 def _no_yaml(error: Exception) -> YamlDocumentError:
@@ -195,7 +195,7 @@ class _Open:
 def _key_stands_twice(key: str, *, outermost: bool) -> str:
     """What `YamlDocumentError` says; `outermost` is where objects that should be apart come together."""
     remedy = "separate objects with a line of ---" if outermost else "remove one of them"
-    return Said(f"the key {key} stands twice in one mapping; {remedy}")
+    return Said(f"the key {key} is repeated in a mapping; {remedy}")
 
 
 class _Reader:
@@ -240,12 +240,12 @@ class _Reader:
                 if known is None:
                     name = str(event.anchor)
                     raise YamlDocumentError(
-                        f"*{name} stands for nothing that ends before it; define it with &{name} above", _line(event)
+                        f"*{name} refers to an anchor that is not defined before it; define &{name} above", _line(event)
                     )
                 self.unfolded += known[1]
                 if self.unfolded > self._most:
                     raise UnboundedError(
-                        f"its aliases unfold to more than {self._most:,} values; write them out, in several files",
+                        f"its aliases expand to more than {self._most:,} values; write them out, in several files",
                         _line(event),
                     )
                 if len(self._stack) + known[2] > MAX_DEPTH:
@@ -282,7 +282,7 @@ class _Reader:
                 above.merged.discard(above.key)
                 above.value[above.key] = value
         elif value is None or isinstance(value, dict | list):
-            raise YamlDocumentError("a key must be a text, not empty, a list or a mapping", _line(event))
+            raise YamlDocumentError("a key must be a string, not null, a list or a mapping", _line(event))
         else:
             above.key, above.waits = _key(value), True
             if above.key in above.value and above.key not in above.merged:
@@ -308,7 +308,7 @@ def _merge(into: dict[str, object], value: object, line: int) -> set[str]:
     before = set(into)
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, dict):
-            raise YamlDocumentError("has a merge key (<<) for something that is no mapping", line)
+            raise YamlDocumentError("has a merge key (<<) whose value is not a mapping", line)
         for key, inner in one.items():
             into.setdefault(key, inner)
     return into.keys() - before

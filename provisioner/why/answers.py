@@ -182,7 +182,7 @@ class NodeAnswer(WhyAnswer, frozen=True, kw_only=True):
     Attributes:
         state: Unmanaged, NotInitialized, Terminating, UnderWay (a disruption command), Blocked or Candidate.
         summary: the answer in one sentence.
-        pods: that would need another place,
+        pods: that would need another node,
         pods_elsewhere: and how many more of namespaces that whoever asks may not see.
         reasons: why it is no candidate for any disruption.
         methods: what each reason for voluntary disruption says of it.

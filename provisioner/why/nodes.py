@@ -134,7 +134,7 @@ def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView
     found = next((one for one in there if nodes and one.name == name), None)
     found = found or next((one for one in there if claims and one.claim is not None and one.claim.name == name), None)
     if found is None:
-        raise NoSuchObjectError(f"there is no Node and no NodeClaim {name}")
+        raise NoSuchObjectError(f'no Node or NodeClaim is named "{name}"')
     return found
 
 
@@ -252,12 +252,12 @@ def _why_not(method: Method, node: NodeView, pool: NodePool | None) -> str:
     if method.reason == names.REASON_DRIFTED:
         return "it has not drifted"
     if pool is None:
-        return "its NodePool is not there"
+        return "its NodePool does not exist"
     if pool.spec.replicas is not None:
         return "its NodePool is static"
     if method.reason == names.REASON_EMPTY and not is_empty(node.pods):
         count = sum(map(is_reschedulable, node.pods))
-        return f"it is not empty: {count} pod{'s' if count > 1 else ''} would need another place"
+        return f"it is not empty: {count} pod{'s' if count > 1 else ''} would need another node"
     if consolidatable_at(node, pool) is None:
         return f"consolidateAfter of its NodePool is {pool.spec.disruption.consolidate_after}"
     return "it is empty, so no pods have to move"
@@ -418,7 +418,7 @@ def _held(drain: Drain) -> str:
     hard = [one.message for one in drain.blockers if one.cause != "terminating"]
     end = f" All pods will be deleted by {time_text(drain.deadline)}." if drain.deadline is not None else ""
     if drain.paused:
-        end = f" Its drain is paused, and no deadline counts until it resumes: {drain.paused}."
+        end = f" Its drain is paused, and its deadline does not apply until it resumes: {drain.paused}."
     waiting = len(drain.waiting) + drain.waiting_elsewhere
     if hard:
         return f"; its drain is blocked: {'; '.join(hard)}.{end}"
@@ -430,7 +430,9 @@ def _held(drain: Drain) -> str:
     if (detached := written.get(names.VOLUMES_DETACHED)) is not None and detached.status != names.TRUE:
         return f"; it waits for volumes to detach.{end}"
     if drain.ended and drain.finalizers:
-        return f"; its instance has ended, and finalizers of other controllers are left: {', '.join(drain.finalizers)}."
+        return (
+            f"; its instance is terminated, and finalizers of other controllers remain: {', '.join(drain.finalizers)}."
+        )
     if names.INSTANCE_TERMINATING in written:
         return "; it is drained, and its instance is being terminated."
     return "; it is drained, and its instance is terminated next."

@@ -14,7 +14,7 @@ from provisioner.disruption.refusals import PATIENCE
 from provisioner.provisioning.failed_scheduling import no_pool
 from provisioner.scheduling.capacity.spending import within
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason
+from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason, unset_by_all
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import PoolClosed, by_weight, closed, refused_by_itself, successors, why_closed
 from provisioner.state.pause import Activity
@@ -91,16 +91,16 @@ def _out_of_our_hands(pod: Pod, why: NeverWaits) -> _Found:
         case NeverWaits.GATED:
             text = (
                 f"Pod {pod.key} has scheduling gates (spec.schedulingGates: {', '.join(pod.gates)}); no node is planned "
-                "for it before whoever set them removes them."
+                "for it until they are removed."
             )
             return "Gated", text, None, ()
         case NeverWaits.MIRROR:
-            text = f"Pod {pod.key} is the mirror of a static pod of one kubelet; no node is launched for such a pod."
+            text = f"Pod {pod.key} is the mirror pod of a static pod; no node is launched for such pods."
             return "Mirror", text, None, ()
         case NeverWaits.DAEMON:
             owner = pod.owner.name if pod.owner is not None else ""
             text = (
-                f"Pod {pod.key} belongs to DaemonSet {owner} and runs on the node that it names itself; no node is "
+                f"Pod {pod.key} belongs to DaemonSet {owner} and only runs on the node that it names; no node is "
                 "launched for such a pod."
             )
             return "DaemonSet", text, None, ()
@@ -120,8 +120,8 @@ def _of_its_scheduler(instant: Instant, pod: Pod) -> _Found | None:
         return "OtherScheduler", _other_scheduler(instant, pod), None, ()
     if pod.nominated_node_name and pod.unschedulable:
         text = (
-            f"Pod {pod.key} gets room on node {pod.nominated_node_name} (status.nominatedNodeName): its scheduler ends "
-            "pods of lower priority there, so no node is launched for it meanwhile."
+            f"Pod {pod.key} is nominated to node {pod.nominated_node_name} (status.nominatedNodeName): its scheduler preempts "
+            "pods of lower priority there, so no node is launched for it in the meantime."
         )
         return "Preempting", text, WhyPlace(node=pod.nominated_node_name), ()
     return None
@@ -178,8 +178,8 @@ def refused_again(pod: Pod, node: str) -> str:
     """What is said of a pod that its scheduler refuses although a node has room for it."""
     return Said(
         f"{pod.shape.scheduler_name} has refused pod {pod.key} for {PATIENCE.total_seconds():g} s or longer although "
-        f"node {node} has room for it as far as the provisioner knows, so the pod keeps no room and holds no "
-        "disruption; its condition PodScheduled says what the scheduler found"
+        f"node {node} has room for it as far as the provisioner knows, so no room is kept for the pod and it "
+        "does not block disruption; its condition PodScheduled says what the scheduler found"
     )
 
 
@@ -195,7 +195,7 @@ def _plan_in_words(pod: Pod, view: NodeView, place: WhyPlace) -> str:
     what = " ".join(part for part in (place.instance_type, place.zone, place.capacity_type) if part)
     text = f"Pod {pod.key} is planned onto {on}{f' ({what})' if what else ''}"
     if view.deleting:
-        return f"{text}, which is being disrupted; it is planned anew when the node is gone."
+        return f"{text}, which is being disrupted; it is planned again when the node is gone."
     if place.waits_for:
         first = place.waits_for[0]
         why = ": ".join(part for part in (first.reason, first.message) if part)
@@ -279,11 +279,15 @@ def _unplaced(instant: Instant, pod: Pod, result: Result) -> _Found:
     unknown = any(not instant.types.manages(one.pool) for one in instant.snapshot.pools)
     if unknown:  # of the pools that are left out something may be launched
         found = tuple(one for one in found if not isinstance(one, NoPools))
-        text = f"No node that is there can take pod {pod.key}; whether a new node could is not known here."
+        text = f"No existing node can take pod {pod.key}; whether a new node could is not known here."
     else:
         text = f"No node can take pod {pod.key}, and no NodePool can launch one for it."
     pools = [view.pool for view in instant.snapshot.pools]
-    return "Unschedulable", text, None, tuple(_reason(one, pools) for one in found)
+    reasons = [_reason(one, pools) for one in found]
+    unset = None if unknown else unset_by_all(found, pools)
+    if unset is not None:
+        reasons = [replace(one, message=unset.of_all) if one.node_pools else one for one in reasons]
+    return "Unschedulable", text, None, tuple(reasons)
 
 
 def _reason(one: Reason, every: Sequence[NodePool]) -> WhyReason:

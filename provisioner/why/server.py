@@ -152,13 +152,13 @@ class WhyServer:
         # before any review: they are everybody's
         wait = max(self._questions.take(user.name), self._user_time.wait(user.name), self._whole_time.wait())
         if wait:
-            return _refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many questions", wait)
+            return _refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
         kinds = self._rights(about, user)
         if not any(kinds):
             what = f"pod {about.namespace}/{about.name}" if about.namespace else f"node {about.name}"
             return _refusal(HTTPStatus.FORBIDDEN, f"{user.name} may not get {what}")
         if not self._turn.acquire(timeout=TURN_SECONDS):
-            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "other questions are being answered", 2.0)
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "other requests are being answered", 2.0)
         began = time.monotonic()
         try:
             answer = self._made(about, instant, kinds)
@@ -168,7 +168,9 @@ class WhyServer:
             raise
         except Exception:  # noqa: BLE001 - what it says may name what is not to be seen
             _log.exception(_ANSWER_FAILED, namespace=about.namespace, name=about.name)
-            return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made; see the provisioner's log")
+            return _refusal(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be computed; see the provisioner's log"
+            )
         finally:
             self._turn.release()
             seconds = time.monotonic() - began
@@ -178,7 +180,9 @@ class WhyServer:
             seen = self._seen(answer, user, instant)
         except NotHiddenError:
             _log.exception(_ANSWER_FAILED, namespace=about.namespace, name=about.name)
-            return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made; see the provisioner's log")
+            return _refusal(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be computed; see the provisioner's log"
+            )
         return Response(HTTPStatus.OK, msgspec.json.encode(seen), "application/json")
 
     def _rights(self, about: WhyRequest, user: User) -> tuple[bool, bool]:

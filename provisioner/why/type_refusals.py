@@ -90,7 +90,9 @@ def _of_pool(offer: PreparedPool, node_filter: NodeFilter, need: Need) -> PoolTy
         rows,
         catalogue.available(offer.template),
     )
-    rows = _strike(found, DAEMONS, "no room beside the system and the DaemonSets", rows, offer.base.rows)
+    rows = _strike(
+        found, DAEMONS, "no room left after the reservations for the system and the DaemonSets", rows, offer.base.rows
+    )
     best = max(
         (_of_term(offer, term, rows) for term in node_filter.terms), key=lambda each: each[0].bit_count(), default=None
     )
@@ -104,16 +106,29 @@ def _of_pool(offer: PreparedPool, node_filter: NodeFilter, need: Need) -> PoolTy
         name = offer.dimensions.names[d]
         fits = sum(1 << row for row in members(rows) if offer.room[row][d] >= amount)
         text = Resources.of({name: amount}).to_wire()[name]
-        rows = _strike(found, TOO_SMALL, f"less than {name} {text} for pods", rows, fits)
+        text = f"less than {_shown(name, text)} allocatable"
+        large = sum(1 << row for row in members(rows) if catalogue.types[row].allocatable.amount(name) >= amount)
+        rows = _strike(found, TOO_SMALL, text, rows, large | fits)
+        rows = _strike(found, TOO_SMALL, f"{text} after the requests of DaemonSets", rows, fits)
     for name, left in sorted((offer.pool.remaining or {}).items()):
         within = sum(1 << row for row in members(rows) if catalogue.amount(row, name) <= left)
         shown = limit_text(name, max(0, left))
-        rows = _strike(found, LIMIT, f"more {name} than the {shown} that the NodePool's limits leave", rows, within)
+        rows = _strike(found, LIMIT, f"more than the remaining {shown} {name} of the NodePool's limits", rows, within)
     return PoolTypes(
         offer.pool.name,
         _names(offer, rows),
         tuple(RefusedTypes(cause, message, _names(offer, those)) for cause, message, those in found),
     )
+
+
+def _shown(resource: str, amount: str) -> str:
+    match resource:
+        case "cpu":
+            return f"{amount} CPU{'' if amount == '1' or amount.endswith('m') else 's'}"
+        case "memory" | "ephemeral-storage":
+            return f"{amount} of {resource.replace('-', ' ')}"
+        case _:
+            return f"{amount} {resource}"
 
 
 def _of_term(offer: PreparedPool, term: FilterTerm, rows: int) -> tuple[int, list[tuple[str, str, int]]]:

@@ -151,7 +151,7 @@ def _blocker(one: WhyBlocker, hidden: Hidden) -> WhyBlocker:
     budgets = tuple(name for name in one.budgets if not _names_hidden(name, hidden))
     if not gone and len(budgets) == len(one.budgets) and not _names_hidden(one.message, hidden):
         return one
-    others = f"{gone} pod{'' if gone == 1 else 's'} of other namespaces"
+    others = f"{gone} pod{'' if gone == 1 else 's'} in other namespaces"
     if not pods:
         text = f"{others} cannot be evicted now ({one.cause})"
         return WhyBlocker(cause=one.cause, message=text, pods_elsewhere=one.pods_elsewhere + gone, until=one.until)

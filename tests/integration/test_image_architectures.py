@@ -104,7 +104,7 @@ def test_broken_images_are_told_from_registries_that_fail(authorities: Authoriti
     public.damage(digest_of(config_of("linux", "riscv64")))
     for image, words in (
         ("team/chart:1", "does not describe a container image"),
-        ("team/odd:1", "names no platform"),
+        ("team/odd:1", "contains no platform"),
         ("team/damaged:1", "does not match the digest|HTTP 5|answers 5|connection|incomplete"),
         ("team/gone:1", "does not have the image"),
         ("team/gone@sha256:" + "0" * 64, "does not have the image"),

@@ -356,7 +356,7 @@ def pool_is_denied(hook: Hook) -> bool:
     try:
         hook.client.raw("POST", NODEPOOLS.path(), _pool("hook-denied", "SPOT"), query={"dryRun": "All"})
     except Invalid as error:
-        return "none of SPOT is a capacity type" in str(error)
+        return '"SPOT" is not a capacity type' in str(error)
     return False
 
 

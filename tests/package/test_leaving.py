@@ -253,7 +253,7 @@ def test_in_every_documented_way_no_instance_ends_and_no_pod_goes(leaving: Leavi
     drained = leaving.bring("third", 2)
     status, output = leaving.uninstall("--drain")
     assert status == 1, output
-    assert "2 pods find no room" in output
+    assert "2 pods do not fit" in output
     assert leaving.alive() == kept | drained
     status, output = leaving.uninstall("--drain", "--leave-pending")
     assert status == 0, output

@@ -192,7 +192,7 @@ def test_there_and_back_no_instance_ends_and_none_is_doubled(aws: AwsCluster) ->
     assert instances < alive(aws)
     assert len(alive(aws)) == 5
     told = takeover(plane, "status", dying=False)
-    assert "4 of 4 NodeClaims from the start are there, 1 new, 0 doubled" in ended(told)
+    assert "4 of 4 NodeClaims from the start still exist, 1 new, 0 doubled" in ended(told)
     assert client.get(DEPLOYMENTS, "karpenter", "kube-system").spec.replicas == 1, "nobody touched it"
 
     given, instances = after, alive(aws)

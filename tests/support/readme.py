@@ -13,7 +13,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 VARYING: Final = (
     (re.compile(r"\d[\d,]*\.\d+ USD/h"), "N USD/h"),
-    (re.compile(r"\d[\d,]*\.\d+ USD a month"), "N USD a month"),
+    (re.compile(r"\d[\d,]*\.\d+ USD per month"), "N USD per month"),
     (re.compile(r"\d+\.\d+ %"), "N %"),
     (re.compile(r"on \d+ new nodes"), "on N new nodes"),
     (re.compile(r"\b(?!0 nodes left)(?:[NXPST]|\d[\d,.]*) (nodes|\$/h|%|s)(?=\W|$)"), r"N \1"),

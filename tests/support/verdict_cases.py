@@ -105,7 +105,7 @@ USER_DATA: dict[str, tuple[Literal["errors", "warnings"], str]] = {
     "al2023-two-documents": ("warnings", "nodeadm reads only the first YAML document"),
     "al2023-no-shebang": ("warnings", "is not run, because it does not begin with #!"),
     "al2-nodeconfig": ("warnings", "the YAML is run as a shell script; use NodeConfigs with AL2023 only"),
-    "bottlerocket-outside-settings": ("warnings", "these are left out: grpc, plugins, version"),
+    "bottlerocket-outside-settings": ("warnings", "ignores these: grpc, plugins, version"),
     "windows-tags": ("warnings", "run with the same tags (<powershell>, <persist>)"),
 }
 """EC2NodeClasses of tests/data/userdata, and what is said of their user data."""
@@ -143,7 +143,7 @@ CASES = {
         errors=(("spec.template.spec", "taint a:NoSchedule is listed twice"),),
     ),
     "no capacity type that exists": Case(
-        pool(need(CAPACITY, "In", "SPOT")), errors=((f"{REQUIREMENTS}[0].values", "none of SPOT is a capacity type"),)
+        pool(need(CAPACITY, "In", "SPOT")), errors=((f"{REQUIREMENTS}[0].values", '"SPOT" is not a capacity type'),)
     ),
     "a schedule of a date that never comes": Case(
         budgets({"nodes": "1", "schedule": "0 0 30 2 *", "duration": "1h"}),

@@ -141,7 +141,7 @@ def platforms_in(body: bytes) -> frozenset[Platform] | str:
     if found.config.media_type not in _CONFIG_TYPES:
         raise ImageDocumentError("the manifest does not describe a container image")
     if not is_digest(found.config.digest):
-        raise ImageDocumentError("the manifest names no configuration")
+        raise ImageDocumentError("the manifest has no configuration")
     return found.config.digest
 
 
@@ -161,11 +161,11 @@ def _of_index(raw: msgspec.Raw) -> frozenset[Platform]:
         if annotated or entry.artifact_type:
             continue
         if entry.platform is None or not entry.platform.architecture or not entry.platform.os:
-            raise ImageDocumentError("an entry of the index names no platform")
+            raise ImageDocumentError("an entry of the index has no platform")
         if (platform := _named(entry.platform)) is not None:
             found.add(platform)
     if not found:
-        raise ImageDocumentError("the index names no platform that a node can have")
+        raise ImageDocumentError("the index contains no platform that a node can have")
     return frozenset(found)
 
 
@@ -180,7 +180,7 @@ def platform_in(body: bytes) -> Platform:
     except msgspec.DecodeError as error:
         raise ImageDocumentError(f"the configuration cannot be read: {error}") from error
     if found is None:
-        raise ImageDocumentError("the configuration names no platform that a node can have")
+        raise ImageDocumentError("the configuration contains no platform that a node can have")
     return found
 
 

@@ -9,6 +9,6 @@ output "interruption_queue" {
 }
 
 output "controller_policies" {
-  description = "ARNs by name, to attach to a role of your own (IRSA)."
+  description = "ARNs by name, to attach to your own role (IRSA)."
   value       = { for name, policy in aws_iam_policy.controller : name => policy.arn }
 }

@@ -44,13 +44,13 @@ variable "create_spot_service_linked_role" {
 }
 
 variable "custom_parameter_path" {
-  description = "Path of SSM parameters of your own that hold AMI ids, without slashes at its ends; empty for none."
+  description = "Path of your own SSM parameters that hold AMI IDs, without leading or trailing slash; empty for none."
   type        = string
   default     = ""
 }
 
 variable "volume_key_arn" {
-  description = "ARN of the KMS key of your own that encrypts volumes of nodes; empty for none."
+  description = "ARN of your own KMS key that encrypts volumes of nodes; empty for none."
   type        = string
   default     = ""
 }
@@ -62,7 +62,7 @@ variable "self_check" {
 }
 
 variable "tags" {
-  description = "Tags of everything that is made."
+  description = "Tags of everything that is created."
   type        = map(string)
   default     = {}
 }

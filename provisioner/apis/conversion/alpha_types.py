@@ -188,7 +188,7 @@ class AWSNodeTemplateSpec(Object, frozen=True, kw_only=True):
         default_factory=dict
     )
     tags: Annotated[dict[str, str], Schema("Tags on what is created.")] = field(default_factory=dict)
-    launch_template: Annotated[str | UnsetType, Schema("Launch template of your own; it has no equivalent.")] = UNSET
+    launch_template: Annotated[str | UnsetType, Schema("Your own launch template; it has no equivalent.")] = UNSET
     metadata_options: Annotated[
         OldMetadataOptions | UnsetType, Schema("How instances reach their metadata service.")
     ] = UNSET

@@ -246,7 +246,7 @@ def _check(kind: str, converted: Document, source: Mapping[str, Any], parts: Seq
     if new:
         raise ConversionError(
             f"{_name(source)}: {'; '.join(new)}: the annotation {KEPT_V1} keeps fields of {V1[kind].api_version} that "
-            f"do not go with the rest; edit the object at {V1[kind].api_version}, or remove the annotation"
+            f"do not match the rest; edit the object at {V1[kind].api_version}, or remove the annotation"
         )
 
 

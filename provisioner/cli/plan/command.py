@@ -35,7 +35,7 @@ _MAX_ROUNDS = 100_000
     ReplicaSets, StatefulSets, Jobs and pods are planned; DaemonSets, nodes, NodePools, EC2NodeClasses and what volumes need are taken
     into account. With --kubeconfig or --context, the objects of a live cluster are read; read permissions are sufficient.
 
-    The exit status is 0 if everything was read, 1 if what --fail-on names was found, 2 if a file cannot be read, and 3 if objects were left out or
+    The exit status is 0 if everything was read, 1 if the condition of --fail-on is met, 2 if a file cannot be read, and 3 if objects were left out or
     the cluster could not be read; what was left out is listed at the end.
     """,
 )
@@ -75,7 +75,7 @@ _MAX_ROUNDS = 100_000
     type=click.IntRange(0, _MAX_ROUNDS),
     default=ROUNDS,
     show_default=True,
-    help="Maximum number of improvement rounds; up to ten times as many for fewer than 300 pods, whose rounds are shorter. "
+    help="Maximum number of improvement rounds; up to ten times that number for fewer than 300 pods, whose rounds are shorter. "
     "If they finish within --seconds, the same input gives the same plan.",
 )
 @click.option(
@@ -83,7 +83,7 @@ _MAX_ROUNDS = 100_000
 )
 @click.option("--greedy", is_flag=True, help="Print the greedy plan without improving it.")
 @flags.output("table")
-@flags.fail_on("nothing", "unschedulable", default="nothing", meaning="if a pod fits nowhere")
+@flags.fail_on("nothing", "unschedulable", default="nothing", meaning="if a pod cannot be placed")
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture of the nodes to this file."
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.scheduling.reasons import as_told
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.resources import Resources
 
@@ -91,7 +92,7 @@ def fleet_of(result: Result) -> FleetSummary:
     for one in result.unplaced:
         reasons = one.reasons
         if id(reasons) not in texts:
-            texts[id(reasons)] = tuple(map(str, reasons))
+            texts[id(reasons)] = tuple(map(str, as_told(reasons)))
         left[texts[id(reasons)]].append(one.pod)
     return FleetSummary(
         tuple(sorted(groups, key=lambda one: (-one.count * one.usd_per_hour, one.pool, one.instance_type, one.zone))),

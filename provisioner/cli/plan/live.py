@@ -40,10 +40,10 @@ def take(objects: PlanObjects, client: Client, name: str) -> None:
             continue  # a CRD that is not installed
         except Forbidden:
             if kind in _NEEDED:
-                text = f"{kind} may not be read in {name}. Give this user the verbs get and list on {kind}"
+                text = f"{kind} may not be read in {name}. Grant this user the verbs get and list on {kind}"
                 raise UndeterminedError(text) from None
             objects.complain(
-                InputProblem(name, kind.kind, "", f"may not be read; give this user the verb list on {kind}")
+                InputProblem(name, kind.kind, "", f"may not be read; grant this user the verb list on {kind}")
             )
         except ApiError as error:
             if kind in _NEEDED:
@@ -57,9 +57,7 @@ def _list(objects: PlanObjects, client: Client, kind: Resource[Any], name: str) 
     for one in surveyed(client, kind, decode=kind.decode):
         objects.count += 1
         if objects.count > MAX_OBJECTS:
-            raise UndeterminedError(
-                f"{name} has more than {MAX_OBJECTS:,} objects that a plan depends on, which is the limit"
-            )
+            raise UndeterminedError(f"{name} exceeds the limit of {MAX_OBJECTS:,} objects that a plan depends on")
         if isinstance(one, Unreadable):
             objects.complain(problem_of(name, f"{kind.kind} {one.key or '(without a name)'}", one.error))
         else:

@@ -69,18 +69,18 @@ def _body(rows: Sequence[_Row], more: int, names: Sequence[str], colours: dict[s
         '<defs><pattern id="free" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<rect width="6" height="6" fill="#fff"/><line x1="0" y1="0" x2="0" y2="6" stroke="#d33" stroke-width="1.5"/></pattern></defs>'
     )
-    yield '<text class="s" x="16" y="50">Upper bar: cpu, lower bar: memory, to scale. Hatched: requested by nobody.</text>'
+    yield '<text class="s" x="16" y="50">Upper bar: cpu, lower bar: memory, to scale. Hatched: not requested.</text>'
     most = {name: max((row.claim.capacity.get(name, 0) for row in rows), default=0) or 1 for name in (CPU, MEMORY)}
     for number, row in enumerate(rows):
         yield from _node(row, _TOP - 20 + number * _ROW, most, colours)
     y = _TOP + len(rows) * _ROW
     if more:
-        yield f'<text class="s" x="16" y="{y}">and {more} more nodes, which are not drawn</text>'
+        yield f'<text class="s" x="16" y="{y}">and {more} more nodes, which are not shown</text>'
         y += 20
     entries = [(colours[name], name) for name in shown]
     if len(names) > len(shown):
         entries.append((_OTHER, f"and {len(names) - len(shown)} more workloads"))
-    entries += [(_DAEMONS, "DaemonSets"), (_SYSTEM, "kept by the system")]
+    entries += [(_DAEMONS, "DaemonSets"), (_SYSTEM, "reserved for the system")]
     for number, (colour, name) in enumerate(entries):
         x, line = 16 + number % 3 * 390, y + number // 3 * 18
         yield f'<rect x="{x}" y="{line}" width="12" height="12" fill="{colour}"/>'
@@ -98,7 +98,7 @@ def _node(row: _Row, y: int, most: dict[str, int], colours: dict[str, str]) -> I
         top = y + line * (_BAR + 1)
         whole = claim.capacity.get(resource, 0)
         scale = _ROOM / most[resource]
-        parts = [("kept by the system", _SYSTEM, whole - claim.allocatable.get(resource, 0))]
+        parts = [("reserved for the system", _SYSTEM, whole - claim.allocatable.get(resource, 0))]
         parts.append(("DaemonSets", _DAEMONS, claim.requests.get(resource, 0) - pods.get(resource, 0)))
         parts += [(f"{count} x {name}", colours[name], asked.get(resource, 0)) for name, count, asked in row.pods]
         yield f'<rect x="{_LEFT}" y="{top}" width="{whole * scale:.1f}" height="{_BAR}" fill="url(#free)"/>'

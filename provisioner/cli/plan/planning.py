@@ -92,12 +92,12 @@ def _planned(question: PlanQuestion, settings: PlanSettings, process: PlannerPro
             in_time = in_time and not search.is_over(_MAIN_SHARE)
             cheaper, faults, least = settled(prepared, greedy, reply)
         except _NoAnswerError as error:
-            fallback, in_time = f"the planning process gave no answer: {error}", False
+            fallback, in_time = f"the planning process did not answer: {error}", False
         except PackingProtocolError as error:
-            fallback = f"the planner's answer was refused: {error}"
+            fallback = f"the planner's answer was rejected: {error}"
         else:
             if faults:
-                fallback = f"a cheaper fleet was refused: {'; '.join(map(str, faults[:3]))}"
+                fallback = f"a cheaper fleet was rejected: {'; '.join(map(str, faults[:3]))}"
             if cheaper is not greedy and not is_near(greedy):
                 found, stage = cheaper, reply.answered.stage
             priced = _prices_of_constraints(prepared, question.pods, cheaper, search.cheaper, search.is_over)

@@ -95,13 +95,13 @@ def pods_in(objects: PlanObjects) -> tuple[Pod, ...]:
     admission = replace(admission_of(objects.admitting), extended=are_of_eks(objects.nodes))
     for one in _to_make(objects):
         if count + one.replicas > MAX_PODS:
-            text = f"would make more than {MAX_PODS:,} pods with those before it; plan in parts"
+            text = f"would make more than {MAX_PODS:,} pods together with the objects before it; plan in parts"
             objects.complain(InputProblem(one.file, one.named, "spec.replicas", text))
             continue
         if claims + one.replicas * len(one.claims) > MAX_CLAIMS:
             text = (
                 f"{len(one.claims):,} templates times {one.replicas:,} replicas would make more than {MAX_CLAIMS:,} "
-                "PersistentVolumeClaims with those before it; plan in parts"
+                "PersistentVolumeClaims together with the objects before it; plan in parts"
             )
             objects.complain(InputProblem(one.file, one.named, "spec.volumeClaimTemplates", text))
             continue
@@ -118,7 +118,7 @@ def pods_in(objects: PlanObjects) -> tuple[Pod, ...]:
         for some, each in made:
             pods += expanded(replace(one, first=first, replicas=some), each.shape(one.namespace), there)
             first += some
-    objects.notes += [f"The input has no {one}; what it adds to pods is left out." for one in sorted(unknown)]
+    objects.notes += [f"The input has no {one}; its additions to pods are not included." for one in sorted(unknown)]
     return tuple(pods)
 
 
@@ -185,7 +185,7 @@ def question_of(
     }
     standing: list[Node] = []
     if static and objects.nodes:
-        notes.append("Nodes of static NodePools stay as they are, and their cost is not shown.")
+        notes.append("Nodes of static NodePools stay unchanged, and their cost is not shown.")
     for pool in staying if not objects.nodes else ():
         if pool.is_static:
             own, note = static_nodes(pool, tuple(types_of(pool.name).values()))
@@ -406,12 +406,12 @@ def _about(
     notes = []
     if refusing:
         notes.append(
-            f"No NodePool is asked for {listed((pod.key for pod in refusing), _NAMED)}: the required node affinity demands a node "
+            f"No NodePool is considered for {listed((pod.key for pod in refusing), _NAMED)}: the required node affinity demands a node "
             f"without the label {names.NODEPOOL_LABEL}."
         )
     if asking := _by_images(objects):
         notes.append(
-            f"The plan does not look up the architectures of images; {listed(asking, _NAMED)} ask{'s' if len(asking) == 1 else ''} for it."
+            f"The plan does not look up the architectures of images; {listed(asking, _NAMED)} request{'s' if len(asking) == 1 else ''} it."
         )
     gated = sum(pod.gated and is_active(pod) for pod in pods)
     if gated:
@@ -427,11 +427,11 @@ def _about(
         volume.ephemeral is not None for pod in waiting if pod.owner is not None for volume in pod.shape.volumes
     )
     if any(one.claims for one in objects.workloads) and volumes:
-        notes.append(f"The cost of {counted(volumes, 'volume')} yet to be made is not included.")
+        notes.append(f"The cost of {counted(volumes, 'volume')} yet to be created is not included.")
     if missing := [one.metadata.name for one in _unknown_classes(objects)]:
         notes.append(
             f"The input has no StorageClass {listed(missing, _NAMED)}, which volumeClaimTemplates name. Their volumes are planned as "
-            "if they could be made in any zone."
+            "if they could be created in any zone."
         )
     if not anew and objects.nodes and not waiting:
         notes.append(

@@ -36,7 +36,7 @@ def static_nodes(pool: NodePool, types: tuple[InstanceType, ...]) -> tuple[list[
     made = [_node(pool, f"{pool.name}-{number}", wanted, kind, offering) for number in range(count)]
     nodes = "its node is" if count == 1 else f"its {count:,} nodes are"
     return made, (
-        f"{said}: {nodes} there in any case ({kind.name}, {price:.4f} an hour each), pods run on them, and their cost is not shown."
+        f"{said}: {nodes} always there ({kind.name}, {price:.4f} an hour each); pods can use them, and their cost is not shown."
     )
 
 

@@ -212,13 +212,13 @@ def _plan_lines(one: PlannedRow, currency: str, *, estimated: bool) -> list[str]
             usd = sum(group.count * group.usd_per_hour for group in rest)
             others = counted(sum(group.count for group in rest), "node")
             lines.append(
-                f"and {others} of {counted(len(rest), 'more kind')} for {usd:.4f} {currency}/h (all of them: -o json)"
+                f"and {others} of {counted(len(rest), 'more kind')} for {usd:.4f} {currency}/h (-o json shows all)"
             )
         lines.append("")
     on_existing = f", {existing:,} on {counted(len(fleet.existing), 'existing node')}" if existing else ""
     left = sum(len(some.pods) for some in fleet.left)
-    without = f", {left:,} fit{'s' if left == 1 else ''} nowhere" if left else ""
-    refusing = f", {one.refusing:,} refuse{'s' if one.refusing == 1 else ''} every NodePool" if one.refusing else ""
+    without = f", {left:,} cannot be placed" if left else ""
+    refusing = f", {one.refusing:,} exclude{'s' if one.refusing == 1 else ''} every NodePool" if one.refusing else ""
     nodes = counted(fleet.nodes, "new node")
     lines.append(f"{counted(one.asked, 'pod')}: {fleet.pods:,} on {nodes}{on_existing}{without}{refusing}")
     lines.append(f"Cost: {_price(fleet.usd_per_hour, currency)}{' at estimated prices' if estimated else ''}")
@@ -243,7 +243,7 @@ def _plan_lines(one: PlannedRow, currency: str, *, estimated: bool) -> list[str]
         lines += _left(some)
     if len(fleet.left) > _MOST_LEFT:
         count = sum(len(some.pods) for some in fleet.left[_MOST_LEFT:])
-        lines.append(f"and {counted(count, 'pod')} without a node for other reasons (all of them: -o json)")
+        lines.append(f"and {counted(count, 'pod')} without a node for other reasons (-o json shows all)")
     for fault in answer.faults:
         lines += _wrapped(f"The plan violates a scheduling rule; please report this as a bug: {fault}", "")
     return lines
@@ -304,7 +304,11 @@ def _compared(plans: Sequence[PlannedRow], currency: str) -> list[str]:
     )
     rows.append(row("new nodes", (first.nodes, second.nodes), "{:,}"))
     rows.append(
-        row("pods that fit nowhere", tuple(sum(len(some.pods) for some in one.left) for one in (first, second)), "{:,}")
+        row(
+            "pods that cannot be placed",
+            tuple(sum(len(some.pods) for some in one.left) for one in (first, second)),
+            "{:,}",
+        )
     )
     return _columns(rows, right=set(range(1, len(rows[0]))))
 
@@ -335,21 +339,21 @@ def _current_lines(current: Current, plans: Sequence[PlannedRow], currency: str)
         saved = saving(current, one.fleet)
         month = round(saved * HOURS_A_MONTH, 2)
         left = sum(len(some.pods) for some in one.fleet.left)
-        what = f"The plan{f' of {one.name}' if one.name else ''}"
+        what = f"The plan of {one.name}" if one.name else "This plan"
         if month > 0:
             share = 100 * saved / current.usd_per_hour
             least = "at least " if current.unpriced else ""
-            text = f"{what} saves {least}{month:,.2f} {currency} a month ({share:.0f} %)"
+            text = f"{what} saves {least}{month:,.2f} {currency} per month ({share:.0f} %)"
         elif current.unpriced:
-            dearer = f"{-month:,.2f} {currency} a month more than the nodes with a price"
-            text = f"The saving is not known: {what[:1].lower()}{what[1:]} costs {dearer}"
+            more = f"{-month:,.2f} {currency} more per month than the nodes with a price"
+            text = f"The saving is not known: {what[:1].lower()}{what[1:]} costs {more}"
         elif month < 0:
-            text = f"{what} saves nothing: it costs {-month:,.2f} {currency} a month more"
+            text = f"{what} costs {-month:,.2f} {currency} more per month"
         else:
-            text = f"{what} saves nothing: it costs the same"
+            text = f"{what} costs the same as the current nodes"
         if left:
             text += f", but leaves {counted(left, 'pod')} without a node"
-        lines.append(text)
+        lines.append(f"{text}.")
     return lines
 
 
@@ -366,7 +370,7 @@ def _notes(report: PlanReport) -> list[str]:
 
 
 def _price(hour: float, currency: str) -> str:
-    return f"{hour:.4f} {currency}/h, {hour * HOURS_A_MONTH:,.2f} {currency} a month"
+    return f"{hour:.4f} {currency}/h, {hour * HOURS_A_MONTH:,.2f} {currency} per month"
 
 
 def _wrapped(text: str, first: str) -> list[str]:

@@ -15,5 +15,5 @@ def give_back(leaving: Departure) -> int:
     """
     problems = (*leaving.stop_stamping(), *leaving.keep_nodes(Keep.FOR_KARPENTER))
     for one in problems:
-        say(f"Left to you: {one}")
+        say(f"To do: {one}")
     return ExitStatus.FOUND if problems else ExitStatus.DONE

@@ -55,7 +55,7 @@ def command() -> None:
 
 @command.command(
     "check",
-    help="""Show what stands in the way of a takeover, without changing anything.
+    help="""Show what would prevent a takeover, without changing anything.
 
     The check shows which other autoscalers run and what would start them again, who owns the CRDs, which settings and fields Dovetail does
     not know, how many NodeClaims would drift and why, webhooks, IAM roles and queues that are in use, and pods without a
@@ -83,8 +83,8 @@ def check(
     With --from cluster-autoscaler, managed node groups become NodePools and EC2NodeClasses; -o yaml prints them. The groups are read from AWS
     (--cluster-name), or from files with the output of `aws eks describe-nodegroup`.
 
-    The saving compares the same pods on both sides: those on nodes of which every pod fits a NodePool that can launch. What is left out is
-    named. The steps include those for the CRDs, and those of the way back.
+    The saving compares the same pods on both sides: the pods of nodes where every pod fits a NodePool that can launch nodes. The output
+    names what is left out. The steps include those for the CRDs, and those to go back.
 
     FILES are as for check; without files, the cluster of the kubeconfig is read. With --kubeconfig or --context, files hold the node groups.
     """,
@@ -170,7 +170,7 @@ def plan(
     launches first and drift last.
 
     From Cluster Autoscaler, the nodes of a managed node group are cordoned, and their pods are evicted, group by group; budgets and the
-    annotations that forbid to disrupt a pod are respected. Cluster Autoscaler must be stopped, or must not scale the group. FILES hold the
+    annotations that protect pods from disruption are respected. Cluster Autoscaler must be stopped, or must not scale the group. FILES hold the
     output of `aws eks describe-nodegroup`; without them, --cluster-name reads the groups from AWS.
 
     The command can be interrupted at any time; run it again to continue.
@@ -253,8 +253,8 @@ def start(
 
 @command.command(
     "status",
-    help="""Show where the takeover stands: from Karpenter, what is held, who holds the Leases, and what became of the NodeClaims; from Cluster
-    Autoscaler, which nodes are cordoned and which pods are left.
+    help="""Show where the takeover stands: from Karpenter, what is held, who holds the Leases, and the state of the NodeClaims; from Cluster
+    Autoscaler, which nodes are cordoned and which pods remain.
 
     The exit status is 1 if no takeover has begun, if two NodeClaims have the same instance, if Karpenter leads again, or if pods of a node
     group are not evicted.
@@ -282,7 +282,7 @@ def status(kubeconfig: str, context: str, namespace: str, other_namespace: str, 
 
     For Karpenter, this is `dovetail uninstall --keep-nodes --for karpenter`: Dovetail is stopped, and what it added to objects is removed;
     NodeClaims, nodes and instances stay. For Cluster Autoscaler, nodes that a takeover cordoned become schedulable again. The next steps are
-    printed; nothing of the other autoscaler is changed. The command can be interrupted; run it again to continue.
+    printed; the other autoscaler is not changed. The command can be interrupted; run it again to continue.
     """,
 )
 @with_cluster

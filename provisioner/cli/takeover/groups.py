@@ -72,7 +72,7 @@ def groups_of(
             found = tuple(groups.all())
     if not found:
         raise UserError(
-            "no node group is known; specify --cluster-name, or files with the output of `aws eks describe-nodegroup`",
+            "no node group was found; specify --cluster-name, or files with the output of `aws eks describe-nodegroup`",
         )
     try:
         return in_order(found, chosen)
@@ -198,7 +198,7 @@ def groups_status(kubeconfig: str, context: str, namespace: str, other_namespace
     else:
         for one in found:
             head = f'Node group "{one.group}": {one.cordoned} of {counted(one.nodes, "node")} cordoned'
-            say(f"{head}, {counted(one.pods, 'pod')} left on {counted(one.occupied, 'node')}")
+            say(f"{head}, {counted(one.pods, 'pod')} remaining on {counted(one.occupied, 'node')}")
             say("\n".join(f"    not evicted: {text}" for text in one.kept)) if one.kept else None
         if not found:
             say("No takeover has begun: none of the nodes of managed node groups was cordoned by it.")

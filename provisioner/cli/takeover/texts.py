@@ -57,7 +57,7 @@ def status_lines(facts: TakeoverFacts) -> list[str]:
         f"Phase:       {record.phase}, started {record.started}",
         f"Held:        {held}",
         f"Karpenter:   {f'holds its Lease in namespace {facts.leads}' if facts.leads else 'does not hold its Lease'}",
-        f"Dovetail:    {holder if facts.holder else 'nobody holds its Lease'}",
+        f"Dovetail:    {holder if facts.holder else 'no one holds its Lease'}",
         f"NodeClaims:  {facts.standing.summary()}",
         f"Drift:       {drift}",
         *([f"Next:        {following.text}"] if following.text and following.kind is not StepKind.DONE else []),

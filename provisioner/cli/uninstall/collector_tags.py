@@ -139,5 +139,5 @@ def _asked(region: str, call: Callable[[Any], Any], client: Callable[[str], Any]
         return call(client(region))
     except (BotoCoreError, ClientError) as error:
         raise UndeterminedError(
-            f"EC2 in {region} could not be asked: {error}. Use credentials with ec2:DescribeInstances and ec2:DeleteTags"
+            f"could not read the instances in {region}: {error}. Use credentials with ec2:DescribeInstances and ec2:DeleteTags"
         ) from None

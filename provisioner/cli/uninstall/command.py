@@ -25,11 +25,11 @@ from provisioner.values.errors import ExitStatus
     pods, and pending pods that only the scheduler of Dovetail would bind are deleted, so that their controllers create them again. Pods
     without a controller are listed, and the exit status is 1.
 
-    With --keep-nodes, the provisioner is stopped, too, and its nodes continue to run: managed by Karpenter (--for karpenter), or by nobody
-    (--for nobody). With --drain, the running provisioner drains and terminates all nodes. The command can be interrupted at any time;
+    With --keep-nodes, the provisioner is stopped, too, and its nodes continue to run: managed by Karpenter (--for karpenter), or without
+    an autoscaler (--for nobody). With --drain, the running provisioner drains and terminates all nodes. The command can be interrupted at any time;
     run it again to continue.
 
-    The exit status is 0 if everything was done, 1 if something is left to you or was refused, 2 for wrong usage, and 3 if the cluster or AWS did
+    The exit status is 0 if everything was done, 1 if something remains for you to do or was refused, 2 for wrong usage, and 3 if the cluster or AWS did
     not answer or denied access.
     """,
 )
@@ -45,9 +45,9 @@ from provisioner.values.errors import ExitStatus
     "--drain", is_flag=True, help="Drain and terminate all nodes, within disruption budgets and PodDisruptionBudgets."
 )
 @click.option(
-    "--leave-pending", is_flag=True, help="Drain nodes even if pods find no room on other nodes; these stay pending."
+    "--leave-pending", is_flag=True, help="Drain nodes even if pods do not fit on other nodes; these pods stay pending."
 )
-@click.option("--namespace", "-n", default="dovetail-system", show_default=True, help="Namespace of the programs.")
+@click.option("--namespace", "-n", default="dovetail-system", show_default=True, help="Namespace of Dovetail.")
 @flags.cluster
 def command(
     *,
@@ -62,7 +62,7 @@ def command(
 ) -> int:
     """See `dovetail uninstall --help`."""
     if keep_nodes != (keep is not None):
-        raise click.UsageError("--keep-nodes and --for karpenter or --for nobody belong together")
+        raise click.UsageError("--keep-nodes requires --for karpenter or --for nobody, and --for requires --keep-nodes")
     if keep_nodes and drain:
         raise click.UsageError("--keep-nodes keeps the nodes that --drain would terminate; use one of them")
     if leave_pending and not drain:
@@ -112,7 +112,7 @@ def _what_next(*, keep_nodes: bool, drain: bool) -> str:
 
 def _end(problems: Sequence[str], following: str, *, dry_run: bool) -> int:
     if problems:
-        click.echo("Left to you:", err=True)
+        click.echo("To do:", err=True)
         for one in problems:
             click.echo(printable.one_line(f"- {one}"), err=True)
         return ExitStatus.FOUND

@@ -55,7 +55,7 @@ class Drainage:
         named = listed((pod.key for pod in pending), _MOST_NAMED)
         if not leave_pending:
             raise RefusedError(
-                f"{len(pending)} pods find no room on nodes that Dovetail does not manage: {named}. Add such nodes, or leave these pods "
+                f"{len(pending)} pods do not fit on nodes that Dovetail does not manage: {named}. Add such nodes, or leave these pods "
                 "pending with --leave-pending"
             )
         self._say(f"{len(pending)} pods will be pending: {named}")
@@ -82,11 +82,11 @@ class Drainage:
                 seen, changed = state, now
             if now - changed > _STALLED_SECONDS:
                 raise RefusedError(
-                    f"{len(claims)} nodes are left, and nothing has changed for 15 minutes: {_waiting(claims)}"
+                    f"{len(claims)} nodes remain, and nothing has changed for 15 minutes: {_waiting(claims)}"
                 )
             if now - told >= _TELL_SECONDS:
                 told = now
-                self._say(f"{len(claims)} nodes are left: {_waiting(claims)}")
+                self._say(f"{len(claims)} nodes remain: {_waiting(claims)}")
             self._clock.sleep(_LOOK_SECONDS)
 
     def _leads(self) -> bool:

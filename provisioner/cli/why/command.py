@@ -29,6 +29,8 @@ OF_WHERE: Final = frozenset(
     {"kubeconfig", "leader_election_name", "leader_election_namespace", "system_namespace", "why_port"}
 )
 """Flags that say where the cluster is; all others change decisions, and the leader has its own."""
+_KINDS_OF_NODES: Final = frozenset({"no", "node", "nodes", "nodeclaim", "nodeclaims"})
+"""What kubectl writes before the name of a node."""
 
 
 @click.group(
@@ -99,11 +101,9 @@ class Way:
             UsageError: it does.
         """
         if self.files and (self.url or self.through == "leader"):
-            raise click.UsageError(
-                "--from reads a dump, which no leader is asked about; leave out --leader and --through"
-            )
+            raise click.UsageError("--from reads a dump instead of asking a leader; omit --leader and --through")
         if self.through == "own" and self.url:
-            raise click.UsageError("--leader names a leader to ask, and --through=own asks none; leave one of them out")
+            raise click.UsageError("--leader names the leader to ask, and --through=own asks none; omit one of them")
 
     def connection(self) -> ApiConnection:
         """To the cluster that is meant.
@@ -138,7 +138,7 @@ def pod(name: str, namespace: str, output: str, **given: Any) -> None:
     way.check()
     first, slash, own = name.rpartition("/")
     if slash and namespace not in ("", first):
-        raise click.UsageError(f"pod {name} is not in namespace {namespace}; leave out one of the two")
+        raise click.UsageError(f"pod {name} is not in namespace {namespace}; specify only one of the two")
     where = first if slash else namespace or _usual_namespace(way)
     found = _answer(way, ("pod", where, own), PodAnswer, lambda local: why_pod(local, where, own))
     _tell(found, as_json(found.answer) if output == flags.JSON else pod_text(found.answer))
@@ -199,6 +199,8 @@ def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[L
     Raises:
         UserError: there is none.
     """
+    if not all(leader.is_name(part) for part in about[1:]):
+        raise click.UsageError(_not_a_name(about[0], "/".join(about[1:])))
     if way.files:
         return _decided(way, decide)
     try:
@@ -221,17 +223,21 @@ def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[L
     )
 
 
+def _not_a_name(kind: str, name: str) -> str:
+    given, _, rest = name.partition("/")
+    meant = f'; use "{rest}"' if given in _KINDS_OF_NODES and leader.is_name(rest) else ""
+    return f'"{name}" is not a {kind} name{meant}'
+
+
 def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
     if way.at:
-        raise leader.NotAnsweredError("it decides for the present, and --at is given")
-    if not all(leader.is_name(part) for part in about[1:]):
-        raise click.UsageError(f"{'/'.join(about[1:])} is no name of a {about[0]}")
+        raise leader.NotAnsweredError("it only decides for the present, and --at is specified")
     options = flags.settings(way.settings)
     plain = flags.settings(())
     changed = [one.name for one in fields(options) if getattr(options, one.name) != getattr(plain, one.name)]
     if others := sorted(set(changed) - OF_WHERE):
         shown = ", ".join(f"--{one.replace('_', '-')}" for one in others)
-        raise leader.NotAnsweredError(f"it decides by its own flags, and {shown} is given")
+        raise leader.NotAnsweredError(f"it decides by its own flags, and {shown} is specified")
     clock = SystemClock()
     with closing(way.connection()) as connection:
 

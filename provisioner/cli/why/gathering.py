@@ -85,7 +85,7 @@ def from_cluster(client: Client, namespace: str) -> WhyObjects:
             if resource in NEEDED:
                 raise UndeterminedError(f"could not list {resource}: {error.message}") from None
             if isinstance(error, Forbidden) and resource.plural not in CLASSES:
-                objects.missing.append(f"You may not list {resource}, so the answer is as if there were none")
+                objects.missing.append(f"You may not list {resource}, so the answer assumes that there are none")
             continue
         except ApiError as error:
             raise UndeterminedError(f"could not list {resource}: {error}") from None
@@ -98,7 +98,7 @@ def from_cluster(client: Client, namespace: str) -> WhyObjects:
         pass
     except ApiError as error:
         objects.missing.append(
-            f"ConfigMap {namespace}/{names.SETTINGS_CONFIGMAP} could not be read, so a pause of everything is not seen: {error.message}"
+            f"ConfigMap {namespace}/{names.SETTINGS_CONFIGMAP} could not be read, so it is not known whether everything is paused: {error.message}"
         )
     return objects
 
@@ -125,9 +125,9 @@ def from_files(paths: Sequence[str]) -> WhyObjects:
     lacking = [str(one) for one in NEEDED if str(one) not in seen]
     if not seen:
         raise UserError(f"the dump has none of {', '.join(lacking)}; make it with: kubectl get -A -o yaml {kinds()}")
-    objects.absent += [f"The dump has no {one}, so the answer is as if there were none" for one in lacking]
+    objects.absent += [f"The dump has no {one}, so the answer assumes that there are none" for one in lacking]
     if str(resources.PDBS) not in seen:
-        objects.absent.append("The dump has no poddisruptionbudgets.policy, so the answer is as if there were none")
+        objects.absent.append("The dump has no poddisruptionbudgets.policy, so the answer assumes that there are none")
     return objects
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.values.printable import one_line
+from provisioner.values.printable import counted, one_line
 from provisioner.why.answers import NodeAnswer, PodAnswer, PoolAnswer, Told, WhyMethod, WhyPlace, time_text
 
 _MOST: Final = 20
@@ -29,16 +29,16 @@ def _pool(pool: PoolAnswer, reason: str) -> Iterator[str]:
     total = len(pool.fitting) + sum(len(one.instance_types) for one in pool.refused)
     if not total:
         return
-    yield f"  {len(pool.fitting)} of {total} instance types take the pod by itself"
+    yield f"  {len(pool.fitting)} of {counted(total, 'instance type')} can run the pod on its own"
     for one in sorted(pool.refused, key=lambda one: -len(one.instance_types)):
-        yield f"  {len(one.instance_types)} refused: {one.message}"
+        yield f"  {counted(len(one.instance_types), 'type')}: {one.message}"
 
 
 _STANDINGS: Final = {
     "Blocked": "blocked: ",
     "NotDue": "not due: ",
     "NotReached": "not reached: ",
-    "UnderWay": "under way: ",
+    "UnderWay": "in progress: ",
 }
 
 
@@ -68,9 +68,9 @@ def _about(answer: NodeAnswer) -> str:
     claim = f"NodeClaim {answer.node_claim}" if answer.node_claim else ""
     pool = f"NodePool {answer.node_pool}" if answer.node_pool else ""
     count = len(answer.pods) + answer.pods_elsewhere
-    pods = f"{count} pod{'' if count == 1 else 's'} that would need another place"
+    pods = f"{count} pod{'' if count == 1 else 's'} that would need another node"
     if answer.pods_elsewhere:
-        pods += f" ({answer.pods_elsewhere} of other namespaces)"
+        pods += f" ({answer.pods_elsewhere} in other namespaces)"
     return ", ".join(part for part in (claim, pool, _place(answer.place), pods) if part)
 
 
@@ -102,7 +102,7 @@ def _until(at: object) -> str:
 
 def _most(lines: list[str]) -> list[str]:
     more = len(lines) - 2 * _MOST
-    return lines if more <= 0 else [*lines[: 2 * _MOST], f"and {more} more lines; -o json has all"]
+    return lines if more <= 0 else [*lines[: 2 * _MOST], f"and {more} more lines (-o json shows all)"]
 
 
 def _missing(answer: PodAnswer | NodeAnswer) -> list[str]:

@@ -35,7 +35,7 @@ _LULL: Final = timedelta(seconds=2)
 
 def more_drift(pool: str) -> str:
     """Of `drift`: what is said while nodes of a NodePool are found drifted one after another."""
-    return Said(f'more nodes of NodePool "{pool}" are about to be found drifted, and they are replaced together')
+    return Said(f'more nodes of NodePool "{pool}" are about to be marked as drifted, and they are replaced together')
 
 
 def propose(view: DisruptionView) -> MethodAnswer:

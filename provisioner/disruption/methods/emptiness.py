@@ -61,7 +61,7 @@ def consolidatable_at(node: NodeView, pool: NodePool) -> datetime | None:
 
 def came_or_went(after: str) -> str:
     """Of `emptiness`: what is said while consolidateAfter is not over."""
-    return Said(f"a pod came or went less than consolidateAfter ({after}) ago")
+    return Said(f"a pod was added or removed less than consolidateAfter ({after}) ago")
 
 
 def emptiness(view: DisruptionView) -> MethodAnswer:
@@ -100,7 +100,7 @@ def emptiness(view: DisruptionView) -> MethodAnswer:
             text = (
                 came_or_went(after)
                 if due >= seen
-                else Said(f"it has not been seen empty for {view.validation.total_seconds():g} s yet")
+                else Said(f"it has been empty for less than {view.validation.total_seconds():g} s")
             )
             quiet[key] = DisruptionVerdict(DisruptionStanding.NOT_DUE, text, max(due, seen))
         elif reason := refusal(node.pods, snapshot.at, snapshot.pod_budgets, do_not_disrupt=node.do_not_disrupt):

@@ -124,7 +124,7 @@ class Consolidation:
             elif (still := self._view.restless.get(one.key)) is not None:
                 self._quiet[one.key] = DisruptionVerdict(
                     DisruptionStanding.NOT_DUE,
-                    Said("a pod came or went, or the node was initialized, a moment ago"),
+                    Said("a pod was added or removed, or the node was initialized, a moment ago"),
                     max(still, at + SOON),
                 )
                 self._rechecks.append(at + RECHECK)

@@ -39,7 +39,7 @@ _TURNS: Final = 2
 _MOST_TOLD: Final = 5
 NOT_ALL_PODS_FIT: Final = Said("not all pods would schedule, ")
 NOT_JUDGED_IN_TIME: Final = Said(
-    "Dovetail did not finish looking for other places for its pods within one pass; the next pass looks again"
+    "The search for other places for its pods did not finish within one pass; the next pass tries again"
 )
 _AFFINITY_TO_OTHERS: Final = Said(
     "Its pods have affinity to pods on other nodes that are being disrupted; waiting for these nodes"
@@ -70,7 +70,7 @@ def _reservation_held_by_other(reservation: str) -> str:
 def _expects_pods(pod: str, more: int) -> str:
     """What is said of a node on which pods that wait are expected."""
     others = f" and {more} other pod{'s' if more > 1 else ''}" if more else ""
-    return Said(f'Pod "{pod}"{others} can be bound to the node, and no other place is looked for')
+    return Said(f'Pod "{pod}"{others} can be bound to the node, and no other place is considered')
 
 
 class Simulation:

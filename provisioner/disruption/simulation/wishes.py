@@ -104,7 +104,7 @@ def given_up(
         if resource := _whole_devices_lost(way, types):
             return Said(
                 f"pod {way.pod.key} has a whole device of {resource} and would get a part of one; to allow this, "
-                "delete the pod: where its successor runs is decided anew"
+                "delete the pod: its successor is scheduled again"
             )
     if prepared.world.preferences is PreferencePolicy.IGNORE:
         return ""
@@ -397,13 +397,13 @@ def _of_pods(domains: Callable[[Count], _Domains | None], alike: Iterable[_Way],
         for count in wishes.together:
             then, now = found[count].others(way)
             if then > 0 >= now:
-                return _wish_given_up(pod, Said(f"preferred pod affinity over {count.key}"))
+                return _wish_given_up(pod, Said(f"preferred pod affinity on {count.key}"))
         for count in wishes.apart:
             then, now = found[count].others(way)
             if then <= 0 < now:
-                return _wish_given_up(pod, Said(f"preferred pod anti-affinity over {count.key}"))
+                return _wish_given_up(pod, Said(f"preferred pod anti-affinity on {count.key}"))
         for spread in wishes.spreads:
             then, now = found[spread.count].skews(spread, more)
             if now > max(then, spread.max_skew):
-                return _wish_given_up(pod, Said(f"topology spread (ScheduleAnyway) over {spread.count.key}"))
+                return _wish_given_up(pod, Said(f"topology spread (ScheduleAnyway) across {spread.count.key}"))
     return ""

@@ -185,7 +185,7 @@ class AwsClients:
             if not token:
                 return
             if token in seen:
-                raise ValueError(f"{operation} answered the same page token twice")
+                raise ValueError(f"{operation} returned the same page token twice")
             seen.add(token)
 
     def close(self) -> None:

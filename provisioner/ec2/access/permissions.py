@@ -35,7 +35,7 @@ class Feature(enum.StrEnum):
     ALIASES = "AMI aliases"
     OWN_PARAMETERS = "AMIs in your own SSM parameters"
     SNAPSHOTS = "volumes created from snapshots"
-    OWN_KEYS = "volumes encrypted with a KMS key of your own"
+    OWN_KEYS = "volumes encrypted with your own KMS key"
     SELF_CHECK = "`dovetail aws check` inside the cluster"
 
 
@@ -158,10 +158,8 @@ EKS_INTEGRATION: Final = IamPolicy("EKSIntegration", "reads the cluster's endpoi
 INTERRUPTION: Final = IamPolicy("Interruption", "reads the interruption queue")
 ZONAL_SHIFT: Final = IamPolicy("ZonalShift", "reads active zonal shifts")
 RESOURCE_DISCOVERY: Final = IamPolicy("ResourceDiscovery", "reads images, subnets, types, prices and the like")
-CUSTOM_PARAMETERS: Final = IamPolicy(
-    "CustomParameters", "reads SSM parameters of your own that hold AMIs", optional=True
-)
-VOLUME_ENCRYPTION: Final = IamPolicy("VolumeEncryption", "uses a KMS key of your own for volumes", optional=True)
+CUSTOM_PARAMETERS: Final = IamPolicy("CustomParameters", "reads your own SSM parameters that hold AMIs", optional=True)
+VOLUME_ENCRYPTION: Final = IamPolicy("VolumeEncryption", "uses your own KMS key for volumes", optional=True)
 SELF_CHECK: Final = IamPolicy("SelfCheck", "lets `dovetail aws check` ask IAM about its own role", optional=True)
 
 POLICIES: Final = (

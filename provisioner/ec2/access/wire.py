@@ -246,7 +246,7 @@ def _root(page: bytes, name: str) -> tuple[Element, str]:
     try:
         root = fromstring(page)  # noqa: S314  (from AWS over TLS; expat expands no external entities)
     except ParseError as error:
-        raise WireError(f"expected {name}, got no XML: {error}") from None
+        raise WireError(f"expected {name}, got invalid XML: {error}") from None
     namespace, brace, tag = root.tag.rpartition("}")
     if tag != name:
         raise WireError(f"expected {name}, got {tag}")

@@ -157,7 +157,7 @@ def _health(envelope: _Envelope, at: datetime | None) -> Notice:
     concerned = [one.entity_value for one in detail.affected_entities if one.status not in _RESOLVED]
     instances = _instances(concerned, strict=False)
     if not instances:
-        return _nothing(f"{detail.event_type_code} names no instance")
+        return _nothing(f"{detail.event_type_code} contains no instance ID")
     return Notice(NoticeKind.SCHEDULED_CHANGE, instances, at, iso_time(detail.start_time))
 
 

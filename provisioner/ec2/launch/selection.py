@@ -79,7 +79,7 @@ def select(
     for name, step in steps:
         left = step(left)
         if not left:
-            raise InsufficientCapacityError(claim_name, f"no instance type is left after the filter {name}")
+            raise InsufficientCapacityError(claim_name, f"no instance type remains after the filter {name}")
     kind = _capacity_type(left, requirements)
     pinned = requirements.merged(Requirements.of([Requirement.of(names.CAPACITY_TYPE_LABEL, "In", [kind])]))
     cut = cheapest_first(left, requirements)[:MAX_TYPES]

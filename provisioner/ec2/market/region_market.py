@@ -374,7 +374,7 @@ class RegionMarket:
             if estimated != self._estimated:
                 self._estimated = estimated
                 _log.warning(
-                    "On-demand prices that no price list of the Region has are estimated from another Region's",
+                    "On-demand prices that are missing from the price list of the Region are estimated from those of another Region",
                     types=estimated,
                     region=prices.estimated_from,
                 )

@@ -35,8 +35,8 @@ _TAG_VALUE_LENGTH: Final = 256
 _CLUSTER_TAG: Final = re.compile(r"kubernetes\.io/cluster/[0-9A-Za-z][A-Za-z0-9\-_]*")
 _RESTRICTED_TAGS: Final = frozenset({ec2.CLUSTER_NAME_TAG, ec2.NODEPOOL_TAG, ec2.NODECLAIM_TAG, ec2.NODECLASS_TAG})
 PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES: Final = Said(
-    "spec.associatePublicIPAddress: EC2 assigns public IP addresses only to instances with one network interface, so no instances are "
-    "launched with the several ones of spec.networkInterfaces; remove one of the two fields"
+    "spec.associatePublicIPAddress: EC2 assigns public IP addresses only to instances with one network interface, so no instances can be "
+    "launched with the interfaces of spec.networkInterfaces; remove one of the two fields"
 )
 _WINDOWS_WITHOUT_IPV6: Final = Said(
     "no instance is launched for this class because Windows nodes do not support IPv6, which this cluster uses"

@@ -110,7 +110,7 @@ _OVERVIEW: Final = Dashboard(
             "Pods that wait",
             "short",
             [
-                ("sum(karpenter_scheduler_unschedulable_pods_count)", "fit nowhere"),
+                ("sum(karpenter_scheduler_unschedulable_pods_count)", "cannot be placed"),
                 ("count(karpenter_pods_provisioning_unbound_time_seconds)", "planned, not bound"),
                 ("sum(karpenter_scheduler_ignored_pods_count)", "ignored"),
             ],

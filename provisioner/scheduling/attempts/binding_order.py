@@ -166,16 +166,16 @@ def _none_of(waiting: _Waiting, domains: int) -> bool:
 
 def _anti_affinity_over(key: str) -> str:
     """Of a pod there; `key` is the topology key."""
-    return Said(f"required pod anti-affinity over {key} would be violated")
+    return Said(f"required pod anti-affinity on {key} would be violated")
 
 
 def spread_over(key: str) -> str:
     """What is wrong with a design: a pod at a place."""
-    return Said(f"the topology spread constraint over {key} would be violated")
+    return Said(f"the topology spread constraint across {key} would be violated")
 
 
 def _affinity_over(key: str) -> str:
-    return Said(f"required pod affinity over {key} would not be met")
+    return Said(f"required pod affinity on {key} would not be met")
 
 
 def domain_not_settled(key: str) -> str:
@@ -207,7 +207,7 @@ def fault(
             return _anti_affinity_over(host.count.key)
     for host, skew, own, least in plan.spreads:
         if mine and host.eligible != ALL and not host.eligible & low:
-            return Said(f"the node does not count for the topology spread constraint over {host.count.key}")
+            return Said(f"the node is not counted by the topology spread constraint across {host.count.key}")
         lowest = host.emptiest(host.eligible & table.usable) if table.node_count(host) >= least else 0
         if host.counts.get(place, 0) + (0 if mine else own) > lowest + skew:
             return spread_over(host.count.key)

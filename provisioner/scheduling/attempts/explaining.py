@@ -400,7 +400,7 @@ class Explainer:
 
         add(Said("didn't have free ports for the requested pod ports"), table.ports.clashing(run.ports))
         add(
-            Said("had as many pods of this owner as the NodePool allows on one node"),
+            Said("already had the maximum number of pods of this owner"),
             run.crowd.full if run.crowd else 0,
         )
         away: list[tuple[str, int]] = [(one.count.key, ~one.with_at_least(1)) for one in plan.together]

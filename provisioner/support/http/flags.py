@@ -18,7 +18,7 @@ log_level: Final = click.option(
     type=click.Choice(list(logs.LEVELS)),
     default="info",
     envvar="LOG_LEVEL",
-    help="Least severe level that is logged.",
+    help="Minimum level of messages that are logged.",
 )
 log_format: Final = click.option(
     "--log-format",

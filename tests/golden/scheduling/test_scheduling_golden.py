@@ -245,7 +245,7 @@ ROWS = {
     "preferences never keep a pod from a place": row(problem(one(shape(affinity=PREFERS_MARS)), pool()), "default/small: p"),
     # --- custom labels ---
     "a custom label must be the pool's": row(
-        problem(one(shape(selector={"team": "x"})), pool()), 'p: NodePool "default": label team has no known values'),
+        problem(one(shape(selector={"team": "x"})), pool()), 'p: NodePool "default": the NodePool does not set the label "team"'),
     "a custom label of the pool matches": row(
         problem(one(shape(selector={"team": "x"})), pool(labels={"team": "x"})), "default/small: p"),
     "a custom label of the pool with another value does not": row(
@@ -253,7 +253,7 @@ ROWS = {
         'p: NodePool "default": team In [x] conflicts with team In [y]'),
     "a misspelt label gets a hint": row(
         problem(one(shape(selector={"karpenter.sh/capacity-typ": "spot"})), pool()),
-        'p: NodePool "default": label karpenter.sh/capacity-typ has no known values (typo of karpenter.sh/capacity-type?)'),
+        'p: NodePool "default": the NodePool does not set the label "karpenter.sh/capacity-typ" (did you mean "karpenter.sh/capacity-type"?)'),
     "NotIn of a label that nobody defines is met": row(
         problem(one(shape(terms=[term(("team", "NotIn", ["x"]))])), pool()), "default/small: p"),
     "pods that choose different values of a pool's label do not share a node": row(
@@ -283,7 +283,7 @@ ROWS = {
         'p: NodePool "default": no instance type of the NodePool has the label topology.kubernetes.io/region'),
     "a label of types that no provider vouches for is not promised": row(
         problem(one(shape(selector={"private": "x"})), pool(types=(instance_type("odd", "2", "4Gi", labels={"private": "x"}),))),
-        'p: NodePool "default": label private has no known values'),
+        'p: NodePool "default": the NodePool does not set the label "private"'),
     "a well-known label that the pool only excludes values of is not promised": row(
         problem(one(shape(terms=[term((names.REGION_LABEL, "Exists", []))])), pool("default", (names.REGION_LABEL, "NotIn", ["moon"]))),
         'p: NodePool "default": no instance type of the NodePool has the label topology.kubernetes.io/region'),
@@ -355,7 +355,7 @@ ROWS = {
         "default/small: a", "default/small: b"),
     "two limits that only together bind are told together": row(
         problem(sized(p="1 1Gi"), pool(types=(instance_type("x", "2", "64Gi"), instance_type("y", "16", "4Gi")), limits={"cpu": "8", "memory": "8Gi"})),
-        'p: NodePool "default": limits on cpu and memory leave room for no instance type that fits'),
+        'p: NodePool "default": limits on cpu and memory exclude every instance type that fits'),
     # --- minValues ---
     "minValues keeps enough types on a claim": row(
         problem(pods(5, shape("1", "1Gi"), "p"), pool(types=(SMALL, MEDIUM, LARGE), min_values={TYPE: 2})),

@@ -281,7 +281,7 @@ ROWS: dict[str, Row] = {
         problem([*web(2, spread(ZONE, WEB), cpu="2", priority=9), pod("p", shape("100m", selector={ZONE: "a"}))],
                 pool(types=(instance_type("tiny", "1", "2Gi", zones=["a"]), instance_type("c", "2", "4Gi", zones=["c"]))),
                 bins=[node("n", "0", labels={ZONE: "b"}, running=plain(2))]),
-        "web by zone: 2", "p left: would violate the topology spread of other pods over topology.kubernetes.io/zone"),
+        "web by zone: 2", "p left: would violate the topology spread of other pods across topology.kubernetes.io/zone"),
     # --- defaults of the cluster ---
     "the cluster's default spread is for pods that have none": row(
         problem(owned(pods(3, of_app("web", "2"), "web"), "rs"), ONE,

@@ -96,7 +96,7 @@ def _node_config(texts: Iterable[str], kubelet: Kubelet) -> None:
         try:
             document = next(yaml.load_all(_unpacked(text), _GoYaml), None)
         except (yaml.YAMLError, TypeError) as error:
-            raise UserDataError(f"a NodeConfig is no YAML: {error}") from None
+            raise UserDataError(f"a NodeConfig is not valid YAML: {error}") from None
         if not isinstance(document, dict):
             raise UserDataError("a NodeConfig is no mapping")
         if (document.get("apiVersion"), document.get("kind")) != ("node.eks.aws/v1alpha1", "NodeConfig"):

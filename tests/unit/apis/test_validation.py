@@ -98,7 +98,7 @@ BAD: dict[str, tuple[NodePool, str, str]] = {
     ),
     "Exists with values": (pool(**requirement("team", "Exists", "a")), "spec.template.spec.requirements[0]", "values"),
     "In without values": (pool(**requirement("team", "In")), "spec.template.spec.requirements[0]", "values"),
-    "a bound that is no integer": (
+    "a bound that is not an integer": (
         pool(**requirement("team", "Gt", "many")),
         "spec.template.spec.requirements[0]",
         "many",

@@ -154,14 +154,14 @@ TOO_LARGE = {
 
 @pytest.mark.parametrize("spec", TOO_LARGE.values(), ids=TOO_LARGE.keys())
 def test_a_template_that_would_keep_too_much_is_no_room(spec: dict[str, Any]) -> None:
-    with pytest.raises(ResolutionError, match="takes more than 64 KiB of memory"):
+    with pytest.raises(ResolutionError, match="needs more than 64 KiB of memory"):
         units(buffer(replicas=1), template(**spec))
 
 
 def test_claims_of_a_stateful_set_that_would_keep_too_much_are_no_room() -> None:
     body = {"metadata": {"name": "data"}, "spec": {"storageClassName": "x" * 100}}
     claims = tuple(msgspec.convert(body, ClaimTemplate) for _ in range(1000))
-    with pytest.raises(ResolutionError, match="takes more than 64 KiB of memory"):
+    with pytest.raises(ResolutionError, match="needs more than 64 KiB of memory"):
         units(buffer(replicas=1), dataclasses.replace(template(), claims=claims))
 
 

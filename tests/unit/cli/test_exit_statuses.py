@@ -120,9 +120,9 @@ UNREADABLE: Mapping[str, tuple[bytes, str]] = {
     "comments": (b"# nothing\n---\n", "contains no objects"),
     "binary": (b"\x7fELF\x02\x01\x01\x00\x00", "is a binary file"),
     "not UTF-8": ("kind: Pod # caf\u00e9\n".encode("latin-1"), "is not UTF-8 text"),
-    "no YAML": (b"kind: [Pod\n", "is no YAML"),
-    "no JSON": (b'{"kind": ', "is no "),
-    "a bomb": (BOMB.encode(), "aliases unfold to more than"),
+    "not valid YAML": (b"kind: [Pod\n", "is not valid YAML"),
+    "not valid JSON": (b'{"kind": ', "is not valid "),
+    "a bomb": (BOMB.encode(), "aliases expand to more than"),
     "a pit": (b"a: " + b"[" * 100_000, "is nested deeper than 64 levels"),
     "a key twice": (b"kind: Pod\nkind: Node\n", ""),
 }
@@ -154,7 +154,7 @@ def test_paths_that_cannot_be_read_are_said_and_are_status_2(
         (tmp_path / ("x" * 300), "cannot be read: File name too long"),
         (large / "below", "cannot be read: Not a directory"),
         (tmp_path / "empty", "is a directory without files"),
-        (large, "has more than 4 MiB"),
+        (large, "exceeds the limit of 4 MiB"),
     ):
         check(ask(*FILES[command](str(path))), 2, says)
 
@@ -204,16 +204,16 @@ ENDS: Mapping[str, tuple[tuple[str, ...], str, int, str]] = {
     "lint: fine": (("lint", "-"), GIANT, 0, "1 object checked"),
     "convert: no successor": (("convert", "-"), OLD, 1, "has no successor"),
     "convert: done": (("convert", "-"), GIANT, 0, "name: giant"),
-    "plan: a pod fits nowhere": (("plan", "--greedy", "-"), GIANT, 0, "1 fits nowhere"),
+    "plan: a pod cannot be placed": (("plan", "--greedy", "-"), GIANT, 0, "1 cannot be placed"),
     "plan: and that is what it is to fail on": (
-        ("plan", "--greedy", "--fail-on", "unschedulable", "-"), GIANT, 1, "1 fits nowhere",
+        ("plan", "--greedy", "--fail-on", "unschedulable", "-"), GIANT, 1, "1 cannot be placed",
     ),
     "plan: an object is left out": (("plan", "--greedy", "-"), BAD_POD, 3, "spec.containers: Expected"),
     "plan: nothing is given": (("plan",), "", 2, "No input"),
     "why: no such pod": (("why", "pod", "web", "--from", "-"), DUMP, 1, "there is no pod default/web"),
     "why: no such pod there": (("why", "pod", "web", "-n", "shop", "--from", "-"), DUMP, 1, "there is no pod shop/web"),
     "why: two namespaces": (("why", "pod", "a/web", "-n", "b", "--from", "-"), DUMP, 2, "is not in namespace b"),
-    "why: no such node": (("why", "node", "n", "--from", "-"), DUMP, 1, "there is no Node and no NodeClaim n"),
+    "why: no such node": (("why", "node", "n", "--from", "-"), DUMP, 1, 'no Node or NodeClaim is named "n"'),
     "why: answered": (("why", "pod", "other", "--from", "-"), DUMP, 0, "pod default/other"),
     "why: no time": (("why", "pod", "other", "--at", "noon", "--from", "-"), DUMP, 2, "is not a time"),
     "aws check: no cluster": (("aws", "check"), "", 2, "--cluster-name"),

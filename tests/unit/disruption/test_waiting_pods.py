@@ -104,7 +104,7 @@ def test_room_that_a_waiting_pod_takes_is_nobody_elses(stages: Make, one: Pod) -
     passes(stage, 2, 10.0)
     assert not stage.replacements()
     assert {text for text, _ in of_blocked(stage)} == {
-        'Pod "default/waits" can be bound to the node, and no other place is looked for'
+        'Pod "default/waits" can be bound to the node, and no other place is considered'
     }
 
 

@@ -39,7 +39,7 @@ def test_pods_that_wait_for_our_scheduler_are_made_anew_and_the_others_are_named
         "foreign": "other",
     }
     assert [one.split(";")[0] for one in problems] == [
-        "pods without a controller wait for dovetail-scheduler, and nobody creates them again: shop/bare",
+        "pods without a controller wait for dovetail-scheduler and are not created again: shop/bare",
         "pods wait for dovetail-scheduler because their own manifests name it: shop/named",
         "pods of Jobs wait for dovetail-scheduler, and deleting them would use up the backoffLimit: shop/job",
     ]
@@ -348,7 +348,7 @@ def test_nobody_is_given_what_is_being_launched(cluster: LeavingCluster, keep: K
 def test_a_node_that_is_being_deleted_stays_and_is_told(cluster: LeavingCluster) -> None:
     cluster.node("a", going=True)
     (problem,) = cluster.uninstall(Keep.FOR_NOBODY)
-    assert problem.startswith("Nodes are being deleted, which Kubernetes cannot take back: a.")
+    assert problem.startswith("Nodes are being deleted, which cannot be undone: a.")
     meta = cluster.all("nodes")[0]["metadata"]
     assert meta["finalizers"] == [names.TERMINATION_FINALIZER]
     assert meta["labels"] == {names.NODEPOOL_LABEL: "general"}, "nobody takes it for a node of theirs"
@@ -383,6 +383,6 @@ def test_a_template_that_is_stamped_by_its_author_holds_up_nobody(cluster: Leavi
 
     cluster.remove = remove  # type: ignore[method-assign]
     (problem,) = cluster.uninstall(Keep.FOR_NOBODY)
-    assert problem.startswith("others undo what this command does: pod/forged-")
+    assert problem.startswith("something undoes the changes of this command (20 times: pod/forged-")
     assert cluster.tagged == set()
     assert cluster.objects["nodeclaims"] == {}

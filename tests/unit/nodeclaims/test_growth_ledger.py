@@ -95,9 +95,7 @@ def test_a_wave_is_as_large_as_the_limit_allows_and_the_rest_follows_when_the_mi
     assert one.claims == 2
     assert held_back(GrowthLimit.CLAIMS) == 3
     (text,) = one.said("NodePool", "GrowthLimited")
-    assert text.startswith(
-        "3 nodes wait: no further NodeClaim is created for now, because --max-claims-per-minute is 2"
-    )
+    assert text.startswith("3 nodes wait: no more NodeClaims are created for now, because --max-claims-per-minute is 2")
     assert len(one.said("Pod", "FailedScheduling")) == 3
     assert "--max-claims-per-minute is 2" in one.growth.problems([0.1])[0]
     assert Growing(GrowthLimits()).growth.problems([0.1]) == [""]
@@ -441,7 +439,7 @@ def test_replacements_count_and_wait_and_nothing_is_simulated_again_until_the_mi
     (first,) = stage.replacements()
     blocked = stage.server.recorder.said("DisruptionBlocked", "NodeClaim")
     assert len(blocked) == 1
-    assert blocked[0].startswith("Cannot launch a replacement (Drifted): no further NodeClaim is created for now")
+    assert blocked[0].startswith("Cannot launch a replacement (Drifted): no more NodeClaims are created for now")
     stage.world.clock.advance(60.0)
     stage.disruption.run_once()
     stage.settle()

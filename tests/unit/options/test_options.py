@@ -183,7 +183,7 @@ WRONG = {
         {},
         "must set feature gate NodeRepair to true or false, not 'NodeRepair=on'",
     ),
-    "a scheduler configuration that is no YAML": (
+    "a scheduler configuration that is not valid YAML": (
         ["--scheduler-config={"],
         {},
         "flag --scheduler-config must be a scheduler configuration in YAML or JSON",

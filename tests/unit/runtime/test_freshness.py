@@ -29,7 +29,7 @@ class Watch:
 BROKEN = ValueError("refused")
 DENIED = Forbidden(403, "Forbidden", 'pods is forbidden: User "me" cannot list resource "pods" at the cluster scope')
 ALLOW = f"{DENIED.message}; allow the verbs list and watch on pods in the role of this program, as the manifests of this version do"
-INSTALL = "the API server does not serve pods; install its CustomResourceDefinition, which is in manifests/crds where it is ours"
+INSTALL = "the API server does not serve pods; install its CustomResourceDefinition, which is in manifests/crds if it belongs to Dovetail"
 GONE = NotFound(404, "NotFound", "the server could not find the requested resource")
 CASES = {
     "one that was just heard": (Watch(), ""),

@@ -497,7 +497,7 @@ def test_a_pod_keeps_its_place_though_a_new_node_for_one_of_lower_priority_would
     assert not checker.violations(asked, result)
     assert where(result) == {"n": ["kept"]}
     (left,) = result.unplaced
-    assert "a new node would violate the topology spread of other pods over kubernetes.io/hostname" in str(left)
+    assert "a new node would violate the topology spread of other pods across kubernetes.io/hostname" in str(left)
     bound = node("n", "0", max_pods=1, running=[*there.pods, changed(pod("kept", kept), node_name="n")])
     alone = prepare(replace(asked, bins=(bound,)))
     assert [len(claim.pods) for claim in alone.solve([left.pod]).claims] == [1]  # at the next pass
@@ -530,7 +530,7 @@ def test_the_first_of_its_kind_must_be_bound_before_those_that_its_spread_counts
     both = {"red-spot": (on_red,), "red-on-demand": (on_demand,)}
     assert prepared.judge(Design(existing=both)).legal
     verdict = prepared.judge(Design(existing={**both, "blue-spot": (on_blue,)}))
-    assert "required pod affinity over team would not be met" in str(verdict.faults)
+    assert "required pod affinity on team would not be met" in str(verdict.faults)
 
 
 def test_pods_on_designed_nodes_are_not_settled_in_a_domain_because_others_rule_the_rest_out() -> None:

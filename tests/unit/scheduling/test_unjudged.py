@@ -41,7 +41,7 @@ def test_what_is_kept_of_it() -> None:
     assert (one.owner is not None, one.node_name, one.name) == (True, "n", "web-5d4f8c7b9-00007")
     assert dict(one.shape.requests) == {"cpu": 250, "memory": 512 * 2**20, "pods": 1}
     assert {toleration.key for toleration in one.shape.tolerations} == {"a", "karpenter.sh/disrupted"}
-    assert "more than the 16 KiB" in one.shape.error
+    assert "exceed the limit of 16 KiB" in one.shape.error
 
 
 def test_a_change_of_labels_that_are_not_kept_is_no_other_class() -> None:
@@ -110,7 +110,7 @@ def test_it_gets_no_new_node_and_the_reason_is_told() -> None:
     result = solve(problem([unjudged("default", ""), pod("other")], pool()))
     (left,) = result.unplaced
     assert left.pod.name == "web-5d4f8c7b9-00007"
-    assert "take more than the 16 KiB that are kept of a pod" in str(left)
+    assert "exceed the limit of 16 KiB for a pod" in str(left)
     assert [one.name for claim in result.claims for one in claim.pods] == ["other"]
 
 

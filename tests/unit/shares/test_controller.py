@@ -256,7 +256,7 @@ def test_one_pod_is_evicted_after_another_until_the_share_is_within_its_toleranc
     assert counted("evicted") == before + 4
     assert [one[:2] for one in stage.said] == [("Pod", "Evicted")] * 4
     assert stage.said[0][2].startswith(
-        "Evicted pod: 0 pods of ReplicaSet shop/web run on demand, and dovetail.dev/on-demand asks for 6"
+        "Evicted pod: 0 pods of ReplicaSet shop/web run on demand, and dovetail.dev/on-demand requests 6"
     )
 
 

@@ -63,7 +63,7 @@ def test_everything_that_both_have_is_carried_over() -> None:
     assert (pool["limits"], pool["disruption"]["budgets"]) == ({"nodes": "10"}, [{"nodes": "33%"}])
     assert found.notes == (
         "label eks.amazonaws.com/thing is not set on nodes of a NodePool",
-        "the group keeps at least 1 nodes; nodes of a NodePool go when they are empty",
+        "the group keeps at least 1 nodes; nodes of a NodePool are removed when they are empty",
     )
 
 

@@ -167,4 +167,4 @@ def test_what_became_of_the_claims() -> None:
     )
     found = standing_of(recorded, [claim("a", "x"), ending, claim("d", "x")])
     assert (found.gone, found.new, found.doubled) == (("b", "c"), ("d",), ("x",))
-    assert found.summary() == "1 of 3 NodeClaims from the start is there, 2 ended (b, c), 1 new, 1 doubled"
+    assert found.summary() == "1 of 3 NodeClaims from the start still exists, 2 ended (b, c), 1 new, 1 doubled"

@@ -112,7 +112,7 @@ def test_the_first_run_holds_everything_and_waits_and_each_other_releases_one(se
         None,
     ]
     assert outcome.step.kind is StepKind.DONE
-    assert outcome.facts.standing.summary() == "3 of 3 NodeClaims from the start are there, 0 new, 0 doubled"
+    assert outcome.facts.standing.summary() == "3 of 3 NodeClaims from the start still exist, 0 new, 0 doubled"
     assert run(server, person).step.kind is StepKind.DONE
 
 

@@ -241,17 +241,17 @@ SENTENCES = {
     ),
     "a label of another domain is probably the known one": (
         NONE.incompatibility(Requirements.from_labels({"topology.k8s.io/zone": "a"}), WELL_KNOWN),
-        f"label topology.k8s.io/zone has no known values (typo of {ZONE}?)",
+        f'the NodePool does not set the label "topology.k8s.io/zone" (did you mean "{ZONE}"?)',
     ),
     "a label with a slip is probably the one it is near to": (
         Requirements.from_labels({"example.com/team": "x"}).incompatibility(
             Requirements.from_labels({"exmaple.com/tem": "x"})
         ),
-        "label exmaple.com/tem has no known values (typo of example.com/team?)",
+        'the NodePool does not set the label "exmaple.com/tem" (did you mean "example.com/team"?)',
     ),
     "a label like no other gets no hint": (
         NONE.incompatibility(Requirements.from_labels({"team": "x"}), WELL_KNOWN),
-        "label team has no known values",
+        'the NodePool does not set the label "team"',
     ),
 }
 

@@ -1030,7 +1030,7 @@ def test_a_pod_with_a_list_that_is_too_long_to_be_planned_is_not_changed(what: s
     decision = decision_for(arm64(**long_lists(MOST_ELEMENTS + 1)[what]))
     assert (decision.outcome, decision.operations, decision.stamped) == (StampOutcome.UNCHANGED, (), ())
     (warning,) = decision.warnings
-    assert warning.startswith(f"dovetail: the pod has 257 {what}; pods with at most 256 are planned.")
+    assert warning.startswith(f"dovetail: the pod has 257 {what}; only pods with at most 256 are planned.")
     assert decision_for(pod({"dovetail.dev/legacy-labels": "keep"}, **long_lists(300)[what])).warnings == ()
 
 

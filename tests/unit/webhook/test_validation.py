@@ -180,7 +180,7 @@ def test_what_is_bad_already_may_be_changed_but_not_for_the_worse() -> None:
     changed = copy.deepcopy(BAD)
     changed["spec"]["weight"] = 7
     (told,) = answered(review(changed, BAD))["warnings"]
-    assert told.startswith("still invalid: spec.template.spec.requirements[0].values: none of SPOT")
+    assert told.startswith('still invalid: spec.template.spec.requirements[0].values: "SPOT" is not')
     response = answered(review(WORSE, BAD))
     assert not response["allowed"]
     assert "ODD" in response["status"]["message"]

@@ -238,7 +238,7 @@ def test_what_goes_wrong_inside_is_not_told(served: Served) -> None:
     served.instant = Broken()  # type: ignore[assignment]
     answer = served.ask("/why/pod/default/big")
     assert answer.status == 500
-    assert json.loads(answer.body) == {"error": "the answer could not be made; see the provisioner's log"}
+    assert json.loads(answer.body) == {"error": "the answer could not be computed; see the provisioner's log"}
 
 
 def test_one_question_is_answered_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

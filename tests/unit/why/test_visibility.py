@@ -101,11 +101,11 @@ def test_what_blocks_a_drain_is_told_of_the_pods_that_may_be_seen() -> None:
     (blocker,) = found.drain.blockers
     assert (blocker.pods, blocker.pods_elsewhere, blocker.owner) == (("default/web",), 1, "ReplicaSet web")
     assert (found.drain.waiting, found.drain.waiting_elsewhere) == (("default/web",), 1)
-    assert "default/web and 1 pod of other namespaces cannot be evicted now (pod-protected)" in found.summary
+    assert "default/web and 1 pod in other namespaces cannot be evicted now (pod-protected)" in found.summary
     (blocker,) = (node_for(whole, lambda _: True).drain or Drain()).blockers
     assert blocker == WhyBlocker(
         cause="pod-protected",
-        message="2 pods of other namespaces cannot be evicted now (pod-protected)",
+        message="2 pods in other namespaces cannot be evicted now (pod-protected)",
         pods_elsewhere=2,
     )
 

@@ -122,6 +122,6 @@ def is_mapping(text: str) -> bool:
     try:
         return isinstance(yamltext.first(text).value, dict)
     except yamltext.UnboundedError:
-        raise UserDataError("the YAML is nested too deeply, or its aliases unfold to too much") from None
+        raise UserDataError("the YAML is nested too deeply, or its aliases expand to too much") from None
     except yamltext.YamlDocumentError:
         return False

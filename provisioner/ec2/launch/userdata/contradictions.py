@@ -69,8 +69,8 @@ def contradictions(family: str, user_data: str, cluster: JoinedCluster) -> tuple
 
 def _sentence(said: _Said, ours: str) -> str:
     if said.what == _CA:
-        return Said(f"{said.where} has another {said.what} than this cluster")
-    return Said(f'{said.where} has the {said.what} "{said.value}", that of this cluster is "{ours}"')
+        return Said(f"{said.where} has a different {said.what} than this cluster")
+    return Said(f'{said.where} has the {said.what} "{said.value}", but this cluster has "{ours}"')
 
 
 def _plain(what: str, value: str) -> str:

@@ -112,7 +112,7 @@ def _opened(text: str) -> tuple[str, str]:
     except (TypeError, ValueError):  # parts that do not go together, or a text that is not in the charset it names
         raise UserDataError(_mime_headers_unreadable(Said("the boundary parameter is malformed"))) from None
     if not boundary:
-        raise UserDataError("the multipart MIME document names no boundary")
+        raise UserDataError("the multipart MIME document has no boundary")
     return body, boundary
 
 

@@ -84,7 +84,7 @@ def _not_a_node_config(problem: str) -> str:
 
 def _unknown_node_config_field(field: str) -> str:
     """A warning; `field` is a path and what is wrong with it."""
-    return Said(f"NodeConfig {field}; nodeadm ignores it, unless the image has a newer one that knows it")
+    return Said(f"NodeConfig {field}; nodeadm ignores it, unless the image has a newer version that supports it")
 
 
 @functools.lru_cache(maxsize=32)  # whoever judges a class asks for each of these; a part has 64 KiB at most
@@ -118,7 +118,7 @@ def read(text: str) -> NodeConfig:
         return NodeConfig(
             Said(
                 f"YAML for AL2023 must be a {KIND} of {API_VERSION}, or nodes would not join; found "
-                f"{said or 'neither apiVersion nor kind'}. Put other content into a MIME part of its own type, such "
+                f"{said or 'neither apiVersion nor kind'}. Put other content into a separate MIME part of the matching type, such "
                 "as text/cloud-config"
             ),
             cluster=cluster,

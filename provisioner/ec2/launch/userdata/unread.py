@@ -51,7 +51,7 @@ def _unread(family: str, user_data: str) -> Iterator[str]:
     if family == ec2.BOTTLEROCKET:
         if others := sorted(bottlerocket.document_of(user_data).keys() - {"settings"}):
             yield Said(
-                f"Bottlerocket reads nothing but settings, and these are left out: {', '.join(others[:5])}; find the "
+                f"Bottlerocket reads only settings, and ignores these: {', '.join(others[:5])}; find the "
                 "settings at https://bottlerocket.dev"
             )
     elif family in ec2.WINDOWS_FAMILIES:

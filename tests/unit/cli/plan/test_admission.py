@@ -111,7 +111,7 @@ def test_a_runtime_class_takes_overhead_and_leads_to_its_nodes() -> None:
 
 def test_a_class_that_the_input_lacks_is_said() -> None:
     _, objects = asked(BOXED)
-    assert objects.notes == ["The input has no RuntimeClass kata; what it adds to pods is left out."]
+    assert objects.notes == ["The input has no RuntimeClass kata; its additions to pods are not included."]
 
 
 def test_a_pod_that_the_api_server_refuses_is_said_and_not_planned() -> None:
@@ -187,5 +187,5 @@ def test_a_share_on_demand_is_planned() -> None:
 def test_who_asks_for_what_images_were_built_for_is_named() -> None:
     marked = BARE.replace("{name: bare}", "{name: bare, annotations: {dovetail.dev/image-arch: stamp}}")
     question, _ = asked(SPACE % "image-arch: stamp", marked)
-    said = "The plan does not look up the architectures of images; Namespace default, Pod default/bare ask for it."
+    said = "The plan does not look up the architectures of images; Namespace default, Pod default/bare request it."
     assert said in question.notes

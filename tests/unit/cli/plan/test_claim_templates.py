@@ -111,7 +111,7 @@ def test_pods_go_where_the_storage_class_makes_volumes(tmp_path: Path, zone: str
     question, objects = asked(tmp_path, stateful(), kind(zone=zone))
     assert not objects.problems
     assert zones(solved(question)) == {"db-0": {zone}, "db-1": {zone}}
-    assert "The cost of 2 volumes yet to be made is not included." in question.notes
+    assert "The cost of 2 volumes yet to be created is not included." in question.notes
     assert not any("StorageClass" in note for note in question.notes)
 
 

@@ -223,11 +223,11 @@ def test_the_monthly_saving_is_named(tmp_path: Path) -> None:
     assert plan["pods"]["asked"] == 8
     assert plan["savingPerMonth"] == pytest.approx((4 * 0.768 - plan["perHour"]) * 730)
     text = run(tmp_path / "dump.yaml", *GREEDY, "--current").stdout
-    assert f"The plan saves {plan['savingPerMonth']:,.2f} USD a month" in text
+    assert f"This plan saves {plan['savingPerMonth']:,.2f} USD per month" in text
 
 
 def test_a_plan_that_costs_the_same_is_not_called_dearer(tmp_path: Path) -> None:
-    """It cost -0.00 USD a month more."""
+    """It cost -0.00 USD more per month."""
     path = dump(tmp_path / "dump.yaml")
     (plan,) = document(path, *GREEDY, "--current")["plans"]
     (group,) = plan["nodeGroups"]
@@ -239,7 +239,7 @@ def test_a_plan_that_costs_the_same_is_not_called_dearer(tmp_path: Path) -> None
         else:
             one["spec"]["nodeName"] = "n0"
     text = run(write(path, listed), *GREEDY, "--current").stdout
-    assert "The plan saves nothing: it costs the same" in text
+    assert "This plan costs the same as the current nodes." in text
 
 
 def unknown(path: Path, *names: str) -> Path:
@@ -255,7 +255,7 @@ def test_a_saving_beside_nodes_without_a_price_is_the_least(tmp_path: Path) -> N
     text = run(unknown(dump(tmp_path / "dump.yaml"), "n0"), *GREEDY, "--current").stdout
     assert "The 3 current nodes with a price cost 2.3040 USD/h" in text
     assert "1 current node has no price in the catalogue and counts as 0: z99.mega (1)." in text
-    assert "The plan saves at least " in text
+    assert "This plan saves at least " in text
 
 
 def test_nobody_knows_what_is_saved_where_no_node_has_a_price(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_nobody_knows_what_is_saved_where_no_node_has_a_price(tmp_path: Path) ->
     text = run(path, *GREEDY, "--current").stdout
     assert "4 current nodes have no price in the catalogue and count as 0: z99.mega (4)." in text
     assert "The saving is not known." in text
-    assert "saves nothing" not in text
+    assert "This plan" not in text
     (plan,) = document(path, *GREEDY, "--current")["plans"]
     assert plan["savingPerMonth"] is None
 
@@ -375,7 +375,7 @@ def test_nodes_of_a_static_node_pool_take_pods_and_are_not_bought(tmp_path: Path
     assert (after["pods"]["onNewNodes"], after["pods"]["onExistingNodes"]) == (4, 6)  # three on each
     text = " ".join(run(path, *GREEDY).stdout.split())
     assert (
-        'NodePool "fixed" is static: its 2 nodes are there in any case (m5.xlarge, 0.1920 an hour each), pods run on them, '
+        'NodePool "fixed" is static: its 2 nodes are always there (m5.xlarge, 0.1920 an hour each); pods can use them, '
         "and their cost is not shown." in text
     )
 

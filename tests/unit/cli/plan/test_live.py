@@ -59,14 +59,14 @@ def test_every_page_is_read() -> None:
 def test_what_may_not_be_read_is_told_and_the_rest_counts() -> None:
     objects, _ = taken({"pods": page(1, POD), "nodes": page(1), "persistentvolumes": refusal(403, "Forbidden")})
     assert [str(one) for one in objects.problems] == [
-        "cluster c: PersistentVolume: may not be read; give this user the verb list on persistentvolumes"
+        "cluster c: PersistentVolume: may not be read; grant this user the verb list on persistentvolumes"
     ]
 
 
 @pytest.mark.parametrize("kind", ["pods", "nodes"])
 def test_without_pods_or_nodes_there_is_no_plan(kind: str) -> None:
     answers = {"pods": page(1), "nodes": page(1), kind: refusal(403, "Forbidden")}
-    with pytest.raises(UserError, match=f"{kind} may not be read in cluster c. Give this user"):
+    with pytest.raises(UserError, match=f"{kind} may not be read in cluster c. Grant this user"):
         taken(answers)
 
 
@@ -80,5 +80,5 @@ def test_one_bad_object_stops_no_other() -> None:
 
 def test_objects_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("provisioner.cli.plan.live.MAX_OBJECTS", 1)
-    with pytest.raises(UserError, match="more than 1 objects"):
+    with pytest.raises(UserError, match="exceeds the limit of 1 objects"):
         taken({"pods": page(1, POD, POD), "nodes": page(1)})

@@ -101,7 +101,7 @@ def test_an_answer_that_is_incomplete_or_illegal_is_refused(nodes: str, says: st
     command = scripted(f'say(PackingReply(q.number, 0.1, "dive", (), {nodes.format(POOL.name)}))')
     found = plan(question(), QUICK, PlannerProcess(SystemClock(), command=command))
     assert (found.stage, found.result.usd_per_hour) == (stage, 2.0 if stage == MENDED else 8.0)
-    assert "refused: " in found.fallback
+    assert "rejected: " in found.fallback
     assert says in found.fallback
 
 

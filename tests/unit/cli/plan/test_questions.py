@@ -106,7 +106,7 @@ def test_nodes_of_a_static_node_pool_stay_and_cost_nothing_more() -> None:
     assert [one.node_name for one in found.world.bins] == ["b"]
     assert [one.uid for one in found.pods] == ["one"]
     assert current_of(objects, chosen("ec2:us-east-1", objects), SystemClock()).nodes == 1
-    assert "Nodes of static NodePools stay as they are, and their cost is not shown." in found.notes
+    assert "Nodes of static NodePools stay unchanged, and their cost is not shown." in found.notes
 
 
 def test_the_fleet_of_now_has_the_prices_of_the_catalogue() -> None:

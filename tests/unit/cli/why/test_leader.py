@@ -86,7 +86,7 @@ def test_what_the_leader_refuses_is_final(status: int) -> None:
 
 NO_ANSWER: dict[str, tuple[Wire | Exception, str]] = {
     "a token that is not accepted": (said(401, error="not accepted"), "not accepted"),
-    "too many questions": (said(429, error="too many questions"), "too many questions"),
+    "too many requests": (said(429, error="too many requests"), "too many requests"),
     "no HTTP": (Wire(200, b""), "another version"),
     "half an answer": (Wire(200, msgspec.json.encode(ANSWER), cut=True), "did not answer"),
     "another version": (Wire(200, b'{"pod": 7}'), "another version"),
@@ -179,8 +179,11 @@ WRONG = {
     "a dump and the leader": (("--from", "x", "--through=leader"), "reads a dump"),
     "a dump and a URL": (("--from", "x", "--leader", "http://127.0.0.1:1"), "reads a dump"),
     "a URL and nobody": (("--through=own", "--leader", "http://127.0.0.1:1"), "asks none"),
-    "a time": (("--through=leader", "--at", "2026-11-21T13:00:00Z"), "it decides for the present"),
-    "other flags": (("--through=leader", "--consolidation=karpenter"), "its own flags, and --consolidation is given"),
+    "a time": (("--through=leader", "--at", "2026-11-21T13:00:00Z"), "it only decides for the present"),
+    "other flags": (
+        ("--through=leader", "--consolidation=karpenter"),
+        "its own flags, and --consolidation is specified",
+    ),
 }
 
 
@@ -195,14 +198,21 @@ def test_what_the_leader_cannot_be_asked_is_said(arguments: tuple[str, ...], say
 def test_what_is_no_name_is_asked_of_nobody(name: str) -> None:
     result = CliRunner().invoke(dovetail, ["why", "node", name, "--through=leader"])
     assert result.exit_code == 2
-    assert "is no name of a node" in result.stderr
+    assert "is not a node name" in result.stderr
+
+
+@pytest.mark.parametrize("way", ["--through=leader", "--through=own", "--from=-"])
+def test_the_name_that_was_meant_is_said_whichever_way_is_asked(way: str) -> None:
+    result = CliRunner().invoke(dovetail, ["why", "node", "node/x", way])
+    assert result.exit_code == 2
+    assert '"node/x" is not a node name; use "x"' in result.stderr
 
 
 def test_people_read_which_way_was_gone() -> None:
     mine: dict[str, Any] = {"node": "n", "node_claim": "", "node_pool": "", "at": NOON, "state": "s", "summary": "S."}
     node = NodeAnswer(**mine, place=WhyPlace(), pods=("a/b",), pods_elsewhere=3, source="the leader (pod a/b)")
     text = node_text(node)
-    assert "4 pods that would need another place (3 of other namespaces)" in text
+    assert "4 pods that would need another node (3 in other namespaces)" in text
     assert text.endswith("Answered by the leader (pod a/b).")
     own = msgspec.structs.replace(ANSWER, source="your own permissions, because of --through=own")
     assert pod_text(own).endswith("Note: this was read with your own permissions, because of --through=own.")

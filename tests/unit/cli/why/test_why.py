@@ -89,7 +89,36 @@ def test_a_pod_that_is_too_large_is_told_for_every_pool_which_types_refuse_it(fi
     assert text.startswith(
         "No node can take pod default/big, and no NodePool can launch one for it.\nkube-scheduler said: "
     )
-    assert "72 refused: less than cpu 400 for pods" in text
+    assert "72 types: less than 400 CPUs allocatable" in text
+
+
+def test_what_daemon_sets_request_is_told_apart_from_what_a_type_has(file: pathlib.Path) -> None:
+    agent = {"containers": [{"name": "agent", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+    daemons = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "default", "uid": "agent"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": agent},
+        },
+    }
+    text = Dump(file, daemons, wire_pod("big", "15")).ask("pod", "default/big")
+    assert ": less than 15 CPUs allocatable\n" in text
+    assert ": less than 15 CPUs allocatable after the requests of DaemonSets" in text
+
+
+def test_a_label_that_no_pool_sets_is_said_of_all_of_them(file: pathlib.Path) -> None:
+    asks = wire_pod("web", "1")
+    asks["spec"]["nodeSelector"] = {"disktype": "ssd"}
+    text = Dump(file, pool("second"), asks).ask("pod", "default/web")
+    assert 'NodePool general: no NodePool sets the label "disktype"' in text
+    assert 'types: the NodePool does not set the label "disktype"' in text
+    text = Dump(
+        file, pool("second", requirements=({"key": "disktype", "operator": "In", "values": ["hdd"]},)), asks
+    ).ask("pod", "default/web")
+    assert 'NodePool general: the NodePool does not set the label "disktype"' in text
+    assert "NodePool second: disktype In [hdd] conflicts with disktype In [ssd]" in text
 
 
 def test_every_type_is_either_fitting_or_refused_once(file: pathlib.Path) -> None:
@@ -294,7 +323,7 @@ def test_a_node_under_a_budget_says_which(file: pathlib.Path) -> None:
         "Node n is not disrupted: Pdb prevents pod evictions (PodDisruptionBudget=default/guard)."
     )
     methods = {one["reason"]: one["message"] for one in found["methods"]}
-    assert methods["Empty"] == "it is not empty: 1 pod would need another place"
+    assert methods["Empty"] == "it is not empty: 1 pod would need another node"
     assert methods["Drifted"] == "it has not drifted"
     assert methods["Underutilized"] == "Pdb prevents pod evictions (PodDisruptionBudget=default/guard)"
     text = dump.ask("node", "n")
@@ -316,7 +345,7 @@ def test_a_node_that_is_young_says_from_when_on_it_may_go(file: pathlib.Path) ->
     assert empty == {
         "reason": "Empty",
         "disrupts": False,
-        "message": "a pod came or went less than consolidateAfter (2h) ago",
+        "message": "a pod was added or removed less than consolidateAfter (2h) ago",
         "until": "2026-11-21T14:00:00Z",
         "allowed": 1,
         "standing": "NotDue",
@@ -342,7 +371,7 @@ def test_a_node_that_a_budget_leaves_for_later_says_that_others_go_first(file: p
     states = {name: dump.json("node", name) for name in "ab"}
     assert [states[name]["state"] for name in "ab"] == ["Candidate", "Blocked"]
     messages = {one["reason"]: one["message"] for one in states["b"]["methods"]}
-    assert messages["Empty"] == "1 more node of its NodePool may be disrupted now, and others go first"
+    assert messages["Empty"] == "1 more node of its NodePool may be disrupted now, and other nodes come first"
 
 
 def test_a_node_that_the_limit_over_all_pools_leaves_for_later_says_so(file: pathlib.Path) -> None:
@@ -355,7 +384,7 @@ def test_a_node_that_the_limit_over_all_pools_leaves_for_later_says_so(file: pat
     assert [states[name]["state"] for name in "ab"] == ["Candidate", "Blocked"]
     messages = {one["reason"]: one["message"] for one in states["b"]["methods"]}
     assert messages["Empty"] == (
-        "1 more node of all NodePools (--max-disrupting-nodes) may be disrupted now, and others go first"
+        "1 more node of all NodePools (--max-disrupting-nodes) may be disrupted now, and other nodes come first"
     )
 
 
@@ -507,7 +536,7 @@ def test_consolidation_waits_for_a_node_to_be_still(file: pathlib.Path) -> None:
     found = Dump(file, pool(disruption=GONE_SOON), *moved, wire_pod("web", on="n")).json("node", "n")
     under = next(one for one in found["methods"] if one["reason"] == "Underutilized")
     assert under["until"] == "2026-11-21T13:00:05Z"
-    assert under["message"] == "a pod came or went, or the node was initialized, a moment ago"
+    assert under["message"] == "a pod was added or removed, or the node was initialized, a moment ago"
 
 
 def test_the_acceptance_of_the_flag_is_asked(file: pathlib.Path) -> None:
@@ -601,7 +630,7 @@ def test_a_replacement_says_that_it_is_one_and_not_that_it_is_disrupted(file: pa
     found = Dump(file, *of_command()).json("node", "new")
     assert found["reasons"][0]["type"] == "Replacement"
     methods = {one["reason"]: one["message"] for one in found["methods"]}
-    assert methods["Empty"] == "it replaces nodes whose disruption is under way"
+    assert methods["Empty"] == "it is a replacement in a disruption that is in progress"
 
 
 def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
@@ -647,7 +676,7 @@ def test_a_drain_that_a_limit_holds_names_it(file: pathlib.Path) -> None:
     assert "limit on cpu" not in with_room["summary"], "the node that goes counts for nobody"
 
 
-NO_DEADLINE = "Its drain is paused, and no deadline counts until it resumes: Disruption is paused by "
+NO_DEADLINE = "Its drain is paused, and its deadline does not apply until it resumes: Disruption is paused by "
 
 
 @pytest.mark.parametrize(
@@ -694,7 +723,9 @@ def test_a_drained_node_waits_for_its_volumes_or_for_others_finalizers(file: pat
     )
     ended = existing_node("n", deletionTimestamp=NOON.isoformat(), finalizers=["example.com/hold"])
     found = Dump(file, *ended).json("node", "n")
-    assert "its instance has ended, and finalizers of other controllers are left: example.com/hold" in found["summary"]
+    assert (
+        "its instance is terminated, and finalizers of other controllers remain: example.com/hold" in found["summary"]
+    )
     attachment = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
@@ -724,7 +755,7 @@ def test_a_node_of_nobody_and_one_that_is_not_ready_say_so(file: pathlib.Path) -
 
 WRONG = {
     "no such pod": (("pod", "default/other"), 1, "there is no pod default/other"),
-    "no such node": (("node", "other"), 1, "there is no Node and no NodeClaim other"),
+    "no such node": (("node", "other"), 1, 'no Node or NodeClaim is named "other"'),
     "a flag that nobody knows": (("pod", "web", "--preference-polizy=Ignore"), 2, "--preference-polizy"),
 }
 
@@ -765,7 +796,7 @@ def test_what_the_user_may_not_list_is_left_out_and_told() -> None:
 
     api = FakeApi(respond=answer)
     found = from_cluster(Client(api, api.clock), "dovetail-system")
-    assert found.missing == ["You may not list poddisruptionbudgets.policy, so the answer is as if there were none"]
+    assert found.missing == ["You may not list poddisruptionbudgets.policy, so the answer assumes that there are none"]
     assert {sent.method for sent in api.sent} == {"GET"}
 
 

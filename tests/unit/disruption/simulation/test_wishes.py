@@ -88,14 +88,14 @@ LOST = {
         {"affinity": prefers((names.ARCH_LABEL, "amd64"), (ZONE, "a"))},
         "preferred node affinity (topology.kubernetes.io/zone",
     ),
-    "a host of its own": (APART, "preferred pod anti-affinity over kubernetes.io/hostname"),
+    "a host of its own": (APART, "preferred pod anti-affinity on kubernetes.io/hostname"),
     "its spread over zones": (
         {"topology_spread_constraints": (softly(ZONE),)},
-        "ScheduleAnyway) over topology.kubernetes.io/zone",
+        "ScheduleAnyway) across topology.kubernetes.io/zone",
     ),
     "its spread over hosts": (
         {"topology_spread_constraints": (softly(HOST),)},
-        "ScheduleAnyway) over kubernetes.io/hostname",
+        "ScheduleAnyway) across kubernetes.io/hostname",
     ),
 }
 
@@ -115,7 +115,7 @@ def test_a_pod_keeps_company() -> None:
     assert gone(consolidation.propose(leaving(NEAR).view())) == [("from",)]
     fleet = beside(leaving(NEAR))
     assert gone(consolidation.propose(fleet.view())) == []
-    assert "preferred pod affinity over topology.kubernetes.io/zone" in consolidation.held(fleet.view(), "from")
+    assert "preferred pod affinity on topology.kubernetes.io/zone" in consolidation.held(fleet.view(), "from")
 
 
 NOT_LOST = {
@@ -144,7 +144,7 @@ def test_a_zone_without_pods_counts_for_their_spread() -> None:
     fleet.node("else", [running("y", full)], kind=SMALL, zone="c", room=EMPTY, do_not_disrupt=True)
     answer = consolidation.propose(fleet.view())
     assert gone(answer) == []
-    assert "ScheduleAnyway) over topology.kubernetes.io/zone" in told(answer)["from"]
+    assert "ScheduleAnyway) across topology.kubernetes.io/zone" in told(answer)["from"]
 
 
 @pytest.mark.parametrize("wishes", [{}, {"affinity": prefers(("example.com/disk", "ssd"))}])

@@ -130,11 +130,11 @@ NOTHING: dict[str, tuple[str, str]] = {
     "a change of another service": (health(service="RDS"), "RDS"),
     "a change of no instance": (
         health(affectedEntities=[{"entityValue": "vol-0123456789abcdef0"}]),
-        "names no instance",
+        "contains no instance ID",
     ),
     "a change that is settled": (
         health(affectedEntities=[{"entityValue": INSTANCE, "status": "UNIMPAIRED"}]),
-        "names no instance",
+        "contains no instance ID",
     ),
 }
 

@@ -120,7 +120,7 @@ def test_no_rows(text: str) -> None:
 
 PROBLEMS = {
     "no list": ("family: m5", "must be a list"),
-    "no YAML": ("- {family: [", "is no YAML"),
+    "not valid YAML": ("- {family: [", "is not valid YAML"),
     "no such day": (
         "- {family: m5, usd_per_hour: 1, until: 2027-02-31}",
         "row 1 is ignored: until must be a date or a time",

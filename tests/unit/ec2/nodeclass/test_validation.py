@@ -206,7 +206,7 @@ WARNINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "another cluster's name": (
         {"userData": f"{NODE_CONFIG}spec:\n  cluster:\n    name: other\n"},
-        ('spec.userData: NodeConfig spec.cluster.name has the cluster name "other", that of this cluster is "c"',),
+        ('spec.userData: NodeConfig spec.cluster.name has the cluster name "other", but this cluster has "c"',),
     ),
     "nothing odd": (
         {

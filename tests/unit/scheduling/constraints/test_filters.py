@@ -119,7 +119,7 @@ def listening(count: int) -> PodShape:
 @pytest.mark.parametrize("kind", long_lists(0))
 def test_a_list_that_would_keep_everybody_waiting_is_refused(kind: str) -> None:
     check_counts(long_lists(MOST_ELEMENTS)[kind])
-    with pytest.raises(FilterError, match=rf"{kind}.*: has 257 elements; pods with at most 256 are planned"):
+    with pytest.raises(FilterError, match=rf"{kind}.*: has 257 elements; only pods with at most 256 are planned"):
         check_counts(long_lists(MOST_ELEMENTS + 1)[kind])
 
 
@@ -188,7 +188,7 @@ def refusal(one: PodShape) -> str:
 def test_selectors_of_so_many_expressions_that_everybody_would_wait_are_refused(where: str) -> None:
     check_counts(by_expressions(MOST_EXPRESSIONS)[where])
     assert refusal(by_expressions(MOST_EXPRESSIONS + 1)[where]) == (
-        f"{where}: has 513 of the 513 expressions in the pod's selectors; pods with at most 512 are planned"
+        f"{where}: has 513 of the 513 expressions in the pod's selectors; only pods with at most 512 are planned"
     )
 
 
@@ -196,7 +196,7 @@ def test_selectors_of_so_many_expressions_that_everybody_would_wait_are_refused(
 def test_selectors_of_so_many_values_that_everybody_would_wait_are_refused(where: str) -> None:
     check_counts(by_values(MOST_VALUES)[where])
     assert refusal(by_values(MOST_VALUES + 1)[where]) == (
-        f"{where}: has 2049 of the 2049 values in the pod's selectors; pods with at most 2048 are planned"
+        f"{where}: has 2049 of the 2049 values in the pod's selectors; only pods with at most 2048 are planned"
     )
 
 

@@ -156,7 +156,7 @@ def test_a_pod_is_told_which_nodes_are_crowded() -> None:
     (new,) = owned(1, "a", shape("1", "1Gi"))
     new = msgspec.structs.replace(new, uid="new")
     result = prepare(capped(problem((new,), pool(limits={"cpu": "0"}), bins=[there]), default=2)).solve((new,))
-    assert "0/1 existing nodes: 1 had as many pods of this owner as the NodePool allows on one node" in str(
+    assert "0/1 existing nodes: 1 already had the maximum number of pods of this owner" in str(
         result.unplaced[0].reasons[0]
     )
 

@@ -269,7 +269,7 @@ def test_a_pod_that_waits_for_a_spread_that_counts_it_is_told_so_where_it_runs_o
     )
     (left,) = found.unplaced
     assert left.pod.name == "other"
-    assert f"a new node would violate the topology spread of other pods over {ZONE}" in str(left)
+    assert f"a new node would violate the topology spread of other pods across {ZONE}" in str(left)
 
 
 def test_a_pod_that_it_keeps_away_from_every_node_is_told_that_and_not_that_it_waits() -> None:
@@ -312,5 +312,6 @@ def test_a_pod_that_waits_for_one_spread_in_this_zone_and_for_another_in_that_is
     _, found = asked(waiting, agent, pools=(pool(types=(tiny,)),))
     assert [one.pod.name for one in found.unplaced] == ["another", "other"]
     assert all(
-        f"a new node would violate the topology spread of other pods over {ZONE}" in str(one) for one in found.unplaced
+        f"a new node would violate the topology spread of other pods across {ZONE}" in str(one)
+        for one in found.unplaced
     )

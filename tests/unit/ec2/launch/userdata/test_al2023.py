@@ -111,7 +111,7 @@ def test_merge_keys_are_not_unfolded() -> None:
     bomb = f"<<: [&b {{{inner}}}, {', '.join(['*b'] * 30)}]"
     tracemalloc.start()
     try:
-        with pytest.raises(UserDataError, match="unfold to too much"):
+        with pytest.raises(UserDataError, match="expand to too much"):
             al2023.parts_of(bomb)
         assert refused("AL2023", mime.write([mime.MimePart.of(mime.NODE_CONFIG, bomb)])) == ""
         assert contradictions("AL2023", bomb, CLUSTER) == ()
@@ -127,7 +127,7 @@ USERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "a script": ("#!/bin/bash\necho hi\n", [("text/x-shellscript", "#!/bin/bash\necho hi\n")]),
     "a script that YAML takes for a mapping": ("#!/bin/bash\na: b", [("text/x-shellscript", "#!/bin/bash\na: b")]),
     "a text that YAML takes for a text": ("echo hi", [("text/x-shellscript", "echo hi")]),
-    "a text that is no YAML": ("a: [", [("text/x-shellscript", "a: [")]),
+    "a text that is not valid YAML": ("a: [", [("text/x-shellscript", "a: [")]),
     "a text with a date that is none": ("2026-99-99", [("text/x-shellscript", "2026-99-99")]),
     "a NodeConfig with a date that is none": (
         f"{CONFIG}a: 2026-99-99",

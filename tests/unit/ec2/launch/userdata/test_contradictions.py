@@ -26,14 +26,14 @@ spec:
       RExF
     cidr: 10.100.0.0/16
 """
-NAME = 'has the cluster name "staging", that of this cluster is "prod"'
-ENDPOINT = 'has the endpoint "https://staging", that of this cluster is "https://prod.eks.amazonaws.com"'
-CA = "has another certificate authority than this cluster"
+NAME = 'has the cluster name "staging", but this cluster has "prod"'
+ENDPOINT = 'has the endpoint "https://staging", but this cluster has "https://prod.eks.amazonaws.com"'
+CA = "has a different certificate authority than this cluster"
 CONFIGURED = (
     f"NodeConfig spec.cluster.name {NAME}",
     f"NodeConfig spec.cluster.apiServerEndpoint {ENDPOINT}",
     f"NodeConfig spec.cluster.certificateAuthority {CA}",
-    'NodeConfig spec.cluster.cidr has the service CIDR "10.0.0.0/16", that of this cluster is "10.100.0.0/16"',
+    'NodeConfig spec.cluster.cidr has the service CIDR "10.0.0.0/16", but this cluster has "10.100.0.0/16"',
 )
 CALL = """#!/bin/bash
 set -e
@@ -117,9 +117,7 @@ CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "Windows: another service CIDR": (
         "Windows2022",
         "-ServiceCIDR 10.0.0.0/16",
-        (
-            '-ServiceCIDR of the start script has the service CIDR "10.0.0.0/16", that of this cluster is "10.100.0.0/16"',
-        ),
+        ('-ServiceCIDR of the start script has the service CIDR "10.0.0.0/16", but this cluster has "10.100.0.0/16"',),
     ),
     "Bottlerocket: another cluster": ("Bottlerocket", SETTINGS, SET),
     "Bottlerocket: what cannot be read": ("Bottlerocket", "[settings", ()),

@@ -59,7 +59,7 @@ def test_other_spellings_are_the_same(text: str) -> None:
 BROKEN: dict[str, tuple[str, str]] = {
     "no type": ("MIME-Version: 1.0\n\nx", "no Content-Type"),
     "not multipart": ("Content-Type: text/plain\n\nx", "text/plain, not multipart"),
-    "no boundary": ("Content-Type: multipart/mixed\n\nx", "names no boundary"),
+    "no boundary": ("Content-Type: multipart/mixed\n\nx", "has no boundary"),
     "a boundary in parts that do not go together": (
         "Content-Type: multipart/mixed; boundary*=a; boundary*1=b\n\nx",
         "boundary parameter is malformed",

@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a part that is a NodeConfig": (part(config("{}")), ""),
     "a part in capitals": (part(config("{}"), "Application/Node.EKS.aws"), ""),
     "a part that is no mapping": (part("hello"), "its first document is not a mapping"),
-    "a part that is no YAML": (part("a: ["), "is no YAML"),
+    "a part that is not valid YAML": (part("a: ["), "is not valid YAML"),
     "an empty part": (part(""), "not a mapping"),
     "a part whose first document is empty": (part(f"---\n---\n{config('{}')}"), "not a mapping"),
     "a part of another kind": (part("#!/bin/sh"), "not a mapping"),
@@ -169,7 +169,7 @@ UNREAD: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "Bottlerocket: other tables": (
         "Bottlerocket",
         "version = 2\n[settings]\n[plugins.a]",
-        ("left out: plugins, version",),
+        ("ignores these: plugins, version",),
     ),
     "Bottlerocket: what cannot be read": ("Bottlerocket", "[", ()),
     "Windows: PowerShell": ("Windows2022", "Write-Host hi", ()),
