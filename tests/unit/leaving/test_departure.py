@@ -84,7 +84,7 @@ def test_pods_that_run_and_name_our_scheduler_themselves_are_told(cluster: Leavi
         cluster.change("pods", name, {"spec": {"nodeName": "a"}, "status": {"phase": phase}}, "shop")
     (problem,) = cluster.uninstall(None)
     assert problem == (
-        "running pods name dovetail-scheduler in their own manifests, and nobody binds them when they are created again: shop/named; "
+        "running pods name dovetail-scheduler in their own manifests, and no scheduler will bind them when they are created again: shop/named; "
         "remove spec.schedulerName there"
     )
     assert set(schedulers(cluster)) == {"named", "stamped", "ended"}
