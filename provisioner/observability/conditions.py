@@ -35,6 +35,14 @@ def _more(kind: str) -> tuple[str, ...]:
     return tuple(re.sub(r"[./-]", "_", key) for key in _OBJECT_LABELS.get(kind, ()))
 
 
+_NODE: Final = "Node"
+_MOST_OF_NODES: Final = 2000
+"""Combinations of type, reason and labels of conditions of Nodes that are counted apart: kubelets write them as they like, and a series stays for ever."""
+_OTHER: Final = "other"
+_STATUSES: Final = frozenset({names.TRUE, names.FALSE, names.UNKNOWN})
+_of_nodes: Final = set[tuple[str, ...]]()
+
+
 def _values(about: Conditioned) -> list[str]:
     return [about.metadata.labels.get(key, "") for key in _OBJECT_LABELS.get(about.kind, ())]
 
@@ -87,14 +95,23 @@ _ALL_TERMINATION_SECONDS: Final = histogram(
 def note_transition(about: Conditioned, was: str, now: Condition, seconds: float | None) -> None:
     """A condition of an object left the status `was`, which it had for so many seconds (None: not known)."""
     group = _group(about)
-    _ALL_TRANSITIONS.labels(group, about.kind, now.type, now.status, now.reason).inc()
+    was, status = (one if one in _STATUSES else names.UNKNOWN for one in (was, now.status))
+    kind, reason, more = now.type, now.reason, _values(about)
+    if about.kind == _NODE and not _is_counted_apart((kind, reason, *more)):
+        kind, reason, more = _OTHER, _OTHER, [""] * len(more)
+    _ALL_TRANSITIONS.labels(group, about.kind, kind, status, reason).inc()
     if seconds is not None:
-        _ALL_TRANSITION_SECONDS.labels(group, about.kind, now.type, was, now.status).observe(seconds)
+        _ALL_TRANSITION_SECONDS.labels(group, about.kind, kind, was, status).observe(seconds)
     if about.kind in KINDS:
-        more = _values(about)
-        _TRANSITIONS[about.kind].labels(now.type, now.status, now.reason, *more).inc()
+        _TRANSITIONS[about.kind].labels(kind, status, reason, *more).inc()
         if seconds is not None:
-            _TRANSITION_SECONDS[about.kind].labels(now.type, was, now.status, *more).observe(seconds)
+            _TRANSITION_SECONDS[about.kind].labels(kind, was, status, *more).observe(seconds)
+
+
+def _is_counted_apart(one: tuple[str, ...]) -> bool:
+    if one not in _of_nodes and len(_of_nodes) < _MOST_OF_NODES:
+        _of_nodes.add(one)
+    return one in _of_nodes
 
 
 def note_end(about: Conditioned, now: datetime) -> None:

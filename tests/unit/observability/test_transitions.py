@@ -2,16 +2,20 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
+from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer, CapacityBufferStatus
+from provisioner.apis.core import Node
 from provisioner.apis.meta import Condition, ObjectMeta
+from provisioner.observability import conditions
 from provisioner.observability.conditions import condition_lines
 from provisioner.observability.transitions import Transition, Transitions, transitions
-from provisioner.runtime.changes import CapacityBufferChanged
+from provisioner.runtime.changes import CapacityBufferChanged, NodeChanged
 from provisioner.runtime.object_reference import reference_of
 from provisioner.support import metrics
-from tests.support.cluster import World
+from tests.support.cluster import World, node
 from tests.support.worldserver import Told, WorldServer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -83,3 +87,30 @@ def test_a_capacity_buffer_is_told_of_in_its_namespace_and_counted() -> None:
     assert any(one.startswith(f"operator_capacitybuffer_status_condition_count{labels}") for one in lines)
     rendered = b"".join(metrics.chunks()).decode()
     assert "operator_capacitybuffer_status_condition_transitions_total{" in rendered
+
+
+def test_a_kubelet_makes_no_series_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditions, "_MOST_OF_NODES", 100)
+    monkeypatch.setattr(conditions, "_of_nodes", set())
+    made = node("liar")
+
+    def written(number: int, status: str) -> Node:
+        names_of = [f"{number}-{at}" for at in range(50)]
+        those = tuple(Condition(type=one, status=status, reason=one, last_transition_time=NOON) for one in names_of)
+        meta = msgspec.structs.replace(made.metadata, labels={names.NODEPOOL_LABEL: f"pool-{number}"})
+        return msgspec.structs.replace(
+            made, metadata=meta, status=msgspec.structs.replace(made.status, conditions=those)
+        )
+
+    def series() -> int:
+        found = (len(one.samples) for one in metrics.REGISTRY.collect() if one.name.startswith("operator_"))
+        return sum(found)
+
+    world = World()
+    heard = Transitions(Told(WorldServer(world).client, world.clock), world.clock).heard
+    counts = []
+    for number in range(8):
+        heard(NodeChanged(written(number, f"made up {number}"), written(number, "True")))
+        counts.append(series())
+    assert counts[0] < counts[1]
+    assert counts[3:] == [counts[3]] * 5
