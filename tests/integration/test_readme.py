@@ -109,14 +109,14 @@ def test_the_local_cluster_and_every_why_that_readme_names(shell: Terminal) -> N
 @pytest.mark.plane
 def test_getting_started_as_it_is_printed(shell: Terminal, checkout: Path) -> None:
     readme.stand_in_for_install(checkout)  # README's walk installs
-    eventually(lambda: all(map(is_free, PORTS)), f"no other program has ports {PORTS}", 240.0, 1.0)
+    eventually(lambda: all(map(is_free, PORTS)), f"no other program has ports {PORTS}", SECONDS, 1.0)
     *blocks, stop, plan = STARTED
     install, *lines = (line for block in blocks for line in block)
     (watch,) = (line for line in lines if "Ctrl-C" in line)
     at = lines.index(watch)
     for line in lines[:at]:
         typed(shell, line)
-    shell.type(watch, 240.0, interrupt_after="True")
+    shell.type(watch, SECONDS, interrupt_after="True")
     (compare,) = plan
     context = typed(shell, "kubectl config current-context").strip()
     assert "Cost: " in typed(shell, compare.replace("NAME", context))
