@@ -3,12 +3,11 @@ no instance ends that should not, and no pod goes.
 """
 
 import contextlib
-import os
-import signal
-import subprocess
+import functools
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -18,12 +17,14 @@ from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, MUTATINGWEBHOOKS, NODECLAIMS, NODES, PODS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness import applying
-from provisioner.lab.harness.workload import manifests
+from provisioner.lab.harness.workload import deployment, manifests
 from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
+from tests.support import inventory
 from tests.support.awscluster import NAMESPACE, AwsCluster, aws_cluster
-from tests.support.dying import KILLED
+from tests.support.commands import Death, dovetail, killed_at_every_write, stops_when_scaled
 from tests.support.eventually import eventually
+from tests.support.hook import Hook
 from tests.support.provisioner import prepare
 
 pytestmark = [pytest.mark.plane, pytest.mark.package, pytest.mark.timeout(2400)]
@@ -57,19 +58,7 @@ WEBHOOK: Final = {
     "metadata": {"name": "dovetail-webhook", "labels": {"app.kubernetes.io/name": "dovetail"}},
     "webhooks": [],
 }
-KEPT: Final = (
-    "node",
-    "csinode",
-    "lease",
-    "pod",
-    "event",
-    "deployment",
-    "replicaset",
-    "endpointslice",
-    "ipaddress",
-    "namespace",
-    "controllerrevision",
-)
+KEPT: Final = frozenset({"Node", "CSINode", "Lease", "Deployment", "ReplicaSet", "Namespace"})
 """Kinds of which workloads, Nodes and Kubernetes itself make objects."""
 
 
@@ -107,42 +96,14 @@ class Leaving:
             self.aws.stop_provisioner()
 
     def stops_when_scaled(self) -> threading.Thread:
-        """What a kubelet does: the program ends when its Deployment is scaled to 0."""
+        return stops_when_scaled(self.client, SPACE, self.stop)
 
-        def follow() -> None:
-            self.aws.eventually(
-                lambda: self.client.get(DEPLOYMENTS, "dovetail-provisioner", SPACE).spec.replicas == 0, "scaled", 300.0
-            )
-            self.stop()
-
-        made = threading.Thread(target=follow, name="kubelet", daemon=True)
-        made.start()
-        return made
-
-    def uninstall(self, *arguments: str, dying: bool = False) -> tuple[int, str]:
-        """One run of the command: its exit status and what it printed; one that is dying kills itself right after its first write."""
-        program = ["tests.support.dying", "1", "after", "any"] if dying else ["provisioner.cli.main"]
-        command = [
-            sys.executable,
-            "-m",
-            *program,
-            "uninstall",
-            *arguments,
-            "--kubeconfig",
-            str(self.cluster.kubeconfig),
-        ]
-        environment = {**os.environ, **self.aws.ec2.environment()}
-        run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
-        return run.returncode, run.stdout + run.stderr
+    def uninstall(self, *arguments: str, dying: Death = "") -> tuple[int, str]:
+        return dovetail(self.cluster, "uninstall", *arguments, environment=self.aws.ec2.environment(), dying=dying)
 
     def until_done(self, *arguments: str) -> int:
-        """Runs that are killed at each write, until one has nothing more to write; how many were killed."""
-        for killed in range(100):
-            status, output = self.uninstall(*arguments, dying=True)
-            assert status in (0, -signal.SIGKILL), output
-            if KILLED not in output:
-                return killed
-        raise AssertionError("it never comes to its end")
+        """Runs that are killed at each write, until one has nothing more to write; how many writes there were."""
+        return killed_at_every_write(lambda when: self.uninstall(*arguments, dying=when))
 
     def delete_manifests(self) -> None:
         """As `kubectl delete -k` does, which does not wait here: programs, what they need, and the definitions."""
@@ -184,10 +145,7 @@ class Leaving:
 
     def inventory(self) -> frozenset[str]:
         """Every object of every kind, cluster-wide, but those of `KEPT`."""
-        kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
-        wanted = [one for one in kinds if not one.startswith(("events", "componentstatuses"))]
-        found = self.cluster.kubectl("get", ",".join(wanted), "-A", "-o", "name", check=False).split()
-        return frozenset(one for one in found if not one.partition("/")[0].split(".")[0].startswith(KEPT))
+        return frozenset(one for one in inventory.objects(self.cluster) if one.partition(" ")[0] not in KEPT)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +176,7 @@ def test_in_every_documented_way_no_instance_ends_and_no_pod_goes(leaving: Leavi
     kubelet.join(30)
     leaving.delete_manifests()
     leaving.await_definitions_gone()
-    assert leaving.inventory() - before <= {f"configmap/{names.SETTINGS_CONFIGMAP}"}
+    assert leaving.inventory() - before <= {f"ConfigMap {SPACE}/{names.SETTINGS_CONFIGMAP}"}
     assert (leaving.alive(), leaving.running(), leaving.nodes()) == (kept, first, nodes)
 
     # everything is deleted first; what comes again ends nothing, and the command repairs it
@@ -255,8 +213,7 @@ def test_in_every_documented_way_no_instance_ends_and_no_pod_goes(leaving: Leavi
     assert status == 1, output
     assert "2 pods do not fit" in output
     assert leaving.alive() == kept | drained
-    status, output = leaving.uninstall("--drain", "--leave-pending")
-    assert status == 0, output
+    assert leaving.until_done("--drain", "--leave-pending") >= 6
     leaving.aws.eventually(lambda: leaving.alive() == kept, "only their instances end", 120.0)
     assert pods <= leaving.running()
     third = leaving.client.list(PODS, NAMESPACE, label_selector="app=third")
@@ -269,7 +226,7 @@ def test_in_every_documented_way_no_instance_ends_and_no_pod_goes(leaving: Leavi
     pods = leaving.running()
     machines = {one.name: (one.metadata.uid, one.status.provider_id) for one in leaving.client.list(NODECLAIMS)}
     kubelet = leaving.stops_when_scaled()
-    leaving.until_done("--keep-nodes", "--for", "karpenter")
+    assert leaving.until_done("--keep-nodes", "--for", "karpenter") >= 5
     kubelet.join(30)
     for claim in leaving.client.list(NODECLAIMS):
         assert not [key for key in claim.metadata.annotations if key.startswith("dovetail.dev/")]
@@ -278,3 +235,26 @@ def test_in_every_documented_way_no_instance_ends_and_no_pod_goes(leaving: Leavi
     SystemClock().sleep(ORPHAN_SECONDS)
     assert {one.name: (one.metadata.uid, one.status.provider_id) for one in leaving.client.list(NODECLAIMS)} == machines
     assert (leaving.alive(), leaving.running()) == (kept, pods)
+
+
+def test_pods_that_wait_for_our_scheduler_are_made_anew(leaving: Leaving, tmp_path: Path) -> None:
+    """The command killed at every write; no pod is lost, and none waits any more for a scheduler that is gone."""
+    hook = Hook(leaving.cluster, tmp_path)
+    hook.start()
+    try:
+        namespace = hook.namespace(scheduler="enabled")
+        applying.apply(leaving.client, [deployment("queued", namespace, 3, {"cpu": "1000"})])
+        schedulers = functools.partial(_schedulers, leaving, namespace)
+        eventually(lambda: schedulers() == [names.SCHEDULER_NAME] * 3, lambda: f"stamped: {schedulers()}")
+    finally:
+        leaving.cluster.stop(hook.program)  # outside of a cluster it registers itself again
+    assert killed_at_every_write(lambda when: leaving.uninstall(dying=when)) >= 5
+    eventually(lambda: schedulers() == [names.DEFAULT_SCHEDULER_NAME] * 3, lambda: f"made anew: {schedulers()}")
+    assert not leaving.client.list(MUTATINGWEBHOOKS)
+
+
+def _schedulers(leaving: Leaving, namespace: str) -> list[str]:
+    """Of each pod there."""
+    return leaving.cluster.kubectl(
+        *("-n", namespace, "get", "pods", "-o", "jsonpath={.items[*].spec.schedulerName}")
+    ).split()
