@@ -318,5 +318,6 @@ def back(kubeconfig: str, context: str, namespace: str, other_namespace: str, so
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
         leaving = Departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
         found = give_back(takeover, leaving, dry_run=dry_run)
-        click.echo(lines("\n".join(["Next:", *instruction_lines(backward(takeover.given)[1:])])))
+        if steps := instruction_lines(backward(takeover.given)[1:]):
+            click.echo(lines("\n".join(["Next:", *steps])))
         return found
