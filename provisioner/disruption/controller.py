@@ -606,8 +606,8 @@ class DisruptionController:
         if pause != self._was_paused:
             _log.info(
                 "Disruption or launches were paused or resumed",
-                all=sorted(pause.everywhere.activities),
-                nodepools={name: sorted(one.activities) for name, one in sorted(pause.pools.items())},
+                all=[str(one) for one in sorted(pause.everywhere.activities)],
+                nodepools={name: [*map(str, sorted(one.activities))] for name, one in sorted(pause.pools.items())},
                 unknown=sorted({word for one in (pause.everywhere, *pause.pools.values()) for word in one.unknown}),
                 settings_unread=pause.unread,
             )

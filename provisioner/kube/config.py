@@ -33,6 +33,7 @@ from provisioner.kube.sending import Permit, Sweeper, asking
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.values.message import Said
+from provisioner.values.printable import listed
 
 CONNECT_TIMEOUT_SECONDS = 5.0  # TCP, and each step of the TLS handshake
 READ_TIMEOUT_SECONDS = 30.0  # of silence, from the last byte that came
@@ -42,6 +43,7 @@ _REFRESH_INTERVAL_SECONDS = 10.0  # a server that answers 401 to everything must
 _IDLE_BESIDE = (
     32  # connections of watches that ended and of urgent requests, kept for the next ones; no limit on those in use
 )
+_MOST_NAMED: Final = 10
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 # A peer that vanished is noticed after 15 + 3 x 5 s although nothing is sent on a watch.
@@ -478,6 +480,7 @@ class _Source:
             if self.path is None:
                 official.config.load_incluster_config(client_configuration=configuration)
             else:
+                self._find_context()
                 official.config.load_kube_config(
                     config_file=self.path,
                     context=self.context or None,
@@ -514,6 +517,19 @@ class _Source:
             return sorted(str(one["name"]) for one in self._whole()["contexts"])
         except Exception:  # noqa: BLE001 - damage is told elsewhere
             return []
+
+    def _find_context(self) -> None:
+        """Say which contexts there are where the one that is meant is not; what is damaged is told elsewhere.
+
+        Raises:
+            ConfigError: the kubeconfig has other contexts only.
+        """
+        known = self.contexts()
+        name = self.context or str(self._whole().get("current-context") or "") if known else ""
+        if known and not name:
+            raise ConfigError(f"{self} has no current context; set one with `kubectl config use-context`")
+        if known and name not in known:
+            raise ConfigError(f'{self} has no context "{name}"; its contexts are: {listed(known, _MOST_NAMED)}')
 
     def _whole(self) -> Any:
         return _official().config.kube_config.KubeConfigMerger(self.path).config.value

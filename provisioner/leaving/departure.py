@@ -123,6 +123,8 @@ class Departure:
         """
         began = since = self._clock.monotonic()
         lease = self._lease()
+        if not self._dry_run and _holder(lease):
+            self._say(Said(f"waiting until {_holder(lease)} no longer renews Lease {self._namespace}/{LEASE_NAME}"))
         while not self._dry_run and _holder(lease):
             lasts = lease.spec.lease_duration_seconds if lease is not None else None
             now = self._clock.monotonic()

@@ -268,5 +268,6 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(f"{text}\n")
         return ExitStatus.DONE
     except (OptionsError, ApiError, ConfigError, catalogue.CatalogueError, OSError, ValueError) as error:
-        sys.stderr.write(f"dovetail provisioner: {error}\n")
+        plain = error.strerror if isinstance(error, OSError) and error.strerror and not error.filename else error
+        sys.stderr.write(f"dovetail provisioner: {plain}\n")
         return ExitStatus.UNDETERMINED if isinstance(error, ApiError) else ExitStatus.USAGE

@@ -76,7 +76,7 @@ def _autoscalers(given: TakeoverInput) -> Iterator[TakeoverFinding]:
                 text,
                 "find out what renews the Lease, and stop it before `dovetail takeover start`",
             )
-    if not any(given.programs_of(kind) or given.leads.get(kind) for kind in others):
+    if not given.unread and not any(given.programs_of(kind) or given.leads.get(kind) for kind in others):
         yield TakeoverFinding(AUTOSCALERS, _OK, "no Deployment or Lease of Karpenter or Cluster Autoscaler was found")
 
 
@@ -132,7 +132,7 @@ def _definitions(given: TakeoverInput) -> Iterator[TakeoverFinding]:
             )
             advice = "upgrade Karpenter to 1.1 or later, whose CRDs have no conversion webhook, before it is removed"
             yield TakeoverFinding(DEFINITIONS_ABOUT, _FINDING, text, advice, objects=(found.metadata.name,))
-    if not given.definitions:
+    if not given.definitions and not given.unread:
         yield TakeoverFinding(DEFINITIONS_ABOUT, _NOTE, "no CustomResourceDefinition of Karpenter was found")
 
 
@@ -143,7 +143,8 @@ def _definition(found: FoundDefinition, known: set[tuple[str, str]], told: set[s
     release = annotations.get(RELEASE_NAMESPACE, ""), annotations.get(RELEASE_NAME, "")
     kept = "kept" if annotations.get(KEEP) == "keep" else "not kept"
     if owner is None:
-        return TakeoverFinding(DEFINITIONS_ABOUT, _OK, f"{name} has no owner", objects=(name,))
+        held = f'is owned by Dovetail\'s Helm release "{release[1]}"' if release[1] else "has no owner"
+        return TakeoverFinding(DEFINITIONS_ABOUT, _OK, f"{name} {held}", objects=(name,))
     if not release[1]:
         return TakeoverFinding(
             DEFINITIONS_ABOUT, _NOTE, f"{name} is owned by {owner.name} ({owner.key})", objects=(name,)

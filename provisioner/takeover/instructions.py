@@ -14,6 +14,8 @@ from provisioner.takeover.takeover_input import PROVISIONER, ProgramDeployment, 
 CRD_CHART: Final = "oci://public.ecr.aws/karpenter/karpenter-crd"
 """Source: karpenter.sh, getting started with Karpenter; the value additionalAnnotations is in the chart's README."""
 OWN_CHARTS: Final = "manifests/charts"
+_TAKING: Final = "--take-ownership --force-conflicts"
+"""The second for fields that somebody applied with kubectl, as Karpenter's upgrade guide says: Helm 4 applies on the server, where these are conflicts."""
 _KEEPING: Final = r"--set-string 'additionalAnnotations.helm\.sh/resource-policy=keep'"
 _VERSION: Final = re.compile(r":v?(\d+\.\d+\.\d+)")
 _USUAL_NAMESPACE: Final = "kube-system"
@@ -56,7 +58,7 @@ def backward(given: TakeoverInput) -> tuple[Instruction, ...]:
             Instruction(
                 "Let Karpenter's chart own the CRDs again. The policy keep stays, so that no chart deletes them.",
                 (
-                    f"helm upgrade --install {_word(release)} {CRD_CHART}{_version_of(given)} --namespace {_word(namespace)} {_KEEPING} --take-ownership",
+                    f"helm upgrade --install {_word(release)} {CRD_CHART}{_version_of(given)} --namespace {_word(namespace)} {_KEEPING} {_TAKING}",
                     f"helm uninstall dovetail-crd --namespace {own}",
                 ),
             )
@@ -133,12 +135,12 @@ def _take_definitions(given: TakeoverInput) -> Iterator[Instruction]:
     if any(owner_of(one.metadata.labels, one.metadata.annotations) is not None for one in given.definitions):
         yield Instruction(
             "Hand the CRDs over to Dovetail's chart. They are changed in place; no object is deleted.",
-            (f"{crds} --take-ownership",),
+            (f"{crds} {_TAKING}",),
         )
     elif given.definitions:
         yield Instruction(
             "Bring the CRDs to Dovetail's version, with the chart or with kubectl.",
-            (f"{crds} --take-ownership", "kubectl apply --server-side --force-conflicts -k manifests/crds"),
+            (f"{crds} {_TAKING}", "kubectl apply --server-side --force-conflicts -k manifests/crds"),
         )
     else:
         yield Instruction("Install the CRDs.", (crds,))

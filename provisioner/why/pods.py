@@ -62,7 +62,7 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
         scheduler=pod.scheduled_message if not pod.node_name else "",
         reasons=reasons,
         node_pools=_pools(instant, pod) if known is None else (),
-        missing=instant.missing,
+        missing=instant.missing if known is None else (),
     )
 
 

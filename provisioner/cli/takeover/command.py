@@ -295,5 +295,6 @@ def back(kubeconfig: str, context: str, namespace: str, other_namespace: str, so
     with takeover_of(kubeconfig, context, namespace, other_namespace) as (takeover, _):
         leaving = Departure(takeover.client, takeover.clock, namespace, say, dry_run=dry_run)
         found = give_back(leaving)
-        click.echo(text_of(["Next:", *instruction_lines(backward(takeover.given)[1:])]))
+        if steps := instruction_lines(backward(takeover.given)[1:]):
+            click.echo(text_of(["Next:", *steps]))
         return found

@@ -67,6 +67,8 @@ class TakeoverSaving:
             f"saves {saved:,.2f} {money} per month ({100 * saved / now:.0f} %)"
             if saved > 0 and now
             else f"costs {-saved:,.2f} {money} more per month"
+            if saved
+            else "costs the same"
         )
         head = [
             f"The same {counted(self.pods, 'pod')} on both sides:",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from provisioner.takeover.findings import TakeoverFinding, TakeoverReport, TakeoverVerdict
 from provisioner.takeover.instructions import Instruction
-from provisioner.takeover.progress import StepKind, TakeoverFacts, next_step
+from provisioner.takeover.progress import StepKind, TakeoverFacts, TakeoverPhase, next_step
 from provisioner.values.printable import one_line
 
 _WIDTH = max(len(verdict) for verdict in TakeoverVerdict)
@@ -53,6 +53,7 @@ def status_lines(facts: TakeoverFacts) -> list[str]:
     drift = f"{len(facts.drift.drifts)} of {facts.drift.judged:,} would drift ({len(facts.drift.only_here)} only with Dovetail)"
     following = next_step(facts)
     holder = f"its Lease is held by {facts.holder}{'' if facts.renews else ', which does not renew it'}"
+    ended = following.kind is StepKind.DONE or record.phase is TakeoverPhase.BACK
     return [
         f"Phase:       {record.phase}, started {record.started}",
         f"Held:        {held}",
@@ -60,7 +61,7 @@ def status_lines(facts: TakeoverFacts) -> list[str]:
         f"Dovetail:    {holder if facts.holder else 'no one holds its Lease'}",
         f"NodeClaims:  {facts.standing.summary()}",
         f"Drift:       {drift}",
-        *([f"Next:        {following.text}"] if following.text and following.kind is not StepKind.DONE else []),
+        *([f"Next:        {following.text}"] if following.text and not ended else []),
     ]
 
 

@@ -14,6 +14,7 @@ h11 does the protocol; what is here is sockets and time. Why not another server:
 """
 
 import contextlib
+import os
 import queue
 import selectors
 import socket
@@ -80,7 +81,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         where = f"[{host}]" if ":" in host else host or "*"
-        raise OSError(error.errno, f"cannot listen on {where}:{port}: {error.strerror}") from error
+        why = os.strerror(error.errno) if error.errno else error.strerror  # without the words that `socket` adds
+        raise OSError(error.errno, f"cannot listen on {where}:{port}: {why}") from error
 
 
 class HttpServer:

@@ -124,6 +124,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     result = CliRunner().invoke(dovetail, ["nothing"])
     assert result.exit_code == 2
     assert "No such command 'nothing'" in result.output
+    assert "Did you mean 'why'?" in CliRunner().invoke(dovetail, ["wyh"]).output
 
 
 def test_starting_the_command_loads_nothing_heavy() -> None:

@@ -56,3 +56,17 @@ def test_a_kubeconfig_that_gives_no_credentials_says_why(user: dict[str, Any], s
         connect(path)
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith(path)
+
+
+@pytest.mark.parametrize("current", ["", "gone"])
+def test_a_context_that_is_not_there_is_named_with_those_that_are(current: str, tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config", {"token": "t"})
+    with pytest.raises(ConfigError) as refused:
+        connect(path, context="prod")
+    assert str(refused.value) == f'{path} has no context "prod"; its contexts are: c'
+    body = json.loads(Path(path).read_text(encoding="utf-8"))
+    Path(path).write_text(json.dumps({**body, "current-context": current}), encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        connect(path)
+    says = f'context "{current}"; its contexts are: c' if current else "current context; set one with `kubectl config"
+    assert f"{path} has no {says}" in str(refused.value)

@@ -250,6 +250,7 @@ def test_nothing_is_let_go_while_a_provisioner_renews_its_lease(cluster: Leaving
     with pytest.raises(RefusedError, match="me still renews Lease"):
         cluster.departure().keep_nodes(Keep.FOR_NOBODY)
     assert cluster.writes == ["PATCH deployments/dovetail-provisioner"]
+    assert cluster.said[-1] == f"waiting until me no longer renews Lease {lease}", "else it is silent for a minute"
     del cluster.clock.sleep
     began = cluster.clock.monotonic()
     cluster.departure().keep_nodes(Keep.FOR_NOBODY)

@@ -1,6 +1,7 @@
 """What the check finds in a cluster that Karpenter runs."""
 
 import base64
+import dataclasses
 import gzip
 from typing import Any
 
@@ -145,6 +146,28 @@ def test_what_is_not_known_is_not_called_fine(documents: list[Any]) -> None:
     report = report_on(given(*documents, authority=None))
     assert report.exit_status == 3
     assert report.for_programs()["exitCode"] == 3
+
+
+def test_what_could_not_be_read_is_not_said_to_be_absent() -> None:
+    nothing = given()
+    told = said(report_on(nothing), TakeoverVerdict.OK) + said(report_on(nothing), TakeoverVerdict.NOTE)
+    assert "no Deployment or Lease" in told
+    assert "no CustomResourceDefinition" in told
+    denied = report_on(dataclasses.replace(nothing, unread=("deployments.apps may not be read",)))
+    told = said(denied, TakeoverVerdict.OK) + said(denied, TakeoverVerdict.NOTE)
+    assert "no Deployment or Lease" not in told
+    assert "no CustomResourceDefinition" not in told
+
+
+def test_a_definition_that_our_own_chart_installed_is_owned_by_its_release() -> None:
+    ours = takeover.definition(keep=True)
+    ours["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "dovetail-crd-0.1.0"}
+    ours["metadata"]["annotations"] |= {"meta.helm.sh/release-name": "dovetail-crd"}
+    (one,) = about(report_on(given(ours)), "CustomResourceDefinitions")
+    assert (one.verdict, one.text) == (
+        TakeoverVerdict.OK,
+        'nodepools.karpenter.sh is owned by Dovetail\'s Helm release "dovetail-crd"',
+    )
 
 
 def test_other_namespaces_hold_no_lease_that_counts() -> None:

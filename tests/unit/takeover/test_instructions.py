@@ -35,7 +35,7 @@ def test_definitions_are_kept_then_handed_over_before_anything_is_stopped() -> N
     ]
     assert "--version 1.14.0 --namespace kube-system" in found[0]
     assert r"'additionalAnnotations.helm\.sh/resource-policy=keep'" in found[0]
-    assert found[1].endswith("--take-ownership")
+    assert found[1].endswith("--take-ownership --force-conflicts")
     assert "--set settings.clusterName=prod --set settings.interruptionQueue=prod" in found[4]
 
 
@@ -61,7 +61,7 @@ def test_the_way_back_hands_the_definitions_over_before_karpenter_starts() -> No
         "helm uninstall dovetail-crd",
         "kubectl -n kube-system scale deployment karpenter",
     ]
-    assert "--take-ownership" in found[1]
+    assert "--take-ownership --force-conflicts" in found[1]
     assert "resource-policy=keep" in found[1]
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cli.takeover.back import give_back
+from provisioner.cli.takeover.texts import status_lines
+from provisioner.takeover.progress import TakeoverFacts, TakeoverPhase, TakeoverRecord
 from provisioner.takeover.takeover_input import OWN_NAMESPACE
 from provisioner.values.errors import RefusedError
 from tests.support.leavingcluster import LeavingCluster
@@ -57,3 +59,12 @@ def test_a_refusal_ends_nothing() -> None:
     with pytest.raises(RefusedError, match="Flux"):
         run(there)
     assert phase(there) == "done"
+
+
+def test_nothing_is_said_to_follow_the_way_back() -> None:
+    told = {
+        one: status_lines(TakeoverFacts(record=TakeoverRecord(one), settings={}))
+        for one in (TakeoverPhase.BEGUN, TakeoverPhase.BACK)
+    }
+    assert any(line.startswith("Next:") for line in told[TakeoverPhase.BEGUN])
+    assert not any(line.startswith("Next:") for line in told[TakeoverPhase.BACK])

@@ -85,6 +85,13 @@ def test_two_half_empty_nodes_become_one() -> None:
     assert any(line.startswith("This plan saves") for line in compared(*A).lines())
 
 
+def test_a_plan_that_costs_the_same_says_so() -> None:
+    packed_node = node("a1", "a", "c-2x-amd64-linux")
+    packed_node["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
+    packed = compared(pool("a"), packed_node, pod("p1", "a1", "a")).lines()
+    assert "This plan costs the same." in packed
+
+
 NOT_SERVED: dict[str, Wire] = {
     "it is not Ready (no subnets)": pool("b", status="False", message="no subnets"),
     "its limit of cpu is 0": pool("b", limits={"cpu": "0"}),

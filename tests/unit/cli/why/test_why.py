@@ -179,6 +179,12 @@ def test_a_pool_of_unknown_types_is_said_to_be_missing_from_the_answer(file: pat
     )
 
 
+def test_what_is_settled_by_the_pod_itself_leaves_nothing_out(file: pathlib.Path) -> None:
+    aws = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}
+    found = Dump(file, pool("aws", template=aws), gated()).json("pod", "default/web", status=0)
+    assert (found["state"], found.get("missing", [])) == ("Gated", [])
+
+
 def gated() -> dict[str, Any]:
     return wire_pod("web", spec__schedulingGates=[{"name": "later"}, {"name": "example.com/quota"}])
 
