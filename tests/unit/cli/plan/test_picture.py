@@ -69,7 +69,7 @@ def test_equal_nodes_share_a_row_and_rows_are_bounded(monkeypatch: pytest.Monkey
     rows = len(re.findall(r'class="n"', picture("", some, by_prefix))) // 2
     assert rows < len(some)
     monkeypatch.setattr(module, "MAX_ROWS", 1)
-    assert "more nodes, which are not drawn" in picture("", some, by_prefix)
+    assert "more nodes, which are not shown" in picture("", some, by_prefix)
 
 
 def test_a_fleet_of_no_nodes_is_a_picture_too() -> None:
