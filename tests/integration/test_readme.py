@@ -35,6 +35,7 @@ DOCKER: Final = '#!/bin/sh\ntest -f Dockerfile || test "$1" = push\n'
 PORTS: Final = (8080, 8081, 8444)
 """Of a provisioner that is not told others, as in README."""
 SECONDS: Final = 240.0
+INSTALL_SECONDS: Final = 900.0
 
 
 @pytest.fixture
@@ -79,7 +80,9 @@ def shell(checkout: Path, environment: dict[str, str]) -> Iterator[Terminal]:
 def typed(shell: Terminal, line: str) -> str:
     """What a line prints; it has to succeed. One that ends by Ctrl-C gets it once NodeClaims are shown."""
     watches = "Ctrl-C" in line
-    status, printed = shell.type(line, SECONDS, interrupt_after="general-" if watches else "")
+    status, printed = shell.type(
+        line, INSTALL_SECONDS if line == "make install" else SECONDS, interrupt_after="general-" if watches else ""
+    )
     assert watches or status == 0, f"{line}: {printed}"
     return printed
 
