@@ -11,13 +11,16 @@ from provisioner.kube.events import MAX_MESSAGE
 from provisioner.provisioning.failed_scheduling import ToldPods, pools_without_types, sentence, unready
 from provisioner.scheduling.reasons import (
     BinsRefuse,
+    Incompatible,
     NoInstanceTypes,
     NoPools,
     PodInvalid,
     PoolRefuses,
+    PoolsRefuse,
     TooLarge,
     Untolerated,
 )
+from provisioner.values.requirement import RequirementConflict
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON
 from tests.support.cluster import pod, pool
@@ -71,6 +74,17 @@ def test_a_pool_of_which_no_instance_type_is_known_is_told_why_and_not_that_its_
 def test_a_pod_is_told_every_reason() -> None:
     reasons = (PoolRefuses("a", TooLarge("cpu", 2000, 1000)), PoolRefuses("b", NoInstanceTypes(0)))
     assert sentence(reasons) == f"Failed to schedule pod, {reasons[0]}; {reasons[1]}"
+
+
+def test_a_label_is_told_of_all_pools_only_where_no_other_pool_sets_it() -> None:
+    """Not even a static one, which takes no part."""
+    unset = Incompatible(RequirementConflict("disktype", None, None, undefined=True))
+    refusals = (PoolRefuses("a", unset), PoolsRefuse(("b", "c"), unset))
+    assert sentence(refusals, [pool("a")]) == 'Failed to schedule pod, no NodePool sets the label "disktype"'
+    sets = pool("static", replicas=1, requirements=({"key": "disktype", "operator": "Exists"},))
+    assert sentence(refusals, [pool("a"), sets]).startswith(
+        'Failed to schedule pod, NodePool "a": the NodePool does not set the label "disktype"; 2 NodePools ("b", "c"): the'
+    )
 
 
 def test_of_too_many_pools_those_that_came_nearest_are_named_and_the_others_counted() -> None:
