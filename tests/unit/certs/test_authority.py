@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "an authority that has ended": (
         lambda: authority(days=1).issue_client("a", [], NOW + timedelta(days=2), 1),
-        "the CA ended",
+        "the CA expired",
     ),
     "a certificate that is no PEM": (lambda: parse_certificate(b"hello"), "not a PEM certificate"),
     "a key that is no PEM": (lambda: parse_key(b"hello"), "not a readable PEM private key"),
