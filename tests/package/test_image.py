@@ -131,6 +131,7 @@ def test_it_has_no_shell_and_nothing_that_others_may_change(root: ImageRoot) -> 
     ) == [
         "dovetail",
         "kubectl-dovetail",
+        "kubectl_complete-dovetail",
         "python3",
         "python3.11",
     ]
