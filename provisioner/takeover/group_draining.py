@@ -187,10 +187,10 @@ class GroupDrain:
     # ------------------------------------------------------------------ gather
 
     def facts(self, group: ManagedNodeGroup, started: datetime) -> GroupFacts:
-        """How a group stands now. Nodes that were empty in this run are not looked at again, see `_next`."""
+        """How a group stands now. Nodes that were empty in this run are not looked at again, see `_next`; nor, yet, those behind the ones that are emptied."""
         nodes = self.client.list(resources.NODES, label_selector=f"{GROUP_LABEL}={group.name}")
         nodes.sort(key=lambda one: one.metadata.name)
-        pods = {one.metadata.name: self._pods_on(one) for one in nodes if one.metadata.name not in self._empty}
+        pods: dict[str, tuple[Pod, ...]] = {}
         facts = GroupFacts(
             group=group,
             nodes=tuple(nodes),
@@ -200,7 +200,17 @@ class GroupDrain:
             at_once=self.at_once,
             now=self.clock.now(),
         )
-        self._empty |= {one.metadata.name for one in nodes if one.spec.unschedulable and not facts.leaving(one)}
+        moving = 0
+        for one in nodes:
+            name = one.metadata.name
+            if name in self._empty:
+                continue
+            pods[name] = self._pods_on(one)
+            if one.spec.unschedulable and not facts.leaving(one):
+                self._empty.add(name)
+            moving += facts.is_moving(one)
+            if moving >= self.at_once:
+                break
         return facts
 
     def _next(self, group: ManagedNodeGroup, started: datetime) -> GroupMove:

@@ -57,7 +57,7 @@ class GroupFacts:
 
     Attributes:
         nodes: of the group.
-        pods: by name of their node.
+        pods: by name of their node; of nodes that are emptied later they need not be known.
         waiting: pods without a node that came since the takeover began.
         hindrance: why the group must not be touched, a sentence; "" for nothing.
         at_once: how many nodes are emptied at the same time, at least one.
@@ -76,6 +76,10 @@ class GroupFacts:
         """The pods of a node that have to find another one, those that end already included."""
         there = self.pods.get(node.metadata.name, ())
         return tuple(one for one in there if not is_daemon(one) and not is_mirror(one) and not is_terminal(one))
+
+    def is_moving(self, node: Node) -> bool:
+        """Whether a pod of it leaves by itself, or by an eviction."""
+        return any(not is_active(pod) or not why_kept(pod, self.now) for pod in self.leaving(node))
 
 
 def why_kept(pod: Pod, now: datetime) -> str:
@@ -134,7 +138,7 @@ def next_move(facts: GroupFacts) -> GroupMove:
     if open_nodes:
         text = f'cordoning {counted(len(open_nodes), "node")} of node group "{group.name}"'
         return GroupMove(MoveKind.CORDON, text, nodes=open_nodes)
-    moving = [node for node in facts.nodes if any(_moves(pod, facts.now) for pod in facts.leaving(node))]
+    moving = [node for node in facts.nodes if facts.is_moving(node)]
     if moving:
         return _eviction(facts, moving[: max(1, facts.at_once)])
     kept = [(pod, why_kept(pod, facts.now)) for node in facts.nodes for pod in facts.leaving(node)]
@@ -151,11 +155,6 @@ def next_move(facts: GroupFacts) -> GroupMove:
         text = f'no pods remain on node group "{group.name}"; reducing it from {scaling.desired_size} to its minimum of {counted(scaling.min_size, "node")}'
         return GroupMove(MoveKind.REDUCE, text, size=scaling.min_size)
     return GroupMove(MoveKind.DONE, f'no pods remain on node group "{group.name}"')
-
-
-def _moves(pod: Pod, now: datetime) -> bool:
-    """Whether it leaves by itself, or by an eviction."""
-    return not is_active(pod) or not why_kept(pod, now)
 
 
 def _eviction(facts: GroupFacts, window: Sequence[Node]) -> GroupMove:

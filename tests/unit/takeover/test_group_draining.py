@@ -127,6 +127,18 @@ def test_budgets_are_respected(server: WorldServer) -> None:
     assert left(server) == []
 
 
+def test_a_look_at_a_large_group_asks_for_the_pods_of_few_nodes(server: WorldServer) -> None:
+    for number in range(4, 30):
+        server.store("nodes", node(f"n{number}"))
+        server.store("pods", takeover.pod(f"n{number}-1", f"n{number}"))
+    asked: list[str] = []
+    server.intercept = lambda sent: (
+        asked.append(sent.path) if sent.query.get("fieldSelector", "").startswith("spec.nodeName=n") else None
+    )
+    assert run(server, Kubelets(server)).move.kind is MoveKind.REDUCE
+    assert len(asked) < 6 * 29, "not every node at every look"
+
+
 def test_while_pods_find_no_node_nothing_more_is_evicted(server: WorldServer) -> None:
     kubelets = Kubelets(server, places=False)
     outcome = run(server, kubelets, patience=30.0)
