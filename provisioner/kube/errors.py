@@ -8,6 +8,7 @@ import msgspec
 
 from provisioner.values import jsontext
 from provisioner.values.errors import ExitStatus, UserError
+from provisioner.values.message import Said
 
 
 class ApiError(Exception):
@@ -178,6 +179,8 @@ def error_from(status: int, body: bytes, *, retry_after: str | None = None, requ
         f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in details.causes or ()
     )
     message = answer.message or body[:_MAX_TEXT].decode(errors="replace").strip() or "no message"
+    if message == answer.reason == "Unauthorized":  # all that the API server says
+        message = Said("the API server does not accept the credentials; they are wrong or have expired")
     kind = (
         AlreadyExists
         if answer.reason == "AlreadyExists"

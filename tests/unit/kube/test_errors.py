@@ -91,3 +91,10 @@ def test_an_error_event_takes_its_code_from_the_body() -> None:
 def test_an_error_survives_pickling(error: ApiError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), vars(copy), str(copy)) == (type(error), vars(error), str(error))
+
+
+def test_401_says_what_may_be_wrong_with_the_credentials() -> None:
+    error = error_from(401, status(401, "Unauthorized", "Unauthorized"), request="GET /api/v1/pods")
+    assert str(error) == (
+        "GET /api/v1/pods: 401 Unauthorized: the API server does not accept the credentials; they are wrong or have expired"
+    )
