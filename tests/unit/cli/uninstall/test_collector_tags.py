@@ -65,7 +65,7 @@ def test_whatever_a_collector_would_find_is_untagged_also_what_no_claim_names() 
 def test_an_instance_of_which_the_region_is_not_known_stops_it() -> None:
     """It would keep its tags, and end after its NodeClaim is gone."""
     with pytest.raises(RefusedError, match="aws:////i-00000001"):
-        CollectorTags({}.__getitem__).found(["aws:////i-00000001"])
+        CollectorTags(lambda _: None).found(["aws:////i-00000001"])
 
 
 def test_what_ec2_denies_is_said_with_the_permissions() -> None:

@@ -31,7 +31,8 @@ def test_what_a_user_pauses_at_the_same_moment_is_kept() -> None:
 
     server.intercept = edited
 
-    def ends(_: float) -> None:
+    def ends(seconds: float) -> None:
+        world.clock.advance(seconds)
         server.change("nodeclaims", "a", {"metadata": {"finalizers": []}})
 
     world.clock.sleep = ends  # type: ignore[method-assign]
