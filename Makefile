@@ -52,7 +52,7 @@ test: ## all tests except benchmarks, `make judge` and `make package`, lint, typ
 .PHONY: whole
 whole: install lint
 	@mkdir -p results; \
-	nice -n 5 $(MAKE) --no-print-directory -j2 -k --output-sync=target types arch verify-manifests quick > results/quick.txt 2>&1 & pid=$$!; \
+	nice -n 5 $(MAKE) --no-print-directory -j2 -k --output-sync=target types arch quick > results/quick.txt 2>&1 & pid=$$!; \
 	trap "kill $$pid 2> /dev/null" INT TERM; \
 	status=0; $(MAKE) --no-print-directory binaries || status=1; \
 	other=0; wait $$pid || other=1; cat results/quick.txt; \
@@ -65,7 +65,7 @@ whole: install lint
 quick: install # keeps no list of failures: tests/support/alone.py reads the one of tests/integration
 	@$(PYTEST) -q -rfEs -n 2 $(BY_MODULE) $(KEEPING) -p no:cacheprovider tests/unit tests/property tests/golden
 
-.PHONY: binaries verify-manifests
+.PHONY: binaries
 binaries: install
 	@$(BIN)/dovetail dev build --metrics
 	@$(BIN)/dovetail dev build --tools || test -z "$$CI" # without a network: tests that need them are skipped, and named (tests/support/skips.py)
@@ -133,9 +133,6 @@ docs-check: install ## links, generated pages, texts, and files that documents n
 site: install ## the documentation as a site, in dist/site (installs the extra `docs`, which nothing else needs)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "dist/site/index.html"
-
-verify-manifests: install
-	@$(BIN)/dovetail manifests --check
 
 LOCKED := $(VENV)-lock/bin/pip-compile -q --generate-hashes --strip-extras --no-annotate --no-header --no-emit-find-links --allow-unsafe -c constraints.txt
 IMAGE := provisioner/lab/image

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import yaml
 
 from provisioner.lab.devcluster.binaries import find
 from provisioner.lab.devcluster.building import GoBuild, chart_tools
-from provisioner.lab.devcluster.errors import DevClusterError
 from provisioner.lab.harness.workload import REPOSITORY
+from tests.support.skips import built
 
 Document = dict[str, Any]
 
@@ -35,13 +34,13 @@ _HELMS_LABELS: Final = (
 )
 
 
-@functools.cache
 def tools() -> Mapping[str, Path]:
     """helm, helm-unittest and kubeconform by name; the test is skipped where they cannot be built."""
-    try:
-        return chart_tools(dict(os.environ)).paths
-    except DevClusterError as error:
-        pytest.skip(f"helm, helm-unittest and kubeconform cannot be built: {error}")
+    return built(_tools)
+
+
+def _tools() -> Mapping[str, Path]:
+    return chart_tools(dict(os.environ)).paths
 
 
 @functools.cache

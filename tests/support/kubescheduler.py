@@ -576,7 +576,10 @@ class World:
             if len(longest) == len(listed):
                 break
         else:
-            longest = self._patiently(listed) or self._peeled(listed) or self.copy()._search(listed, longest) or longest
+            # of a few, the search looks at every order, so nothing else has to be tried
+            searched = len(listed) << len(listed) <= _MOST_TRIES
+            found = None if searched else self._patiently(listed) or self._peeled(listed)
+            longest = found or self.copy()._search(listed, longest) or longest
         for pod, name in longest:
             self.node(name).placed.append(pod)
         return longest

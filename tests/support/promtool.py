@@ -1,6 +1,5 @@
 """Prometheus' own tool, which evaluates our rules: over series of a file, or over pages that were scraped."""
 
-import functools
 import math
 import os
 import subprocess
@@ -8,28 +7,27 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner.lab.devcluster.binaries import find
 from provisioner.lab.devcluster.building import GoBuild
-from provisioner.lab.devcluster.errors import DevClusterError
 from provisioner.lab.devcluster.versions import PROMTOOL, TOOLS
 from provisioner.lab.monitoring.rules import ALERTS
+from tests.support.skips import built
 
 RULES: Final = Path(__file__).parents[2] / "manifests" / "monitoring" / "rules" / "dovetail.yaml"
 LONG, LATE = 120, 8
 """Minutes: a page is served for longer than any alert waits; what is different in `before` changed late, but longer ago than such alerts wait."""
 
 
-@functools.cache
 def promtool() -> Path:
     """The program, built where it is missing: minutes, once a machine. The test is skipped where it cannot be built."""
-    try:
-        return find(GoBuild(os.environ, programs=TOOLS), os.environ, names=[PROMTOOL]).paths[PROMTOOL]
-    except DevClusterError as error:
-        pytest.skip(f"promtool cannot be built: {error}")
+    return built(_tools)[PROMTOOL]
+
+
+def _tools() -> Mapping[str, Path]:
+    return find(GoBuild(os.environ, programs=TOOLS), os.environ, names=[PROMTOOL]).paths
 
 
 def run(*arguments: str | Path) -> str:

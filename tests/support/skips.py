@@ -3,11 +3,16 @@
 What may be absent is the network, with it the tools that are built from the Go proxy, and IPv6.
 """
 
-from collections.abc import Generator
+import functools
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from provisioner.lab.devcluster.errors import DevClusterError
+
+Build = Callable[[], Mapping[str, Path]]
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
@@ -29,3 +34,19 @@ def failing(report: Report) -> Report:
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
     return report
+
+
+def built(build: Build) -> Mapping[str, Path]:
+    """What it builds, by name; the test is skipped where that fails. It is called once a process: without a network, each try may wait for it."""
+    found = _tried(build)
+    if isinstance(found, DevClusterError):
+        pytest.skip(f"cannot be built: {found}")
+    return found
+
+
+@functools.cache
+def _tried(build: Build) -> Mapping[str, Path] | DevClusterError:
+    try:
+        return build()
+    except DevClusterError as error:
+        return error

@@ -1,7 +1,6 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
@@ -14,6 +13,7 @@ from provisioner.ec2.launch.launch_marks import Mark
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, OfferingStanding, Shortages
 from provisioner.ec2.nodeclass.subnets import SubnetBook
 from tests.support.clock import NOON
+from tests.support.servicemodel import model
 
 MARK = Mark("batch", 1, 0)
 TAGS = {"karpenter.sh/nodepool": "default"}
@@ -129,7 +129,7 @@ def test_kinds_of_requests(case: Kinds) -> None:
 
 @pytest.mark.parametrize("case", KINDS.values(), ids=KINDS)
 def test_botocore_takes_every_kind(case: Kinds) -> None:
-    shape = botocore.session.get_session().get_service_model("ec2").operation_model("CreateFleet").input_shape
+    shape = model("ec2").operation_model("CreateFleet").input_shape
     report = ParamValidator().validate(request(**case.options), shape)
     assert not report.has_errors(), report.generate_report()
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-import botocore.session
 import msgspec
 import pytest
 from botocore.validate import ParamValidator
@@ -13,6 +12,7 @@ from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.ec2.launch import templates
 from provisioner.ec2.launch.templates import CONFIG_KEY, InstanceSpec, TemplateUses
 from tests.support.clock import NOON
+from tests.support.servicemodel import model
 
 INSTANCE = InstanceSpec("ami-1", "dXNlciBkYXRh", "profile", ("sg-1", "sg-2"), "on-demand")
 TAGS = {"eks:eks-cluster-name": "prod", "karpenter.sh/nodepool": "default"}
@@ -188,7 +188,7 @@ def test_what_is_in_a_template(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_botocore_takes_it(case: Case) -> None:
-    shape = botocore.session.get_session().get_service_model("ec2").operation_model("CreateLaunchTemplate").input_shape
+    shape = model("ec2").operation_model("CreateLaunchTemplate").input_shape
     report = ParamValidator().validate(made(case.spec, case.instance, case.region).request(), shape)
     assert not report.has_errors(), report.generate_report()
 

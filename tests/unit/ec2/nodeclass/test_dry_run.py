@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import botocore.session
 import msgspec
 import pytest
 from botocore.validate import ParamValidator
@@ -29,6 +28,7 @@ from provisioner.ec2.nodeclass.images import NEURON, NVIDIA, STANDARD, Variant, 
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
 from tests.support.clock import NOON
+from tests.support.servicemodel import model
 
 CLUSTER = JoinedCluster("c", "https://api", "Q0E=", 33, "10.100.0.0/16", "10.100.0.10")
 
@@ -214,6 +214,6 @@ def test_the_dry_run_asks_for_what_a_launch_asks_for(
     }
     asked = run_request(Choice("m5.large", PLAIN), made, node_class.status.subnets[0], made.tags)
     assert asked["NetworkInterfaces"] == [{**one, "SubnetId": "subnet-a"} for one in launched.data["NetworkInterfaces"]]
-    shape = botocore.session.get_session().get_service_model("ec2").operation_model("RunInstances").input_shape
+    shape = model("ec2").operation_model("RunInstances").input_shape
     report = ParamValidator().validate(asked, shape)
     assert not report.has_errors(), report.generate_report()
