@@ -35,7 +35,6 @@ DOCKER: Final = '#!/bin/sh\ntest -f Dockerfile || test "$1" = push\n'
 PORTS: Final = (8080, 8081, 8444)
 """Of a provisioner that is not told others, as in README."""
 SECONDS: Final = 240.0
-INSTALL_SECONDS: Final = 900.0
 
 
 @pytest.fixture
@@ -80,15 +79,14 @@ def shell(checkout: Path, environment: dict[str, str]) -> Iterator[Terminal]:
 def typed(shell: Terminal, line: str) -> str:
     """What a line prints; it has to succeed. One that ends by Ctrl-C gets it once NodeClaims are shown."""
     watches = "Ctrl-C" in line
-    status, printed = shell.type(
-        line, INSTALL_SECONDS if line == "make install" else SECONDS, interrupt_after="general-" if watches else ""
-    )
+    status, printed = shell.type(line, SECONDS if watches else 900.0, interrupt_after="general-" if watches else "")
     assert watches or status == 0, f"{line}: {printed}"
     return printed
 
 
 @pytest.mark.package
 @pytest.mark.plane
+@pytest.mark.timeout(1800)
 def test_the_local_cluster_and_every_why_that_readme_names(shell: Terminal) -> None:
     eventually(lambda: all(map(is_free, PORTS)), f"no other program has ports {PORTS}", SECONDS, 1.0)
     block = BLOCKS[WALK]
@@ -110,6 +108,7 @@ def test_the_local_cluster_and_every_why_that_readme_names(shell: Terminal) -> N
 
 @pytest.mark.package
 @pytest.mark.plane
+@pytest.mark.timeout(1800)
 def test_getting_started_as_it_is_printed(shell: Terminal, checkout: Path) -> None:
     readme.stand_in_for_install(checkout)  # README's walk installs
     eventually(lambda: all(map(is_free, PORTS)), f"no other program has ports {PORTS}", SECONDS, 1.0)
@@ -133,6 +132,7 @@ def test_getting_started_as_it_is_printed(shell: Terminal, checkout: Path) -> No
 
 @pytest.mark.package
 @pytest.mark.plane
+@pytest.mark.timeout(1800)
 def test_what_is_installed_from_an_overlay(shell: Terminal, tmp_path: Path, checkout: Path) -> None:
     readme.stand_in_for_install(checkout)
     docker = tmp_path / "bin" / "docker"
@@ -151,6 +151,7 @@ def test_what_is_installed_from_an_overlay(shell: Terminal, tmp_path: Path, chec
 
 @pytest.mark.package
 @pytest.mark.plane
+@pytest.mark.timeout(1800)
 def test_the_demo_ends_as_readme_says(shell: Terminal) -> None:
     (line,) = BLOCKS[DEMO]
     printed = typed(shell, line)
