@@ -224,7 +224,7 @@ def test_objects_are_validated(hook: Hook) -> None:
         for change in changes:
             hook.client.patch(NODEPOOLS, name, change)
         assert hook.metric("dovetail_webhook_validations_total") == reviewed, "the API server did not even ask"
-        with pytest.raises(Invalid, match="none of SPOT"):
+        with pytest.raises(Invalid, match='"SPOT" is not a capacity type'):
             hook.client.patch(NODEPOOLS, name, {"spec": bad["spec"]})
         hook.client.patch(NODEPOOLS, name, {"spec": {"weight": 3}})
         assert hook.metric("dovetail_webhook_validations_total") == reviewed + 2

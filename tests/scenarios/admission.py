@@ -947,7 +947,7 @@ REVIEWED: tuple[Row, ...] = (
         reviewed(
             node_pool({"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["SPOT"]}),
             "spec.template.spec.requirements[0]",
-            "none of SPOT",
+            '"SPOT" is not a capacity type',
             denied=True,
         ),
         group=ADMISSION,
