@@ -10,7 +10,7 @@ class ExitStatus(enum.IntEnum):
     DONE = 0
     """Done, and nothing was found."""
     FOUND = 1
-    """What the command looks for was found: an error in a manifest, something missing."""
+    """What the command looks for was found: an error in a manifest, something missing; or something has to be done first."""
     USAGE = 2
     """Wrong usage, or input that cannot be read."""
     UNDETERMINED = 3
