@@ -1,18 +1,20 @@
 """A test that cannot run here is skipped and named; in CI, where the environment has `CI`, it fails.
 
-What may be absent is the network, with it the tools that are built from the Go proxy, and IPv6.
+What may be absent is the network, and with it the tools that are built from the Go proxy. What a machine is not made with, and no file of the
+project installs (IPv6, terraform), is named, but fails nowhere: reasons that begin with `MACHINE`.
 """
 
 import functools
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pytest
 
 from provisioner.lab.devcluster.errors import DevClusterError
 
 Build = Callable[[], Mapping[str, Path]]
+MACHINE: Final = "this machine has no "
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
@@ -29,8 +31,8 @@ class NoSkips:
 
 
 def failing(report: Report) -> Report:
-    """The report, failed if it is one of a skip; an expected failure is none."""
-    if report.outcome == "skipped" and not hasattr(report, "wasxfail"):
+    """The report, failed if it is one of a skip that need not be; an expected failure is none."""
+    if report.outcome == "skipped" and not hasattr(report, "wasxfail") and MACHINE not in str(report.longrepr):
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
     return report

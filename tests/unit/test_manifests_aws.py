@@ -346,7 +346,7 @@ def test_cfn_lint_finds_nothing() -> None:
     assert cfnlint.lint_file(TEMPLATE, config=cfnlint.ManualArgs(regions=regions, include_checks=["I"])) == []
 
 
-@pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not installed; nothing else needs it")
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="this machine has no terraform; nothing else needs it")
 def test_terraform_is_formatted_as_terraform_formats(tmp_path: Path) -> None:
     settings = tmp_path / "terraformrc"
     settings.touch()

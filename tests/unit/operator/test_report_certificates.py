@@ -56,7 +56,7 @@ def count(outcome: str) -> float:
     return float(metrics.REPORTS.labels(outcome)._value.get())
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_reports_arrive_all_through_a_renewal_without_a_restart(tmp_path: Path) -> None:
     """The real programs' ends over IPv6, with files that a kubelet swaps under them, one pod after the other."""
     server = Server(tmp_path)

@@ -147,7 +147,7 @@ def test_the_address_that_others_use_is_the_one_that_was_given(address: str, url
     assert server.url == url
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_reports_arrive_over_ipv6(pki: Pki, taken: list[PodReport]) -> None:
     server = ReportServer("", 0, taken.extend, serving_context(str(pki.ca.parent)).current)
     server.start()

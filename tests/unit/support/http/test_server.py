@@ -606,7 +606,7 @@ def connects(address: Address) -> bool:
 )
 def test_where_it_listens(host: str, reached: list[str]) -> None:
     if not socket.has_dualstack_ipv6():
-        pytest.skip("no IPv6 here")
+        pytest.skip("this machine has no IPv6")
     server = HttpServer("test", [listen(host, 0)], lambda request: Response(200, request.client[0].encode()))
     server.start()
     try:
