@@ -48,7 +48,8 @@ def older(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     compiler = toolchain.machine_go(os.environ)
     assert compiler is not None
     wrapper.regenerate("plane", compiler.go, os.environ)
-    found = binaries.find(GoBuild(os.environ, compiler), {**os.environ, binaries.VARIABLE: str(kept)})
+    source = GoBuild(os.environ, compiler, versions.PROGRAMS)
+    found = binaries.find(source, {**os.environ, binaries.VARIABLE: str(kept)})
     for name, path in found.paths.items():
         if not (kept / name).exists():
             (kept / name).symlink_to(path)

@@ -50,9 +50,10 @@ class GoBuild:
         """Versions, Go version and recipe. Without any Go yet, that of the wheel that would be installed."""
         found = self._present_compiler()
         go = found.version if found else f"go{versions.GO_WHEEL.partition('==')[2]}"
+        recipe = versions.recipe_hash(self.programs)
         if self.programs is versions.TOOLS:
-            return f"tools-{go}-{versions.recipe_hash(versions.TOOLS)}"
-        return f"{versions.KUBERNETES}-etcd{versions.ETCD}-kwok{versions.KWOK}-{go}-{versions.recipe_hash()}"
+            return f"tools-{go}-{recipe}"
+        return f"{versions.KUBERNETES}-etcd{versions.ETCD}-kwok{versions.KWOK}-{go}-{recipe}"
 
     def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
         """Build these artifacts; see `binaries.BinarySource`.
