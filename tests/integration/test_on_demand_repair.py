@@ -102,7 +102,7 @@ def test_pods_that_came_without_the_webhook_are_repaired_where_they_ask_and_budg
     assert len(uids(plot, "asks") & before["asks"]) == PODS - 1
     labels = [one["metadata"]["labels"].get("dovetail.dev/on-demand-share") for one in wire(plot, "asks")]
     assert sorted(map(str, labels)) == ["on-demand"] + ["spot"] * (PODS - 1)
-    assert any("0 pods of ReplicaSet" in one and "asks for 3" in one for one in told(plot, "Evicted", "Pod"))
+    assert any("0 pods of ReplicaSet" in one and "requests 3" in one for one in told(plot, "Evicted", "Pod"))
     refused = eventually(
         lambda: told(plot, "OnDemandShareNotRepaired", "ReplicaSet"), "a ReplicaSet is told of its budget", SECONDS, 0.5
     )
