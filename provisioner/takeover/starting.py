@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from provisioner.apis import ec2, names
-from provisioner.apis.conversion.ownership import KARPENTER_LEASE, SeenLeases
 from provisioner.apis.ec2_hash import HASH_VERSION as CLASS_VERSION
 from provisioner.apis.hash import HASH_VERSION as POOL_VERSION
+from provisioner.apis.leases import SeenLease
+from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.state.pause import PAUSED
@@ -30,8 +31,6 @@ from provisioner.takeover.takeover_input import ProgramKind, TakeoverInput
 from provisioner.values.errors import UndeterminedError
 
 LOOK_SECONDS: Final = 2.0
-RENEWAL_SECONDS: Final = 15.0
-"""Of a Lease; a leader renews it every two."""
 SETTLE_SECONDS: Final = 30.0
 """Between two releases of one run: the leader has acted by then, and the next look shows it."""
 _PHASES: Final = {
@@ -79,11 +78,9 @@ class Takeover:
     patience: float = 600.0
     every: bool = False
     _builder: InputBuilder = field(init=False)
-    _own: SeenLeases = field(init=False)
-    _renewed: bool = False
+    _own: SeenLease = field(init=False, default=SeenLease())
 
     def __post_init__(self) -> None:
-        self._own = SeenLeases(KARPENTER_LEASE, (self.given.namespace,))
         self._builder = InputBuilder(self.given.source, self.given.namespace, self.other_namespace)
 
     def run(self) -> TakeoverOutcome:
@@ -132,9 +129,8 @@ class Takeover:
         if found.unread:
             raise UndeterminedError("; ".join(found.unread[:3]))
         record, settings = found.config_map(names.TAKEOVER_CONFIGMAP), found.config_map(names.SETTINGS_CONFIGMAP)
-        own = self.client.find(resources.LEASES, KARPENTER_LEASE, self.given.namespace)
-        is_held = self._own.beside([own] if own is not None else [], self.clock.monotonic())
-        self._renewed |= self._own.renewed
+        own = self.client.find(resources.LEASES, LEASE_NAME, self.given.namespace)
+        self._own = self._own.after(own, now := self.clock.monotonic())
         bundles = tuple(one.ca_bundle for one in self.given.settings.values() if one.ca_bundle)
         return TakeoverFacts(
             record=TakeoverRecord.of(record.data)
@@ -142,8 +138,8 @@ class Takeover:
             else None,
             settings=settings.data if settings is not None else {},
             leads=leases_beside(self.client, self._builder.karpenter, self.clock),
-            holder=(own.spec.holder_identity or "") if own is not None else "",
-            renews=bool(is_held) and self._renewed,
+            holder=self._own.holder,
+            renews=self._own.is_renewed(now),
             installed=bool(self.given.programs_of(ProgramKind.DOVETAIL)),
             claims=found.claims,
             drift=drift_of(found.claims, found.pools, found.classes, (*bundles, self.given.authority)),
@@ -152,9 +148,10 @@ class Takeover:
 
     def standing(self) -> TakeoverFacts:
         """`facts`, once it is known whether the holder of Dovetail's Lease renews it: within 15 s. Errors as of `facts`."""
-        end = self.clock.monotonic() + RENEWAL_SECONDS
-        while (facts := self.facts()).holder and not facts.renews and self.clock.monotonic() < end:
+        facts = self.facts()
+        while self._own.is_doubtful(self.clock.monotonic()):
             self.clock.sleep(LOOK_SECONDS)
+            facts = self.facts()
         return facts
 
     def _tell(self, step: TakeoverStep, facts: TakeoverFacts) -> None:

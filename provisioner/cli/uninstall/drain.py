@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.leases import SeenLease
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.cli.why.gathering import WhyObjects, from_cluster
 from provisioner.cli.why.world import local
@@ -20,8 +21,6 @@ from provisioner.values.errors import RefusedError
 from provisioner.values.printable import listed
 
 _LOOK_SECONDS: Final = 2.0
-_LEASE_SECONDS: Final = 20.0
-"""A provisioner that leads renews its Lease more often."""
 _TELL_SECONDS: Final = 30.0
 _STALLED_SECONDS: Final = 900.0
 _MOST_NAMED: Final = 10
@@ -90,16 +89,14 @@ class Drainage:
             self._clock.sleep(_LOOK_SECONDS)
 
     def _leads(self) -> bool:
-        end, first = self._clock.monotonic() + _LEASE_SECONDS, self._renewal()
-        while first and self._clock.monotonic() < end:
+        seen = self._look(SeenLease())
+        while seen.is_doubtful(self._clock.monotonic()):
             self._clock.sleep(1.0)
-            if (now := self._renewal()) != first:
-                return bool(now)
-        return False
+            seen = self._look(seen)
+        return seen.is_renewed(self._clock.monotonic())
 
-    def _renewal(self) -> str:
-        lease = self._client.find(resources.LEASES, LEASE_NAME, self._namespace)
-        return f"{lease.spec.renew_time}" if lease is not None and lease.spec.holder_identity else ""
+    def _look(self, seen: SeenLease) -> SeenLease:
+        return seen.after(self._client.find(resources.LEASES, LEASE_NAME, self._namespace), self._clock.monotonic())
 
     def _pause_launches(self) -> None:
         name = names.SETTINGS_CONFIGMAP
