@@ -1,7 +1,7 @@
 """Carries a takeover from Karpenter out, one write at a time, and waits in between. Never writes an object of Karpenter's."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from provisioner.apis import ec2, names
@@ -11,10 +11,10 @@ from provisioner.apis.leases import SeenLease
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube import resources
 from provisioner.kube.client import Client
+from provisioner.kube.config_maps import DataChange, change_config_map, ensure_namespace
 from provisioner.state.pause import PAUSED
 from provisioner.support.clock import Clock
 from provisioner.takeover.claim_drift import drift_of
-from provisioner.takeover.config_maps import ensure_namespace, write_config_map
 from provisioner.takeover.gathering import InputBuilder, leases_beside, read_cluster
 from provisioner.takeover.instructions import install_dovetail, scale, suspension
 from provisioner.takeover.progress import (
@@ -172,16 +172,19 @@ class Takeover:
         if step.kind is StepKind.RECORD:
             ensure_namespace(self.client, self.given.namespace)
             begun = TakeoverRecord.begun(facts.claims, facts.settings, self.clock.now(), record)
-            self._write(names.TAKEOVER_CONFIGMAP, begun.data())
+            self._change(names.TAKEOVER_CONFIGMAP, lambda _: begun.data())
         elif step.kind is StepKind.PAUSE:
-            self._write(names.SETTINGS_CONFIGMAP, {PAUSED: EVERYTHING})
+            self._change(names.SETTINGS_CONFIGMAP, lambda _: {PAUSED: EVERYTHING})
         elif step.kind is StepKind.RELEASE:
-            self._write(names.SETTINGS_CONFIGMAP, {PAUSED: settings_after(facts, step.activity)})
+            self._change(
+                names.SETTINGS_CONFIGMAP,
+                lambda now: {PAUSED: settings_after(replace(facts, settings=now), step.activity)},
+            )
         elif record is not None:
-            self._write(names.TAKEOVER_CONFIGMAP, {names.TAKEOVER_PHASE: str(_PHASES[step.kind])})
+            self._change(names.TAKEOVER_CONFIGMAP, lambda _: {names.TAKEOVER_PHASE: str(_PHASES[step.kind])})
 
-    def _write(self, name: str, data: Mapping[str, str | None]) -> None:
-        write_config_map(self.client, name, self.given.namespace, data)
+    def _change(self, name: str, change: DataChange) -> None:
+        change_config_map(self.client, name, self.given.namespace, change)
 
 
 def unstamped(found: TakeoverInput) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from provisioner.takeover.takeover_input import OWN_NAMESPACE
 from provisioner.values.errors import UndeterminedError
 from tests.support import takeover
 from tests.support.cluster import World
+from tests.support.kube import Sent
 from tests.support.worldserver import ServerDied, WorldServer
 
 CLAIMS = [takeover.node_claim(name, takeover.node_pool(), takeover.node_class()) for name in ("a", "b", "c")]
@@ -171,6 +172,21 @@ def test_what_a_user_had_paused_is_paused_in_the_end(server: WorldServer) -> Non
     found = server.get("configmaps", names.SETTINGS_CONFIGMAP, OWN_NAMESPACE)
     assert found is not None
     assert found["data"] == {"paused": "drift", "a": "b"}
+
+
+def test_what_a_user_pauses_while_an_activity_is_released_is_kept(server: WorldServer) -> None:
+    person = operator(server)
+    while person.paused() != "drift":
+        run(server, person)
+
+    def edited(sent: Sent) -> None:
+        if sent.method == "PATCH" and sent.path.endswith(names.SETTINGS_CONFIGMAP):
+            server.intercept = lambda _: None
+            server.change("configmaps", names.SETTINGS_CONFIGMAP, {"data": {"paused": "drift,launch"}}, OWN_NAMESPACE)
+
+    server.intercept = edited
+    run(server, person)
+    assert person.paused() == "launch"
 
 
 def test_what_a_user_had_paused_outlasts_a_takeover_that_was_given_back(server: WorldServer) -> None:
