@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from provisioner.apis.core import Lease
+from provisioner.apis.core import Lease, LeaseSpec
 
 _LASTS: Final = 15.0
 """Seconds, of a Lease that does not say it; a leader of Kubernetes' own programs renews it every two."""
@@ -33,12 +33,12 @@ class SeenLease:
 
     def after(self, lease: Lease | None, now: float) -> "SeenLease":
         """The same after another look; itself where nothing was renewed. `lease`: None where there is none."""
-        holder = (lease.spec.holder_identity or "") if lease is not None else ""
-        renewal = f"{holder} {lease.spec.renew_time}" if lease is not None and holder else ""
+        spec = lease.spec if lease is not None else LeaseSpec()
+        holder = spec.holder_identity or ""
+        renewal = f"{holder} {spec.renew_time}" if holder else ""
         if renewal == self.renewal:
             return self
-        lasts = lease.spec.lease_duration_seconds if lease is not None else None
-        return SeenLease(holder, renewal, now, lasts or _LASTS, self.renewal is not None)
+        return SeenLease(holder, renewal, now, spec.lease_duration_seconds or _LASTS, self.renewal is not None)
 
     def silent_for(self, now: float) -> float:
         """Seconds without a renewal; infinite where nobody holds it."""
