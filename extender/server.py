@@ -26,6 +26,7 @@ from extender.facts import ClaimFacts, ExtenderNode, FamilyMember, claim_facts, 
 from extender.protocol import MAX_BODY_BYTES
 from extender.releasing import Releaser
 from extender.reports import ClientIdentity, Reporter
+from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection, connect
@@ -53,7 +54,6 @@ SWITCH_SECONDS: Final = 0.0001
 """How long a watch thread may keep the interpreter while a question waits; Python's 5 ms are more than its budget."""
 PODS_PAGE: Final = 50
 """Pods a request, where they are not streamed: they may have 1.5 MB each."""
-DEFAULT_NAMESPACE: Final = "dovetail-system"
 USER_AGENT: Final = "dovetail-extender"
 
 MEMBERS: Final[Resource[FamilyMember]] = Resource(
@@ -116,7 +116,7 @@ class ExtenderConfig:
     metrics_bind: Address = ("127.0.0.1", 8091)
     health_bind: Address | None = None
     prefix: str = ""
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str = names.OWN_NAMESPACE
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
@@ -295,7 +295,7 @@ class SecondsParameter(click.ParamType[float]):
     "--prefix", default="", help="Path prefix of the verbs, as in the urlPrefix of the extender configuration."
 )
 @click.option(
-    "--namespace", default=DEFAULT_NAMESPACE, envvar="POD_NAMESPACE", help="Namespace of the provisioner's Lease."
+    "--namespace", default=names.OWN_NAMESPACE, envvar="POD_NAMESPACE", help="Namespace of the provisioner's Lease."
 )
 @click.option(
     "--hold-ttl",

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.leases import SeenLease
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.shares import Seat, Share, ShareOwner
 from provisioner.apis.stamping import Images, ImagesAsked, StampFacts
@@ -33,7 +34,6 @@ from webhook.validation import ValidationContext
 NAMESPACE_WAIT_SECONDS = 0.1
 MAX_WAITING = 4
 """How many reviews may wait for a namespace at a time; half of the threads stay free for all others."""
-LEASE_FIELD_DEFAULT_SECONDS = 15
 PODS_PAGE = 25
 """Pods a request, where they are not streamed: tenants make pods of 1.5 MB, and label them as they like."""
 _SHARED_PODS: Resource[SharedPod] = Resource("", "v1", "pods", "Pod", True, decode_shared, identity=itself)
@@ -224,42 +224,25 @@ class _Arrivals:
 
 
 class Heartbeat:
-    """Whether the holder of a Lease renews it.
-
-    Judged by the renewals that are seen here, on our monotonic clock, and by nothing that another machine's clock wrote: a Lease
-    that was there when we started may be the leftover of a dead scheduler, and counts from its first renewal on.
-    """
+    """Whether the scheduler renews its Lease, as a watch sees it: one that was there when we started counts from its first renewal on."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._synced = False
-        self._until = float("-inf")
-        self._doubt_until = float("-inf")
+        self._seen = SeenLease()
 
     def alive(self) -> bool:
         """Whether the Lease is held and its renewal was seen within its duration."""
-        return self._clock.monotonic() < self._until
+        return self._seen.is_renewed(self._clock.monotonic())
 
     def in_doubt(self) -> bool:
         """Whether the Lease was held when we started, and its next renewal may still be to come."""
-        now = self._clock.monotonic()
-        return self._until <= now < self._doubt_until
+        return self._seen.is_doubtful(self._clock.monotonic())
 
-    def changed(self, old: Lease | None, new: Lease | None) -> None:
+    def changed(self, old: Lease | None, new: Lease | None) -> None:  # noqa: ARG002 - the seam has it
         """Take in one change of the Lease."""
-        if new is None or not new.spec.holder_identity:
-            self._until = self._doubt_until = float("-inf")
-            return
-        now = self._clock.monotonic()
-        duration = new.spec.lease_duration_seconds or LEASE_FIELD_DEFAULT_SECONDS
-        if old is None and not self._synced:
-            self._doubt_until = now + duration
-        elif old is None or (old.spec.renew_time, old.spec.holder_identity) != (
-            new.spec.renew_time,
-            new.spec.holder_identity,
-        ):
-            self._until = now + duration
+        self._seen = self._seen.after(new, self._clock.monotonic())
 
     def listed(self) -> None:
         """What the first list holds has come as events; from now on a new Lease is one that was just made."""
-        self._synced = True
+        if self._seen.renewal is None:
+            self._seen = self._seen.after(None, self._clock.monotonic())

@@ -36,7 +36,7 @@ def policy() -> dict[str, Any]:
             "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
             "matchConstraints": {
                 "matchPolicy": "Equivalent",
-                "namespaceSelector": registration.namespace_selector(stamping.OWN_NAMESPACE),
+                "namespaceSelector": registration.namespace_selector(names.OWN_NAMESPACE),
                 "objectSelector": {},
                 "resourceRules": registration.pod_rules(),
             },
@@ -54,7 +54,7 @@ def binding() -> dict[str, Any]:
     """What puts the policy to work, with the ConfigMap of defaults; without that ConfigMap nothing is stamped."""
     defaults = {
         "name": names.DEFAULTS_CONFIGMAP,
-        "namespace": stamping.OWN_NAMESPACE,
+        "namespace": names.OWN_NAMESPACE,
         "parameterNotFoundAction": "Allow",
     }
     return _document("MutatingAdmissionPolicyBinding", {"policyName": POLICY_NAME, "paramRef": defaults})

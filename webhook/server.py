@@ -25,7 +25,6 @@ from certs.serving import ServingContext
 from certs.store import SecretNames
 from provisioner.apis import names
 from provisioner.apis.conversion.definitions import BETA
-from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
@@ -58,7 +57,6 @@ LIMITS = Limits(
     body_bytes=MAX_BODY_BYTES,
     idle_seconds=gunicorn_server.KEEPALIVE_SECONDS,
 )
-DEFAULT_NAMESPACE = OWN_NAMESPACE
 DEFAULT_SECRET = "dovetail-webhook-tls"
 DEFAULT_SERVICE = "dovetail-webhook"
 USER_AGENT = "dovetail-webhook"
@@ -248,7 +246,7 @@ class _ObjectName(click.ParamType[str]):
 @click.option(
     "--namespace",
     type=_ObjectName(),
-    default=DEFAULT_NAMESPACE,
+    default=names.OWN_NAMESPACE,
     envvar="POD_NAMESPACE",
     help="Namespace that Dovetail runs in, with its Secret, its Leases and the ConfigMap dovetail-defaults. Pods in it are never stamped.",
 )
@@ -284,7 +282,7 @@ class _ObjectName(click.ParamType[str]):
 @click.option(
     "--scheduler-lease",
     type=_NamespacedName(),
-    default=f"{DEFAULT_NAMESPACE}/{names.SCHEDULER_NAME}",
+    default=f"{names.OWN_NAMESPACE}/{names.SCHEDULER_NAME}",
     help="Lease of the Dovetail scheduler; while it is not renewed, no pods are assigned to that scheduler.",
 )
 @click.option(

@@ -51,7 +51,6 @@ from provisioner.values.taints import Taint, Toleration, tolerates
 
 PREFIX = f"{names.DOVETAIL}/"
 DISABLED = "disabled"
-OWN_NAMESPACE = "dovetail-system"
 SYSTEM_NAMESPACES = ("kube-system", "kube-node-lease")
 SCHEDULER_STAMP = "schedulerName"
 LEGACY_STAMP = names.STAMP_LEGACY_LABELS.removeprefix(PREFIX)
@@ -161,7 +160,7 @@ class StampFacts:
     namespace_labels: Mapping[str, str]
     defaults: Mapping[str, str] = field(default_factory=dict)
     """`data` of the ConfigMap `dovetail-defaults`; empty where there is none."""
-    own_namespace: str = OWN_NAMESPACE
+    own_namespace: str = names.OWN_NAMESPACE
     scheduler_name: str = names.SCHEDULER_NAME
     scheduler_alive: bool = False
     """Whether the Lease of our scheduler is fresh, so that a pod given to it will be bound."""

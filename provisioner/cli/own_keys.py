@@ -14,7 +14,7 @@ from provisioner.apis.keys import KeyPlace, places
 from provisioner.apis.meta import ObjectMeta, OwnerReference
 from provisioner.apis.openapi import Violation
 from provisioner.apis.shares import Seat, Side
-from provisioner.apis.stamping import OWN_NAMESPACE, PREFIX, Images, StampFacts, decide
+from provisioner.apis.stamping import PREFIX, Images, StampFacts, decide
 from provisioner.values.spelling import closest
 
 _TEMPLATES: Final = ("spec.template", "spec.jobTemplate.spec.template", "template")
@@ -140,8 +140,8 @@ def _values(document: Mapping[str, Any], spots: Iterable[_Spot]) -> Iterator[Vio
 
 def _is_defaults(document: Mapping[str, Any]) -> bool:
     metadata = _inner(document, "metadata")
-    named = metadata.get("name"), metadata.get("namespace", OWN_NAMESPACE)
-    return document.get("kind") == "ConfigMap" and named == (names.DEFAULTS_CONFIGMAP, OWN_NAMESPACE)
+    named = metadata.get("name"), metadata.get("namespace", names.OWN_NAMESPACE)
+    return document.get("kind") == "ConfigMap" and named == (names.DEFAULTS_CONFIGMAP, names.OWN_NAMESPACE)
 
 
 def _unread(path: str, facts: StampFacts, annotations: Mapping[str, str] = {}) -> Iterator[Violation]:

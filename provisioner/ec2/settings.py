@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, cast
 
+from provisioner.apis import names
 from provisioner.ec2.access.client import DESCRIBING, MUTATING, QUEUE, CallPolicy, CallRate
 from provisioner.options import Options
 
@@ -46,7 +47,7 @@ class AwsSettings:
     translate_provisioners: bool = False
     ami_refresh: timedelta = timedelta(minutes=1)
     subnet_refresh: timedelta = timedelta(minutes=1)
-    system_namespace: str = "dovetail-system"
+    system_namespace: str = names.OWN_NAMESPACE
     discounts: str = ""
     rebalance: Rebalance = "ignore"
     spot_refresh: timedelta = timedelta(minutes=10)

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from provisioner.apis import names
 from provisioner.apis.conversion.definitions import CONVERT_PATH
 from provisioner.apis.conversion.definitions import documents as old_versions
 from provisioner.apis.crds import Document, documents
@@ -29,7 +30,7 @@ DIRECTORY: Final = pathlib.Path("manifests")
 DEFINITIONS: Final = pathlib.Path("crds")
 INFRASTRUCTURE: Final = pathlib.Path("aws")
 CONVERSION: Final = pathlib.Path("crds-conversion")
-SERVICE, NAMESPACE = "dovetail-webhook", "dovetail-system"
+SERVICE: Final = "dovetail-webhook"
 MONITORING: Final = pathlib.Path("monitoring")
 POLICY: Final = pathlib.Path("components") / "admission-policy" / "policy.yaml"
 
@@ -46,7 +47,7 @@ def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
         MarksError: a file that is written in part by people is missing, or has no place for our part.
     """
     made = {DEFINITIONS / name: text_of(document) for name, document in documents().items()}
-    hook = {"service": {"name": SERVICE, "namespace": NAMESPACE, "path": CONVERT_PATH, "port": 443}}
+    hook = {"service": {"name": SERVICE, "namespace": names.OWN_NAMESPACE, "path": CONVERT_PATH, "port": 443}}
     made |= {CONVERSION / name: text_of(document) for name, document in old_versions(hook).items()}
     made[POLICY] = text_of(policy.policy(), policy.binding(), header=POLICY_HEADER)
     made |= _monitoring()
@@ -69,7 +70,7 @@ def _monitoring() -> Mapping[pathlib.Path, str]:
     resource = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
-        "metadata": {"name": "dovetail", "namespace": NAMESPACE, "labels": named},
+        "metadata": {"name": "dovetail", "namespace": names.OWN_NAMESPACE, "labels": named},
         "spec": spec,
     }
     boards = {

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from provisioner.apis.core import Lease
+from provisioner.apis.leases import SeenLease
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -20,8 +21,6 @@ _ROUNDS: Final = 20
 _ROUND_SECONDS: Final = 0.5
 _STAMPED_SECONDS: Final = 3.0
 """An API server goes on for a moment with a webhook that is gone; with an admission policy for up to a second (measured: 0.75 s)."""
-_LEASE_SECONDS: Final = 15
-"""Of a Lease that does not say for how long it holds."""
 _LOOK_SECONDS: Final = 1.0
 _PATIENCE_SECONDS: Final = 90.0
 """A provisioner that is told to stop has ended after 30 s, and its Lease 15 s later."""
@@ -76,9 +75,10 @@ class Departure:
         quiet = self._await_silence()
 
         def decide(found: Belongings) -> LeavePlan:
-            if not self._dry_run and _renewal(found.lease) != quiet:
+            again = quiet.after(found.lease, self._clock.monotonic())
+            if not self._dry_run and again != quiet:
                 raise RefusedError(
-                    f"a provisioner has started again: {_holder(found.lease)} holds Lease {self._namespace}/{LEASE_NAME}. "
+                    f"a provisioner has started again: {again.holder} holds Lease {self._namespace}/{LEASE_NAME}. "
                     "Stop it, and run this command again"
                 )
             if why := decisions.why_not_kept(found, keep):
@@ -115,38 +115,23 @@ class Departure:
         for step in itertools.chain.from_iterable(plan.stages):
             self._say(Said(f"{step} (dry run)"))
 
-    def _await_silence(self) -> str:
-        """Wait until nobody renews the provisioner's Lease; its last renewal.
+    def _await_silence(self) -> SeenLease:
+        """Wait until nobody renews the provisioner's Lease; as it is then.
 
         Raises:
             RefusedError: somebody goes on renewing it.
         """
-        began = since = self._clock.monotonic()
-        lease = self._lease()
-        if not self._dry_run and _holder(lease):
-            self._say(Said(f"waiting until {_holder(lease)} no longer renews Lease {self._namespace}/{LEASE_NAME}"))
-        while not self._dry_run and _holder(lease):
-            lasts = lease.spec.lease_duration_seconds if lease is not None else None
-            now = self._clock.monotonic()
-            if now - since > (lasts or _LEASE_SECONDS):
-                break
+        seen = SeenLease().after(self._lease(), began := self._clock.monotonic())
+        if not self._dry_run and seen.holder:
+            self._say(Said(f"waiting until {seen.holder} no longer renews Lease {self._namespace}/{LEASE_NAME}"))
+        while not self._dry_run and not seen.is_silent(now := self._clock.monotonic()):
             if now - began > _PATIENCE_SECONDS:
                 raise RefusedError(
-                    f"{_holder(lease)} still renews Lease {self._namespace}/{LEASE_NAME}. Stop this provisioner, and run this command again"
+                    f"{seen.holder} still renews Lease {self._namespace}/{LEASE_NAME}. Stop this provisioner, and run this command again"
                 )
             self._clock.sleep(_LOOK_SECONDS)
-            before, lease = lease, self._lease()
-            if _renewal(lease) != _renewal(before):
-                since = self._clock.monotonic()
-        return _renewal(lease)
+            seen = seen.after(self._lease(), self._clock.monotonic())
+        return seen
 
     def _lease(self) -> Lease | None:
         return self._client.find(resources.LEASES, LEASE_NAME, self._namespace)
-
-
-def _holder(lease: Lease | None) -> str:
-    return (lease.spec.holder_identity or "") if lease is not None else ""
-
-
-def _renewal(lease: Lease | None) -> str:
-    return f"{_holder(lease)} {lease.spec.renew_time}" if lease is not None and _holder(lease) else ""

@@ -25,6 +25,7 @@ import msgspec
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from provisioner.apis import names
 from provisioner.support import logs
 from provisioner.values import yamltext
 from provisioner.values.duration import DurationError, parse_duration
@@ -386,7 +387,7 @@ class Options:
     # ours
     kubeconfig: str = row("", TEXT, "Path of a kubeconfig file; if empty, the service account of the pod or else the user's default kubeconfig.")
     bind_address: str = own("", ADDRESS, "Address that metrics, probes and, with certificates, reports are served on; if empty, all addresses.")
-    system_namespace: str = row("dovetail-system", TEXT, "Namespace of the Leases, ConfigMaps and Secrets of Dovetail.")
+    system_namespace: str = row(names.OWN_NAMESPACE, TEXT, "Namespace of the Leases, ConfigMaps and Secrets of Dovetail.")
     karpenter_namespace: str = own("", TEXT,
         "Namespace of a Karpenter next to Dovetail, in addition to karpenter and kube-system. While Karpenter holds its Lease there, Dovetail launches "
         "nothing and starts no disruption.")

@@ -18,9 +18,9 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod, is_pending
 from provisioner.kube import resources
 from provisioner.kube.client import Client
+from provisioner.kube.config_maps import change_config_map, ensure_namespace, server_time
 from provisioner.kube.errors import Conflict, NotFound, ServerError, TooManyRequests
 from provisioner.support.clock import Clock
-from provisioner.takeover.config_maps import ensure_namespace, server_time, write_config_map
 from provisioner.takeover.gathering import leases_beside
 from provisioner.takeover.group_moves import (
     HOLDS,
@@ -257,7 +257,8 @@ class GroupDrain:
         except msgspec.ValidationError:
             ensure_namespace(self.client, self.namespace)
         now = server_time(self.client, self.namespace) or self.clock.now().replace(microsecond=0)
-        write_config_map(self.client, names.TAKEOVER_CONFIGMAP, self.namespace, {_STARTED: now.isoformat()})
+        told = {_STARTED: now.isoformat()}
+        change_config_map(self.client, names.TAKEOVER_CONFIGMAP, self.namespace, lambda _: told)
         return now
 
     def _carry_out(self, move: GroupMove, group: ManagedNodeGroup) -> int:

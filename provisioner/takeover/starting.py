@@ -1,19 +1,20 @@
 """Carries a takeover from Karpenter out, one write at a time, and waits in between. Never writes an object of Karpenter's."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from provisioner.apis import ec2, names
-from provisioner.apis.conversion.ownership import KARPENTER_LEASE, SeenLeases
 from provisioner.apis.ec2_hash import HASH_VERSION as CLASS_VERSION
 from provisioner.apis.hash import HASH_VERSION as POOL_VERSION
+from provisioner.apis.leases import SeenLease
+from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube import resources
 from provisioner.kube.client import Client
+from provisioner.kube.config_maps import DataChange, change_config_map, ensure_namespace
 from provisioner.state.pause import PAUSED
 from provisioner.support.clock import Clock
 from provisioner.takeover.claim_drift import drift_of
-from provisioner.takeover.config_maps import ensure_namespace, write_config_map
 from provisioner.takeover.gathering import InputBuilder, leases_beside, read_cluster
 from provisioner.takeover.instructions import install_dovetail, scale, suspension
 from provisioner.takeover.progress import (
@@ -30,8 +31,6 @@ from provisioner.takeover.takeover_input import ProgramKind, TakeoverInput
 from provisioner.values.errors import UndeterminedError
 
 LOOK_SECONDS: Final = 2.0
-RENEWAL_SECONDS: Final = 15.0
-"""Of a Lease; a leader renews it every two."""
 SETTLE_SECONDS: Final = 30.0
 """Between two releases of one run: the leader has acted by then, and the next look shows it."""
 _PHASES: Final = {
@@ -79,11 +78,9 @@ class Takeover:
     patience: float = 600.0
     every: bool = False
     _builder: InputBuilder = field(init=False)
-    _own: SeenLeases = field(init=False)
-    _renewed: bool = False
+    _own: SeenLease = field(init=False, default=SeenLease())
 
     def __post_init__(self) -> None:
-        self._own = SeenLeases(KARPENTER_LEASE, (self.given.namespace,))
         self._builder = InputBuilder(self.given.source, self.given.namespace, self.other_namespace)
 
     def run(self) -> TakeoverOutcome:
@@ -132,9 +129,8 @@ class Takeover:
         if found.unread:
             raise UndeterminedError("; ".join(found.unread[:3]))
         record, settings = found.config_map(names.TAKEOVER_CONFIGMAP), found.config_map(names.SETTINGS_CONFIGMAP)
-        own = self.client.find(resources.LEASES, KARPENTER_LEASE, self.given.namespace)
-        is_held = self._own.beside([own] if own is not None else [], self.clock.monotonic())
-        self._renewed |= self._own.renewed
+        own = self.client.find(resources.LEASES, LEASE_NAME, self.given.namespace)
+        self._own = self._own.after(own, now := self.clock.monotonic())
         bundles = tuple(one.ca_bundle for one in self.given.settings.values() if one.ca_bundle)
         return TakeoverFacts(
             record=TakeoverRecord.of(record.data)
@@ -142,8 +138,8 @@ class Takeover:
             else None,
             settings=settings.data if settings is not None else {},
             leads=leases_beside(self.client, self._builder.karpenter, self.clock),
-            holder=(own.spec.holder_identity or "") if own is not None else "",
-            renews=bool(is_held) and self._renewed,
+            holder=self._own.holder,
+            renews=self._own.is_renewed(now),
             installed=bool(self.given.programs_of(ProgramKind.DOVETAIL)),
             claims=found.claims,
             drift=drift_of(found.claims, found.pools, found.classes, (*bundles, self.given.authority)),
@@ -152,9 +148,10 @@ class Takeover:
 
     def standing(self) -> TakeoverFacts:
         """`facts`, once it is known whether the holder of Dovetail's Lease renews it: within 15 s. Errors as of `facts`."""
-        end = self.clock.monotonic() + RENEWAL_SECONDS
-        while (facts := self.facts()).holder and not facts.renews and self.clock.monotonic() < end:
+        facts = self.facts()
+        while self._own.is_doubtful(self.clock.monotonic()):
             self.clock.sleep(LOOK_SECONDS)
+            facts = self.facts()
         return facts
 
     def _tell(self, step: TakeoverStep, facts: TakeoverFacts) -> None:
@@ -175,16 +172,19 @@ class Takeover:
         if step.kind is StepKind.RECORD:
             ensure_namespace(self.client, self.given.namespace)
             begun = TakeoverRecord.begun(facts.claims, facts.settings, self.clock.now(), record)
-            self._write(names.TAKEOVER_CONFIGMAP, begun.data())
+            self._change(names.TAKEOVER_CONFIGMAP, lambda _: begun.data())
         elif step.kind is StepKind.PAUSE:
-            self._write(names.SETTINGS_CONFIGMAP, {PAUSED: EVERYTHING})
+            self._change(names.SETTINGS_CONFIGMAP, lambda _: {PAUSED: EVERYTHING})
         elif step.kind is StepKind.RELEASE:
-            self._write(names.SETTINGS_CONFIGMAP, {PAUSED: settings_after(facts, step.activity)})
+            self._change(
+                names.SETTINGS_CONFIGMAP,
+                lambda now: {PAUSED: settings_after(replace(facts, settings=now), step.activity)},
+            )
         elif record is not None:
-            self._write(names.TAKEOVER_CONFIGMAP, {names.TAKEOVER_PHASE: str(_PHASES[step.kind])})
+            self._change(names.TAKEOVER_CONFIGMAP, lambda _: {names.TAKEOVER_PHASE: str(_PHASES[step.kind])})
 
-    def _write(self, name: str, data: Mapping[str, str | None]) -> None:
-        write_config_map(self.client, name, self.given.namespace, data)
+    def _change(self, name: str, change: DataChange) -> None:
+        change_config_map(self.client, name, self.given.namespace, change)
 
 
 def unstamped(found: TakeoverInput) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.takeover.helm_release import HelmRelease
 
-OWN_NAMESPACE: Final = "dovetail-system"
 PROVISIONER: Final = "dovetail-provisioner"
 """The name of our Deployment."""
 MOST_CONTAINERS: Final = 20
@@ -201,7 +200,7 @@ class TakeoverInput:
     """
 
     source: str
-    namespace: str = OWN_NAMESPACE
+    namespace: str = names.OWN_NAMESPACE
     programs: tuple[ProgramDeployment, ...] = ()
     definitions: tuple[FoundDefinition, ...] = ()
     webhooks: tuple[WebhookSet, ...] = ()

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from provisioner.apis import names
 from provisioner.apis.selections import MOST_ELEMENTS
-from provisioner.apis.stamping import MAX_VALUES, OWN_NAMESPACE, STAMPS, StampFacts, decide
+from provisioner.apis.stamping import MAX_VALUES, STAMPS, StampFacts, decide
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
@@ -70,7 +71,7 @@ def client(plane: DevCluster) -> Iterator[Client]:
     """A client of a cluster with the policy, bound to a ConfigMap without defaults; both are taken away again."""
     client = Client(connect(str(plane.kubeconfig), user_agent="dovetail-tests"), SystemClock())
     off = {"dovetail.dev/stamp": "disabled"}
-    for name, labels in {**NAMESPACES, UNTOUCHED: off, ALONE: {}, OWN_NAMESPACE: {}}.items():
+    for name, labels in {**NAMESPACES, UNTOUCHED: off, ALONE: {}, names.OWN_NAMESPACE: {}}.items():
         created(client, "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         account = f"/api/v1/namespaces/{name}/serviceaccounts"
         created(client, account, {"metadata": {"name": "default"}})

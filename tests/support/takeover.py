@@ -15,7 +15,7 @@ from provisioner.apis.ec2_hash import FORMER_VERSION, former_hash
 from provisioner.apis.hash import nodepool_hash
 from provisioner.apis.karpenter import NodePool
 from provisioner.takeover.gathering import InputBuilder, take_document
-from provisioner.takeover.takeover_input import OWN_NAMESPACE, TakeoverInput
+from provisioner.takeover.takeover_input import TakeoverInput
 from tests.support.clock import NOON
 
 Wire = dict[str, Any]
@@ -187,7 +187,7 @@ def budget(app: str, allowed: int = 1) -> Wire:
 
 def given(*documents: object, authority: str | None = CA, other: str = "") -> TakeoverInput:
     """These documents as the input of the check."""
-    builder = InputBuilder("files", OWN_NAMESPACE, other)
+    builder = InputBuilder("files", names.OWN_NAMESPACE, other)
     for one in documents:
         take_document(builder, one)
     builder.authority = authority

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from provisioner.apis.core import Lease
+from provisioner.apis.leases import SeenLease
 from provisioner.apis.reports import LEASE_NAME
 
 KARPENTER_LEASE: Final = LEASE_NAME
@@ -67,8 +68,7 @@ def reconciler_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
 class SeenLeases:
     """What was seen of another program's Leases, and when. Not thread-safe.
 
-    A Lease that is held counts from the moment at which its renewal was first seen here, by our own clock (decision 30): a new process takes one that
-    nobody renews any more for a program that runs until `SILENT_SECONDS` have passed.
+    A new process takes a Lease that nobody renews any more for a program that runs until `SILENT_SECONDS` have passed.
 
     Attributes:
         name: of the Leases.
@@ -80,7 +80,7 @@ class SeenLeases:
         self.name: Final = name
         self.renewed = False
         self.namespaces: Final = tuple(sorted(set(namespaces)))
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._seen = dict.fromkeys(self.namespaces, SeenLease())
 
     def beside(self, leases: Iterable[Lease], now: float) -> str:
         """The namespace in which the other program leads; "" for none.
@@ -89,18 +89,10 @@ class SeenLeases:
             leases: those of `name` in `namespaces`, as they are now.
             now: monotonic seconds.
         """
-        held = {
-            lease.metadata.namespace: f"{lease.spec.holder_identity} {lease.spec.renew_time}"
-            for lease in leases
-            if lease.spec.holder_identity and lease.metadata.namespace in self.namespaces
-        }
-        before = self._seen
-        self.renewed = any(where in before and before[where][0] != renewal for where, renewal in held.items())
-        self._seen = {
-            where: known if (known := before.get(where)) is not None and known[0] == renewal else (renewal, now)
-            for where, renewal in held.items()
-        }
-        return next((where for where, (_, since) in self._seen.items() if now - since < SILENT_SECONDS), "")
+        found = {lease.metadata.namespace: lease for lease in leases}
+        self._seen = {where: one.after(found.get(where), now) for where, one in self._seen.items()}
+        self.renewed = any(one.is_renewed(now) for one in self._seen.values())
+        return next((where for where, one in self._seen.items() if one.silent_for(now) < SILENT_SECONDS), "")
 
 
 class KarpenterLeases(SeenLeases):

@@ -24,7 +24,6 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.openapi import definition_of, unknown_fields
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
-from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.apis.validation import pool_problems
 from provisioner.cli.documents import InputError, inputs
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
@@ -239,7 +238,7 @@ TAKEN: Final[Mapping[Resource[Any], Callable[[PlanObjects, str, Any], None]]] = 
 _KNOWN: Final[Mapping[tuple[str, str], Resource[Any]]] = {(one.api_version, one.kind): one for one in TAKEN}
 _WRITTEN: Final = frozenset({resources.NODEPOOLS, resources.EC2NODECLASSES, resources.NODEOVERLAYS})
 """Kinds of ours that people write."""
-_STAMPING_DEFAULTS: Final = ("ConfigMap", "v1", OWN_NAMESPACE, names.DEFAULTS_CONFIGMAP)
+_STAMPING_DEFAULTS: Final = ("ConfigMap", "v1", names.OWN_NAMESPACE, names.DEFAULTS_CONFIGMAP)
 _OTHERS: Final = {(kwok.KIND, kwok.GROUP)}
 
 

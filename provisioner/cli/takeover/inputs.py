@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from provisioner.apis import names
 from provisioner.cli import flags
 from provisioner.cli.documents import inputs
 from provisioner.kube.client import Client
@@ -18,7 +19,7 @@ from provisioner.takeover.checking import report_on
 from provisioner.takeover.findings import TakeoverReport
 from provisioner.takeover.gathering import InputBuilder, read_cluster, take_document
 from provisioner.takeover.starting import NEEDED, Takeover
-from provisioner.takeover.takeover_input import OWN_NAMESPACE, TakeoverInput
+from provisioner.takeover.takeover_input import TakeoverInput
 from provisioner.values import printable
 from provisioner.values.errors import UserError
 
@@ -26,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CLUSTER_OPTIONS = (
     flags.cluster,
-    click.option("--namespace", "-n", default=OWN_NAMESPACE, show_default=True, help="Namespace of Dovetail."),
+    click.option("--namespace", "-n", default=names.OWN_NAMESPACE, show_default=True, help="Namespace of Dovetail."),
     click.option(
         "--other-namespace",
         default="",

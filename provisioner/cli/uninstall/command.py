@@ -5,6 +5,7 @@ from contextlib import closing
 
 import click
 
+from provisioner.apis import names
 from provisioner.cli import flags
 from provisioner.cli.uninstall.drain import Drainage
 from provisioner.kube.client import Client
@@ -47,7 +48,7 @@ from provisioner.values.errors import ExitStatus
 @click.option(
     "--leave-pending", is_flag=True, help="Drain nodes even if pods do not fit on other nodes; these pods stay pending."
 )
-@click.option("--namespace", "-n", default="dovetail-system", show_default=True, help="Namespace of Dovetail.")
+@click.option("--namespace", "-n", default=names.OWN_NAMESPACE, show_default=True, help="Namespace of Dovetail.")
 @flags.cluster
 def command(
     *,

@@ -1,17 +1,19 @@
 """`dovetail uninstall --drain`: has the running provisioner drain and terminate every node of its own."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.leases import SeenLease
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.cli.why.gathering import WhyObjects, from_cluster
 from provisioner.cli.why.world import local
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, Conflict, NotFound
+from provisioner.kube.config_maps import change_config_map
+from provisioner.kube.errors import Conflict, NotFound
 from provisioner.leaving.draining import next_to_delete, why_waiting, with_launches_paused, without_room
 from provisioner.options import Options
 from provisioner.state.pause import PAUSED
@@ -20,8 +22,6 @@ from provisioner.values.errors import RefusedError
 from provisioner.values.printable import listed
 
 _LOOK_SECONDS: Final = 2.0
-_LEASE_SECONDS: Final = 20.0
-"""A provisioner that leads renews its Lease more often."""
 _TELL_SECONDS: Final = 30.0
 _STALLED_SECONDS: Final = 900.0
 _MOST_NAMED: Final = 10
@@ -90,35 +90,23 @@ class Drainage:
             self._clock.sleep(_LOOK_SECONDS)
 
     def _leads(self) -> bool:
-        end, first = self._clock.monotonic() + _LEASE_SECONDS, self._renewal()
-        while first and self._clock.monotonic() < end:
+        seen = self._look(SeenLease())
+        while seen.is_doubtful(self._clock.monotonic()):
             self._clock.sleep(1.0)
-            if (now := self._renewal()) != first:
-                return bool(now)
-        return False
+            seen = self._look(seen)
+        return seen.is_renewed(self._clock.monotonic())
 
-    def _renewal(self) -> str:
-        lease = self._client.find(resources.LEASES, LEASE_NAME, self._namespace)
-        return f"{lease.spec.renew_time}" if lease is not None and lease.spec.holder_identity else ""
+    def _look(self, seen: SeenLease) -> SeenLease:
+        return seen.after(self._client.find(resources.LEASES, LEASE_NAME, self._namespace), self._clock.monotonic())
 
     def _pause_launches(self) -> None:
-        name = names.SETTINGS_CONFIGMAP
-        known = self._client.find(resources.CONFIGMAPS, name, self._namespace)
-        before = known.data.get(PAUSED, "") if known is not None else ""
-        value = with_launches_paused(before)
-        if value == before:
-            return
-        metadata = {"name": name, "resourceVersion": known.metadata.resource_version if known is not None else None}
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {PAUSED: value}}
-        try:
-            if not self._dry_run and known is None:
-                self._client.create(resources.CONFIGMAPS, body, self._namespace)
-            elif not self._dry_run:
-                self._client.patch(resources.CONFIGMAPS, name, body, self._namespace)
-        except (AlreadyExists, Conflict, NotFound):  # somebody wrote it meanwhile
-            self._pause_launches()
-            return
-        self._say(f"configmap/{name} {PAUSED}={value}{' (dry run)' if self._dry_run else ''}")
+        name, dry_run = names.SETTINGS_CONFIGMAP, self._dry_run
+
+        def paused(data: Mapping[str, str]) -> Mapping[str, str]:
+            return {PAUSED: with_launches_paused(data.get(PAUSED, ""))}
+
+        if written := change_config_map(self._client, name, self._namespace, paused, dry_run=dry_run):
+            self._say(f"configmap/{name} {PAUSED}={written[PAUSED]}{' (dry run)' if dry_run else ''}")
 
     def _cordon(self, claims: list[NodeClaim]) -> None:
         """Keep pods from moving to nodes that are drained next."""

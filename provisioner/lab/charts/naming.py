@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from provisioner.apis.names import OWN_NAMESPACE
 from provisioner.cli.documents import plain_yaml
-from provisioner.lab.charts.tree import NAMESPACE, Document, ObjectKey, Source
+from provisioner.lab.charts.tree import Document, ObjectKey, Source
 
 COMPONENT: Final = pathlib.Path("components", "namespace")
 HEADER: Final = """\
@@ -57,13 +58,13 @@ def _places(path: str, value: Any) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _places(f"{path}.{index}", inner)
-    elif isinstance(value, str) and NAMESPACE in value:
+    elif isinstance(value, str) and OWN_NAMESPACE in value:
         yield path.removeprefix("."), value
 
 
 def _part(text: str) -> tuple[str, int]:
     """By what a text is to be cut, and which part is the namespace."""
-    if text == NAMESPACE:
+    if text == OWN_NAMESPACE:
         return "", 0
     delimiter = "/" if "/" in text else "."
-    return delimiter, text.split(delimiter).index(NAMESPACE)
+    return delimiter, text.split(delimiter).index(OWN_NAMESPACE)

@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from provisioner.apis.names import OWN_NAMESPACE
 from provisioner.cli.documents import plain_yaml
 from provisioner.lab.charts.rows import SETTINGS, ChartSetting
 from provisioner.lab.charts.sheet import Sheet
-from provisioner.lab.charts.tree import MONITORING, NAMESPACE, Document, Source
+from provisioner.lab.charts.tree import MONITORING, Document, Source
 
 HEADER: Final = "{{- /* Generated from manifests/%s by `make manifests`; do not edit. */ -}}\n"
 
@@ -55,7 +56,7 @@ def _metadata(source: Source, metadata: Document, sheet: Sheet) -> None:
     lines = ["{{- $annotations := deepCopy .Values.additionalAnnotations }}"]
     for condition, annotations in source.annotations:
         for key, value in annotations.items():
-            text = json.dumps(value.replace(NAMESPACE, "%s", 1))
+            text = json.dumps(value.replace(OWN_NAMESPACE, "%s", 1))
             change = f'set $annotations "{key}" (printf {text} $.Release.Namespace)'
             lines.append(f"{{{{- if {condition} }}}}{{{{- $_ := {change} }}}}{{{{- end }}}}")
     lines += [f"{{{{- $annotations = mergeOverwrite $annotations .Values.{path} }}}}" for path in values]

@@ -3,8 +3,8 @@
 import re
 from typing import Any, Final
 
+from provisioner.apis.names import OWN_NAMESPACE
 from provisioner.cli.documents import plain_yaml
-from provisioner.lab.charts.tree import NAMESPACE
 
 Document = dict[str, Any]
 
@@ -37,8 +37,8 @@ class Sheet:
     def text(self, document: Document) -> str:
         """The template."""
         found = self._filled(_escaped(plain_yaml(document)), 0)
-        found = re.sub(rf"(: |- ){NAMESPACE}$", r"\1{{ $.Release.Namespace | quote }}", found, flags=re.MULTILINE)
-        return found.replace(NAMESPACE, "{{ $.Release.Namespace }}")
+        found = re.sub(rf"(: |- ){OWN_NAMESPACE}$", r"\1{{ $.Release.Namespace | quote }}", found, flags=re.MULTILINE)
+        return found.replace(OWN_NAMESPACE, "{{ $.Release.Namespace }}")
 
     def _filled(self, text: str, base: int) -> str:
         lines = []

@@ -12,8 +12,6 @@ import yaml
 
 Document = dict[str, Any]
 
-NAMESPACE: Final = "dovetail-system"
-
 CONDITIONS: Final = {
     "kwok": 'eq .Values.provider "kwok"',
     "aws": 'eq .Values.provider "aws"',

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from provisioner.apis.stamping import OWN_NAMESPACE
+from provisioner.apis import names
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
@@ -31,7 +31,7 @@ PLANNER = "planning process"
 AWS = "aws"
 ALL_PROGRAMS = (WEBHOOK, EXTENDER, PROVISIONER)
 SCHEDULER_LEASE = "kube-system/kube-scheduler"  # the dev cluster's one scheduler serves our profile too
-SYSTEM_NAMESPACE: Document = namespace(OWN_NAMESPACE)
+SYSTEM_NAMESPACE: Document = namespace(names.OWN_NAMESPACE)
 READY_SECONDS = 60.0
 PROBE_SECONDS = 2.0
 MEGABYTE = 1_000_000

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
+from provisioner.apis import names
 from provisioner.kube.errors import ApiError, ConnectionFailed
 from provisioner.takeover.checking import report_on
 from provisioner.takeover.gathering import InputBuilder, leases_beside, read_cluster
-from provisioner.takeover.takeover_input import OWN_NAMESPACE, TakeoverInput
+from provisioner.takeover.takeover_input import TakeoverInput
 from tests.support import takeover
 from tests.support.cluster import World
 from tests.support.takeover import CA, Wire, given
@@ -48,7 +49,7 @@ def server() -> WorldServer:
 
 
 def read(server: WorldServer) -> TakeoverInput:
-    builder = InputBuilder("files", OWN_NAMESPACE)
+    builder = InputBuilder("files", names.OWN_NAMESPACE)
     read_cluster(builder, server.client, b"CA")
     return builder.built(0.0)
 
@@ -87,7 +88,7 @@ def test_one_broken_object_stops_no_other(server: WorldServer) -> None:
 
 
 def test_a_lease_counts_until_nobody_renewed_it_for_a_minute(server: WorldServer) -> None:
-    builder, clock = InputBuilder("cluster", OWN_NAMESPACE), server.world.clock
+    builder, clock = InputBuilder("cluster", names.OWN_NAMESPACE), server.world.clock
     assert leases_beside(server.client, builder.karpenter, clock) == "kube-system"
     clock.advance(59)
     assert leases_beside(server.client, builder.karpenter, clock) == "kube-system"

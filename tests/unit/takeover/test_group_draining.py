@@ -9,7 +9,6 @@ from provisioner.apis import names
 from provisioner.takeover.group_draining import GroupDrain, GroupOutcome
 from provisioner.takeover.group_moves import GroupFacts, MoveKind, next_move, reduction_command
 from provisioner.takeover.node_groups import GROUP_LABEL, ManagedNodeGroup, ScalingConfig, group_of
-from provisioner.takeover.takeover_input import OWN_NAMESPACE
 from tests.support import takeover
 from tests.support.clock import NOON
 from tests.support.cluster import World
@@ -94,7 +93,7 @@ class Aws:
 
 def run(server: WorldServer, kubelets: Kubelets, said: list[str] | None = None, **changes: Any) -> GroupOutcome:
     say = said.append if said is not None else lambda _: None
-    return GroupDrain(server.client, kubelets, say, OWN_NAMESPACE, **changes).run(group())
+    return GroupDrain(server.client, kubelets, say, names.OWN_NAMESPACE, **changes).run(group())
 
 
 def left(server: WorldServer) -> list[str]:
@@ -273,7 +272,7 @@ def test_never_below_the_minimum() -> None:
 def test_back_makes_only_those_schedulable_that_were_cordoned_here(server: WorldServer) -> None:
     server.change("nodes", "n3", {"spec": {"unschedulable": True}})
     run(server, Kubelets(server))
-    drain = GroupDrain(server.client, server.world.clock, lambda _: None, OWN_NAMESPACE)
+    drain = GroupDrain(server.client, server.world.clock, lambda _: None, names.OWN_NAMESPACE)
     assert drain.uncordon() == 2
     assert drain.uncordon() == 0
     still = [one["metadata"]["name"] for one in server.all("nodes") if one["spec"].get("unschedulable")]
@@ -282,7 +281,7 @@ def test_back_makes_only_those_schedulable_that_were_cordoned_here(server: World
 
 
 def test_how_far_each_group_is(server: WorldServer) -> None:
-    drain = GroupDrain(server.client, server.world.clock, lambda _: None, OWN_NAMESPACE)
+    drain = GroupDrain(server.client, server.world.clock, lambda _: None, names.OWN_NAMESPACE)
     assert drain.standings() == ()
     server.change("pods", "n1-1", PROTECTED["do-not-disrupt"][0], "default")
     run(server, Kubelets(server))
@@ -294,5 +293,7 @@ def test_how_far_each_group_is(server: WorldServer) -> None:
 def test_a_dry_run_back_writes_nothing(server: WorldServer) -> None:
     run(server, Kubelets(server))
     before = len(server.done)
-    assert GroupDrain(server.client, server.world.clock, lambda _: None, OWN_NAMESPACE).uncordon(dry_run=True) == 3
+    assert (
+        GroupDrain(server.client, server.world.clock, lambda _: None, names.OWN_NAMESPACE).uncordon(dry_run=True) == 3
+    )
     assert len(server.done) == before

@@ -10,10 +10,10 @@ from provisioner.cli.takeover.texts import status_lines
 from provisioner.takeover.gathering import InputBuilder, read_cluster
 from provisioner.takeover.progress import EVERYTHING, StepKind
 from provisioner.takeover.starting import NEEDED, Takeover, TakeoverOutcome
-from provisioner.takeover.takeover_input import OWN_NAMESPACE
 from provisioner.values.errors import UndeterminedError
 from tests.support import takeover
 from tests.support.cluster import World
+from tests.support.kube import Sent
 from tests.support.worldserver import ServerDied, WorldServer
 
 CLAIMS = [takeover.node_claim(name, takeover.node_pool(), takeover.node_class()) for name in ("a", "b", "c")]
@@ -41,7 +41,7 @@ class Operator:
 
     def dovetail_leads(self) -> None:
         assert self.paused() == EVERYTHING, "held before the first leader acts"
-        self.server.store("leases", takeover.lease("dovetail-1", OWN_NAMESPACE))
+        self.server.store("leases", takeover.lease("dovetail-1", names.OWN_NAMESPACE))
         self.leads = True
 
     def renew(self) -> None:
@@ -51,7 +51,7 @@ class Operator:
                 "leases",
                 "karpenter-leader-election",
                 {"spec": {"renewTime": str(self.clock.monotonic())}},
-                OWN_NAMESPACE,
+                names.OWN_NAMESPACE,
             )
 
     def dovetail_stamps(self) -> None:
@@ -61,7 +61,7 @@ class Operator:
         self.server.change("ec2nodeclasses", "default", {"metadata": {"annotations": stamp}})
 
     def paused(self) -> str | None:
-        found = self.server.get("configmaps", names.SETTINGS_CONFIGMAP, OWN_NAMESPACE)
+        found = self.server.get("configmaps", names.SETTINGS_CONFIGMAP, names.OWN_NAMESPACE)
         return None if found is None else found["data"].get("paused")
 
 
@@ -85,7 +85,7 @@ def operator(server: WorldServer) -> Operator:
 
 
 def run(server: WorldServer, person: Operator, said: list[str] | None = None, **changes: Any) -> TakeoverOutcome:
-    builder = InputBuilder("test", OWN_NAMESPACE)
+    builder = InputBuilder("test", names.OWN_NAMESPACE)
     read_cluster(builder, server.client, b"CA", NEEDED)
     given = builder.built(0.0)
     assert given.unread == ()
@@ -162,19 +162,36 @@ def test_it_gives_up_where_nothing_happens_and_holds_everything(server: WorldSer
 
 def test_what_a_user_had_paused_is_paused_in_the_end(server: WorldServer) -> None:
     body = {
-        "metadata": {"name": names.SETTINGS_CONFIGMAP, "namespace": OWN_NAMESPACE},
+        "metadata": {"name": names.SETTINGS_CONFIGMAP, "namespace": names.OWN_NAMESPACE},
         "data": {"paused": "drift", "a": "b"},
     }
     server.store("configmaps", body)
     person = operator(server)
     run(server, person, every=True)
-    found = server.get("configmaps", names.SETTINGS_CONFIGMAP, OWN_NAMESPACE)
+    found = server.get("configmaps", names.SETTINGS_CONFIGMAP, names.OWN_NAMESPACE)
     assert found is not None
     assert found["data"] == {"paused": "drift", "a": "b"}
 
 
+def test_what_a_user_pauses_while_an_activity_is_released_is_kept(server: WorldServer) -> None:
+    person = operator(server)
+    while person.paused() != "drift":
+        run(server, person)
+
+    def edited(sent: Sent) -> None:
+        if sent.method == "PATCH" and sent.path.endswith(names.SETTINGS_CONFIGMAP):
+            server.intercept = lambda _: None
+            server.change(
+                "configmaps", names.SETTINGS_CONFIGMAP, {"data": {"paused": "drift,launch"}}, names.OWN_NAMESPACE
+            )
+
+    server.intercept = edited
+    run(server, person)
+    assert person.paused() == "launch"
+
+
 def test_what_a_user_had_paused_outlasts_a_takeover_that_was_given_back(server: WorldServer) -> None:
-    metadata = {"namespace": OWN_NAMESPACE}
+    metadata = {"namespace": names.OWN_NAMESPACE}
     held = {"metadata": {"name": names.SETTINGS_CONFIGMAP, **metadata}, "data": {"paused": EVERYTHING}}
     server.store("configmaps", held)
     record = {"phase": "back", "formerPause": "drift"}
@@ -185,12 +202,12 @@ def test_what_a_user_had_paused_outlasts_a_takeover_that_was_given_back(server: 
 
 
 def test_a_lease_of_a_leader_that_died_is_not_taken_for_dovetail(server: WorldServer) -> None:
-    server.store("leases", takeover.lease("dovetail-0", OWN_NAMESPACE))
+    server.store("leases", takeover.lease("dovetail-0", names.OWN_NAMESPACE))
     person = operator(server)
     person.acts = [person.stop_karpenter, person.dovetail_stamps]
     outcome = run(server, person, patience=100.0)
     assert (outcome.step.kind, outcome.is_late) == (StepKind.AWAIT_LEADER, True)
-    builder = InputBuilder("test", OWN_NAMESPACE)
+    builder = InputBuilder("test", names.OWN_NAMESPACE)
     facts = Takeover(server.client, person, print, builder.built(0.0)).standing()
     assert "held by dovetail-0, which does not renew it" in "\n".join(status_lines(facts))
     person.acts = [person.dovetail_leads]
@@ -202,7 +219,7 @@ def test_a_pause_that_somebody_took_away_is_set_again_before_dovetail_has_taken_
     person = operator(server)
 
     def reverted() -> None:
-        server.change("configmaps", names.SETTINGS_CONFIGMAP, {"data": {"paused": "true"}}, OWN_NAMESPACE)
+        server.change("configmaps", names.SETTINGS_CONFIGMAP, {"data": {"paused": "true"}}, names.OWN_NAMESPACE)
 
     person.acts = [person.stop_karpenter, reverted, person.dovetail_leads, person.dovetail_stamps]
     assert run(server, person).step.kind is StepKind.RELEASE
@@ -213,7 +230,7 @@ def test_what_may_not_be_read_stops_it(server: WorldServer) -> None:
     person = operator(server)
     run(server, person)
     server.refuse["nodeclaims"] = 403
-    builder = InputBuilder("test", OWN_NAMESPACE)
+    builder = InputBuilder("test", names.OWN_NAMESPACE)
     with pytest.raises(UndeterminedError, match="may not be read"):
         Takeover(server.client, person, print, builder.built(0.0)).run()
     assert person.paused() == EVERYTHING

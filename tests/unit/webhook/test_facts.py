@@ -57,7 +57,8 @@ def test_a_change_without_renewal_does_not_prolong() -> None:
     beat = Heartbeat(clock)
     heard(beat, lease(START), lease(START + timedelta(seconds=2)))
     clock.advance(16)
-    beat.changed(lease(START), lease(START))
+    renewed = lease(START + timedelta(seconds=2))
+    beat.changed(renewed, renewed)
     assert not beat.alive()
 
 

@@ -1,6 +1,6 @@
 """The admission policy as a document; what it does to pods: tests/integration/test_admission_policy.py."""
 
-from provisioner.apis import stamping
+from provisioner.apis import names, stamping
 from webhook import policy, registration
 
 LEFT_TO_THE_WEBHOOK = {
@@ -21,7 +21,7 @@ def test_every_stamp_is_made_by_the_policy_or_left_to_the_webhook_on_purpose() -
 
 def test_the_policy_fails_open_and_matches_the_pods_of_the_webhook() -> None:
     spec = policy.policy()["spec"]
-    (hook,) = registration.webhook_configuration({}, stamping.OWN_NAMESPACE)["webhooks"]
+    (hook,) = registration.webhook_configuration({}, names.OWN_NAMESPACE)["webhooks"]
     assert spec["failurePolicy"] == hook["failurePolicy"] == "Ignore"
     assert spec["matchConstraints"]["resourceRules"] == hook["rules"]
     assert spec["matchConstraints"]["namespaceSelector"] == hook["namespaceSelector"]

@@ -6,7 +6,6 @@ from provisioner.apis import names
 from provisioner.cli.takeover.back import give_back
 from provisioner.cli.takeover.texts import status_lines
 from provisioner.takeover.progress import TakeoverFacts, TakeoverPhase, TakeoverRecord
-from provisioner.takeover.takeover_input import OWN_NAMESPACE
 from provisioner.values.errors import RefusedError
 from tests.support.leavingcluster import LeavingCluster
 
@@ -15,13 +14,13 @@ def cluster(owner: str = "") -> LeavingCluster:
     made = LeavingCluster()
     made.install(owner=owner)
     made.node("a")
-    metadata = {"name": names.TAKEOVER_CONFIGMAP, "namespace": OWN_NAMESPACE}
+    metadata = {"name": names.TAKEOVER_CONFIGMAP, "namespace": names.OWN_NAMESPACE}
     made.store("configmaps", {"metadata": metadata, "data": {"phase": "done", "started": "x"}})
     return made
 
 
 def phase(there: LeavingCluster) -> str:
-    found = there.get("configmaps", names.TAKEOVER_CONFIGMAP, OWN_NAMESPACE)
+    found = there.get("configmaps", names.TAKEOVER_CONFIGMAP, names.OWN_NAMESPACE)
     assert found is not None
     text: str = found["data"]["phase"]
     return text

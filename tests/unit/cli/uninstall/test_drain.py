@@ -1,10 +1,13 @@
 """`--drain` against an API server in memory: what was arranged at its beginning stays so until the last node is gone."""
 
 import msgspec
+import pytest
 
 from provisioner.apis import names
+from provisioner.apis.reports import LEASE_NAME
 from provisioner.cli.uninstall.drain import Drainage
 from provisioner.state.pause import PAUSED
+from provisioner.values.errors import RefusedError
 from tests.support.cluster import World, claim, node, pool
 from tests.support.kube import Sent
 from tests.support.worldserver import WorldServer
@@ -68,3 +71,26 @@ def test_launches_stay_paused_and_nodes_that_join_meanwhile_are_cordoned() -> No
     world.clock.sleep = meanwhile  # type: ignore[method-assign]
     drainage.run()
     assert seen[:2] == [("launch", False), ("launch", True)]
+
+
+@pytest.mark.parametrize("renews", [True, False])
+def test_it_begins_where_a_provisioner_renews_its_lease_as_often_as_the_lease_says(renews: bool) -> None:
+    world = World()
+    server = WorldServer(world)
+    server.tell = False
+    spec = {"holderIdentity": "me", "renewTime": "1", "leaseDurationSeconds": 60}
+    server.store("leases", {"metadata": {"name": LEASE_NAME, "namespace": SPACE}, "spec": spec})
+    began, sleep = world.clock.monotonic(), world.clock.sleep
+
+    def meanwhile(seconds: float) -> None:
+        sleep(seconds)
+        if renews and world.clock.monotonic() - began > 30:
+            server.change("leases", LEASE_NAME, {"spec": {"renewTime": "2"}}, SPACE)
+
+    world.clock.sleep = meanwhile  # type: ignore[method-assign]
+    drainage = Drainage(server.client, world.clock, SPACE, print, dry_run=False)
+    if renews:
+        drainage.check(leave_pending=False)
+    else:
+        with pytest.raises(RefusedError, match="no provisioner renews Lease"):
+            drainage.check(leave_pending=False)
