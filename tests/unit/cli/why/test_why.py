@@ -489,6 +489,19 @@ def test_a_node_whose_deletion_waits_says_what_confirms_it(file: pathlib.Path) -
     assert "dovetail.dev/confirm-deletion=true" in found["reasons"][0]["message"]
 
 
+def test_a_node_that_waits_by_itself_says_what_confirms_it(file: pathlib.Path) -> None:
+    claimed, going = existing_node("n")
+    going["metadata"] |= {
+        "deletionTimestamp": NOON.isoformat(),
+        "annotations": {names.AWAITS_CONFIRMATION: "installation"},
+    }
+    found = Dump(file, going, claimed).json("node", "n")
+    assert found["summary"].startswith(
+        "Node n is being deleted, and waits: it was deleted before Dovetail was installed"
+    )
+    assert "annotate the Node or the ConfigMap" in found["summary"]
+
+
 def test_a_pod_says_who_pauses_launches(file: pathlib.Path) -> None:
     settings = {
         "apiVersion": "v1",
