@@ -312,7 +312,12 @@ def _pools(instant: Instant, pod: Pod) -> tuple[PoolAnswer, ...]:
 
 
 def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -> PoolAnswer:
-    match closed(pool):
+    shut = closed(pool)
+    if shut is not PoolClosed.DELETING and (text := instant.types.why_not_served(pool)):
+        if shut is PoolClosed.NOT_READY:
+            return PoolAnswer(name=pool.name, state="NotReady", message=Said(f"not Ready: {text}"))
+        return PoolAnswer(name=pool.name, state="Unknown", message=text)
+    match shut:
         case PoolClosed.DELETING:
             return PoolAnswer(name=pool.name, state="Deleting", message="it is being deleted")
         case PoolClosed.STATIC:

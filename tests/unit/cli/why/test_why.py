@@ -137,6 +137,11 @@ POOLS = {
         "NotReady",
         "not Ready: no subnet",
     ),
+    "one that no provisioner has looked at": (
+        pool(status={}),
+        "NotReady",
+        "not Ready: its conditions are not set yet; nodeClassRef names KWOKNodeClass: a provisioner with --provider=kwok sets them",
+    ),
     "a static one": (pool(replicas=3), "Static", "it is static: its nodes follow spec.replicas, not pods"),
     "one with a taint": (
         pool(template={"taints": [{"key": "gpu", "effect": "NoSchedule"}]}),
