@@ -121,6 +121,34 @@ def test_a_label_that_no_pool_sets_is_said_of_all_of_them(file: pathlib.Path) ->
     assert "NodePool second: disktype In [hdd] conflicts with disktype In [ssd]" in text
 
 
+MISSPELT = {
+    names.NODEPOOL_LABEL: ("genral", 'no NodePool is named "genral" (did you mean "general"?)'),
+    names.ZONE_LABEL: (
+        "tset-zone-a",
+        'no instance type has "tset-zone-a" as topology.kubernetes.io/zone (did you mean "test-zone-a"?)',
+    ),
+    names.CAPACITY_TYPE_LABEL: (
+        "spott",
+        'no instance type has "spott" as karpenter.sh/capacity-type (did you mean "spot"?)',
+    ),
+    names.ARCH_LABEL: ("x86_64", 'no instance type has "x86_64" as kubernetes.io/arch (did you mean "amd64"?)'),
+}
+
+
+@pytest.mark.parametrize("key", MISSPELT)
+def test_a_value_that_nothing_has_is_said_once_with_the_one_that_was_meant(file: pathlib.Path, key: str) -> None:
+    value, says = MISSPELT[key]
+    asks = wire_pod("web", "1")
+    asks["spec"]["nodeSelector"] = {key: value}
+    dump = Dump(file, pool("second"), asks)
+    assert dump.ask("pod", "default/web").splitlines().count(f"  {says}") == 1
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    others = {"matchExpressions": [{"key": "disktype", "operator": "Exists"}]}
+    either = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, others]}}
+    asks["spec"] = {**asks["spec"], "nodeSelector": {}, "affinity": {"nodeAffinity": either}}
+    assert "did you mean" not in Dump(file, pool("second"), asks).ask("pod", "default/web"), "the other term would do"
+
+
 def test_every_type_is_either_fitting_or_refused_once(file: pathlib.Path) -> None:
     dump = Dump(file, pool("small", limits={"cpu": "8"}), wire_pod("web", "3"))
     for one in dump.json("pod", "default/web")["nodePools"]:
