@@ -68,3 +68,22 @@ def test_launches_stay_paused_and_nodes_that_join_meanwhile_are_cordoned() -> No
     world.clock.sleep = meanwhile  # type: ignore[method-assign]
     drainage.run()
     assert seen[:2] == [("launch", False), ("launch", True)]
+
+
+def test_a_dry_run_tells_every_step_once_whatever_budgets_let_go_now() -> None:
+    world = World()
+    server = WorldServer(world)
+    server.tell = False
+    server.store("nodepools", msgspec.to_builtins(pool(disruption={"budgets": [{"nodes": "1"}]})))
+    for one in "ab":
+        join(server, one)
+    before, said = len(server.done), list[str]()
+    Drainage(server.client, world.clock, SPACE, said.append, dry_run=True).run()
+    assert said == [
+        "configmap/dovetail-settings paused=launch (dry run)",
+        "node/a cordoned (dry run)",
+        "node/b cordoned (dry run)",
+        "nodeclaim/a deleted (dry run)",
+        "nodeclaim/b deleted (dry run)",
+    ]
+    assert len(server.done) == before
