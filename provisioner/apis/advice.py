@@ -29,13 +29,14 @@ _DOMAINS: Final[Mapping[str, tuple[str, ...]]] = {
     names.CAPACITY_TYPE_LABEL: tuple(sorted(names.CAPACITY_TYPES)),
 }
 """Labels of which every value is known."""
-_OTHER_WORDS: Final = {
+OTHER_WORDS: Final = {
     "x86_64": "amd64",
     "x86-64": "amd64",
     "aarch64": "arm64",
     "ON_DEMAND": "on-demand",
     "ondemand": "on-demand",
 }
+"""Values of well-known labels as others write them."""
 
 _CPU_LABELS: Final = ("karpenter.k8s.aws/instance-cpu", names.KWOK_INSTANCE_CPU_LABEL)
 _MEMORY_LABEL: Final = "karpenter.k8s.aws/instance-memory"  # MiB
@@ -205,7 +206,7 @@ def _unreachable(pool: NodePool, required: Requirements, offered: Requirements) 
             if key == names.CAPACITY_TYPE_LABEL and requirement.values and not requirement.complement:
                 continue  # `apis.validation` refuses it
             written = sorted(requirement.values)
-            meant = next((_OTHER_WORDS[one] for one in written if one in _OTHER_WORDS), "")
+            meant = next((OTHER_WORDS[one] for one in written if one in OTHER_WORDS), "")
             hint = f"; did you mean {meant}?" if meant else did_you_mean(written[0] if written else "", _DOMAINS[key])
             yield Violation(
                 path,

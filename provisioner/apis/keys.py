@@ -104,8 +104,10 @@ OWN: Final[Groups] = {
         names.COMMAND_MEMBER_ANNOTATION: "ID of the disruption command of which it is another candidate.",
         names.REPLACES_ANNOTATION: "ID of the disruption command that it was created for.",
         names.ENDED_FOR: "Why it was deleted without a disruption command: `expired`, `scaled-down` or `unhealthy`; a pause holds its drain.",
-        names.AWAITS_CONFIRMATION: "Its deletion waits for `dovetail.dev/confirm-deletion`, and which guard holds it: `installation` or `mass-deletion`.",
         names.REMOVALS_ANNOTATION: "When nodes for owners of its pods were removed within the last hour; three times is a loop.",
+    },
+    ("NodeClaim and Node annotation", "provisioner"): {
+        names.AWAITS_CONFIRMATION: "Its deletion waits for `dovetail.dev/confirm-deletion`, and which guard holds it: `installation` or `mass-deletion`.",
     },
     ("Deployment annotation", "you"): {
         names.SURGE: "`true` starts the new pod of a Deployment with one replica before the old one is evicted (component `surge`).",

@@ -125,8 +125,12 @@ class InputFile:
         return sys.stdin.buffer.read(most)
 
 
-def inputs(paths: Iterable[Path]) -> Iterator[InputFile]:
-    """The files themselves, and for directories what lies in them and below and looks like a manifest, by name."""
+def inputs(paths: Iterable[Path], charts: dict[Path, None] | None = None) -> Iterator[InputFile]:
+    """The files themselves, and for directories what lies in them and below and looks like a manifest, by name.
+
+    Where `charts` is given, Helm charts in directories are added to it, and of their files only those of `crds/` are given: the others are templates
+    and what belongs to them.
+    """
     taken = False
     for path in paths:
         if str(path) == "-":
@@ -143,12 +147,35 @@ def inputs(paths: Iterable[Path]) -> Iterator[InputFile]:
         elif not found:
             yield InputFile(path, problem=f"is a directory without files that end in {', '.join(_SUFFIXES)}")
         else:
-            yield from (InputFile(one, named=False) for one in found)
+            plain = found if charts is None else _without_charts(path, found, charts)
+            yield from (InputFile(one, named=False) for one in plain)
 
 
 def _manifests_in(directory: Path) -> list[Path]:
     next(directory.iterdir(), None)  # which says what `rglob` passes over: that it may not be read
     return [one for one in sorted(directory.rglob("*")) if one.suffix in _SUFFIXES and one.is_file()]
+
+
+def _without_charts(directory: Path, files: Iterable[Path], charts: dict[Path, None]) -> Iterator[Path]:
+    """A chart in a chart is part of it. The directory itself may be the templates of one."""
+    if directory.name == "templates" and _is_chart(directory.parent):
+        charts[directory.parent] = None
+        return
+    known: dict[Path, bool] = {}
+    for file in files:
+        around = [one for one in reversed(file.parents) if one == directory or directory in one.parents]
+        for one in around:
+            if one not in known:
+                known[one] = _is_chart(one)
+        chart = next((one for one in around if known[one]), None)
+        if chart is None or "crds" in file.relative_to(chart).parts[:-1]:
+            yield file
+        if chart is not None:
+            charts[chart] = None
+
+
+def _is_chart(directory: Path) -> bool:
+    return (directory / "Chart.yaml").is_file() and (directory / "templates").is_dir()
 
 
 def _unreadable(error: Exception) -> str:

@@ -108,12 +108,14 @@ class LintReport:
         checked: objects of our kinds, and those that keys of ours are for.
         skipped: all other objects.
         unreadable: files that cannot be read, or not from some point on.
+        charts: directories of Helm charts whose templates were left out.
     """
 
     findings: tuple[LintFinding, ...]
     checked: int
     skipped: int
     unreadable: int = 0
+    charts: tuple[str, ...] = ()
 
     def count(self, severity: str) -> int:
         """Findings of this severity."""
@@ -327,13 +329,19 @@ def lint(paths: Iterable[pathlib.Path]) -> LintReport:
     """The report on all objects in these files and directories; `-` is standard input."""
     items: list[LintItem] = []
     unreadable: list[LintFinding] = []
-    for file in inputs(paths):
+    charts: dict[pathlib.Path, None] = {}
+    for file in inputs(paths, charts):
         try:
             items += items_of(file)
         except InputError as error:
             unreadable.append(LintFinding(error.name, max(1, error.line), ERROR, "", "", error.problem))
     report = report_on(items)
-    return dataclasses.replace(report, findings=(*unreadable, *report.findings), unreadable=len(unreadable))
+    return dataclasses.replace(
+        report,
+        findings=(*unreadable, *report.findings),
+        unreadable=len(unreadable),
+        charts=tuple(map(str, charts)),
+    )
 
 
 @click.command(
@@ -342,6 +350,7 @@ def lint(paths: Iterable[pathlib.Path]) -> LintReport:
 
     All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
     settings that are valid but probably not intended. Pods, workloads and Namespaces are checked for annotations and labels of Dovetail.
+    Helm charts in directories are skipped, apart from their crds/: render them first, and check the output.
 
     The exit status is 1 if there is an error, and 2 if a file cannot be read or there is nothing to check.
     """,
@@ -360,12 +369,15 @@ def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str
             "warnings": warnings,
             "checked": report.checked,
             "skipped": report.skipped,
+            "skippedCharts": report.charts,
             "findings": [dataclasses.asdict(one) for one in report.findings],
         }
         click.echo(json.dumps(body, indent=2))
     else:
         for one in report.findings:
             click.echo(str(one))
+        for chart in report.charts:
+            click.echo(one_line(f"skipped the chart {chart}: render it with helm template"))
         kinds = "a kind" if report.skipped == 1 else "kinds"
         skipped = f"; skipped {counted(report.skipped, 'object')} of {kinds} that lint does not check"
         click.echo(

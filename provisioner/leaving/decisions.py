@@ -238,13 +238,14 @@ def keeping(found: Belongings, keep: Keep) -> LeavePlan:
     some = range(0, len(found.instances), _UNTAGGED_AT_ONCE)
     tags = tuple(_untagged(found.instances[at : at + _UNTAGGED_AT_ONCE]) for at in some)
     nodes = _given(_let_go(one) for one in found.nodes)
-    claims = tuple(step for one in found.claims for step in _released(one))
+    released = _given(_released(one) for one in found.claims)
+    deleted = _given(_deleted(one) for one in found.claims)
     classes = (
         _patched(kind, meta, _without_finalizers(meta), "finalizer removed")
         for kind, meta in found.classes
         if not _FINALIZERS.isdisjoint(meta.finalizers)
     )
-    return LeavePlan((tags, nodes, claims, _given(classes), *_last(found)), tuple(_cannot_be_kept(found)))
+    return LeavePlan((tags, nodes, released, deleted, _given(classes), *_last(found)), tuple(_cannot_be_kept(found)))
 
 
 def _last(found: Belongings) -> tuple[tuple[LeaveStep, ...], ...]:
@@ -308,12 +309,19 @@ def _is_taint_of_ours(key: str) -> bool:
     return key in _TAINTS or key.startswith(_OURS)
 
 
-def _released(claim: HeldClaim) -> Iterable[LeaveStep]:
+def _released(claim: HeldClaim) -> LeaveStep | None:
     meta = claim.metadata
-    if not _FINALIZERS.isdisjoint(meta.finalizers):
-        yield _patched("nodeclaims", meta, _without_finalizers(meta), "finalizer removed")
-    elif meta.deletion_timestamp is None:
-        yield LeaveStep(Verb.DELETE, "nodeclaims", meta.name, "deleted", uid=meta.uid, version=meta.resource_version)
+    if _FINALIZERS.isdisjoint(meta.finalizers):
+        return None
+    return _patched("nodeclaims", meta, _without_finalizers(meta), "finalizer removed")
+
+
+def _deleted(claim: HeldClaim) -> LeaveStep | None:
+    """Taken once no finalizer of ours is left: a stage begins when those before it have nothing to do."""
+    meta = claim.metadata
+    if meta.deletion_timestamp is not None:
+        return None
+    return LeaveStep(Verb.DELETE, "nodeclaims", meta.name, "deleted", uid=meta.uid, version=meta.resource_version)
 
 
 def _stripped(kind: str, meta: ObjectMeta) -> LeaveStep | None:

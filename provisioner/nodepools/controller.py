@@ -12,6 +12,7 @@ from provisioner.apis.conditions import POOL_CONDITIONS
 from provisioner.apis.hash import HASH_VERSION, claim_stamp, pool_stamp
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.apis.node_class_providers import why_not_served
 from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
 from provisioner.apis.validation import pool_problems, reserved_taints
 from provisioner.cloudprovider.types import CloudProvider, manages
@@ -160,15 +161,18 @@ class PoolController:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._clock, self._pool, self._health, self._ready = clock, pool, health, ready
         self._class_generation, self._recorder = class_generation, recorder
+        self._not_served: dict[str, str] = {}  # NodePool -> its UID, once its log line was written
 
     def reconcile(self, name: str) -> ReconcileResult:
         """Make one pool's annotations and status true."""
         pool = self._pool(name)
         if pool is None:
             metrics.pool(name, {}, {})
+            self._not_served.pop(name, None)
             self._health.forget(name)
             return DONE
         if not manages(self._provider, pool.node_class_ref):
+            self._tell_not_served(pool)
             return DONE
         try:
             pool = self._hash(pool)
@@ -178,6 +182,17 @@ class PoolController:
         except Conflict:
             return ReconcileResult(requeue_after=0.2)
         return DONE
+
+    def _tell_not_served(self, pool: NodePool) -> None:
+        """Once for each pool: nothing is written on it, as another provider may serve it."""
+        if self._not_served.get(pool.name) == pool.metadata.uid:
+            return
+        self._not_served[pool.name] = pool.metadata.uid
+        _log.warning(
+            "Ignoring a NodePool that this provider does not serve",
+            nodepool=pool.name,
+            error=why_not_served(pool.node_class_ref, self._provider.name),
+        )
 
     def _hash(self, pool: NodePool) -> NodePool:
         wanted = pool_stamp(pool.spec.template)

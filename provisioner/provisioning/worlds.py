@@ -1,6 +1,7 @@
 """Makes the `World` that scheduling is asked about from a snapshot and the provider's instance types, and logs what it had to leave out."""
 
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.node_class_providers import why_not_served
 from provisioner.apis.shapes import PodShape
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, manages
 from provisioner.scheduling.capacity.spending import PricedTypes, lowest, within
@@ -66,6 +67,10 @@ class Worlds:
     def manages(self, pool: NodePool) -> bool:
         """Whether a NodePool's node class is one of the provider's."""
         return manages(self._provider, pool.node_class_ref)
+
+    def why_not_served(self, pool: NodePool) -> str:
+        """What to say of a NodePool that is not the provider's; "" for every other."""
+        return "" if self.manages(pool) else why_not_served(pool.node_class_ref, self._provider.name)
 
     def might_take(self, shape: PodShape, pool: NodePool) -> bool:
         """Whether a NodePool does not refuse such pods whatever its instance types are."""

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import ObjectMeta
 from provisioner.values.message import Said
@@ -46,11 +47,14 @@ def is_confirmed(meta: ObjectMeta) -> bool:
     return meta.annotations.get(names.CONFIRM_DELETION, "").strip().lower() == _CONFIRMED
 
 
-def guard_of(claim: NodeClaim) -> DeletionGuard | None:
-    """What is written on a NodeClaim that is being deleted and waits for its user; None for every other. `termination/deletion_guards.py` writes it."""
-    if claim.metadata.deletion_timestamp is None or is_confirmed(claim.metadata):
+def guard_of(one: NodeClaim | Node) -> DeletionGuard | None:
+    """What is written on a NodeClaim or Node that is being deleted and waits for its user; None for every other.
+
+    `termination/deletion_guards.py` writes it, on a Node where its NodeClaim does not wait.
+    """
+    if one.metadata.deletion_timestamp is None or is_confirmed(one.metadata):
         return None
-    written = claim.metadata.annotations.get(names.AWAITS_CONFIRMATION, "")
+    written = one.metadata.annotations.get(names.AWAITS_CONFIRMATION, "")
     return DeletionGuard(written) if written in tuple(DeletionGuard) else None
 
 
@@ -81,16 +85,25 @@ def guard_due(claim: NodeClaim, installation: Installation, *, cascade: bool = F
     return DeletionGuard.INSTALLATION if still_unknown or is_older(claim.metadata, installation) else None
 
 
-def why_waits(guard: DeletionGuard) -> str:
-    """Why a deletion waits, as users read it."""
+def node_guard_due(node: Node, claim: NodeClaim | None, installation: Installation) -> DeletionGuard | None:
+    """What should be written on a Node that was deleted by itself; None where nothing holds it, or its NodeClaim waits and says so."""
+    if not is_older(node.metadata, installation) or is_confirmed(node.metadata):
+        return None
+    confirmed = claim is not None and is_confirmed(claim.metadata)
+    told = claim is not None and guard_due(claim, installation) is not None
+    return None if confirmed or told else DeletionGuard.INSTALLATION
+
+
+def why_waits(guard: DeletionGuard, kind: str = "NodeClaim") -> str:
+    """Why a deletion waits, as users read it; `kind` is that of the object that waits."""
     if guard is DeletionGuard.INSTALLATION:
         return Said(
             f'it was deleted before Dovetail was installed in this cluster (ConfigMap "{names.INSTALLATION_CONFIGMAP}"), or that is not known. To '
-            f"have it terminated, annotate the NodeClaim or the ConfigMap with {names.CONFIRM_DELETION}=true"
+            f"have it terminated, annotate the {kind} or the ConfigMap with {names.CONFIRM_DELETION}=true"
         )
     return Said(
         "it was deleted by a cascade together with a large part of the nodes (--mass-deletion-guard). To have it terminated, annotate the "
-        f'NodeClaim or ConfigMap "{names.INSTALLATION_CONFIGMAP}" with {names.CONFIRM_DELETION}=true'
+        f'{kind} or ConfigMap "{names.INSTALLATION_CONFIGMAP}" with {names.CONFIRM_DELETION}=true'
     )
 
 

@@ -7,7 +7,6 @@ from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.interruption import has_begun, interruption_of
 from provisioner.apis.pods import Guard, Pod, is_daemon, is_reschedulable, is_waiting_for_eviction, read_do_not_disrupt
 from provisioner.state.assignments import Assignments
-from provisioner.state.confirmation import guard_of
 from provisioner.state.keys import NodeKey
 from provisioner.state.pod_protection import PodProtection
 from provisioner.state.snapshot import NodeView
@@ -35,7 +34,7 @@ class Leaving:
 
     def node_changed(self, key: NodeKey, view: NodeView | None) -> None:
         """A node is seen so now; None where it is gone."""
-        if view is not None and view.deleting and view.claim is not None and guard_of(view.claim) is None:
+        if view is not None and view.deleting and view.claim is not None and not view.awaits:
             self._views[key] = view
             self._stale.add(key)
         elif self._views.pop(key, None) is not None:

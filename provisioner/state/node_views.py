@@ -105,6 +105,7 @@ def view_of(given: Inputs) -> NodeView:
         charge=EMPTY if claim is None or goes(given) else charge_of(claim, capacity, given.most),
         ambiguous=given.ambiguous,
         command=given.command,
+        awaits=any(one is not None and guard_of(one) is not None for one in (node, claim)),
     )
 
 
@@ -117,7 +118,9 @@ def goes(given: Inputs) -> bool:
     """
     node, claim = given.node, given.claim
     interrupted = claim is not None and names.INTERRUPTION_ANNOTATION in claim.metadata.annotations
-    stays = claim is not None and guard_of(claim) is not None and not (node and node.metadata.deletion_timestamp)
+    by_itself = node is not None and node.metadata.deletion_timestamp is not None
+    says = node if by_itself else claim
+    stays = says is not None and guard_of(says) is not None
     ends = is_deleted(node, claim) and not stays
     return ends or bool(given.command) or given.unneeded or (interrupted and is_disrupted(node))
 

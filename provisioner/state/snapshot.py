@@ -37,6 +37,7 @@ class NodeView:
         assigned: pods that are planned here, by name; all of them are unbound, or about to leave another node.
         attach_limits: how many volumes of each CSI driver the node takes; a driver that is absent has no limit.
         deleting: the Node or its claim is going, carries the disrupted taint, or is a candidate of a command.
+        awaits: its deletion waits for a confirmation, as its claim or its Node says.
         command: the ID of the disruption command of which its claim is a candidate; "" for none.
         last_pod_event: the last bind or end of a pod that is no daemon; None when none was seen.
         do_not_disrupt: the Node or its claim carries karpenter.sh/do-not-disrupt: "true".
@@ -70,6 +71,7 @@ class NodeView:
     charge: Resources = EMPTY
     ambiguous: bool = False
     command: str = ""
+    awaits: bool = False
 
     @property
     def is_ours(self) -> bool:

@@ -180,7 +180,8 @@ class GroupDrain:
                 if not dry_run:
                     with contextlib.suppress(NotFound):
                         self.client.patch(resources.NODES, node.metadata.name, body)
-                self.say(f"node {node.metadata.name} is schedulable again")
+                done = "would be made schedulable (dry run)" if dry_run else "is schedulable again"
+                self.say(f"node {node.metadata.name} {done}")
                 found += 1
         return found
 

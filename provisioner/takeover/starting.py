@@ -8,6 +8,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2_hash import HASH_VERSION as CLASS_VERSION
 from provisioner.apis.hash import HASH_VERSION as POOL_VERSION
 from provisioner.apis.leases import SeenLease
+from provisioner.apis.node_class_providers import PROVIDERS, provider_of
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -143,7 +144,7 @@ class Takeover:
             installed=bool(self.given.programs_of(ProgramKind.DOVETAIL)),
             claims=found.claims,
             drift=drift_of(found.claims, found.pools, found.classes, (*bundles, self.given.authority)),
-            unstamped=unstamped(found),
+            unstamped=unstamped(found, self.given.provider),
         )
 
     def standing(self) -> TakeoverFacts:
@@ -187,16 +188,20 @@ class Takeover:
         change_config_map(self.client, name, self.given.namespace, change)
 
 
-def unstamped(found: TakeoverInput) -> tuple[str, ...]:
-    """NodePools and EC2NodeClasses, those with fields that we do not know left out, that do not carry our version of their hash."""
+def unstamped(found: TakeoverInput, provider: str) -> tuple[str, ...]:
+    """NodePools and EC2NodeClasses that this provider serves and that do not carry our version of their hash; not those with fields that we do not know."""
     pools = [
         f'NodePool "{one.name}"'
         for one in found.pools
-        if not one.unknown_fields and one.metadata.annotations.get(names.NODEPOOL_HASH_VERSION) != POOL_VERSION
+        if not one.unknown_fields
+        and provider_of(one.node_class_ref) == provider
+        and one.metadata.annotations.get(names.NODEPOOL_HASH_VERSION) != POOL_VERSION
     ]
     classes = [
         f'EC2NodeClass "{one.name}"'
         for one in found.classes
-        if not one.unknown_fields and one.metadata.annotations.get(ec2.HASH_VERSION_ANNOTATION) != CLASS_VERSION
+        if provider == PROVIDERS[ec2.GROUP, ec2.KIND]
+        and not one.unknown_fields
+        and one.metadata.annotations.get(ec2.HASH_VERSION_ANNOTATION) != CLASS_VERSION
     ]
     return (*pools, *classes)

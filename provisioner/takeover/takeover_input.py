@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import names
+from provisioner.apis import ec2, names
 from provisioner.apis.core import ConfigMap, Lease, Node, PodDisruptionBudget, ServiceReference
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Object, ObjectMeta
+from provisioner.apis.node_class_providers import PROVIDERS
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.takeover.helm_release import HelmRelease
@@ -224,6 +225,14 @@ class TakeoverInput:
     def programs_of(self, kind: ProgramKind) -> tuple[ProgramDeployment, ...]:
         """Deployments of this program."""
         return tuple(one for one in self.programs if one.kind is kind)
+
+    @property
+    def provider(self) -> str:
+        """That of our provisioner, as its Deployment says; else the one that serves EC2NodeClasses, which Karpenter has."""
+        programs = self.programs_of(ProgramKind.DOVETAIL)
+        said = [flag.partition("=")[2] for one in programs for flag in one.flags if flag.startswith("--provider=")]
+        said += [one.variables.get("DOVETAIL_PROVIDER", "") for one in programs]
+        return next(filter(None, said), PROVIDERS[ec2.GROUP, ec2.KIND])
 
     def config_map(self, name: str) -> ConfigMap | None:
         """In our namespace."""

@@ -1,9 +1,9 @@
 """Holds deletions that look like an accident until somebody confirms them; see `state/confirmation.py`.
 
-What waits is written on its NodeClaim, so that the next leader, the state and `dovetail why` see the same, and the pods of its node get no other place.
+What waits is written on the NodeClaim (on the Node where that was deleted by itself), so that the next leader, the state and `dovetail why` see the
+same, and the pods of its node get no other place.
 """
 
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, Conflict, NotFound
+from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import Bare, Resource
 from provisioner.nodeclaims.writer import ClaimWriter
-from provisioner.runtime.object_reference import reference_of
+from provisioner.runtime.object_reference import node_reference, reference_of
 from provisioner.state.cluster import Cluster
 from provisioner.state.confirmation import (
     WINDOW,
@@ -35,12 +35,14 @@ from provisioner.state.confirmation import (
     is_confirmed,
     is_older,
     mass_deleted,
+    node_guard_due,
     unexplained,
     why_waits,
 )
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
+from provisioner.termination.deletion_marks import DeletionMarks, has_marks
 from provisioner.values.message import Said
 
 POLL_SECONDS: Final = 0.5
@@ -50,6 +52,7 @@ _POOLS: Final = Resource(
     "karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False, decode=msgspec.json.Decoder(Bare).decode
 )
 _MANAGER: Final = "dovetail"
+_CLAIM: Final = "NodeClaim"
 _FOREGROUND: Final = "foregroundDeletion"
 """Of an object whose dependents are deleted with it: a Node then goes for its NodeClaim."""
 _EVENTS_AT_ONCE: Final = 50
@@ -74,6 +77,35 @@ class _Above:
     at: float = float("-inf")
     pools: Mapping[str, ObjectMeta] = field(default_factory=dict)
     definition_ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What waits.
+
+    Attributes:
+        about: the NodeClaim, or the Node that was deleted by itself.
+        guard: that holds it.
+        marks_left: whether what should be written on it was refused.
+        confirmed: whether its user has confirmed it, which could not be written yet.
+    """
+
+    about: NodeClaim | Node
+    guard: DeletionGuard
+    marks_left: bool
+    confirmed: bool
+
+    @property
+    def uid(self) -> str:
+        return self.about.metadata.uid
+
+    @property
+    def name(self) -> str:
+        return self.about.metadata.name
+
+    @property
+    def kind(self) -> str:
+        return self.about.kind
 
 
 class DeletionGuards:
@@ -103,8 +135,11 @@ class DeletionGuards:
         self._share = share
         self._created: ConfigMap | None = None  # by us, and the watch has not told of it yet
         self._before = frozenset[str]()
-        self._told = 0
-        self._again: dict[str, float] = {}  # UID of a NodeClaim that waits -> when the next event is due
+        self._marks = DeletionMarks(client, writer)
+        self._unwritten: dict[str, DeletionGuard] = {}  # UID of what waits, and does not say so: it was refused
+        self._confirming = frozenset[str]()  # UIDs of what the ConfigMap confirmed, which was refused
+        self._told = (0, 0)  # NodeClaims and Nodes of the last log
+        self._again: dict[str, float] = {}  # UID of what waits -> when the next event is due
         self._since: dict[str, float] = {}  # UID of a NodeClaim -> when its deletion was first seen here
         self._above, self._looked = _Above(), float("-inf")
         self._series = GaugeSeries(_AWAITING)
@@ -118,13 +153,14 @@ class DeletionGuards:
         if any(map(is_confirmed, metas)):
             return ""
         if node is not None and is_older(node.metadata, installation):
-            return why_waits(DeletionGuard.INSTALLATION)
+            alone = node_guard_due(node, claim, installation) is not None
+            return why_waits(DeletionGuard.INSTALLATION, "Node" if alone else _CLAIM)
         with_claim = claim is not None and _FOREGROUND in claim.metadata.finalizers
         if node is not None and not with_claim:  # it was deleted by itself and goes, whatever its NodeClaim waits for
             return ""
         if claim is None or claim.metadata.deletion_timestamp is None:
             return ""
-        guard = guard_of(claim) or guard_due(claim, installation)  # not written yet
+        guard = guard_of(claim) or self._unwritten.get(claim.metadata.uid) or guard_due(claim, installation)
         if guard is not None:
             return why_waits(guard)
         if not self._share or self._is_ours(claim):
@@ -171,57 +207,104 @@ class DeletionGuards:
             _log.warning("Failed to look for NodeClaims that await confirmation; retrying", error=str(error))
 
     def _nodes(self) -> list[Node]:
-        nodes = (self._cluster.node(view.name) for view in self._cluster.snapshot().nodes if view.name)
-        return [one for one in nodes if one is not None]
+        """Those that are being deleted."""
+        going = (view.name for view in self._cluster.snapshot().nodes if view.name and view.deleting)
+        return [one for name in going if (one := self._cluster.node(name)) and one.metadata.deletion_timestamp]
 
     def poll(self) -> float:
-        """Write on NodeClaims that they wait, or no longer wait, and let those go that were confirmed; seconds until the next look.
+        """Write on NodeClaims and Nodes that they wait, or no longer wait, and let those go that were confirmed; seconds until the next look.
+
+        An object whose write is refused is held, told of and counted like the others, and tried again.
 
         Raises:
-            ApiError: something could not be read or written.
+            ApiError: the ConfigMap could not be written, or the API server does not answer; everything else was done.
         """
         self._ensure_installation()
         installation, claims = self._installation(), self._cluster.claims()
         going = [one for one in claims if one.metadata.deletion_timestamp is not None and one.metadata.uid]
         now = self._clock.monotonic()
         self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in going}
-        waiting: list[NodeClaim] = []
         cascade = self._mass_deleted(claims)
-        for claim in going:
-            guard = guard_due(claim, installation, cascade=claim.name in cascade)
-            if guard is None:
-                if guard_of(claim) is not None:
-                    self._let_go(claim)
-            elif (one := self._holds(claim, guard, confirmed=installation.confirmed)) is not None:
-                waiting.append(one)
-        self._note(waiting)
-        if installation.confirmed:
-            self._confirm(one for one in self._nodes() if is_older(one.metadata, installation))
+        self._marks.begin_round()
+        held: list[_Held] = []
+        for claim in self._marks.in_order(going):
+            again = claim.name in cascade or self._unwritten.get(claim.metadata.uid) is DeletionGuard.CASCADE
+            held += self._hold(claim, guard_due(claim, installation, cascade=again), installation)
+        for node in self._marks.in_order(self._nodes()):
+            if names.TERMINATION_FINALIZER in node.metadata.finalizers:
+                held += self._hold(node, node_guard_due(node, self._cluster.claim_of(node), installation), installation)
+        self._unwritten = {one.uid: one.guard for one in held if one.marks_left}
+        self._confirming = frozenset(one.uid for one in held if one.confirmed)
+        self._note(held)
+        if installation.confirmed:  # it is not to confirm the next accident as well
+            body = {"metadata": {"annotations": {names.CONFIRM_DELETION: None}}}
+            self._client.patch(resources.CONFIGMAPS, names.INSTALLATION_CONFIGMAP, body, self._namespace)
+        self._marks.end_round()
         return POLL_SECONDS
 
-    def _note(self, waiting: Sequence[NodeClaim]) -> None:
-        self._series.replace("all", Counter((str(guard_of(one)),) for one in waiting).items())
-        if len(waiting) != self._told and waiting:
+    def _hold(self, one: NodeClaim | Node, guard: DeletionGuard | None, installation: Installation) -> list[_Held]:
+        """What holds an object once what is due was written on it; empty where it may go."""
+        before = guard_of(one)
+        confirmed = guard is not None and (installation.confirmed or one.metadata.uid in self._confirming)
+        if guard is None and before is None:
+            return []
+        marks: dict[str, str | None] = {names.AWAITS_CONFIRMATION: guard.value if guard else None}
+        if confirmed:
+            marks = {names.CONFIRM_DELETION: "true", names.AWAITS_CONFIRMATION: None}
+        written = self._marks.write(one, marks)
+        if written is None:
+            return []
+        left = not has_marks(written, marks)
+        if guard is None and not left:
+            self._tell_going(one)
+        holds = guard or before
+        if holds is None or not (left or (guard is not None and not confirmed)):
+            return []
+        return [_Held(written, holds, marks_left=left, confirmed=confirmed)]
+
+    @staticmethod
+    def _tell_going(one: NodeClaim | Node) -> None:
+        if isinstance(one, Node):
+            _log.info("A Node that is being deleted no longer waits for confirmation", node=one.metadata.name)
+            return
+        _log.info(
+            "The deletion of a NodeClaim started after Dovetail was installed; it no longer waits for confirmation",
+            nodeclaim=one.name,
+        )
+
+    def _note(self, held: Sequence[_Held]) -> None:
+        claims = [one for one in held if one.kind == _CLAIM]
+        nodes = [one for one in held if one.kind != _CLAIM]
+        self._series.replace("all", Counter((str(one.guard),) for one in claims).items())
+        if claims and len(claims) != self._told[0]:
             _log.warning(
                 "NodeClaims that are being deleted await confirmation",
-                nodeclaims=len(waiting),
-                first=waiting[0].name,
+                nodeclaims=len(claims),
+                first=claims[0].name,
                 annotation=names.CONFIRM_DELETION,
             )
-        self._told = len(waiting)
-        self._publish(waiting)
+        if nodes and len(nodes) != self._told[1]:
+            _log.warning(
+                "Nodes that are being deleted await confirmation",
+                nodes=len(nodes),
+                first=nodes[0].name,
+                annotation=names.CONFIRM_DELETION,
+            )
+        self._told = len(claims), len(nodes)
+        self._publish(held)
 
-    def _publish(self, waiting: Sequence[NodeClaim]) -> None:
+    def _publish(self, held: Sequence[_Held]) -> None:
         """A few at a time: of more the recorder would remember none, and lose the events of others."""
         now = self._clock.monotonic()
-        self._again = {uid: self._again[uid] for one in waiting if (uid := one.metadata.uid) in self._again}
-        due = (one for one in waiting if now >= self._again.get(one.metadata.uid, now))
-        for claim in itertools.islice(due, _EVENTS_AT_ONCE):
-            self._again[claim.metadata.uid] = now + _EVENT_SECONDS
-            if (guard := guard_of(claim)) is not None:
-                self._recorder.publish(
-                    reference_of(claim), "Warning", "AwaitsConfirmation", f"Deletion waits: {why_waits(guard)}"
-                )
+        self._again = {one.uid: self._again[one.uid] for one in held if one.uid in self._again}
+        due = (one for one in held if now >= self._again.get(one.uid, now))
+        for one in itertools.islice(due, _EVENTS_AT_ONCE):
+            self._again[one.uid] = now + _EVENT_SECONDS
+            about = one.about
+            reference = node_reference(about) if isinstance(about, Node) else reference_of(about)
+            self._recorder.publish(
+                reference, "Warning", "AwaitsConfirmation", f"Deletion waits: {why_waits(one.guard, one.kind)}"
+            )
 
     def _ensure_installation(self) -> None:
         """Write the ConfigMap where there is none: whatever was deleted before waits from then on."""
@@ -268,37 +351,3 @@ class DeletionGuards:
             return
         ends = definition is not None and definition.metadata.deletion_timestamp is not None
         self._above = _Above(self._looked, pools, definition_ends=ends)
-
-    def _holds(self, claim: NodeClaim, guard: DeletionGuard, *, confirmed: bool) -> NodeClaim | None:
-        """The NodeClaim with what it waits for written on it; None where it may go."""
-        marks = {names.CONFIRM_DELETION: "true"} if confirmed else {names.AWAITS_CONFIRMATION: guard.value}
-        try:
-            if any(claim.metadata.annotations.get(key) != value for key, value in marks.items()):
-                claim = self._writer.metadata(claim, annotations=marks)
-        except (NotFound, Conflict):
-            return None
-        if confirmed:
-            return None
-        return claim
-
-    def _let_go(self, claim: NodeClaim) -> None:
-        try:
-            self._writer.metadata(claim, annotations={names.AWAITS_CONFIRMATION: None})
-        except (NotFound, Conflict):
-            return
-        _log.info(
-            "The deletion of a NodeClaim started after Dovetail was installed; it no longer waits for confirmation",
-            nodeclaim=claim.name,
-        )
-
-    def _confirm(self, nodes: Iterable[Node]) -> None:
-        """What the ConfigMap confirmed is written on NodeClaims, and on Nodes that wait by themselves: it is not to confirm the next accident as well."""
-        for node in nodes:
-            if names.TERMINATION_FINALIZER in node.metadata.finalizers and not is_confirmed(node.metadata):
-                meta = {"uid": node.metadata.uid, "annotations": {names.CONFIRM_DELETION: "true"}}
-                with contextlib.suppress(NotFound, Conflict):
-                    self._writer.node_written(
-                        self._client.patch(resources.NODES, node.metadata.name, {"metadata": meta})
-                    )
-        body = {"metadata": {"annotations": {names.CONFIRM_DELETION: None}}}
-        self._client.patch(resources.CONFIGMAPS, names.INSTALLATION_CONFIGMAP, body, self._namespace)

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from provisioner.values.message import Said
-from provisioner.values.spelling import closest
+from provisioner.values.spelling import closest, meant
 
 INT_MAX: Final = 2**63 - 1
 _SHOWN: Final = 5
@@ -382,16 +382,12 @@ class RequirementConflict:
     def __str__(self) -> str:
         if not self.undefined:
             return Said(f"{self.left} conflicts with {self.right}")
-        return Said(f'the NodePool does not set the label "{self.key}"{self._did_you_mean()}')
+        return Said(f'the NodePool does not set the label "{self.key}"{meant(self.hint())}')
 
     @property
     def of_all(self) -> str:
         """What to say instead where no NodePool has such a label."""
-        return Said(f'no NodePool sets the label "{self.key}"{self._did_you_mean()}')
-
-    def _did_you_mean(self) -> str:
-        hint = self.hint()
-        return f' (did you mean "{hint}"?)' if hint else ""
+        return Said(f'no NodePool sets the label "{self.key}"{meant(self.hint())}')
 
     def hint(self) -> str:
         """The known label that was probably meant; "" where none is close."""

@@ -37,6 +37,10 @@ class InstantTypes(Protocol):
 
     def manages(self, pool: NodePool) -> bool: ...
 
+    def why_not_served(self, pool: NodePool) -> str:
+        """Why no provisioner makes a NodePool Ready, for the kind of its node class; "" where that is not known, or not so."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:

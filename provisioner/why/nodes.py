@@ -89,9 +89,7 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
     if claim is None:
         return answer("Unmanaged", f"{shown} has no NodeClaim, so it is neither disrupted nor terminated.")
     if _ends(instant, node):
-        guard = guard_of(claim)
-        held = (WhyReason(type="AwaitsConfirmation", message=why_waits(guard)),) if guard is not None else ()
-        return answer("Terminating", reasons=held, drain=_drain(instant, node))
+        return answer("Terminating", reasons=_awaits(instant, node, claim), drain=_drain(instant, node))
     if node.command:
         kept_by = tuple(_waits(instant, node))
         return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node, kept_by)}", reasons=kept_by)
@@ -350,6 +348,15 @@ def _ends(instant: Instant, node: NodeView) -> bool:
     if claim is not None and claim.metadata.deletion_timestamp is not None:
         return True
     return _deleted(instant, node) is not None
+
+
+def _awaits(instant: Instant, node: NodeView, claim: NodeClaim) -> tuple[WhyReason, ...]:
+    """That its deletion waits for a confirmation, as its NodeClaim or its Node says."""
+    found = instant.node(node.name) if node.name else None
+    for one in filter(None, (claim, found)):
+        if (guard := guard_of(one)) is not None:
+            return (WhyReason(type="AwaitsConfirmation", message=why_waits(guard, one.kind)),)
+    return ()
 
 
 def _deleted(instant: Instant, node: NodeView) -> datetime | None:

@@ -1,5 +1,6 @@
 """Why a pod has no node: what a fresh plan of everything that waits makes of it."""
 
+import itertools
 from collections.abc import Sequence
 from math import inf
 from typing import Final, TypeAlias
@@ -26,6 +27,7 @@ from provisioner.values.spelling import closest
 from provisioner.why.answers import PodAnswer, PoolAnswer, WhyPlace, WhyReason, WhyRefused, told
 from provisioner.why.instant import Instant, NoSuchObjectError
 from provisioner.why.type_refusals import PoolTypes, refused_types
+from provisioner.why.unknown_values import KnownValues, known_values, unknown_values
 
 _Found: TypeAlias = tuple[str, str, WhyPlace | None, tuple[WhyReason, ...]]
 """(state, summary, place, reasons) of a PodAnswer"""
@@ -287,7 +289,14 @@ def _unplaced(instant: Instant, pod: Pod, result: Result) -> _Found:
     unset = None if unknown else unset_by_all(found, pools)
     if unset is not None:
         reasons = [replace(one, message=unset.of_all) if one.node_pools else one for one in reasons]
-    return "Unschedulable", text, None, tuple(reasons)
+    misspelt = unknown_values(pod, _known_values(instant, unknown=unknown))
+    wrong = [WhyReason(type="UnknownValue", message=one) for one in misspelt]
+    return "Unschedulable", text, None, (*wrong, *reasons)
+
+
+def _known_values(instant: Instant, *, unknown: bool) -> KnownValues:
+    tables = {id(one): one for one in (instant.types.types_of(view.pool) for view in instant.snapshot.pools)}
+    return known_values(instant.snapshot, None if unknown else itertools.chain.from_iterable(tables.values()))
 
 
 def _reason(one: Reason, every: Sequence[NodePool]) -> WhyReason:
@@ -312,7 +321,12 @@ def _pools(instant: Instant, pod: Pod) -> tuple[PoolAnswer, ...]:
 
 
 def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -> PoolAnswer:
-    match closed(pool):
+    shut = closed(pool)
+    if shut is not PoolClosed.DELETING and (text := instant.types.why_not_served(pool)):
+        if shut is PoolClosed.NOT_READY:
+            return PoolAnswer(name=pool.name, state="NotReady", message=Said(f"not Ready: {text}"))
+        return PoolAnswer(name=pool.name, state="Unknown", message=text)
+    match shut:
         case PoolClosed.DELETING:
             return PoolAnswer(name=pool.name, state="Deleting", message="it is being deleted")
         case PoolClosed.STATIC:

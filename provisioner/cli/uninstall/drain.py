@@ -61,7 +61,7 @@ class Drainage:
         self._say(f"{len(pending)} pods will be pending: {named}")
 
     def run(self) -> None:
-        """Pause launches and cordon the nodes, and delete NodeClaims as budgets allow, until none is left.
+        """Pause launches and cordon the nodes, and delete NodeClaims as budgets allow, until none is left. A dry run tells all of it once.
 
         Launches are paused again where somebody releases them, and nodes that join meanwhile are cordoned.
 
@@ -69,14 +69,15 @@ class Drainage:
             RefusedError: nothing has changed for a quarter of an hour.
         """
         self._pause_launches()
+        if self._dry_run:
+            self._tell_all()
+            return
         seen: object = None
         changed = told = self._clock.monotonic()
         while claims := self._client.list(resources.NODECLAIMS):
             self._pause_launches()
             self._cordon(claims)
             self._delete_next()
-            if self._dry_run:
-                return
             now, state = self._clock.monotonic(), [(one.name, one.status.conditions) for one in claims]
             if state != seen:
                 seen, changed = state, now
@@ -88,6 +89,13 @@ class Drainage:
                 told = now
                 self._say(f"{len(claims)} nodes remain: {_waiting(claims)}")
             self._clock.sleep(_LOOK_SECONDS)
+
+    def _tell_all(self) -> None:
+        claims = self._client.list(resources.NODECLAIMS)
+        self._cordon(claims)
+        for one in claims:
+            if one.metadata.deletion_timestamp is None:
+                self._say(f"nodeclaim/{one.name} deleted (dry run)")
 
     def _leads(self) -> bool:
         seen = self._look(SeenLease())
@@ -125,12 +133,11 @@ class Drainage:
         for kind in _KINDS:
             objects.add(kind, self._client.list(kind))
         for claim in next_to_delete(local(objects, Options(), self._clock.now()).snapshot):
-            if not self._dry_run:
-                try:
-                    self._client.delete(resources.NODECLAIMS, claim.name, uid=claim.metadata.uid)
-                except (NotFound, Conflict):
-                    continue
-            self._say(f"nodeclaim/{claim.name} deleted{' (dry run)' if self._dry_run else ''}")
+            try:
+                self._client.delete(resources.NODECLAIMS, claim.name, uid=claim.metadata.uid)
+            except (NotFound, Conflict):
+                continue
+            self._say(f"nodeclaim/{claim.name} deleted")
 
 
 def _waiting(claims: list[NodeClaim]) -> str:

@@ -29,8 +29,13 @@ OF_WHERE: Final = frozenset(
     {"kubeconfig", "leader_election_name", "leader_election_namespace", "system_namespace", "why_port"}
 )
 """Flags that say where the cluster is; all others change decisions, and the leader has its own."""
-_KINDS_OF_NODES: Final = frozenset({"no", "node", "nodes", "nodeclaim", "nodeclaims"})
-"""What kubectl writes before the name of a node."""
+_TYPES: Final = {
+    "pod": frozenset({"po", "pod", "pods"}),
+    "node": frozenset(
+        {"no", "node", "nodes", "nodeclaim", "nodeclaims", "nodeclaims.karpenter.sh", "nodeclaim.karpenter.sh"}
+    ),
+}
+"""What kubectl writes before a name and a slash, by what is asked about."""
 
 
 @click.group(
@@ -136,6 +141,8 @@ def pod(name: str, namespace: str, output: str, **given: Any) -> None:
     """See `dovetail why pod --help`."""
     way = Way(**given)
     way.check()
+    if name.partition("/")[0] != namespace:  # one that is called so
+        _check_no_type("pod", name)
     first, slash, own = name.rpartition("/")
     if slash and namespace not in ("", first):
         raise click.UsageError(f"pod {name} is not in namespace {namespace}; specify only one of the two")
@@ -161,8 +168,20 @@ def node(name: str, output: str, **given: Any) -> None:
     """See `dovetail why node --help`."""
     way = Way(**given)
     way.check()
+    _check_no_type("node", name)
     found = _answer(way, ("node", name), NodeAnswer, lambda local: why_node(local, name))
     _tell(found, as_json(found.answer) if output == flags.JSON else node_text(found.answer))
+
+
+def _check_no_type(kind: str, name: str) -> None:
+    """Refuse TYPE/NAME, as `kubectl get -o name` writes it.
+
+    Raises:
+        UsageError: it is that.
+    """
+    given, _, rest = name.partition("/")
+    if given in _TYPES[kind] and leader.is_name(rest):
+        raise click.UsageError(f'"{name}" is not a {kind} name; use "{rest}"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +219,7 @@ def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[L
         UserError: there is none.
     """
     if not all(leader.is_name(part) for part in about[1:]):
-        raise click.UsageError(_not_a_name(about[0], "/".join(about[1:])))
+        raise click.UsageError(f'"{"/".join(about[1:])}" is not a {about[0]} name')
     if way.files:
         return _decided(way, decide)
     try:
@@ -221,12 +240,6 @@ def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[L
     return Answered(
         replace(found.answer, source=f"your own permissions, {joined} {why_not}"), leaves_out=found.leaves_out
     )
-
-
-def _not_a_name(kind: str, name: str) -> str:
-    given, _, rest = name.partition("/")
-    meant = f'; use "{rest}"' if given in _KINDS_OF_NODES and leader.is_name(rest) else ""
-    return f'"{name}" is not a {kind} name{meant}'
 
 
 def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:

@@ -11,6 +11,7 @@ from provisioner.apis import ec2, kwok, names
 from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.node_class_providers import why_never_looked_at
 from provisioner.apis.pods import Pod
 from provisioner.cli.why.gathering import WhyObjects
 from provisioner.cloudprovider.errors import CloudError
@@ -103,6 +104,10 @@ class LocalTypes:
         """Whether its instance types are known."""
         kind = _class_kind(pool)
         return kind == _KWOK or (kind == _EC2 and self._ec2 is not None)
+
+    def why_not_served(self, pool: NodePool) -> str:
+        """Which provider runs is not known here: of a NodePool that none has looked at yet, which should have."""
+        return "" if pool.status.conditions else why_never_looked_at(pool.node_class_ref)
 
 
 def _class_kind(pool: NodePool) -> tuple[str, str]:

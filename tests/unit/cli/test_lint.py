@@ -245,6 +245,37 @@ def test_objects_of_others_are_counted_and_left_alone(tmp_path: Path) -> None:
     )
 
 
+def chart(directory: Path) -> Path:
+    """A Helm chart with a template, a definition of its own that is good, and a chart in it."""
+    for one in (directory, directory / "charts/inner"):
+        (one / "templates").mkdir(parents=True)
+        (one / "Chart.yaml").write_text("apiVersion: v2\nname: a\n", encoding="utf-8")
+        (one / "values.yaml").write_text("a: b\n", encoding="utf-8")
+        (one / "templates/pool.yaml").write_text("{{- if .Values.a }}\nkind: NodePool\n{{- end }}\n", encoding="utf-8")
+    (directory / "crds").mkdir()
+    (directory / "crds/pool.yaml").write_text(POOL, encoding="utf-8")
+    return directory
+
+
+def test_templates_of_charts_are_skipped_with_one_line(tmp_path: Path) -> None:
+    made = chart(tmp_path / "all/charts/a")
+    (tmp_path / "all/class.yaml").write_text(CLASS, encoding="utf-8")
+    (tmp_path / "all/templates").mkdir()
+    (tmp_path / "all/templates/class.yaml").write_text(CLASS.replace("default", "b"), encoding="utf-8")
+    result = CliRunner().invoke(command, [str(tmp_path / "all")])
+    skipped = f"skipped the chart {made}: render it with helm template"
+    assert result.output.splitlines() == [skipped, "3 objects checked: 0 errors, 0 warnings"]
+    assert result.exit_code == 0
+    for name in (made / "templates", made / "charts"):
+        result = CliRunner().invoke(command, [str(name)])
+        assert (result.exit_code, "skipped the chart" in result.output) == (2, True)
+        assert "nothing was checked" in result.output
+    found = json.loads(CliRunner().invoke(command, ["-o", "json", str(made)]).output)
+    assert (found["checked"], found["skippedCharts"]) == (1, [str(made)])
+    named = CliRunner().invoke(command, [str(made / "templates/pool.yaml")])
+    assert (named.exit_code, "skipped the chart" in named.output) == (2, False), "a file that is named is read"
+
+
 def test_one_name_twice_is_told(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, POOL, POOL)
     assert line == (

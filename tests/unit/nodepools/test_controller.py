@@ -117,6 +117,7 @@ def test_a_new_leader_goes_on_from_what_the_pool_says(told: str, launches: str, 
 
 
 class Provider:
+    name = "kwok"
     well_known_labels = names.WELL_KNOWN_LABELS
     types = tuple(TYPES.values())
     readiness = ("True", "", "")
@@ -390,3 +391,20 @@ def test_a_new_leader_keeps_what_was_said_of_the_same_class(generation: int, hea
     stage = Stage(conditions=[said], nodeClassObservedGeneration=1)
     stage.generation = generation
     assert stage.healthy == healthy
+
+
+def test_a_pool_of_another_provider_is_told_of_once_and_nothing_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    wire = msgspec.to_builtins(pool())
+    wire["spec"]["template"]["spec"]["nodeClassRef"] = reference
+    stage.server.only("nodepools", wire)
+    for _ in range(3):
+        stage.controller.reconcile("general")
+    (told,) = [vars(one)["fields"] for one in caplog.records if one.message.startswith("Ignoring a NodePool")]
+    assert told["nodepool"] == "general"
+    assert told["error"] == (
+        "nodeClassRef names EC2NodeClass, which the provider kwok does not serve; create the NodePool again with KWOKNodeClass in "
+        "nodeClassRef, or run the provisioner with --provider=aws"
+    )
+    assert stage.writes == []

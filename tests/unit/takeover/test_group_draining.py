@@ -292,8 +292,7 @@ def test_how_far_each_group_is(server: WorldServer) -> None:
 
 def test_a_dry_run_back_writes_nothing(server: WorldServer) -> None:
     run(server, Kubelets(server))
-    before = len(server.done)
-    assert (
-        GroupDrain(server.client, server.world.clock, lambda _: None, names.OWN_NAMESPACE).uncordon(dry_run=True) == 3
-    )
+    before, said = len(server.done), list[str]()
+    assert GroupDrain(server.client, server.world.clock, said.append, names.OWN_NAMESPACE).uncordon(dry_run=True) == 3
     assert len(server.done) == before
+    assert said == [f"node n{number} would be made schedulable (dry run)" for number in (1, 2, 3)]

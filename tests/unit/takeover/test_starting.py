@@ -234,3 +234,18 @@ def test_what_may_not_be_read_stops_it(server: WorldServer) -> None:
     with pytest.raises(UndeterminedError, match="may not be read"):
         Takeover(server.client, person, print, builder.built(0.0)).run()
     assert person.paused() == EVERYTHING
+
+
+@pytest.mark.parametrize("provider", ["aws", "kwok"])
+def test_what_the_provider_does_not_serve_is_not_waited_for(server: WorldServer, provider: str) -> None:
+    kwok = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    person = operator(server)
+    if provider == "aws":
+        server.store("nodepools", takeover.node_pool("theirs", hashed="v2", nodeClassRef=kwok))
+    else:
+        person.acts.pop()  # it stamps no EC2NodeClass
+        server.store("nodepools", takeover.node_pool("ours", nodeClassRef=kwok))
+        ours = takeover.deployment("dovetail-provisioner", OWN_NAMESPACE, args=["provisioner", "--provider=kwok"])
+        server.store("deployments", ours)
+        server.store("ec2nodeclasses", takeover.node_class("unstamped") | {"metadata": {"name": "unstamped"}})
+    assert run(server, person, patience=100.0).step.kind is StepKind.RELEASE

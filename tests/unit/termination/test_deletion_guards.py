@@ -13,6 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.core import ConfigMap
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.kube import resources
+from provisioner.kube.errors import ConnectionFailed
 from provisioner.kube.events import QUEUE_SIZE
 from provisioner.state.confirmation import WINDOW, DeletionGuard, guard_of, mass_deleted
 from provisioner.support.metrics import REGISTRY
@@ -265,6 +266,127 @@ def test_a_config_map_that_is_deleted_before_the_watch_tells_of_it_is_made_again
     assert one.server.all("configmaps")
 
 
+def test_one_whose_mark_is_refused_is_held_and_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    one = Guarded(read=False)
+    one.world.clock.advance(3600)
+    one.put("a", "c", "d", deleted=True)
+    one.put("b", deleted=True, annotations={names.AWAITS_CONFIRMATION: "installation"})
+    one.server.refuse = {"a": 403}
+    one.server.refusal = "the policy says no"
+    one.guards.begin()
+    assert one.held() == dict.fromkeys("abcd", True)
+    assert [name for name in "abcd" if guard_of(one.claim(name))] == ["b", "c", "d"]
+    assert awaiting("installation") == 4
+    assert len(one.server.recorder.said("AwaitsConfirmation", "NodeClaim")) == 4
+    one.guards.poll()
+    told = [vars(record)["fields"] for record in caplog.records if record.message.startswith("Could not write on")]
+    assert [(fields["kind"], fields["name"]) for fields in told] == [("NodeClaim", "a")], "once, though tried twice"
+    assert "the policy says no" in told[0]["error"]
+    one.server.refuse = {"b": 403}
+    one.read = True  # they began after the installation
+    one.guards.poll()
+    assert one.held() == {"a": False, "b": True, "c": False, "d": False}
+    assert [name for name in "abcd" if guard_of(one.claim(name))] == ["b"]
+    one.server.refuse = {}
+    one.guards.poll()
+    assert not any(one.held().values())
+
+
+def test_a_cascade_whose_marks_are_refused_is_held_for_good() -> None:
+    one = Guarded(share=0.3)
+    one.world.clock.advance(3600)
+    one.put(*"abcdef")
+    one.guards.begin()
+    one.server.refuse = dict.fromkeys("ab", 500)
+    cascade(one, *"abc")
+    one.guards.poll()
+    one.confirm("c")
+    one.server.change("nodeclaims", "c", {"metadata": {"finalizers": []}})
+    one.world.clock.advance(3600)
+    one.guards.poll()
+    assert [name for name, held in one.held().items() if held] == ["a", "b"], "though they are few now"
+    assert awaiting("mass-deletion") == 2
+    one.server.refuse = {}
+    one.guards.poll()
+    assert [str(guard_of(one.claim(name))) for name in "ab"] == ["mass-deletion"] * 2
+
+
+def test_what_the_config_map_confirmed_goes_once_that_can_be_written_and_the_next_accident_does_not() -> None:
+    one = Guarded(installed=False)
+    one.put("a", "b", deleted=True)
+    one.server.put(node("n", finalizers=[names.TERMINATION_FINALIZER]))
+    one.server.remove("nodes", "n")
+    one.guards.begin()
+    one.confirm()
+    one.server.refuse = {"a": 403, "n": 403}
+    one.guards.poll()
+    found = one.installed()
+    assert found is not None
+    assert found.metadata.annotations == {}
+    assert (one.held(), bool(one.guards.why(None, one.world.cluster.node("n")))) == ({"a": True, "b": False}, True)
+    one.server.refuse = {}
+    one.guards.poll()
+    assert (one.held(), one.guards.why(None, one.world.cluster.node("n"))) == ({"a": False, "b": False}, "")
+
+
+def test_while_the_api_server_does_not_answer_for_one_the_others_are_written_in_the_next_round() -> None:
+    one = Guarded(installed=False)
+    one.put("a", "b", "c", deleted=True)
+    silent = {"a"}
+    asked: list[str] = []
+
+    def intercept(sent: Sent) -> FakeAnswer | None:
+        name = sent.path.rpartition("/")[2]
+        if sent.method == "PATCH" and name in "abc":
+            asked.append(name)
+            if name in silent:
+                raise ConnectionFailed("timed out")
+        return one.apply(sent)
+
+    one.server.intercept = intercept
+    one.guards.begin()
+    assert one.held() == dict.fromkeys("abc", True)
+    assert set(asked) == {"a"}, "nothing more is sent"
+    with pytest.raises(ConnectionFailed):
+        one.guards.poll()
+    assert [name for name in "abc" if guard_of(one.claim(name))] == ["b", "c"]
+    silent.clear()
+    one.guards.poll()
+    assert guard_of(one.claim("a"))
+
+
+def test_a_node_that_waits_by_itself_says_so_and_names_what_is_to_be_annotated() -> None:
+    one = Guarded(installed=False)
+    marked = {names.AWAITS_CONFIRMATION: "installation"}
+    one.put("a")
+    one.put("b", deleted=True)
+    finalizers = [names.TERMINATION_FINALIZER]
+    one.server.put(*(node(name, finalizers=finalizers, provider_id=f"kwok://{name}") for name in "ab"))
+    for name in "ab":
+        one.server.remove("nodes", name)
+    one.guards.begin()
+    one.guards.poll()
+    nodes = {name: one.server.node(name) for name in "ab"}
+    assert {name: found.metadata.annotations for name, found in nodes.items()} == {"a": marked, "b": {}}
+    (said,) = one.server.recorder.said("AwaitsConfirmation", "Node")
+    assert "annotate the Node or the ConfigMap" in said
+    assert "annotate the Node or the ConfigMap" in one.guards.why(one.claim("a"), nodes["a"])
+    assert "annotate the NodeClaim or the ConfigMap" in one.guards.why(one.claim("b"), nodes["b"])
+    assert awaiting("installation") == 1, "NodeClaims alone"
+
+
+def test_a_node_that_was_found_to_be_deleted_later_no_longer_says_that_it_waits() -> None:
+    one = Guarded(read=False)
+    one.world.clock.advance(3600)
+    one.server.put(node("a", finalizers=[names.TERMINATION_FINALIZER]))
+    one.server.remove("nodes", "a")
+    one.guards.begin()
+    assert guard_of(one.server.node("a")) is DeletionGuard.INSTALLATION
+    one.read = True
+    one.guards.poll()
+    assert one.server.node("a").metadata.annotations == {}
+
+
 def test_a_node_that_is_deleted_with_its_claim_waits_with_it() -> None:
     one = Guarded(installed=False)
     one.put("a", deleted=True, finalizers=[names.TERMINATION_FINALIZER, "foregroundDeletion"])
@@ -292,6 +414,19 @@ def test_the_pods_of_a_node_that_waits_need_no_other_place_and_it_counts_against
     one.guards.begin()
     assert one.world.cluster.snapshot().leaving == ()
     one.confirm("a")
+    assert [each.name for each in one.world.cluster.snapshot().leaving] == ["web"]
+
+
+def test_the_pods_of_a_node_that_waits_by_itself_need_no_other_place() -> None:
+    one = Guarded(installed=False)
+    one.put("a", true=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED))
+    one.server.put(node("a", finalizers=[names.TERMINATION_FINALIZER]))
+    one.world.add(pod("web", node="a"))
+    one.server.remove("nodes", "a")
+    assert [each.name for each in one.world.cluster.snapshot().leaving] == ["web"]
+    one.guards.begin()
+    assert (one.world.cluster.snapshot().leaving, one.world.cluster.snapshot().nodes[0].counts) == ((), True)
+    one.server.change("nodes", "a", {"metadata": {"annotations": {names.CONFIRM_DELETION: "true"}}})
     assert [each.name for each in one.world.cluster.snapshot().leaving] == ["web"]
 
 

@@ -94,3 +94,22 @@ def test_it_begins_where_a_provisioner_renews_its_lease_as_often_as_the_lease_sa
     else:
         with pytest.raises(RefusedError, match="no provisioner renews Lease"):
             drainage.check(leave_pending=False)
+
+
+def test_a_dry_run_tells_every_step_once_whatever_budgets_let_go_now() -> None:
+    world = World()
+    server = WorldServer(world)
+    server.tell = False
+    server.store("nodepools", msgspec.to_builtins(pool(disruption={"budgets": [{"nodes": "1"}]})))
+    for one in "ab":
+        join(server, one)
+    before, said = len(server.done), list[str]()
+    Drainage(server.client, world.clock, SPACE, said.append, dry_run=True).run()
+    assert said == [
+        "configmap/dovetail-settings paused=launch (dry run)",
+        "node/a cordoned (dry run)",
+        "node/b cordoned (dry run)",
+        "nodeclaim/a deleted (dry run)",
+        "nodeclaim/b deleted (dry run)",
+    ]
+    assert len(server.done) == before

@@ -201,11 +201,20 @@ def test_what_is_no_name_is_asked_of_nobody(name: str) -> None:
     assert "is not a node name" in result.stderr
 
 
+TYPED = [("node", "node/x"), ("node", "nodeclaim.karpenter.sh/x"), ("pod", "pod/x"), ("pod", "pods/x"), ("pod", "po/x")]
+
+
 @pytest.mark.parametrize("way", ["--through=leader", "--through=own", "--from=-"])
-def test_the_name_that_was_meant_is_said_whichever_way_is_asked(way: str) -> None:
-    result = CliRunner().invoke(dovetail, ["why", "node", "node/x", way])
+@pytest.mark.parametrize(("kind", "name"), TYPED)
+def test_the_name_that_was_meant_is_said_whichever_way_is_asked(kind: str, name: str, way: str) -> None:
+    result = CliRunner().invoke(dovetail, ["why", kind, name, way])
     assert result.exit_code == 2
-    assert '"node/x" is not a node name; use "x"' in result.stderr
+    assert f'"{name}" is not a {kind} name; use "x"' in result.stderr
+
+
+def test_a_namespace_that_is_called_pod_is_one_where_it_is_named() -> None:
+    result = CliRunner().invoke(dovetail, ["why", "pod", "pod/x", "--namespace=pod", "--from=-"], input="")
+    assert "is not a pod name" not in result.stderr
 
 
 def test_people_read_which_way_was_gone() -> None:

@@ -121,6 +121,34 @@ def test_a_label_that_no_pool_sets_is_said_of_all_of_them(file: pathlib.Path) ->
     assert "NodePool second: disktype In [hdd] conflicts with disktype In [ssd]" in text
 
 
+MISSPELT = {
+    names.NODEPOOL_LABEL: ("genral", 'no NodePool is named "genral" (did you mean "general"?)'),
+    names.ZONE_LABEL: (
+        "tset-zone-a",
+        'no instance type has "tset-zone-a" as topology.kubernetes.io/zone (did you mean "test-zone-a"?)',
+    ),
+    names.CAPACITY_TYPE_LABEL: (
+        "spott",
+        'no instance type has "spott" as karpenter.sh/capacity-type (did you mean "spot"?)',
+    ),
+    names.ARCH_LABEL: ("x86_64", 'no instance type has "x86_64" as kubernetes.io/arch (did you mean "amd64"?)'),
+}
+
+
+@pytest.mark.parametrize("key", MISSPELT)
+def test_a_value_that_nothing_has_is_said_once_with_the_one_that_was_meant(file: pathlib.Path, key: str) -> None:
+    value, says = MISSPELT[key]
+    asks = wire_pod("web", "1")
+    asks["spec"]["nodeSelector"] = {key: value}
+    dump = Dump(file, pool("second"), asks)
+    assert dump.ask("pod", "default/web").splitlines().count(f"  {says}") == 1
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    others = {"matchExpressions": [{"key": "disktype", "operator": "Exists"}]}
+    either = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, others]}}
+    asks["spec"] = {**asks["spec"], "nodeSelector": {}, "affinity": {"nodeAffinity": either}}
+    assert "did you mean" not in Dump(file, pool("second"), asks).ask("pod", "default/web"), "the other term would do"
+
+
 def test_every_type_is_either_fitting_or_refused_once(file: pathlib.Path) -> None:
     dump = Dump(file, pool("small", limits={"cpu": "8"}), wire_pod("web", "3"))
     for one in dump.json("pod", "default/web")["nodePools"]:
@@ -136,6 +164,11 @@ POOLS = {
         pool(status={"conditions": [{"type": "NodeClassReady", "status": "False", "message": "no subnet"}]}),
         "NotReady",
         "not Ready: no subnet",
+    ),
+    "one that no provisioner has looked at": (
+        pool(status={}),
+        "NotReady",
+        "not Ready: its conditions are not set yet; nodeClassRef names KWOKNodeClass: a provisioner with --provider=kwok sets them",
     ),
     "a static one": (pool(replicas=3), "Static", "it is static: its nodes follow spec.replicas, not pods"),
     "one with a taint": (
@@ -487,6 +520,19 @@ def test_a_node_whose_deletion_waits_says_what_confirms_it(file: pathlib.Path) -
     )
     assert found["reasons"][0]["type"] == "AwaitsConfirmation"
     assert "dovetail.dev/confirm-deletion=true" in found["reasons"][0]["message"]
+
+
+def test_a_node_that_waits_by_itself_says_what_confirms_it(file: pathlib.Path) -> None:
+    claimed, going = existing_node("n")
+    going["metadata"] |= {
+        "deletionTimestamp": NOON.isoformat(),
+        "annotations": {names.AWAITS_CONFIRMATION: "installation"},
+    }
+    found = Dump(file, going, claimed).json("node", "n")
+    assert found["summary"].startswith(
+        "Node n is being deleted, and waits: it was deleted before Dovetail was installed"
+    )
+    assert "annotate the Node or the ConfigMap" in found["summary"]
 
 
 def test_a_pod_says_who_pauses_launches(file: pathlib.Path) -> None:
