@@ -353,10 +353,10 @@ def _ends(instant: Instant, node: NodeView) -> bool:
 def _awaits(instant: Instant, node: NodeView, claim: NodeClaim) -> tuple[WhyReason, ...]:
     """That its deletion waits for a confirmation, as its NodeClaim or its Node says."""
     found = instant.node(node.name) if node.name else None
-    for one in filter(None, (claim, found)):
-        if (guard := guard_of(one)) is not None:
-            return (WhyReason(type="AwaitsConfirmation", message=why_waits(guard, one.kind)),)
-    return ()
+    guard, kind = guard_of(claim), "NodeClaim"
+    if guard is None and found is not None:
+        guard, kind = guard_of(found), "Node"
+    return (WhyReason(type="AwaitsConfirmation", message=why_waits(guard, kind)),) if guard is not None else ()
 
 
 def _deleted(instant: Instant, node: NodeView) -> datetime | None:

@@ -245,7 +245,7 @@ def test_what_the_provider_does_not_serve_is_not_waited_for(server: WorldServer,
     else:
         person.acts.pop()  # it stamps no EC2NodeClass
         server.store("nodepools", takeover.node_pool("ours", nodeClassRef=kwok))
-        ours = takeover.deployment("dovetail-provisioner", OWN_NAMESPACE, args=["provisioner", "--provider=kwok"])
+        ours = takeover.deployment("dovetail-provisioner", names.OWN_NAMESPACE, args=["provisioner", "--provider=kwok"])
         server.store("deployments", ours)
         server.store("ec2nodeclasses", takeover.node_class("unstamped") | {"metadata": {"name": "unstamped"}})
     assert run(server, person, patience=100.0).step.kind is StepKind.RELEASE
