@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandRecord
+from provisioner.apis.core import Node
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import ObjectMeta, condition, is_true
@@ -353,8 +354,9 @@ def _ends(instant: Instant, node: NodeView) -> bool:
 def _awaits(instant: Instant, node: NodeView, claim: NodeClaim) -> tuple[WhyReason, ...]:
     """That its deletion waits for a confirmation, as its NodeClaim or its Node says."""
     found = instant.node(node.name) if node.name else None
-    for one in filter(None, (claim, found)):
-        if (guard := guard_of(one)) is not None:
+    those: tuple[NodeClaim | Node | None, ...] = (claim, found)
+    for one in those:
+        if one is not None and (guard := guard_of(one)) is not None:
             return (WhyReason(type="AwaitsConfirmation", message=why_waits(guard, one.kind)),)
     return ()
 
