@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandRecord
+from provisioner.apis.core import Node
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import ObjectMeta, condition, is_true
@@ -86,10 +87,10 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
         return made if summary else replace(made, summary=summary_of(made))
 
     shown = f"Node {node.name}" if node.name else f"NodeClaim {name}"
-    if claim is None:
+    if claim is None and not _awaits(instant, node):
         return answer("Unmanaged", f"{shown} has no NodeClaim, so it is neither disrupted nor terminated.")
-    if _ends(instant, node):
-        return answer("Terminating", reasons=_awaits(instant, node, claim), drain=_drain(instant, node))
+    if claim is None or _ends(instant, node):
+        return answer("Terminating", reasons=_awaits(instant, node), drain=_drain(instant, node))
     if node.command:
         kept_by = tuple(_waits(instant, node))
         return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node, kept_by)}", reasons=kept_by)
@@ -350,13 +351,14 @@ def _ends(instant: Instant, node: NodeView) -> bool:
     return _deleted(instant, node) is not None
 
 
-def _awaits(instant: Instant, node: NodeView, claim: NodeClaim) -> tuple[WhyReason, ...]:
+def _awaits(instant: Instant, node: NodeView) -> tuple[WhyReason, ...]:
     """That its deletion waits for a confirmation, as its NodeClaim or its Node says."""
     found = instant.node(node.name) if node.name else None
-    guard, kind = guard_of(claim), "NodeClaim"
-    if guard is None and found is not None:
-        guard, kind = guard_of(found), "Node"
-    return (WhyReason(type="AwaitsConfirmation", message=why_waits(guard, kind)),) if guard is not None else ()
+    those: tuple[NodeClaim | Node | None, ...] = (node.claim, found)
+    for one in those:
+        if one is not None and (guard := guard_of(one)) is not None:
+            return (WhyReason(type="AwaitsConfirmation", message=why_waits(guard, one.kind)),)
+    return ()
 
 
 def _deleted(instant: Instant, node: NodeView) -> datetime | None:

@@ -533,6 +533,8 @@ def test_a_node_that_waits_by_itself_says_what_confirms_it(file: pathlib.Path) -
         "Node n is being deleted, and waits: it was deleted before Dovetail was installed"
     )
     assert "annotate the Node or the ConfigMap" in found["summary"]
+    alone = Dump(file, going).json("node", "n")
+    assert "annotate the Node or the ConfigMap" in alone["summary"], "a Node of which the NodeClaim is gone"
 
 
 def test_a_pod_says_who_pauses_launches(file: pathlib.Path) -> None:
