@@ -76,7 +76,7 @@ class Departure:
 
         def decide(found: Belongings) -> LeavePlan:
             again = quiet.after(found.lease, self._clock.monotonic())
-            if not self._dry_run and again != quiet:
+            if not self._dry_run and again.holder and again != quiet:
                 raise RefusedError(
                     f"a provisioner has started again: {again.holder} holds Lease {self._namespace}/{LEASE_NAME}. "
                     "Stop it, and run this command again"

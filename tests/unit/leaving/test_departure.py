@@ -274,6 +274,19 @@ def test_a_provisioner_that_starts_again_stops_it(cluster: LeavingCluster) -> No
     assert all("finalizers" in one["metadata"] for one in cluster.all("nodes"))
 
 
+def test_a_lease_that_somebody_removes_does_not_stop_it(cluster: LeavingCluster) -> None:
+    cluster.node("a")
+    cluster.store("leases", {"metadata": {"name": LEASE_NAME, "namespace": SPACE}, "spec": {"holderIdentity": "me"}})
+    departure = cluster.departure()
+    departure._say = lambda text: (
+        cluster.change("leases", LEASE_NAME, {"spec": {"holderIdentity": ""}}, SPACE)
+        if "tags removed" in text
+        else None
+    )
+    departure.keep_nodes(Keep.FOR_NOBODY)
+    assert not any("finalizers" in one["metadata"] for one in cluster.all("nodes"))
+
+
 def test_a_claim_that_got_its_finalizer_again_meanwhile_is_not_deleted(cluster: LeavingCluster) -> None:
     """By a provisioner that starts again while many NodeClaims are written: it would drain what is deleted under it."""
     for name in ("a", "b"):
