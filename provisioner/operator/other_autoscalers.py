@@ -6,7 +6,7 @@ asks for, because a message that we took from the queue nobody else gets. Cluste
 
 from typing import Final
 
-from provisioner.apis.conversion.ownership import CLUSTER_AUTOSCALER_LEASE, CLUSTER_AUTOSCALER_NAMESPACE
+from provisioner.apis.conversion.ownership import ClusterAutoscalerLeases
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Forbidden
 from provisioner.kube.other_karpenter import OtherKarpenter
@@ -36,7 +36,8 @@ class OtherAutoscalers:
     """
 
     def __init__(self, client: Client, clock: Clock, options: Options) -> None:
-        self._client = client
+        self._client, self._clock = client, clock
+        self._autoscalers = ClusterAutoscalerLeases()
         self._karpenter = OtherKarpenter(client, clock, options.lease_namespace, options.karpenter_namespace)
         self.problem: str = KARPENTER_NOT_LOOKED_FOR
         self._forbidden = self._autoscaler = False
@@ -74,5 +75,6 @@ class OtherAutoscalers:
         return LOOK_SECONDS
 
     def _cluster_autoscaler(self) -> bool:
-        found = self._client.find(LEASES, CLUSTER_AUTOSCALER_LEASE, CLUSTER_AUTOSCALER_NAMESPACE)
-        return found is not None and bool(found.spec.holder_identity)
+        seen = self._autoscalers
+        found = (self._client.find(LEASES, seen.name, namespace) for namespace in seen.namespaces)
+        return bool(seen.beside(filter(None, found), self._clock.monotonic()))

@@ -10,6 +10,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.operator.other_autoscalers import KARPENTER_NOT_LOOKED_FOR, LOOK_SECONDS, OtherAutoscalers
 from provisioner.options import Options
+from provisioner.support.metrics import REGISTRY
 from tests.support.clock import FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, Sent
 
@@ -43,6 +44,10 @@ class Cluster:
         return self.others.problem
 
 
+def autoscaler_runs() -> float | None:
+    return REGISTRY.get_sample_value("dovetail_other_autoscaler_running", {"autoscaler": "cluster-autoscaler"})
+
+
 def test_nobody_acts_before_it_is_known() -> None:
     cluster = Cluster()
     assert cluster.others.problem == KARPENTER_NOT_LOOKED_FOR
@@ -56,8 +61,13 @@ def test_a_karpenter_that_leads_holds_everything_up_until_its_lease_is_silent() 
     assert cluster.problem() == ""
 
 
-def test_cluster_autoscaler_holds_nothing_up() -> None:
-    assert Cluster(AUTOSCALER).problem() == ""
+def test_cluster_autoscaler_holds_nothing_up_and_runs_until_its_lease_is_silent() -> None:
+    cluster = Cluster(AUTOSCALER)
+    assert cluster.problem() == ""
+    assert autoscaler_runs() == 1
+    cluster.clock.advance(SILENT_SECONDS)
+    assert cluster.problem() == ""
+    assert autoscaler_runs() == 0
 
 
 def test_a_karpenter_elsewhere_counts_where_the_flag_says_so() -> None:
