@@ -96,6 +96,12 @@ def test_a_leader_that_was_stopped_in_the_middle_of_its_writes_sends_none_when_i
     assert len(plot.nodes()) == 60
 
 
+def has_heard(plane: DevCluster, identity: str) -> bool:
+    """Whether the answer has come by which a provisioner leads: before that, it is a candidate, and goes on asking."""
+    said = plane.log(FIRST).read_text().splitlines()
+    return any("Became the leader" in line and identity in line for line in said)
+
+
 @pytest.fixture
 def proxy(plane: DevCluster) -> Iterator[TcpProxy]:
     with proxy_to(plane.ports["kube-apiserver"]) as proxy:
@@ -111,6 +117,7 @@ def test_a_leader_whose_api_server_hangs_ends_before_another_may_lead(
     start_child(plane, FIRST, "--kubeconfig", kubeconfig)
     try:
         first = eventually(lambda: other_than(client, before), "it leads", SECONDS)
+        eventually(lambda: has_heard(plane, first), "it has heard that it leads", SECONDS)
         begun = time.monotonic()
         proxy.freeze()
         eventually(lambda: not runs(plane, FIRST), "it ends", LEASE_SECONDS)
