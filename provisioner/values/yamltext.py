@@ -177,11 +177,11 @@ def _no_yaml(error: Exception) -> YamlDocumentError:
 class _Open:
     """A list or mapping that is being read."""
 
-    __slots__ = ("anchor", "height", "key", "merged", "path", "size", "value", "waits")
+    __slots__ = ("anchor", "height", "key", "merged", "merges", "path", "size", "value", "waits")
 
     def __init__(self, value: dict[str, object] | list[object], anchor: str | None, path: str) -> None:
         self.value, self.anchor, self.size, self.height = value, anchor, 1, 1
-        self.key, self.waits = "", False
+        self.key, self.waits, self.merges = "", False, False
         self.merged = set[str]()  # keys that `<<` brought, and the mapping itself may replace
         self.path = path
 
@@ -276,7 +276,7 @@ class _Reader:
             above.value.append(value)
         elif above.waits:
             above.waits = False
-            if above.key == _MERGE:
+            if above.merges:
                 above.merged |= _merge(above.value, value, _line(event))
             else:
                 above.merged.discard(above.key)
@@ -285,6 +285,7 @@ class _Reader:
             raise YamlDocumentError("a key must be a string, not null, a list or a mapping", _line(event))
         else:
             above.key, above.waits = _key(value), True
+            above.merges = above.key == _MERGE and getattr(event, "implicit", (False,))[0]  # else it was in quotes
             if above.key in above.value and above.key not in above.merged:
                 if not self._twice:
                     told = _key_stands_twice(above.key[:_TEXT], outermost=len(self._stack) == 1)
