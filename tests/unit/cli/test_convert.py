@@ -67,7 +67,8 @@ def test_what_a_server_added_is_left_out_and_what_is_converted_converts_to_itsel
     assert written(result) == [{**pool, "metadata": {"name": "default"}}]
 
 
-ODD_TEXTS = ["089123456789", "12345e7", "1e3", "y", "N", "0o17", ".5e3", "22:00", "on", "1_000", "0b1", "~", "", "<<"]
+ODD_NUMBERS = ["089123456789", "12345e7", "1e3", "0o17", "+1e5", ".5e3", "22:00", "1_000", "0b1"]
+ODD_TEXTS = [*ODD_NUMBERS, "y", "N", "on", "~", "", "<<"]
 
 
 @given(st.lists(st.sampled_from(ODD_TEXTS) | st.text(alphabet="0123456789eExXobyYnN_.:+-~=<", max_size=8), max_size=9))
