@@ -166,7 +166,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
     cluster.up()
     try:
         with aws_cluster(cluster, clock_factor=10.0) as aws:
-            cluster.kubectl("delete", "-k", str(MANIFESTS / "crds"), timeout_seconds=400)  # the API server looks again after a minute
+            cluster.kubectl("delete", "-k", str(MANIFESTS / "crds"), timeout_seconds=400)
             cluster.kubectl("delete", "namespace", SPACE)
             yield Life(aws, tmp_path)
     finally:
