@@ -629,6 +629,8 @@ class StorageClass(Object, frozen=True, kw_only=True):
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
+EBS_DRIVER: Final = "ebs.csi.aws.com"
+"""The CSI driver of Amazon EBS."""
 ANY_NUMBER: Final = 1 << 40
 """As many volumes as anybody has: the limit of a driver that has none."""
 

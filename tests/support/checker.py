@@ -166,6 +166,7 @@ def attach_limits(problem: Problem, kind: str, types: Iterable[InstanceType]) ->
     prefix = "attachable-volumes-csi-"
     own = [one.capacity.items() for one in types if one.name == kind]
     told = {key.removeprefix(prefix): amount for some in own for key, amount in some if key.startswith(prefix)}
+    told |= {driver: count for one in types if one.name == kind for driver, count in one.attach_limits.items()}
     return told | dict(problem.storage.attach_limits.get(kind, {}))
 
 

@@ -32,8 +32,8 @@ class AttachLimits:
 
     def of_type(self, kind: InstanceType, drivers: Iterable[str]) -> dict[str, int]:
         """By driver, what a node takes that is to be of this type."""
-        learnt = self.learnt.get(kind.name, _NOTHING)
-        return {one: learnt.get(one, kind.capacity.get(ATTACHABLE + one, ANY_NUMBER)) for one in drivers}
+        told = {**kind.attach_limits, **self.learnt.get(kind.name, _NOTHING)}
+        return {one: told.get(one, kind.capacity.get(ATTACHABLE + one, ANY_NUMBER)) for one in drivers}
 
     def of_node(self, node: Bin, drivers: Iterable[str]) -> Mapping[str, int]:
         """By driver, what a node takes."""

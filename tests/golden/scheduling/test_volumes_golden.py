@@ -48,6 +48,7 @@ SMALL = instance_type("small", "2", "4Gi", 1.0, zones=ABC)
 MEDIUM = instance_type("medium", "4", "8Gi", 2.0, zones=ABC)
 ROOMY = instance_type("roomy", "16", "64Gi", 9.0, zones=ABC, more={f"attachable-volumes-csi-{DRIVER}": "2"})
 ONE, ALL = pool(types=(SMALL,)), pool(types=(SMALL, MEDIUM))
+TELLING = replace(instance_type("telling", "16", "64Gi", 9.0, zones=ABC), attach_limits={DRIVER: 2})
 OF_SMALL = {names.INSTANCE_TYPE_LABEL: "small"}
 EBS, OTHER = "ebs.csi.aws.com", "other.example.com"
 BOUND_B = (volume("v", "b"), volume_claim("c", volume="v"))
@@ -266,6 +267,12 @@ ROWS: dict[str, Row] = {
                 storage=storage(*to_come(3), attach={"small": {DRIVER: 2}})), "0 nodes"),
     "an existing node of a pool takes what the capacity of its type tells": row(
         problem(each(3), pool(types=(ROOMY,)), bins=[replace(node("n", labels={names.INSTANCE_TYPE_LABEL: "roomy"}), pool="default")], storage=storage(*to_come(3))),
+        "1 node", "p by host: 2 1"),
+    "new nodes have the limit that their type tells": row(problem(each(4), pool(types=(TELLING,)), storage=storage(*to_come(4))), "2 nodes"),
+    "what CSINodes say of a kind is more than what its type tells": row(
+        problem(each(4), pool(types=(TELLING,)), storage=storage(*to_come(4), attach={"telling": {DRIVER: 4}})), "1 node"),
+    "an existing node of a pool takes what its type tells": row(
+        problem(each(3), pool(types=(TELLING,)), bins=[replace(node("n", labels={names.INSTANCE_TYPE_LABEL: "telling"}), pool="default")], storage=storage(*to_come(3))),
         "1 node", "p by host: 2 1"),
     "volumes of pods that run count": row(
         problem([using("c1")], ONE, bins=[node("n", attach={DRIVER: 1}, running=[using("c0", name="old")])], storage=storage(*bound(2))), "p on new small"),

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import msgspec
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provisioner.apis import names
@@ -15,6 +16,7 @@ from provisioner.state.keys import NodeKey
 from tests.support.cluster import TYPES, World, bound, claim, node, pod, pool
 from tests.support.problems import shape, uses
 
+pytestmark = pytest.mark.timeout(3600 if settings().max_examples > 1000 else 600)
 KIND = "c-8x-amd64-linux"
 DISK = "disk.example.com"
 OWN = {names.NODEPOOL_LABEL: "general", names.INSTANCE_TYPE_LABEL: KIND}
