@@ -5,7 +5,7 @@ after the point, which JSON libraries leave out when they are zero.
 """
 
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import field
 
@@ -629,6 +629,12 @@ class StorageClass(Object, frozen=True, kw_only=True):
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
+EBS_DRIVER: Final = "ebs.csi.aws.com"
+"""The CSI driver of Amazon EBS."""
+ANY_NUMBER: Final = 1 << 40
+"""As many volumes as anybody has: the limit of a driver that has none."""
+
+
 class VolumeNodeResources(Object, frozen=True, kw_only=True):
     """How many volumes of a driver a node takes; None means any number."""
 
@@ -640,6 +646,12 @@ class CSINodeDriver(Object, frozen=True, kw_only=True):
 
     name: str = ""
     allocatable: VolumeNodeResources | None = None
+
+    @property
+    def most_volumes(self) -> int:
+        """How many volumes it attaches to the node."""
+        count = self.allocatable.count if self.allocatable is not None else None
+        return ANY_NUMBER if count is None else count
 
 
 class CSINodeSpec(Object, frozen=True, kw_only=True):

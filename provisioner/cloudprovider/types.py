@@ -76,6 +76,7 @@ class InstanceType:
         offerings: every way to buy it, available or not.
         overlaid: whether a NodeOverlay says part of the capacity.
         partial: resources of which it has parts of a device, each of which counts as one.
+        attach_limits: by CSI driver, how many volumes its nodes take, as far as the cloud says; CSINodes know better.
     """
 
     name: str
@@ -85,6 +86,7 @@ class InstanceType:
     offerings: tuple[Offering, ...] = ()
     overlaid: bool = False
     partial: frozenset[str] = frozenset()
+    attach_limits: Mapping[str, int] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -23,6 +23,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.attempts.attempt import affordable, scope_of, skews_of, whole
 from provisioner.scheduling.attempts.setting import Setting, Terms, Work
 from provisioner.scheduling.attempts.solution import EFFORT, Solution
+from provisioner.scheduling.capacity.attach_limits import AttachLimits
 from provisioner.scheduling.capacity.catalogue import Catalogue
 from provisioner.scheduling.capacity.nodes import VACANT, Bins, Ground, Rooms
 from provisioner.scheduling.capacity.offers import PreparedPool, pin
@@ -122,7 +123,7 @@ class Stock:
         daemons: Sequence[Daemon],
         dimensions: Dimensions,
         well_known: frozenset[str],
-        limits: Mapping[str, Mapping[str, int]],
+        limits: AttachLimits,
         shared: tuple[object, ...],
         keep: int,
     ) -> PreparedPool:
@@ -429,20 +430,21 @@ class Prepared:
         """What room nodes have in these resources."""
         found = self._tables.get(dimensions.names)
         if found is None:
-            found = Rooms.of(self._bins, dimensions)
+            found = Rooms.of(self._bins, dimensions, self._attach_limits())
             _drop_oldest(self._tables, _MOST_TABLES - 1)
             self._tables[dimensions.names] = found
         return found
 
     def _offers(self, dimensions: Dimensions, drivers: Collection[str]) -> list[PreparedPool]:
-        limits = self.world.storage.attach_limits if drivers else {}
-        frozen = tuple(sorted((name, tuple(sorted(some.items()))) for name, some in limits.items()))
+        limits = self._attach_limits()
+        learnt = limits.learnt if drivers else {}
+        frozen = tuple(sorted((name, tuple(sorted(some.items()))) for name, some in learnt.items()))
         shared = (self._daemons, dimensions.names, self._well_known, frozen)
         keep = len(self._pools) + _SPARE_CATALOGUES
         return [
             self._stock.offer(
                 pool,
-                self._stock.catalogue(pool.instance_types, keep),
+                limits.catalogues[pool.name],
                 self._daemons,
                 dimensions,
                 self._well_known,
@@ -452,6 +454,11 @@ class Prepared:
             )
             for pool in self._pools
         ]
+
+    def _attach_limits(self) -> AttachLimits:
+        keep = len(self._pools) + _SPARE_CATALOGUES
+        catalogues = {one.name: self._stock.catalogue(one.instance_types, keep) for one in self._pools}
+        return AttachLimits(self.world.storage.attach_limits, catalogues)
 
     def _ports(self, bins: Bins, census: Census) -> Mapping[Port, int]:
         """Ports of nodes, and where they are taken, or will be by daemons that are due."""
@@ -523,8 +530,11 @@ class Prepared:
             storage=world.storage if changes.storage is None else changes.storage,
             spread_defaults=world.spread_defaults if changes.spread_defaults is None else changes.spread_defaults,
         )
+        tables = self._tables
+        if _kinds(world) != _kinds(settled):
+            tables = {key: table for key, table in list(tables.items()) if not table.dimensions.drivers}
         if not changes.bins and not changes.gone:
-            return replace(self, world=settled, _census=census, _daemons=daemons)
+            return replace(self, world=settled, _census=census, _daemons=daemons, _tables=tables)
         bins, tallies = list(self._bins), list(self._tallies)
         numbers, new = self._numbers, [name for name in changes.bins if name not in self._numbers]
         changed: dict[int, Bin] = {numbers[name]: VACANT for name in changes.gone if name in numbers}
@@ -568,9 +578,14 @@ class Prepared:
             _tallies=tallies,
             _census=census.changed(moved) if moved else census,
             _marks=marks,
-            _tables={key: table.changed(changed) for key, table in list(self._tables.items())},
+            _tables={key: table.changed(changed) for key, table in list(tables.items())},
             _daemons=daemons,
         )
+
+
+def _kinds(world: World) -> tuple[object, ...]:
+    """What the attach limits of nodes follow from besides themselves, to be compared by identity."""
+    return id(world.storage.attach_limits), *[(one.name, id(one.instance_types)) for one in world.pools]
 
 
 _MOST_VACANT: Final = 256

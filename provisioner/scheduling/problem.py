@@ -104,8 +104,8 @@ class Bin:
         pods: the pods on it that are not finished, daemons and terminating ones included, and the unbound ones that a
             live plan promises to it. `room` is what they leave; here they count for spread, affinity, host ports and
             volumes. Those that the problem asks to place (same UID) count nowhere.
-        attach_limits: by CSI driver, how many volumes the node takes (its CSINode); a driver that is absent has no
-            limit.
+        attach_limits: by CSI driver, how many volumes the node takes, as its CSINode says; of a driver that is absent it
+            takes what its type does.
         leaving: it is going away: it takes no pod and offers no domain, but what is on it still counts.
         closed: it takes no pod now, and counts in everything else.
     """
@@ -130,9 +130,8 @@ class Storage:
         claims: PersistentVolumeClaims by "namespace/name".
         volumes: PersistentVolumes by name.
         classes: StorageClasses by name.
-        attach_limits: by instance type, then CSI driver: how many volumes a new node of that type takes, learnt from
-            CSINodes of its kind. A type that is absent takes what its capacity says under
-            `attachable-volumes-csi-<driver>`, else any number.
+        attach_limits: by instance type, then CSI driver: how many volumes a node of that type takes, learnt from
+            CSINodes of its kind; `capacity/attach_limits.py` decides by this and others. Give the same object while it is unchanged.
     """
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)

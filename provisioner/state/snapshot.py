@@ -35,7 +35,7 @@ class NodeView:
             ambiguous claim.
         pods: the pods bound here that still use room, by name.
         assigned: pods that are planned here, by name; all of them are unbound, or about to leave another node.
-        attach_limits: how many volumes of each CSI driver the node takes; a driver that is absent has no limit.
+        attach_limits: how many volumes of each CSI driver the node takes, as its CSINode says; of a driver that is absent, what its type takes.
         deleting: the Node or its claim is going, carries the disrupted taint, or is a candidate of a command.
         awaits: its deletion waits for a confirmation, as its claim or its Node says.
         command: the ID of the disruption command of which its claim is a candidate; "" for none.

@@ -108,7 +108,7 @@ class SurroundingsKeeper:
         return self._frozen
 
     def limits_of(self, node_name: str) -> Mapping[str, int]:
-        """How many volumes of each CSI driver a Node takes, as far as its drivers have said."""
+        """How many volumes of each CSI driver a Node takes, as far as its drivers have said; `ANY_NUMBER` where one has no limit."""
         return self._csi_nodes.get(node_name, _NO_LIMITS)
 
     def volume_of(self, claim: str) -> str:
@@ -172,11 +172,7 @@ class SurroundingsKeeper:
         if one is None:
             return False
         name = one.metadata.name
-        limits = {
-            driver.name: driver.allocatable.count
-            for driver in (new.spec.drivers if new is not None else ())
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        }
+        limits = {driver.name: driver.most_volumes for driver in (new.spec.drivers if new is not None else ())}
         if limits == self.limits_of(name):
             return False
         if limits:

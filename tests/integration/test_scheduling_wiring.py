@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
@@ -21,13 +23,14 @@ from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pods import Pod, is_daemon
 from provisioner.disruption import pool_drift as drift
 from provisioner.kube.client import Client
-from provisioner.kube.errors import NotFound
+from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.resources import (
     CSINODES,
     DAEMONSETS,
     LIMITRANGES,
     NAMESPACES,
     NODECLAIMS,
+    NODES,
     PODS,
     PVCS,
     PVS,
@@ -49,6 +52,7 @@ AT_ONCE = 6.0
 """Less than the ten seconds after which every waiting pod is looked at anyway."""
 CPU_LABEL = "karpenter.kwok.sh/instance-cpu"
 NEVER = {"consolidateAfter": "Never"}
+NO_DRIVER = {"key": "disk.example.com/agent-not-ready", "effect": "NoExecute"}
 QUICK: dict[str, Any] = {"batch_idle_duration": Options.parse(["--batch-idle-duration=300ms"], {}).batch_idle_duration}
 OTHERWISE: Mapping[str, Any] = {
     "preference_policy": "Ignore",
@@ -138,6 +142,30 @@ class Wiring(Plot):
         """What the driver tells of a node when it comes up there: how many volumes it takes."""
         driver = {"name": self.driver, "nodeID": node, "allocatable": {"count": count}}
         self.make(CSINODES, {"metadata": {"name": node}, "spec": {"drivers": [driver]}})
+
+    def driver_comes(self, *, count: int, nodes: int) -> None:
+        """Wait for so many nodes; where the driver is not yet, it comes up, and takes its startup taint away."""
+        joined = f"{nodes} nodes with their startup taints"
+        eventually(
+            lambda: [names.REGISTERED_LABEL in one.metadata.labels for one in self.nodes()] == [True] * nodes,
+            joined,
+            SECONDS,
+        )
+        there = {one.metadata.name for one in self.client.list(CSINODES)}
+        for name in sorted({one.metadata.name for one in self.nodes()} - there):
+            self.csi_node(name, count)
+            eventually(partial(self._is_let_in, name), "its taint is gone", SECONDS, 0.1)
+
+    def _is_let_in(self, name: str) -> bool:
+        """Take the startup taint of the driver away; whether that is done."""
+        node = self.client.get(NODES, name)
+        left = [msgspec.to_builtins(one) for one in node.spec.taints if one.key != NO_DRIVER["key"]]
+        if len(left) == len(node.spec.taints):
+            return True
+        version = {"metadata": {"resourceVersion": node.metadata.resource_version}}
+        with contextlib.suppress(Conflict):
+            self.client.patch(NODES, name, {**version, "spec": {"taints": left}})
+        return False
 
     def confine(self, template: dict[str, Any]) -> None:
         """Let the pods of this template run on nodes of this plot only."""
@@ -319,23 +347,24 @@ def test_a_pod_waits_for_its_claim_and_goes_where_the_volume_is(plot: Wiring) ->
     assert plot.zone_of("db") == "test-zone-b"
 
 
-def test_nodes_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Provisioners) -> None:
+@pytest.mark.parametrize("at_once", [True, False], ids=["planned together", "planned one after another"])
+def test_nodes_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Provisioners, at_once: bool) -> None:
+    """The nodes keep a startup taint until their CSINode is there, for until then kube-scheduler puts any number of volumes on them."""
     one_type = [{"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-8x-amd64-linux"]}]
-    plot.pool(cpu=8, disruption=NEVER, requirements=one_type)
+    plot.pool(cpu=8, disruption=NEVER, template={"startupTaints": [NO_DRIVER]}, requirements=one_type)
     for one in ("first", "second", "third"):
         plot.claim_volume(one, plot.volume(one, "test-zone-a"))
     plot.pod("first", claim="first")
+    plot.driver_comes(count=1, nodes=1)
     full = plot.node_of("first").metadata.name
-    plot.csi_node(full, 1)
     program.await_seen(CSINODES, full)
-    for one in ("second", "third"):
-        plot.pod(one, claim=one)
-    # the first is full, and nodes to come of its kind will take one volume too
-    eventually(lambda: len(plot.nodes()) == 3, "three nodes", SECONDS)
-    for node in plot.nodes():
-        if node.metadata.name != full:  # as their drivers would; kube-scheduler waits for it
-            plot.csi_node(node.metadata.name, 1)
-    assert full not in {plot.node_of(one).metadata.name for one in ("second", "third")}
+    plot.pod("second", claim="second")
+    if not at_once:
+        eventually(lambda: len(plot.claims()) == 2, "a node is made for the second", SECONDS, 0.05)
+    plot.pod("third", claim="third")
+    # the first is full, and the others take one volume too, as nodes of their kind do
+    plot.driver_comes(count=1, nodes=3)
+    assert len({plot.node_of(one).metadata.name for one in ("first", "second", "third")}) == 3
     plot.pod("without")
     plot.node_of("without")
     assert len(plot.claims()) == 3

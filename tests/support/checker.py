@@ -161,18 +161,21 @@ def due_on(problem: Problem, one: Bin) -> tuple[PodShape, ...]:
     )
 
 
+def attach_limits(problem: Problem, kind: str, types: Iterable[InstanceType]) -> dict[str, int]:
+    """By driver, the most volumes of a node of this kind whose CSINode says nothing; its own type is among `types`, if it is known."""
+    prefix = "attachable-volumes-csi-"
+    own = [one.capacity.items() for one in types if one.name == kind]
+    told = {key.removeprefix(prefix): amount for some in own for key, amount in some if key.startswith(prefix)}
+    told |= {driver: count for one in types if one.name == kind for driver, count in one.attach_limits.items()}
+    return told | dict(problem.storage.attach_limits.get(kind, {}))
+
+
 def node_info(problem: Problem, option: Option, name: str) -> NodeInfo:
     """What kube-scheduler would see, once it is ready, of a node that nothing runs on yet."""
     daemons = daemons_on(problem, option.pool, option.labels)
     taken = needs(daemons)
     room = {key: amount - taken.get(key, 0) for key, amount in option.type.allocatable.items()}
     room |= {key: -amount for key, amount in taken.items() if key not in room and amount > 0}
-    limits = problem.storage.attach_limits.get(option.type.name)
-    if limits is None:
-        prefix = "attachable-volumes-csi-"
-        limits = {
-            key.removeprefix(prefix): amount for key, amount in option.type.capacity.items() if key.startswith(prefix)
-        }
     first, late = first_and_late(daemons, name)
     return NodeInfo(
         name=name,
@@ -183,7 +186,7 @@ def node_info(problem: Problem, option: Option, name: str) -> NodeInfo:
         daemons=daemons,
         pods=first,
         late=late,
-        attach=limits,
+        attach=attach_limits(problem, option.type.name, [option.type]),
         overflowing=any(amount < 0 for amount in room.values()),
     )
 
@@ -199,6 +202,7 @@ def labels_of(one: Bin) -> dict[str, str]:
 def node_info_of_bin(problem: Problem, one: Bin) -> NodeInfo:
     asked = {pod.uid for pod in problem.pods}
     first, late = first_and_late(due_on(problem, one), one.name)
+    types = [kind for pool in problem.pools if pool.name == one.pool for kind in pool.instance_types]
     return NodeInfo(
         name=one.name,
         labels=labels_of(one),
@@ -207,7 +211,7 @@ def node_info_of_bin(problem: Problem, one: Bin) -> NodeInfo:
         node_name=one.node_name,
         pods=(*(pod for pod in one.pods if pod.uid not in asked), *first),
         late=late,
-        attach=one.attach_limits,
+        attach=attach_limits(problem, one.labels.get(names.INSTANCE_TYPE_LABEL, ""), types) | dict(one.attach_limits),
         leaving=one.leaving,
         closed=one.closed,
     )

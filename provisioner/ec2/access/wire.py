@@ -85,6 +85,8 @@ class TypeInfo(msgspec.Struct, frozen=True, gc=False):
         network_performance: in words, like "Up to 10 Gigabit" or "Moderate".
         efa_interfaces: at most; 0 where there are none.
         placement_strategies: of placement groups: cluster, partition, spread.
+        ebs_attachments: most volumes of EBS; None where EC2 does not say.
+        ebs_apart: whether network interfaces take none of these attachments.
     """
 
     name: str
@@ -113,6 +115,8 @@ class TypeInfo(msgspec.Struct, frozen=True, gc=False):
     network_performance: str
     efa_interfaces: int
     placement_strategies: tuple[str, ...]
+    ebs_attachments: int | None = None
+    ebs_apart: bool = False
 
     @property
     def nitro(self) -> bool:
@@ -238,6 +242,8 @@ def _type(item: Element, ns: str) -> TypeInfo:
         network_performance=_text(network, ns, "networkPerformance"),
         efa_interfaces=_integer(_child(network, ns, "efaInfo"), ns, "maximumEfaInterfaces"),
         placement_strategies=_texts(_child(item, ns, "placementGroupInfo"), ns, "supportedStrategies"),
+        ebs_attachments=_maybe(ebs, ns, "maximumEbsAttachments"),
+        ebs_apart=_text(ebs, ns, "attachmentLimitType") == "dedicated",
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import ec2, names
+from provisioner.apis.core import EBS_DRIVER
 from provisioner.apis.ec2 import AMI, CapacityReservation, EC2NodeClass, NetworkInterface
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2 import labels
@@ -36,6 +37,7 @@ _GB: Final = 10**9
 _ARM_FIRMWARE_MIB: Final = 64
 _DEFAULT_PODS: Final = 110
 _PODS_PER_PREFIX: Final = 16
+_XEN_ATTACHMENTS: Final = 39
 _SMALL_VCPUS: Final = 30
 _SMALL_PODS, _LARGE_PODS = 110, 250
 _NAME: Final = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.", re.ASCII)
@@ -113,6 +115,7 @@ class Shape:
         zones: (zone, zone id) of its subnets, in order of zone.
         amis: its images, newest first.
         storage: bytes of the volume that holds the node's ephemeral storage.
+        volumes: of EBS that each instance has from its launch on.
         raid0: whether local disks take its place.
         interfaces: those that the user wants; None leaves them to us.
         public: whether instances are to have public IPv4 addresses.
@@ -137,6 +140,7 @@ class Shape:
     ipv6: bool = False
     reservations: tuple[CapacityReservation, ...] = ()
     group: PlacementGroup | None = None
+    volumes: int = 1
 
     @classmethod
     def of(
@@ -172,6 +176,7 @@ class Shape:
             ipv6=ipv6,
             reservations=status.capacity_reservations if reserved else (),
             group=group,
+            volumes=_volumes(node_class),
         )
 
     @property
@@ -209,6 +214,7 @@ def type_of(info: TypeInfo, zones: Iterable[str], shape: Shape, settings: Market
         _capacity(info, shape, settings),
         _overhead(info, shape, settings),
         partial=frozenset(_GPU_RESOURCES.get(gpu.manufacturer, "") for gpu in info.gpus if gpu.devices > gpu.count),
+        attach_limits=attach_limits(info, shape),
     )
 
 
@@ -236,6 +242,26 @@ def unfit(info: TypeInfo, shape: Shape) -> str:
     if shape.tracking and not info.nitro:
         return "connection tracking can only be configured on Nitro instances"
     return _unfit_addresses(info, shape) or _unfit_interfaces(info, shape)
+
+
+def attach_limits(info: TypeInfo, shape: Shape) -> dict[str, int]:
+    """How many volumes the CSI driver of EBS will say that nodes of the type take; nothing where EC2 says no maximum.
+
+    EC2's maximum leaves out local disks and the primary network interface. The instance's own volumes count, and where attachments are shared
+    with network interfaces, those that are there when the driver starts: one more than the primary one, which the VPC CNI keeps warm
+    (WARM_ENI_TARGET=1), or than those that the class wants.
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/volume_limits.html; aws-ebs-csi-driver, getVolumesLimit (39 at most where there is no Nitro
+    System, never less than 1). Differs: Karpenter 1.15 has no such limit for EC2.
+    """
+    most = info.ebs_attachments
+    if most is None:
+        return {}
+    if not info.nitro:
+        most = min(most, _XEN_ATTACHMENTS)
+    elif not info.ebs_apart:
+        room = sum(card.interfaces for card in info.cards)
+        most -= max(0, min(len(shape.interfaces or (None,)) + 1, room) - 1)
+    return {EBS_DRIVER: max(1, most - shape.volumes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +470,12 @@ def _volume_bytes(node_class: EC2NodeClass) -> int:
     device, gib = devices[-1]
     named = [size for mapping, size in zip(mappings, sizes, strict=True) if mapping.device_name == device]
     return named[0] if named and named[0] else gib * _GIB
+
+
+def _volumes(node_class: EC2NodeClass) -> int:
+    """How many volumes instances start with: those of the class, and of the family's images."""
+    wanted = {str(one.device_name) for one in node_class.block_device_mappings}
+    return max(1, len(wanted.union(device for device, _ in DEFAULT_DEVICES[node_class.family])))
 
 
 def _efas(interfaces: Iterable[NetworkInterface]) -> list[NetworkInterface]:

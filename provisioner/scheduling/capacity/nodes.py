@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL
+from provisioner.scheduling.capacity.attach_limits import AttachLimits
 from provisioner.scheduling.capacity.catalogue import kept
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.demands import Eligibility
@@ -130,25 +131,31 @@ class Rooms:
     """What room nodes have, in the resources that some pods ask for."""
 
     dimensions: Dimensions
+    limits: AttachLimits
     rooms: list[Vector]
     thresholds: Thresholds
 
     @classmethod
-    def of(cls, bins: Sequence[Bin], dimensions: Dimensions) -> "Rooms":
+    def of(cls, bins: Sequence[Bin], dimensions: Dimensions, limits: AttachLimits) -> "Rooms":
         """Of all nodes."""
-        rooms = [dimensions.room(one.room, one.attach_limits) for one in bins]
-        return cls(dimensions, rooms, Thresholds(rooms))
+        rooms = [_room(one, dimensions, limits) for one in bins]
+        return cls(dimensions, limits, rooms, Thresholds(rooms))
 
     def changed(self, bins: Mapping[int, Bin]) -> "Rooms":
         """The next ones: some nodes changed, or came after all others."""
-        vectors = {i: self.dimensions.room(one.room, one.attach_limits) for i, one in sorted(bins.items())}
+        vectors = {i: _room(one, self.dimensions, self.limits) for i, one in sorted(bins.items())}
         rooms = self.rooms.copy()
         for i, vector in vectors.items():
             if i < len(rooms):
                 rooms[i] = vector
             else:
                 rooms.append(vector)
-        return Rooms(self.dimensions, rooms, self.thresholds.changed(vectors))
+        return Rooms(self.dimensions, self.limits, rooms, self.thresholds.changed(vectors))
+
+
+def _room(one: Bin, dimensions: Dimensions, limits: AttachLimits) -> Vector:
+    drivers = dimensions.drivers
+    return dimensions.room(one.room, limits.of_node(one, drivers)) if drivers else dimensions.vector(one.room)
 
 
 class Bins:

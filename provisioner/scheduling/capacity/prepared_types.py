@@ -1,16 +1,17 @@
 """The instance types of one NodePool after its daemons: which go with its template, and what room a node of each has for pods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL, READY_LABELS
+from provisioner.scheduling.capacity.attach_limits import AttachLimits
 from provisioner.scheduling.capacity.catalogue import Catalogue
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.demands import Count, Relations
 from provisioner.scheduling.constraints.filters import UNKNOWN_HOSTNAME, FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import Ports, TakenPorts
-from provisioner.scheduling.constraints.vectors import ATTACHABLE, UNLIMITED, Dimensions, Thresholds, Vector, frontier
+from provisioner.scheduling.constraints.vectors import Dimensions, Thresholds, Vector, frontier
 from provisioner.scheduling.problem import SchedulingPool
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
@@ -57,7 +58,7 @@ class PreparedTypes:
         daemons: Sequence[Daemon],
         dimensions: Dimensions,
         well_known: frozenset[str],
-        attach_limits: Mapping[str, Mapping[str, int]],
+        attach_limits: AttachLimits,
     ) -> None:
         self.template: Final = pool.requirements.merged(_SIMULATED)
         self.catalogue: Final = catalogue
@@ -209,9 +210,4 @@ class PreparedTypes:
         kind = self.catalogue.types[row]
         if not self.dimensions.drivers:
             return self.dimensions.vector(kind.allocatable)
-        learnt = self._attach_limits.get(kind.name, {})
-        limits = {
-            driver: learnt.get(driver, kind.capacity.get(ATTACHABLE + driver, UNLIMITED))
-            for driver in self.dimensions.drivers
-        }
-        return self.dimensions.room(kind.allocatable, limits)
+        return self.dimensions.room(kind.allocatable, self._attach_limits.of_type(kind, self.dimensions.drivers))

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.apis.core import ANY_NUMBER
 from provisioner.scheduling.constraints.bitsets import mask_of
 from provisioner.values.resources import Resources
 
 Vector = tuple[int, ...]
 ATTACHABLE: Final = "attachable-volumes-csi-"
 """Prefix of the resource that stands for volumes of one CSI driver on one node."""
-UNLIMITED: Final = 1 << 40
-"""Room for volumes of a driver that has no limit."""
 Need = tuple[tuple[int, int], ...]
 """What one pod takes: (dimension, amount > 0)."""
 
@@ -40,7 +39,7 @@ class Dimensions:
         if not self.drivers:
             return self.vector(resources)
         return tuple(
-            attach_limits.get(name[len(ATTACHABLE) :], UNLIMITED)
+            attach_limits.get(name[len(ATTACHABLE) :], ANY_NUMBER)
             if name.startswith(ATTACHABLE)
             else resources.amount(name)
             for name in self.names

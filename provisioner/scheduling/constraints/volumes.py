@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis.core import (
+    EBS_DRIVER,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
@@ -32,9 +33,8 @@ from provisioner.values.resources import Resources
 
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
-_EBS_DRIVER: Final = "ebs.csi.aws.com"
 _IN_TREE: Final = {
-    "kubernetes.io/aws-ebs": _EBS_DRIVER,
+    "kubernetes.io/aws-ebs": EBS_DRIVER,
     "kubernetes.io/azure-disk": "disk.csi.azure.com",
     "kubernetes.io/azure-file": "file.csi.azure.com",
     "kubernetes.io/cinder": "cinder.csi.openstack.org",
@@ -406,7 +406,7 @@ def _attachment(
             if volume.spec.csi is not None:
                 return volume.spec.csi.driver, volume.spec.csi.volume_handle or spec.volume_name
             if volume.spec.aws_elastic_block_store is not None:
-                return _EBS_DRIVER, volume.spec.aws_elastic_block_store.volume_id
+                return EBS_DRIVER, volume.spec.aws_elastic_block_store.volume_id
             return None
     try:
         storage_class = _class(key, spec, storage)

@@ -1,11 +1,13 @@
 """Volumes, one sentence a row; kube-scheduler's rules of binding, reach and attach limits."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import (
+    ANY_NUMBER,
     AWSElasticBlockStoreSource,
     CSIVolumeSource,
     ObjectReference,
@@ -46,6 +48,8 @@ SMALL = instance_type("small", "2", "4Gi", 1.0, zones=ABC)
 MEDIUM = instance_type("medium", "4", "8Gi", 2.0, zones=ABC)
 ROOMY = instance_type("roomy", "16", "64Gi", 9.0, zones=ABC, more={f"attachable-volumes-csi-{DRIVER}": "2"})
 ONE, ALL = pool(types=(SMALL,)), pool(types=(SMALL, MEDIUM))
+TELLING = replace(instance_type("telling", "16", "64Gi", 9.0, zones=ABC), attach_limits={DRIVER: 2})
+OF_SMALL = {names.INSTANCE_TYPE_LABEL: "small"}
 EBS, OTHER = "ebs.csi.aws.com", "other.example.com"
 BOUND_B = (volume("v", "b"), volume_claim("c", volume="v"))
 LOCAL = "kubernetes.io/no-provisioner"
@@ -251,6 +255,25 @@ ROWS: dict[str, Row] = {
         "1 node", "p0 w together", "p1 left: "),
     "an existing node takes as many volumes as its CSINode says": row(
         problem(each(3), ONE, bins=[node("n", attach={DRIVER: 2})], storage=storage(*to_come(3))), "1 node", "p by host: 2 1", "p1 on n", "p2 on new small"),
+    "an existing node of which no CSINode tells takes what its kind does": row(
+        problem(each(3), ONE, bins=[node("n", labels=OF_SMALL)], storage=storage(*to_come(3), attach={"small": {DRIVER: 2}})), "1 node", "p by host: 2 1"),
+    "of a driver that its CSINode does not name a node takes what its kind does": row(
+        problem(each(3), ONE, bins=[node("n", labels=OF_SMALL, attach={OTHER: 9})], storage=storage(*to_come(3), attach={"small": {DRIVER: 2}})),
+        "1 node", "p by host: 2 1"),
+    "what its own CSINode says is more than what others of its kind say": row(
+        problem(each(3), ONE, bins=[node("n", labels=OF_SMALL, attach={DRIVER: 3})], storage=storage(*to_come(3), attach={"small": {DRIVER: 2}})), "0 nodes"),
+    "a driver that its CSINode names without a limit takes any number": row(
+        problem(each(3), ONE, bins=[node("n", labels=OF_SMALL, attach={DRIVER: ANY_NUMBER})],
+                storage=storage(*to_come(3), attach={"small": {DRIVER: 2}})), "0 nodes"),
+    "an existing node of a pool takes what the capacity of its type tells": row(
+        problem(each(3), pool(types=(ROOMY,)), bins=[replace(node("n", labels={names.INSTANCE_TYPE_LABEL: "roomy"}), pool="default")], storage=storage(*to_come(3))),
+        "1 node", "p by host: 2 1"),
+    "new nodes have the limit that their type tells": row(problem(each(4), pool(types=(TELLING,)), storage=storage(*to_come(4))), "2 nodes"),
+    "what CSINodes say of a kind is more than what its type tells": row(
+        problem(each(4), pool(types=(TELLING,)), storage=storage(*to_come(4), attach={"telling": {DRIVER: 4}})), "1 node"),
+    "an existing node of a pool takes what its type tells": row(
+        problem(each(3), pool(types=(TELLING,)), bins=[replace(node("n", labels={names.INSTANCE_TYPE_LABEL: "telling"}), pool="default")], storage=storage(*to_come(3))),
+        "1 node", "p by host: 2 1"),
     "volumes of pods that run count": row(
         problem([using("c1")], ONE, bins=[node("n", attach={DRIVER: 1}, running=[using("c0", name="old")])], storage=storage(*bound(2))), "p on new small"),
     "a node that has more volumes than it may takes no more": row(

@@ -22,6 +22,7 @@ from provisioner.scheduling.result import Result, Unplaced
 from provisioner.values.taints import Taint, Toleration
 from tests.support import checker, loads
 from tests.support.problems import (
+    DRIVER,
     apart,
     app,
     instance_type,
@@ -61,6 +62,30 @@ def gist(result: Result) -> object:
 
 def where(result: Result) -> dict[str, list[str]]:
     return {name: sorted(pod.name for pod in some) for name, some in result.existing.items()}
+
+
+# --- what is learnt meanwhile ---
+
+
+@pytest.mark.parametrize("kinds", ["learnt", "told by the type"])
+@pytest.mark.parametrize("apart", [False, True], ids=["with a node that changes", "by itself"])
+def test_what_becomes_known_of_a_kind_counts_for_its_nodes_from_then_on(kinds: str, apart: bool) -> None:
+    """The room of nodes is remembered from one question to the next, as far as nothing of their kind changes."""
+    asked = [pod(f"p{n}", shape("100m", volumes=uses(f"c{n}"))) for n in range(3)]
+    claims = [volume_claim(f"c{n}") for n in range(3)]
+    one = replace(node("n", labels={names.INSTANCE_TYPE_LABEL: "small"}), pool="default")
+    before = prepare(problem(asked, ONE, bins=[one], storage=storage(*claims)))
+    assert where(before.solve(asked)) == {"n": ["p0", "p1", "p2"]}
+    told = instance_type("small", "2", "4Gi", 1.0, zones=ABC, more={f"attachable-volumes-csi-{DRIVER}": "2"})
+    changes = (
+        Changes(storage=storage(*claims, attach={"small": {DRIVER: 2}}))
+        if kinds == "learnt"
+        else Changes(pools=(pool(types=(told,)),))
+    )
+    if not apart:
+        changes = replace(changes, bins={"n": replace(one, node_name="n")})
+    after = before.updated(changes)
+    assert where(after.solve(asked)) == {"n": ["p0", "p1"]}
 
 
 # --- nodes that a pod avoids ---

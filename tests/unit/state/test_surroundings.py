@@ -7,6 +7,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import (
+    ANY_NUMBER,
     CSINode,
     LabelledNamespace,
     PersistentVolume,
@@ -140,15 +141,16 @@ def test_controllers_are_found_by_uid_whatever_their_kind_of_selector() -> None:
 def test_a_driver_without_a_limit_takes_any_number_of_volumes() -> None:
     keeper = SurroundingsKeeper()
     assert keeper.csi_node_changed(None, csi_node("n", disk=3, files=None))
-    assert dict(keeper.limits_of("n")) == {"disk": 3}
+    assert dict(keeper.limits_of("n")) == {"disk": 3, "files": ANY_NUMBER}
     assert dict(keeper.limits_of("unknown")) == {}
 
 
 def test_a_change_of_limits_is_told_and_nothing_else_of_a_csi_node() -> None:
     keeper = SurroundingsKeeper()
     assert keeper.csi_node_changed(None, csi_node("n", disk=3))
-    assert not keeper.csi_node_changed(csi_node("n", disk=3), csi_node("n", disk=3, files=None))
-    assert keeper.csi_node_changed(csi_node("n", disk=3), csi_node("n", disk=4))
+    assert not keeper.csi_node_changed(csi_node("n", disk=3), csi_node("n", disk=3))
+    assert keeper.csi_node_changed(csi_node("n", disk=3), csi_node("n", disk=3, files=None))
+    assert keeper.csi_node_changed(csi_node("n", disk=3, files=None), csi_node("n", disk=4))
     assert keeper.csi_node_changed(csi_node("n", disk=4), None)
     assert dict(keeper.limits_of("n")) == {}
 

@@ -31,6 +31,7 @@ def test_what_is_missing_is_empty() -> None:
     assert (info.name, info.vcpus, info.architectures, info.cards, info.gpus) == ("x1.bare", 0, (), (), ())
     assert (info.clock_ghz, info.ebs_mbps, info.storage_gb, info.hypervisor) == (None, None, None, "")
     assert info.default_interfaces == 0
+    assert (info.ebs_attachments, info.ebs_apart) == (None, False)
 
 
 @pytest.mark.parametrize(("told", "want"), [({"Count": 2}, 2), ({"Count": 0, "LogicalGpuCount": 1}, 1), ({}, 0)])
@@ -44,6 +45,14 @@ def test_an_ebs_bandwidth_counts_where_it_comes_by_default() -> None:
     ebs: dict[str, Any] = {"EbsOptimizedInfo": {"MaximumBandwidthInMbps": 500}, "EbsOptimizedSupport": "supported"}
     ((info,), _) = wire.instance_types(ec2pages.type_pages([{**M5, "EbsInfo": ebs}])[0])
     assert info.ebs_mbps is None
+
+
+@pytest.mark.parametrize(
+    ("name", "want"), [("m5.large", (27, False)), ("m7i.large", (32, True)), ("t2.micro", (40, False))]
+)
+def test_volumes_that_a_type_takes(name: str, want: tuple[int, bool]) -> None:
+    ((info,), _) = wire.instance_types(ec2pages.type_pages([ec2pages.described_types()[name]])[0])
+    assert (info.ebs_attachments, info.ebs_apart) == want
 
 
 def test_offers() -> None:

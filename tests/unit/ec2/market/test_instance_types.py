@@ -282,6 +282,46 @@ def test_chosen_interfaces_decide_how_many_efas_there_are() -> None:
     )
 
 
+INTERFACES = (NetworkInterface(), NetworkInterface(network_card_index=0, device_index=1))
+ATTACHED = {
+    "apart from interfaces: all but the root volume": ("m7i.large", LINUX, 31),
+    "shared with interfaces: one more than the primary one": ("m5.large", LINUX, 25),
+    "local disks are left out by EC2": ("m5d.large", LINUX, 24),
+    "a second volume of its own": ("m5.large", replace(LINUX, volumes=2), 24),
+    "interfaces that the class wants": ("m5.xlarge", replace(LINUX, interfaces=INTERFACES), 24),
+    "never more interfaces than it can have": ("m5.large", replace(LINUX, interfaces=INTERFACES * 3), 24),
+    "no Nitro System: interfaces take none": ("t2.micro", LINUX, 38),
+    "never less than one": ("m5.large", replace(LINUX, volumes=99), 1),
+}
+
+
+@pytest.mark.parametrize(("name", "shape", "want"), ATTACHED.values(), ids=ATTACHED)
+def test_volumes_that_nodes_take(name: str, shape: Shape, want: int) -> None:
+    made = instance_types.type_of(info_of(name), ["us-east-1a"], shape, SETTINGS)
+    assert made.attach_limits == {"ebs.csi.aws.com": want}
+    assert not any("attachable" in resource for resource in made.capacity)
+
+
+def test_what_ec2_does_not_say_of_volumes_is_no_limit() -> None:
+    info = msgspec.structs.replace(info_of("m5.large"), ebs_attachments=None)
+    assert instance_types.attach_limits(info, LINUX) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"amiFamily": "AL2023"}, 1),
+        ({"amiFamily": "Bottlerocket"}, 2),
+        ({"amiFamily": "Custom"}, 1),
+        ({"amiFamily": "AL2023", "blockDeviceMappings": [{"deviceName": "/dev/xvda"}, {"deviceName": "/dev/xvdb"}]}, 2),
+        ({"amiFamily": "Bottlerocket", "blockDeviceMappings": [{"deviceName": "/dev/xvdb"}]}, 2),
+        ({"amiFamily": "AL2023", "blockDeviceMappings": [{"deviceName": "/dev/xvdb"}]}, 2),
+    ],
+)
+def test_volumes_that_instances_start_with(spec: Mapping[str, Any], want: int) -> None:
+    assert Shape.of(class_of(spec)).volumes == want
+
+
 def test_windows_has_addresses_and_a_build() -> None:
     made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], Shape(ec2.WINDOWS_2022, ZONES), SETTINGS)
     assert made.capacity[labels.PRIVATE_IPV4] == 9
