@@ -442,7 +442,7 @@ def _digest(
         if volume.persistent_volume_claim is not UNSET or volume.ephemeral is not UNSET:
             parts += (b"v", volume.name, volume.persistent_volume_claim, volume.ephemeral)
     for one in (*status.container_statuses, *status.init_container_statuses):
-        if one.resources is not UNSET:
+        if one.resources is not UNSET or one.allocated_resources is not UNSET:
             parts += (b"s", one.name, one.allocated_resources, one.resources)
     texts = [b"" if part is UNSET else part for part in parts]
     if own is not None:

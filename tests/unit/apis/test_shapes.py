@@ -1,4 +1,4 @@
-"""Effective requests as kube-scheduler 1.36 computes them, and host ports."""
+"""Effective requests as kube-scheduler computes them (the larger of 1.36 and 1.37 for a pod in resize), and host ports."""
 
 from typing import Any
 
@@ -97,8 +97,8 @@ RESIZES: dict[str, tuple[Wire, Wire, int, int]] = {
     "a kubelet that says nothing of resources": (
         {"containers": [box(cpu="1")]},
         {"containerStatuses": [{"name": "a", "allocatedResources": {"cpu": "4"}}]},
-        1000,
-        1000,
+        4000,  # 1.36: 1000
+        4000,
     ),
     "growing": (
         {"containers": [box(cpu="2")]},
@@ -124,11 +124,23 @@ RESIZES: dict[str, tuple[Wire, Wire, int, int]] = {
         3000,
         3000,
     ),
-    "an init container does not": (
+    "an init container grows": (
         {"containers": [box(cpu="1")], "initContainers": [box("i", "500m")]},
         {"initContainerStatuses": [given("i", {"cpu": "9"})]},
-        1000,
-        1000,
+        9000,  # 1.36: 1000
+        9000,
+    ),
+    "two containers trade": (
+        {"containers": [box(cpu="3"), box("b", "1")]},
+        {"containerStatuses": [given("a", {"cpu": "1"}, {"cpu": "1"}), given("b", {"cpu": "3"}, {"cpu": "3"})]},
+        6000,  # 1.37: 4000
+        4000,
+    ),
+    "what the kubelet tells of the pod as a whole": (
+        {"containers": [box(cpu="1")]},
+        {"allocatedResources": {"cpu": "3"}, "resources": {"requests": {"cpu": "2"}}},
+        3000,  # 1.36: 1000
+        3000,
     ),
     "the pod's own": (
         {"containers": [box(cpu="1")], "resources": {"requests": {"cpu": "2"}}},
