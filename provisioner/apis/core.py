@@ -655,6 +655,19 @@ class CSINode(Object, frozen=True, kw_only=True):
     spec: CSINodeSpec = CSINodeSpec()
 
 
+class CSIDriverSpec(Object, frozen=True, kw_only=True):
+    """What a driver asks of kube-scheduler."""
+
+    prevent_pod_scheduling_if_missing: bool | None = None
+
+
+class CSIDriver(Object, frozen=True, kw_only=True):
+    """storage.k8s.io/v1 CSIDriver."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
 class VolumeAttachmentSource(Object, frozen=True, kw_only=True):
     """The volume that is attached."""
 

@@ -135,6 +135,7 @@ class Surroundings:
         services: selectors of Services by namespace; empty unless default spread constraints ask for them.
         controllers: selectors of ReplicaSets, StatefulSets and ReplicationControllers by UID; likewise.
         selected: by "namespace/name", since when an unbound claim has named the node that it names, as this process saw it.
+        required_drivers: CSI drivers without which no pod with a volume of theirs may run on a node.
     """
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
@@ -145,6 +146,7 @@ class Surroundings:
     services: Mapping[str, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
     controllers: Mapping[str, LabelSelector] = field(default_factory=dict)
     selected: Mapping[str, datetime] = field(default_factory=dict)
+    required_drivers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ def resized_pods(draw: st.DrawFn) -> Wire:
     if draw(st.booleans()):
         spec["resources"] = {"requests": draw(amounts)}
     status: Wire = {
-        "containerStatuses": [draw(statuses(one["name"])) for one in containers if draw(st.booleans())],
-        "initContainerStatuses": [draw(statuses(one["name"])) for one in inits if draw(st.booleans())],
+        "containerStatuses": [draw(statuses(str(one["name"]))) for one in containers if draw(st.booleans())],
+        "initContainerStatuses": [draw(statuses(str(one["name"]))) for one in inits if draw(st.booleans())],
     } | {key: value for key, value in draw(statuses("")).items() if key != "name"}
     if draw(st.booleans()):
         status["conditions"] = [
@@ -59,10 +59,10 @@ def statuses(draw: st.DrawFn, name: str) -> Wire:
 
 def total(spec: Wire, resource: str, amount_of: Any) -> int:
     """Of containers and sidecars together, or of the init container that needs most beside the sidecars before it."""
-    running = sum(amount_of(one).get(resource, 0) for one in spec["containers"])
+    running: int = sum(amount_of(one).get(resource, 0) for one in spec["containers"])
     sidecars = most = 0
     for one in spec["initContainers"]:
-        amount = amount_of(one).get(resource, 0)
+        amount: int = amount_of(one).get(resource, 0)
         if one.get("restartPolicy") == "Always":
             sidecars += amount
             most = max(most, sidecars)
