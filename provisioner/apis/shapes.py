@@ -83,6 +83,7 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
         affinity: of a DaemonSet's pod without the field that pins it to its node.
         host_ports: every port of the node that the pod takes.
         volumes: only those with a claim.
+        features: that the kubelet of its node must declare, sorted (see `features_of`).
         error: "" or why this pod cannot be judged; it must not be planned, and requests are empty where they cannot be read.
         unjudged: it says more than is kept of a pod, so it may match any selector (see `cut_shape`).
     """
@@ -104,6 +105,7 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
     scheduler_name: str = names.DEFAULT_SCHEDULER_NAME
     preemption_policy: str = ""
     runtime_class_name: str = ""
+    features: tuple[str, ...] = ()
     error: str = ""
     unjudged: bool = False
 
@@ -180,6 +182,7 @@ def shape_of(
             "scheduler_name": spec.scheduler_name or names.DEFAULT_SCHEDULER_NAME,
             "preemption_policy": spec.preemption_policy,
             "runtime_class_name": spec.runtime_class_name,
+            "features": features_of(spec),
             "error": error,
         }
     )
@@ -306,8 +309,9 @@ def _interned(fields: dict[str, Any]) -> PodShape:
     for name in ("requests", "limits"):
         if name in canonical:
             canonical[name] = canonical[name].to_dict()
-    if not canonical.get("unjudged"):  # plans have the keys of those that are judged
-        canonical.pop("unjudged", None)
+    for name in ("features", "unjudged"):  # plans of older versions have the keys of those without
+        if not canonical.get(name):
+            canonical.pop(name, None)
     text = msgspec.json.encode(canonical, order="sorted")
     return _of_key(hashlib.blake2b(text, digest_size=KEY_HEX // 2).hexdigest(), fields)
 
@@ -372,6 +376,25 @@ def host_ports_of(spec: PodSpec) -> tuple[ContainerPort, ...]:
         if (number := port.host_port or (port.container_port if spec.host_network else 0))
     }
     return tuple(sorted(ports, key=lambda port: (port.host_port, port.protocol, port.host_ip)))
+
+
+def features_of(spec: PodSpec) -> tuple[str, ...]:
+    """Features without which kube-scheduler refuses a node to the pod (Node `status.declaredFeatures`), sorted.
+
+    An API server whose gates are off refuses or drops the fields that need them, so nothing depends on its version.
+
+    Source: k8s.io/component-helpers/nodedeclaredfeatures v0.37.2; that of v0.36.2 has the first two.
+    Differs: mounts of ephemeral containers, which a pod gets once it runs, are not looked at.
+    """
+    containers = (*spec.containers, *spec.init_containers)
+    needed = {
+        "RestartAllContainersOnContainerExits": any(
+            rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules
+        ),
+        "UserNamespacesHostNetworkSupport": spec.host_network and spec.host_users is False,
+        "VolumeBindMountOptions": any(mount.bind_mount_options for one in containers for mount in one.volume_mounts),
+    }
+    return tuple(name for name, is_needed in needed.items() if is_needed)
 
 
 # --- effective requests ----------------------------------------------------------------------------------------

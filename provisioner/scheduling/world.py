@@ -144,6 +144,7 @@ def bin_of(node: NodeView) -> Bin:
         pool=node.pool,
         pods=node.pods + tuple(pod for pod in node.assigned if pod.uid not in here),
         attach_limits=node.attach_limits,
+        features=node.features,
         leaving=node.deleting,
     )
 

@@ -1,5 +1,6 @@
 """Makes the frozen view of a node that decisions read, from its Node, its NodeClaim and what is known of both. Source: core spec 3.6."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
@@ -104,11 +105,25 @@ def view_of(given: Inputs) -> NodeView:
         last_pod_event=max((at for at in (given.last_pod_event, told) if at is not None), default=None),
         assigned=given.assigned,
         attach_limits=_limits(given) if initialized and given.drivers_missing else given.attach_limits,
+        features=_features(node),
         charge=EMPTY if claim is None or goes(given) else charge_of(claim, capacity, given.most),
         ambiguous=given.ambiguous,
         command=given.command,
         awaits=any(one is not None and guard_of(one) is not None for one in (node, claim)),
     )
+
+
+def _features(node: Node | None) -> frozenset[str] | None:
+    """What the kubelet declares; it says so together with its version."""
+    if node is None or not node.status.node_info.kubelet_version:
+        return None
+    return _set_of(node.status.declared_features)
+
+
+@functools.lru_cache(maxsize=256)
+def _set_of(features: tuple[str, ...]) -> frozenset[str]:
+    """One for all nodes that declare the same."""
+    return frozenset(features)
 
 
 def _limits(given: Inputs) -> Mapping[str, int]:

@@ -36,6 +36,7 @@ class NodeView:
         pods: the pods bound here that still use room, by name.
         assigned: pods that are planned here, by name; all of them are unbound, or about to leave another node.
         attach_limits: how many volumes of each CSI driver the node takes; a driver that is absent has no limit.
+        features: that its kubelet declares; None before it has said anything.
         deleting: the Node or its claim is going, carries the disrupted taint, or is a candidate of a command.
         awaits: its deletion waits for a confirmation, as its claim or its Node says.
         command: the ID of the disruption command of which its claim is a candidate; "" for none.
@@ -68,6 +69,7 @@ class NodeView:
     last_pod_event: datetime | None
     assigned: tuple[Pod, ...] = ()
     attach_limits: Mapping[str, int] = field(default_factory=dict)
+    features: frozenset[str] | None = None
     charge: Resources = EMPTY
     ambiguous: bool = False
     command: str = ""

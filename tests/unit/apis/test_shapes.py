@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis.core import PodSpec
+from provisioner.apis.pods import decode_pod
 from provisioner.apis.shapes import PodShape, ResizeStatus, shape_of
 from tests.support.pods import Wire
 
@@ -227,3 +228,41 @@ def test_shapes_are_equal_by_their_key() -> None:
     assert hash(copied) == hash(one)
     assert one != other
     assert one != one.key
+
+
+RESTARTS = {"restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]}
+FEATURES: dict[str, tuple[Wire, tuple[str, ...]]] = {
+    "none": ({"containers": [box(restartPolicyRules=[{"action": "Restart"}])]}, ()),
+    "a container that restarts all": ({"containers": [box() | RESTARTS]}, ("RestartAllContainersOnContainerExits",)),
+    "an init container that restarts all": (
+        {"containers": [box()], "initContainers": [box("i") | RESTARTS]},
+        ("RestartAllContainersOnContainerExits",),
+    ),
+    "users of its own on the host's network": (
+        {"containers": [box()], "hostNetwork": True, "hostUsers": False},
+        ("UserNamespacesHostNetworkSupport",),
+    ),
+    "users of the host": ({"containers": [box()], "hostNetwork": True, "hostUsers": True}, ()),
+    "users where nobody says": ({"containers": [box()], "hostNetwork": True}, ()),
+    "users of its own on a network of its own": ({"containers": [box()], "hostUsers": False}, ()),
+    "options of a mount": (
+        {"containers": [box(volumeMounts=[{"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}])]},
+        ("VolumeBindMountOptions",),
+    ),
+    "a mount": ({"containers": [box(volumeMounts=[{"name": "v", "mountPath": "/v"}])]}, ()),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_what_a_pod_needs_of_a_kubelet(name: str) -> None:
+    spec, want = FEATURES[name]
+    assert shaped(spec).features == want
+    known = decode_pod(msgspec.json.encode({"metadata": {"name": "p"}, "spec": {"containers": [box()]}}))
+    found = decode_pod(msgspec.json.encode({"metadata": {"name": "p"}, "spec": spec}))
+    assert found.shape.features == want
+    assert (found.shape.key == known.shape.key) is (not want and "initContainers" not in spec)
+
+
+def test_the_keys_of_pods_that_need_nothing_are_those_of_older_versions() -> None:
+    """Plans name classes by key."""
+    assert shaped({"containers": [box()]}).key == "6b88a46c43abd0ed"

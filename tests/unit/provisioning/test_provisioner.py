@@ -10,7 +10,9 @@ from provisioner.apis.core import (
     CSIDriver,
     CSINode,
     LabelledNamespace,
+    Node,
     NodeSelectorTerm,
+    NodeSystemInfo,
     PersistentVolumeClaim,
     TopologySpreadConstraint,
 )
@@ -241,6 +243,24 @@ def test_new_nodes_of_kwok_never_have_a_driver_that_must_be_there() -> None:
     assert set(limits) == {kind.name for kind in TYPES}
     world.cluster.csi_driver_changed(required("disk"), None)
     assert ask(world, policies=fake).storage.attach_limits == {}
+
+
+def test_a_node_shows_the_features_that_its_kubelet_declares_once_it_has_reported() -> None:
+    world = world_of(pool())
+    world.existing_node("m")
+    world.cluster.claim_changed(None, claim("coming"))
+    bare = node("m", labels={names.NODEPOOL_LABEL: "general"})
+
+    def reported(*features: str) -> Node:
+        info = NodeSystemInfo(kubelet_version="v1.37.2")
+        status = msgspec.structs.replace(bare.status, node_info=info, declared_features=features)
+        return msgspec.structs.replace(bare, status=status)
+
+    found = []
+    for one in (bare, reported(), reported("A", "B"), reported("A")):
+        world.cluster.node_changed(None, one)
+        found.append({each.name: each.features for each in ask(world).bins})
+    assert found == [{"m": told, "coming": None} for told in (None, frozenset(), frozenset("AB"), frozenset("A"))]
 
 
 def test_a_pod_that_moves_within_a_node_is_shown_once() -> None:
