@@ -215,8 +215,7 @@ CAUSES = {
     ),
     "what it says before a preemption, in 1.37": (
         "",
-        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: found a potential "
-        "placement for pod on node node-with-volume-1, preempting 2 victims",
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: found a potential placement for pod on node volume-1, preempting 2 victims",
         "resources",
     ),
     "a cordon": ("", "0/1 nodes are available: 1 node(s) were unschedulable.", "cordoned"),
