@@ -365,7 +365,7 @@ def _shape_and_labels(
             own, text = _split_labels(text)
         else:
             own, text = _known_split(text)
-    mounts = _MOUNT_OPTIONS in data
+    mounts = _MOUNT_OPTIONS in bytes(data)  # of a list it is a part of a buffer
     digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own, over=over, mounts=mounts)
     shape = _by_text.get(digest)
     if shape is None:
