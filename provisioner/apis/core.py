@@ -138,6 +138,18 @@ class PodOS(Object, frozen=True, kw_only=True):
     name: str = ""
 
 
+class ContainerRestartRule(Object, frozen=True, kw_only=True):
+    """What happens when a container exits; conditions are not read."""
+
+    action: str = ""
+
+
+class VolumeMount(Object, frozen=True, kw_only=True):
+    """How a container sees a volume."""
+
+    bind_mount_options: tuple[str, ...] = ()
+
+
 class Container(Object, frozen=True, kw_only=True):
     """What of a container decides where its pod fits; `restart_policy` Always makes an init container a sidecar."""
 
@@ -146,6 +158,8 @@ class Container(Object, frozen=True, kw_only=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
     security_context: SecurityContext | None = None
 
 
@@ -231,6 +245,7 @@ class PodSpec(Object, frozen=True, kw_only=True):
     resources: ResourceRequirements | None = None
     termination_grace_period_seconds: int | None = None
     host_network: bool = False
+    host_users: bool | None = None
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     image_pull_secrets: tuple[LocalObjectReference, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
@@ -269,6 +284,7 @@ class NodeStatus(Object, frozen=True, kw_only=True):
     allocatable: Amounts = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
+    declared_features: tuple[str, ...] = ()
 
 
 class Node(Object, frozen=True, kw_only=True):
@@ -665,6 +681,19 @@ class CSINode(Object, frozen=True, kw_only=True):
 
     metadata: BriefMeta = BriefMeta()
     spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Object, frozen=True, kw_only=True):
+    """What a driver asks of kube-scheduler."""
+
+    prevent_pod_scheduling_if_missing: bool | None = None
+
+
+class CSIDriver(Object, frozen=True, kw_only=True):
+    """storage.k8s.io/v1 CSIDriver."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: CSIDriverSpec = CSIDriverSpec()
 
 
 class VolumeAttachmentSource(Object, frozen=True, kw_only=True):

@@ -173,6 +173,7 @@ class _Container(Object, frozen=True, kw_only=True):
     resources: _Text = UNSET
     ports: _Text = UNSET
     restart_policy: _Text = UNSET
+    restart_policy_rules: _Text = UNSET
 
 
 class _Volume(Object, frozen=True, kw_only=True):
@@ -199,6 +200,7 @@ class _Spec(Object, frozen=True, kw_only=True):
     resources: _Text = UNSET
     termination_grace_period_seconds: int | None = None
     host_network: _Text = UNSET
+    host_users: _Text = UNSET
     scheduling_gates: tuple[Raw, ...] = ()
     resource_claims: _Text = UNSET
 
@@ -251,6 +253,8 @@ _TEXT: Final = msgspec.json.Encoder()
 
 _by_text: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
 _owners: WeakValueDictionary[str, OwnerReference] = WeakValueDictionary()
+_MOUNT_OPTIONS: Final = b'"bindMountOptions"'
+"""A key that stands in few pods: the mounts of others are not read."""
 _TEXTS_PER_SHAPE: Final = 8
 _TEXTS_AT_LEAST: Final = 1000
 
@@ -361,7 +365,8 @@ def _shape_and_labels(
             own, text = _split_labels(text)
         else:
             own, text = _known_split(text)
-    digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own, over=over)
+    mounts = _MOUNT_OPTIONS in bytes(data)  # of a list it is a part of a buffer
+    digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own, over=over, mounts=mounts)
     shape = _by_text.get(digest)
     if shape is None:
         over = over or _says_too_much(wire.spec)  # what its answer depends on is part of the digest
@@ -409,7 +414,14 @@ _known_selected: Final = functools.lru_cache(maxsize=4096)(_read_selected)
 
 
 def _digest(
-    labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: Mapping[str, str] | None, over: bool
+    labels: bytes,
+    wire: _Wire,
+    *,
+    daemon: bool,
+    infeasible: bool,
+    own: Mapping[str, str] | None,
+    over: bool,
+    mounts: bool,
 ) -> bytes:
     """Of everything that the shape depends on, as the server wrote it; NUL cannot stand in JSON, so parts stay apart."""
     spec, status = wire.spec, wire.status
@@ -417,7 +429,7 @@ def _digest(
         wire.metadata.namespace.encode(),
         labels,
         wire.metadata.annotations.get(names.IMAGE_ARCHITECTURES, "").encode("utf-8", "replace"),
-        b"d" * daemon + b"i" * infeasible + b"o" * over if daemon or infeasible or over else b"",
+        b"d" * daemon + b"i" * infeasible + b"o" * over + b"m" * mounts,
         spec.node_selector,
         spec.affinity,
         spec.tolerations,
@@ -430,19 +442,22 @@ def _digest(
         spec.overhead,
         spec.resources,
         spec.host_network,
+        spec.host_users,
         spec.resource_claims,
         status.allocated_resources,
         status.resources,
     ]
     for container in spec.containers:
         parts += (b"c", container.name.encode(), container.resources, container.ports, container.restart_policy)
+        parts.append(container.restart_policy_rules)
     for container in spec.init_containers:
         parts += (b"i", container.name.encode(), container.resources, container.ports, container.restart_policy)
+        parts.append(container.restart_policy_rules)
     for volume in spec.volumes:
         if volume.persistent_volume_claim is not UNSET or volume.ephemeral is not UNSET:
             parts += (b"v", volume.name, volume.persistent_volume_claim, volume.ephemeral)
     for one in (*status.container_statuses, *status.init_container_statuses):
-        if one.resources is not UNSET:
+        if one.resources is not UNSET or one.allocated_resources is not UNSET:
             parts += (b"s", one.name, one.allocated_resources, one.resources)
     texts = [b"" if part is UNSET else part for part in parts]
     if own is not None:

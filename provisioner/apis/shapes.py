@@ -1,9 +1,15 @@
 """What decides where a pod may run: one immutable, interned value that all equal pods share.
 
-Effective requests follow kube-scheduler 1.36 (k8s.io/component-helpers/resource): containers are added up; init
+Effective requests follow kube-scheduler (k8s.io/component-helpers/resource): containers are added up; init
 containers set a floor, each together with the sidecars started before it; pod-level resources replace the sums
-of cpu, memory and huge pages; overhead comes on top; while a resize is under way the largest of what is
-asked, allocated and in use counts. Sums are exact and rounded up once.
+of cpu, memory and huge pages; overhead comes on top. Sums are exact and rounded up once.
+
+While a resize is under way, what is asked, allocated and in use differ. kube-scheduler 1.36 takes the largest of the three for
+each container and adds up; 1.37 adds up three times and takes the largest sum. The larger of both counts, whatever the
+API server's version: who decodes a pod need not know it, the three programs agree, and a node is never promised more than either
+scheduler would put on it. The two are equal for a pod of which its kubelet has told nothing, so for all that wait for a node. They
+differ until a resize has ended, by what a pod trades between its containers (1.37 counts less), and by what its kubelet tells of plain
+init containers and of the pod as a whole (1.37 may count more). So much room of one node is left unused for so long.
 """
 
 import functools
@@ -63,6 +69,9 @@ class ResizeStatus(Object, frozen=True, kw_only=True):
     resources: ResourceRequirements | None = None
 
 
+_NOTHING_TOLD: Final = ResizeStatus()
+
+
 class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict=True):
     """The class of a pod: equal pods have one shape, the same object within a process.
 
@@ -74,6 +83,7 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
         affinity: of a DaemonSet's pod without the field that pins it to its node.
         host_ports: every port of the node that the pod takes.
         volumes: only those with a claim.
+        features: that the kubelet of its node must declare, sorted (see `features_of`).
         error: "" or why this pod cannot be judged; it must not be planned, and requests are empty where they cannot be read.
         unjudged: it says more than is kept of a pod, so it may match any selector (see `cut_shape`).
     """
@@ -95,6 +105,7 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
     scheduler_name: str = names.DEFAULT_SCHEDULER_NAME
     preemption_policy: str = ""
     runtime_class_name: str = ""
+    features: tuple[str, ...] = ()
     error: str = ""
     unjudged: bool = False
 
@@ -134,12 +145,14 @@ def shape_of(
         spec: of the pod.
         namespace: of the pod.
         labels: all of the pod's.
-        status: what the kubelet has allocated; None for a pod that has no kubelet yet.
+        status: what the kubelet has allocated; None, or nothing in it, for a pod that has no kubelet yet.
         resize_infeasible: the kubelet has refused the pod's resize.
         daemon: owned by a DaemonSet, whose controller pins each pod to one node.
 
     Cost: about 100 us; `decode_pod` calls it once for each new class.
     """
+    if status == _NOTHING_TOLD:
+        status = None
     try:
         if status is None and _is_simple(spec):
             container = spec.containers[0]
@@ -169,6 +182,7 @@ def shape_of(
             "scheduler_name": spec.scheduler_name or names.DEFAULT_SCHEDULER_NAME,
             "preemption_policy": spec.preemption_policy,
             "runtime_class_name": spec.runtime_class_name,
+            "features": features_of(spec),
             "error": error,
         }
     )
@@ -295,8 +309,9 @@ def _interned(fields: dict[str, Any]) -> PodShape:
     for name in ("requests", "limits"):
         if name in canonical:
             canonical[name] = canonical[name].to_dict()
-    if not canonical.get("unjudged"):  # plans have the keys of those that are judged
-        canonical.pop("unjudged", None)
+    for name in ("features", "unjudged"):  # plans of older versions have the keys of those without
+        if not canonical.get(name):
+            canonical.pop(name, None)
     text = msgspec.json.encode(canonical, order="sorted")
     return _of_key(hashlib.blake2b(text, digest_size=KEY_HEX // 2).hexdigest(), fields)
 
@@ -363,6 +378,25 @@ def host_ports_of(spec: PodSpec) -> tuple[ContainerPort, ...]:
     return tuple(sorted(ports, key=lambda port: (port.host_port, port.protocol, port.host_ip)))
 
 
+def features_of(spec: PodSpec) -> tuple[str, ...]:
+    """Features without which kube-scheduler refuses a node to the pod (Node `status.declaredFeatures`), sorted.
+
+    An API server whose gates are off refuses or drops the fields that need them, so nothing depends on its version.
+
+    Source: k8s.io/component-helpers/nodedeclaredfeatures v0.37.2; that of v0.36.2 has the first two.
+    Differs: mounts of ephemeral containers, which a pod gets once it runs, are not looked at.
+    """
+    containers = (*spec.containers, *spec.init_containers)
+    needed = {
+        "RestartAllContainersOnContainerExits": any(
+            rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules
+        ),
+        "UserNamespacesHostNetworkSupport": spec.host_network and spec.host_users is False,
+        "VolumeBindMountOptions": any(mount.bind_mount_options for one in containers for mount in one.volume_mounts),
+    }
+    return tuple(name for name, is_needed in needed.items() if is_needed)
+
+
 # --- effective requests ----------------------------------------------------------------------------------------
 
 
@@ -394,6 +428,21 @@ def _effective(
     kind: Literal["requests", "limits"], spec: PodSpec, status: ResizeStatus | None, *, infeasible: bool
 ) -> Resources:
     """Of the pod as a whole; limits are not allocated, nor does a pod as a whole have others while it is resized."""
+    total = _by_container(kind, spec, status, infeasible=infeasible)
+    overhead = _exact("spec.overhead", spec.overhead)
+    if kind == "limits":
+        _add(total, {name: amount for name, amount in overhead.items() if total.get(name)})
+        return _rounded(total)
+    if status is not None:
+        total = _largest([total, _by_sum(spec, status, infeasible=infeasible)])
+    _add(total, overhead)
+    return _rounded(total | {names.PODS: _NANOS_PER_UNIT})
+
+
+def _by_container(
+    kind: Literal["requests", "limits"], spec: PodSpec, status: ResizeStatus | None, *, infeasible: bool
+) -> _Exact:
+    """The largest for each container, added up. Source: k8s.io/component-helpers/resource v0.36.2 PodRequests."""
     given = _statuses(status)
 
     def most(where: str, own: ResourceRequirements, told: str, actual: ContainerStatus | ResizeStatus | None) -> _Exact:
@@ -413,12 +462,38 @@ def _effective(
     if spec.resources is not None:
         effective = most("spec.resources", spec.resources, "status.", status if kind == "requests" else None)
         total |= {name: effective.get(name, 0) for name in getattr(spec.resources, kind) if is_pod_level(name)}
-    overhead = _exact("spec.overhead", spec.overhead)
-    if kind == "limits":
-        _add(total, {name: amount for name, amount in overhead.items() if total.get(name)})
-        return _rounded(total)
-    _add(total, overhead)
-    return _rounded(total | {names.PODS: _NANOS_PER_UNIT})
+    return total
+
+
+def _by_sum(spec: PodSpec, status: ResizeStatus, *, infeasible: bool) -> _Exact:
+    """The largest of the sums of what is asked, allocated and in use. Source: k8s.io/component-helpers/resource v0.37.2 PodRequests."""
+    given = _statuses(status)
+
+    def asked(where: str, one: Container, **_: bool) -> _Exact:
+        return _exact(f"{where}.resources.requests", one.resources.requests)
+
+    def allocated(where: str, one: Container, **_: bool) -> _Exact:
+        known = given.get(one.name)
+        if known is not None and known.allocated_resources:
+            return _exact(f"status of {one.name}: allocatedResources", known.allocated_resources)
+        return {} if infeasible else asked(where, one)
+
+    def in_use(where: str, one: Container, **_: bool) -> _Exact:
+        known = given.get(one.name)
+        if known is not None and known.resources is not None and known.resources.requests:
+            return _exact(f"status of {one.name}: resources.requests", known.resources.requests)
+        return allocated(where, one)
+
+    told = status.resources.requests if status.resources is not None else {}
+    whole = [_exact("status.allocatedResources", status.allocated_resources), _exact("status.resources.requests", told)]
+    sums = whole if all(whole) else [_pod_total(spec, allocated), _pod_total(spec, in_use)]
+    total = _largest(sums if infeasible else [*sums, _pod_total(spec, asked)])
+    own = spec.resources.requests if spec.resources is not None else {}
+    if any(map(is_pod_level, own)):
+        over = [] if infeasible and status.resources is not None else [_exact("spec.resources.requests", own)]
+        effective = _largest([*over, *whole] if status.resources is not None else over)
+        total |= {name: amount for name, amount in effective.items() if is_pod_level(name)}
+    return total
 
 
 def _pod_total(spec: PodSpec, amounts: Callable[..., _Exact]) -> _Exact:

@@ -241,6 +241,7 @@ WORKLOADS = cast(
 PDBS = _kind(core.PodDisruptionBudget, "poddisruptionbudgets", namespaced=True, kept=_of_all_pods)
 LEASES = _kind(core.Lease, "leases", namespaced=True)
 STORAGECLASSES = _kind(core.StorageClass, "storageclasses", namespaced=False, api_version="storage.k8s.io/v1")
+CSIDRIVERS = _kind(core.CSIDriver, "csidrivers", namespaced=False, api_version="storage.k8s.io/v1")
 CSINODES = _kind(core.CSINode, "csinodes", namespaced=False, api_version="storage.k8s.io/v1")
 VOLUMEATTACHMENTS = _kind(core.VolumeAttachment, "volumeattachments", namespaced=False)
 RUNTIMECLASSES = _kind(core.RuntimeClass, "runtimeclasses", namespaced=False, api_version="node.k8s.io/v1")

@@ -353,7 +353,8 @@ class Lifecycle:
             return self._pending(
                 claim, ConditionMessage(names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_FOUND, "Node not found")
             )
-        problem = registration.missing(claim, node)
+        driver = registration.awaited_driver(self._cluster, claim, node)
+        problem = registration.missing(claim, node, driver)
         if problem is not None:
             return self._pending(claim, problem)
         self._writer.label_node(node, {names.INITIALIZED_LABEL: "true"})

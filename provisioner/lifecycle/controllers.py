@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain
 
+from provisioner.apis.core import CSINode
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.lifecycle.consistency import Consistency
 from provisioner.lifecycle.controller import Lifecycle, timeouts_of
@@ -15,7 +16,7 @@ from provisioner.lifecycle.registration import Registrar
 from provisioner.nodeclaims.writers import Writers
 from provisioner.nodepools.controller import PoolHealth
 from provisioner.runtime.base import NODECLAIM, Base
-from provisioner.runtime.changes import NodeChanged, NodeClaimChanged
+from provisioner.runtime.changes import NodeChanged, NodeClaimChanged, SurroundingChanged
 from provisioner.runtime.controller import Controller, Keys
 from provisioner.support.workers import WorkerPool
 from provisioner.termination.ends import Ends
@@ -84,6 +85,13 @@ def controllers(
     def claims_of(change: NodeChanged) -> Keys:
         return [claim.name for claim in cluster.claims_with(change.latest.spec.provider_id)]
 
+    def of_csi_node(change: SurroundingChanged) -> Keys:
+        """The claim whose Node a CSI driver has come to, or left."""
+        one = change.latest
+        node = cluster.node(one.metadata.name) if isinstance(one, CSINode) else None
+        claim = cluster.claim_of(node) if node is not None else None
+        return (claim.name,) if claim is not None else ()
+
     def hydrated_with(change: NodeChanged) -> Keys:
         claim = cluster.claim_of(change.latest)
         return hydration.seen(claim) if claim is not None else ()
@@ -96,7 +104,11 @@ def controllers(
             name=NODECLAIM,
             reconcile=lifecycle.reconcile,
             workers=base.options.workers(10, 100),
-            watches={NodeClaimChanged: lambda change: (change.latest.name,), NodeChanged: claims_of},
+            watches={
+                NodeClaimChanged: lambda change: (change.latest.name,),
+                NodeChanged: claims_of,
+                SurroundingChanged: of_csi_node,
+            },
             initial=resumed,
         ),
         Controller(runner=registrar.poller, initial=nominations.begin, pools=(threads,)),

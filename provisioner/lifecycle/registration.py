@@ -25,7 +25,9 @@ from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime import metrics
 from provisioner.runtime.node_patch import appended, merged, patch_node
 from provisioner.runtime.object_reference import reference_of
+from provisioner.scheduling.constraints.volumes import attachments_of
 from provisioner.scheduling.nomination.unaided import looks_at_others
+from provisioner.scheduling.world import storage_of
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import TOGETHER_SECONDS
@@ -104,8 +106,23 @@ def _in_stages(pairs: Iterable[_Joining], kept: KeptRoom) -> list[list[_Joining]
     return [stage for stage in stages if stage]
 
 
-def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
-    """Why this Node is not initialised yet; None when it is. Source: core spec 5."""
+def awaited_driver(cluster: Cluster, claim: NodeClaim, node: Node) -> str:
+    """A CSI driver without which kube-scheduler refuses a pod that is planned for this Node, and that is not there yet; "" for none.
+
+    Cost: a look-up, as long as every driver is there that says `preventPodSchedulingIfMissing`.
+    """
+    drivers = cluster.drivers_missing(node.metadata.name)
+    if not drivers:
+        return ""
+    attached = attachments_of(cluster.assigned(NodeKey(claim.name)), storage_of(cluster.snapshot().around))
+    return min((driver for driver, _ in attached if driver in drivers), default="")
+
+
+def missing(claim: NodeClaim, node: Node, driver: str = "") -> ConditionMessage | None:
+    """Why this Node is not initialised yet; None when it is. `driver`: as of `awaited_driver`. Source: core spec 5.
+
+    Differs: Karpenter does not look at CSI drivers, so pods that need one are planned again while it is still to come.
+    """
     if not is_true(node.status.conditions, names.READY):
         return ConditionMessage(names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_READY, "Node status is NotReady")
     for startup in claim.spec.startup_taints or ():
@@ -132,6 +149,13 @@ def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
                 names.RESOURCE_NOT_REGISTERED,
                 f'Resource "{resource}" was requested but not registered',
             )
+    if driver:
+        return ConditionMessage(
+            names.INITIALIZED,
+            names.UNKNOWN,
+            names.CSI_DRIVER_NOT_REGISTERED,
+            f'CSI driver "{driver}" is not registered, and a pod planned for this node needs it',
+        )
     return None
 
 
@@ -149,8 +173,8 @@ class NodePatch:
     initialized: bool
 
 
-def registration_patch(claim: NodeClaim, node: Node) -> NodePatch:
-    """What turns a joined Node into a registered one; pure.
+def registration_patch(claim: NodeClaim, node: Node, driver: str = "") -> NodePatch:
+    """What turns a joined Node into a registered one; pure. `driver`: as of `awaited_driver`.
 
     Labels, annotations and taints of the claim, our finalizer and the owner reference are added and the unregistered taint
     is taken off, in one write. Where nothing else is missing the Node is initialised by the same write.
@@ -172,7 +196,7 @@ def registration_patch(claim: NodeClaim, node: Node) -> NodePatch:
     present = {(taint.key, taint.effect) for taint in kept}
     taints = (*kept, *(taint for taint in wanted if (taint.key, taint.effect) not in present))
     after = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=tuple(taints)))
-    initialized = missing(claim, after) is None
+    initialized = missing(claim, after, driver) is None
     labels = {**claim.metadata.labels, names.REGISTERED_LABEL: "true"}
     if initialized:
         labels[names.INITIALIZED_LABEL] = "true"
@@ -334,9 +358,7 @@ class Registrar:
         progress = _WaveProgress(over=not self._nominations.wanted)
         least, each = OPENING_SECONDS
         patience = self._patience if progress.over else min(self._patience, least + each * len(pairs))
-        kept = self._nominations.chosen(
-            pairs, {pair[0].name for pair in pairs if registration_patch(*pair).initialized}
-        )
+        kept = self._nominations.chosen(pairs, {pair[0].name for pair in pairs if self._patch(*pair).initialized})
         for stage in _in_stages(pairs, kept):
             self._await_bound(progress, kept)
             self._nominations.nominate(stage, kept, self._patience)
@@ -373,7 +395,13 @@ class Registrar:
     def _is_complete(self, name: str) -> bool:
         """Whether the claim's Node is initialised as soon as it is let in; also where there is none any more."""
         joining = self._joining(name)
-        return joining is None or missing(joining[0], registered(joining[1])) is None
+        return joining is None or self._lacks(joining[0], registered(joining[1])) is None
+
+    def _lacks(self, claim: NodeClaim, node: Node) -> ConditionMessage | None:
+        return missing(claim, node, awaited_driver(self._cluster, claim, node))
+
+    def _patch(self, claim: NodeClaim, node: Node) -> NodePatch:
+        return registration_patch(claim, node, awaited_driver(self._cluster, claim, node))
 
     def _joining(self, name: str) -> _Joining | None:
         claim = self._cluster.claim(name)
@@ -445,7 +473,7 @@ class Registrar:
         decided: list[NodePatch] = []
 
         def patch_of(current: Node) -> list[dict[str, Any]]:
-            decided.append(registration_patch(claim, current))
+            decided.append(self._patch(claim, current))
             return decided[-1].operations
 
         written = patch_node(self._client, node, patch_of)

@@ -72,6 +72,7 @@ def policies_of(options: Options) -> Policies:
         ),
         reserves=options.feature_gates.reserved_capacity,
         packing=Packing(options.packing),
+        fake_nodes=options.provider == "kwok",
     )
 
 

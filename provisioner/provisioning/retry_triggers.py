@@ -4,6 +4,7 @@ Pods that wait are looked at every ten seconds anyway; this makes it the next ba
 """
 
 from provisioner.apis.core import (
+    CSIDriver,
     CSINode,
     LabelledNamespace,
     LimitRange,
@@ -43,7 +44,7 @@ def _facts(thing: Surrounding | None) -> object:
             return thing.metadata.uid, thing.provisioner, thing.volume_binding_mode, thing.allowed_topologies
         case LabelledNamespace():
             return thing.metadata.uid, thing.metadata.labels
-        case LimitRange() | CSINode():
+        case LimitRange() | CSINode() | CSIDriver():
             return thing.metadata.uid, thing.spec
         case RuntimeClass():
             return thing.metadata.uid, thing.overhead, thing.scheduling

@@ -164,6 +164,7 @@ class Caches:
         keeper, changed = SurroundingsKeeper, SurroundingChanged
         return (
             self._reflect(resources.LIMITRANGES, self.cluster.admission_changed, changed),
+            self._reflect(resources.CSIDRIVERS, self.cluster.csi_driver_changed, changed),
             self._reflect(resources.CSINODES, self.cluster.csi_node_changed, changed),
             self.namespaces,
             self._reflect(resources.STORAGECLASSES, self._around(keeper.class_changed), changed),

@@ -9,6 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import (
+    CSIDriver,
     CSINode,
     LabelledNamespace,
     LimitRange,
@@ -28,7 +29,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: What decides beside Nodes and pods where a pod may run.
 Surrounding: TypeAlias = (
-    CSINode
+    CSIDriver
+    | CSINode
     | LabelledNamespace
     | LimitRange
     | PersistentVolume

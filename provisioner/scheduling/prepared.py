@@ -514,7 +514,7 @@ class Prepared:
     def updated(self, changes: Changes) -> "Prepared":
         """The world after some changes; what they do not touch is shared. Nodes that came are the last in preference.
 
-        Cost: what changed. Where labels, taints or names of nodes changed, or nodes went, one look at every node besides;
+        Cost: what changed. Where labels, taints, names or features of nodes changed, or nodes went, one look at every node besides;
         where some came, when a question needs it.
         """
         if changes == _NOTHING:
@@ -550,7 +550,8 @@ class Prepared:
             before, bins[number] = bins[number], one
             alike = alike and (
                 number >= known
-                or (before.labels, before.taints, before.node_name) == (one.labels, one.taints, one.node_name)
+                or (before.labels, before.taints, before.node_name, before.features)
+                == (one.labels, one.taints, one.node_name, one.features)
             )
             tally = tally_of_bin(one, exact=exact)
             if tally is not tallies[number]:

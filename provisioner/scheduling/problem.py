@@ -106,6 +106,7 @@ class Bin:
             volumes. Those that the problem asks to place (same UID) count nowhere.
         attach_limits: by CSI driver, how many volumes the node takes, as its CSINode says; of a driver that is absent it
             takes what its type does.
+        features: that its kubelet declares; None for a node to come, which has whatever a pod needs.
         leaving: it is going away: it takes no pod and offers no domain, but what is on it still counts.
         closed: it takes no pod now, and counts in everything else.
     """
@@ -118,6 +119,7 @@ class Bin:
     pool: str = ""
     pods: tuple[Pod, ...] = ()
     attach_limits: Mapping[str, int] = field(default_factory=dict)
+    features: frozenset[str] | None = None
     leaving: bool = False
     closed: bool = False
 

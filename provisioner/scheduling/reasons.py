@@ -494,6 +494,7 @@ class BinsRefuse:
         total: nodes looked at.
         untolerated: (taint, nodes on which it is the first that keeps the pod off), by taint.
         mismatched: nodes that the pod's selector or affinity rules out.
+        lacking: (feature, nodes that do not declare it), by feature; one node may lack several.
         leaving: nodes that are going away.
         closed: nodes that take nothing now.
         short: (resource, matching nodes with too little of it), by resource; one node may lack several.
@@ -507,11 +508,13 @@ class BinsRefuse:
     leaving: int = 0
     topology: tuple[tuple[str, int], ...] = ()
     closed: int = 0
+    lacking: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{count} had untolerated taint {taint}" for taint, count in self.untolerated]
         if self.mismatched:
             parts.append(f"{self.mismatched} didn't match the pod's node affinity/selector")
+        parts.extend(f"{count} didn't declare the feature {feature}" for feature, count in self.lacking)
         if self.leaving:
             parts.append(f"{self.leaving} being removed")
         if self.closed:

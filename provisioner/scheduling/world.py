@@ -3,7 +3,7 @@
 import contextlib
 import enum
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 from typing import Final
@@ -35,7 +35,7 @@ from provisioner.scheduling.problem import (
 from provisioner.scheduling.reasons import Untolerated
 from provisioner.state.keys import NodeKey
 from provisioner.state.pause import why_not_launched
-from provisioner.state.snapshot import NodeView, PoolView, Snapshot
+from provisioner.state.snapshot import NodeView, PoolView, Snapshot, Surroundings
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
@@ -61,6 +61,7 @@ class Policies:
         reserves: whether reserved capacity may be used.
         hostname_domains: as of `World.hostname_domains`.
         packing: of NodePools that do not say.
+        fake_nodes: nothing runs on nodes (kwok), so no CSI driver ever registers there.
     """
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
@@ -70,6 +71,7 @@ class Policies:
     reserves: bool = True
     hostname_domains: int = HOSTNAME_DOMAINS
     packing: Packing = Packing.COST
+    fake_nodes: bool = False
 
 
 DEFAULTS: Final = Policies()
@@ -142,6 +144,7 @@ def bin_of(node: NodeView) -> Bin:
         pool=node.pool,
         pods=node.pods + tuple(pod for pod in node.assigned if pod.uid not in here),
         attach_limits=node.attach_limits,
+        features=node.features,
         leaving=node.deleting,
     )
 
@@ -189,12 +192,9 @@ def world_of(
         daemons=snapshot.daemons,
         well_known=well_known,
         namespaces=around.namespaces,
-        storage=Storage(
-            claims=around.claims,
-            volumes=around.volumes,
-            classes=around.classes,
-            attach_limits=around.attach_limits,
-        ),
+        storage=replace(storage_of(around), attach_limits=_limits_of_no_driver(pools, around))
+        if policies.fake_nodes and around.required_drivers
+        else storage_of(around),
         spread_defaults=SpreadDefaults(
             constraints=policies.spread, services=around.services, controllers=around.controllers
         ),
@@ -206,6 +206,20 @@ def world_of(
         most_of_one=_most_of_one(snapshot),
     )
     return Gathered(world, tuple(unreadable))
+
+
+def storage_of(around: Surroundings) -> Storage:
+    """What is known of volumes."""
+    return Storage(
+        claims=around.claims, volumes=around.volumes, classes=around.classes, attach_limits=around.attach_limits
+    )
+
+
+def _limits_of_no_driver(pools: Iterable[SchedulingPool], around: Surroundings) -> dict[str, Mapping[str, int]]:
+    """Of new nodes on which no driver will ever run: none takes a volume of those that must be there. Cost: O(types)."""
+    none = dict.fromkeys(around.required_drivers, 0)
+    kinds = {kind.name for pool in pools for kind in pool.instance_types}
+    return {kind: {**around.attach_limits.get(kind, {}), **none} for kind in sorted(kinds)}
 
 
 def _most_of_one(snapshot: Snapshot) -> dict[str, int]:

@@ -22,7 +22,15 @@ _EVENTS = (
     *("settle", "pod_changed", "node_changed", "node_written", "node_deleted"),
     *("claim_changed", "claim_written", "claim_deleted", "announce", "claim_failed"),
     *("command_begun", "command_dropped", "pool_changed", "daemonset_changed", "admission_changed"),
-    *("csi_node_changed", "budget_changed", "surrounding_changed", "assign", "expire", "snapshot"),
+    *(
+        "csi_driver_changed",
+        "csi_node_changed",
+        "budget_changed",
+        "surrounding_changed",
+        "assign",
+        "expire",
+        "snapshot",
+    ),
 )
 """Methods of a `Cluster` after which it is compared."""
 

@@ -41,10 +41,11 @@ _TAINTS: Final = "taints"
 _CAUSES: Final = (
     ("topology_spread", ("topology spread",)),
     ("pod_affinity", ("pod affinity", "anti-affinity")),
-    ("volumes", ("volume", "PersistentVolume")),
+    ("volumes", ("volume", "PersistentVolume", "CSI driver")),
     ("host_ports", ("ports",)),
     ("resources", ("Insufficient", "Too many pods")),
     ("node_affinity", ("node affinity", "node selector")),
+    ("features", ("required features",)),
     ("held", ("planned pods", "dovetail")),
     (_TAINTS, ("untolerated taint",)),
     ("cordoned", ("unschedulable",)),

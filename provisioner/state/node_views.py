@@ -1,5 +1,6 @@
 """Makes the frozen view of a node that decisions read, from its Node, its NodeClaim and what is known of both. Source: core spec 3.6."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
@@ -37,6 +38,7 @@ class Inputs(msgspec.Struct, frozen=True):
         nominated: whether any room is kept.
         last_pod_event: as this process saw it.
         attach_limits: of the Node.
+        drivers_missing: CSI drivers without which it takes no pod with a volume of theirs, and that it does not list.
         expected: what the claim's node will be like; None where nobody knows, or a Node tells.
         due: what DaemonSets still need of a node with these labels and taints, whose pods are these.
         most: what limits are charged with for a claim that is not launched yet.
@@ -55,6 +57,7 @@ class Inputs(msgspec.Struct, frozen=True):
     nominated: bool
     last_pod_event: datetime | None
     attach_limits: Mapping[str, int]
+    drivers_missing: frozenset[str]
     expected: Expected | None
     due: Callable[[Mapping[str, str], tuple[Taint, ...], tuple[Pod, ...]], Resources]
     most: Callable[[NodeClaim], Resources | None]
@@ -101,12 +104,34 @@ def view_of(given: Inputs) -> NodeView:
         nominated=given.nominated,
         last_pod_event=max((at for at in (given.last_pod_event, told) if at is not None), default=None),
         assigned=given.assigned,
-        attach_limits=given.attach_limits,
+        attach_limits=_limits(given) if initialized and given.drivers_missing else given.attach_limits,
+        features=_features(node),
         charge=EMPTY if claim is None or goes(given) else charge_of(claim, capacity, given.most),
         ambiguous=given.ambiguous,
         command=given.command,
         awaits=any(one is not None and guard_of(one) is not None for one in (node, claim)),
     )
+
+
+def _features(node: Node | None) -> frozenset[str] | None:
+    """What the kubelet declares; it says so together with its version."""
+    if node is None or not node.status.node_info.kubelet_version:
+        return None
+    return _set_of(node.status.declared_features)
+
+
+@functools.lru_cache(maxsize=256)
+def _set_of(features: tuple[str, ...]) -> frozenset[str]:
+    """One for all nodes that declare the same."""
+    return frozenset(features)
+
+
+def _limits(given: Inputs) -> Mapping[str, int]:
+    """A node without such a driver takes none of its volumes; one that is not initialized will have its drivers.
+
+    Source: kube-scheduler 1.37 plugins/nodevolumelimits. Differs: a volume that the node has attached already is not refused.
+    """
+    return {**given.attach_limits, **dict.fromkeys(given.drivers_missing, 0)}
 
 
 def goes(given: Inputs) -> bool:

@@ -36,6 +36,7 @@ class NodeView:
         pods: the pods bound here that still use room, by name.
         assigned: pods that are planned here, by name; all of them are unbound, or about to leave another node.
         attach_limits: how many volumes of each CSI driver the node takes, as its CSINode says; of a driver that is absent, what its type takes.
+        features: that its kubelet declares; None before it has said anything.
         deleting: the Node or its claim is going, carries the disrupted taint, or is a candidate of a command.
         awaits: its deletion waits for a confirmation, as its claim or its Node says.
         command: the ID of the disruption command of which its claim is a candidate; "" for none.
@@ -68,6 +69,7 @@ class NodeView:
     last_pod_event: datetime | None
     assigned: tuple[Pod, ...] = ()
     attach_limits: Mapping[str, int] = field(default_factory=dict)
+    features: frozenset[str] | None = None
     charge: Resources = EMPTY
     ambiguous: bool = False
     command: str = ""
@@ -135,6 +137,7 @@ class Surroundings:
         services: selectors of Services by namespace; empty unless default spread constraints ask for them.
         controllers: selectors of ReplicaSets, StatefulSets and ReplicationControllers by UID; likewise.
         selected: by "namespace/name", since when an unbound claim has named the node that it names, as this process saw it.
+        required_drivers: CSI drivers without which no pod with a volume of theirs may run on a node.
     """
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
@@ -145,6 +148,7 @@ class Surroundings:
     services: Mapping[str, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
     controllers: Mapping[str, LabelSelector] = field(default_factory=dict)
     selected: Mapping[str, datetime] = field(default_factory=dict)
+    required_drivers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.core import (
+    CSIDriver,
     CSINode,
     LabelledNamespace,
     PersistentVolume,
@@ -27,6 +28,7 @@ V = TypeVar("V")
 TEACHERS = 32
 """So many Nodes of a type tell how many volumes its nodes take."""
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+_NO_DRIVERS: frozenset[str] = frozenset()
 _CHANGED = attrgetter("changed")
 
 
@@ -78,6 +80,7 @@ class SurroundingsKeeper:
         self._attach_limits: _Table[Mapping[str, int]] = _Table()
         self._service_selectors: dict[str, dict[str, Mapping[str, str]]] = {}  # namespace -> name -> selector
         self._csi_nodes: dict[str, Mapping[str, int]] = {}
+        self._required: frozenset[str] = _NO_DRIVERS
         self._said: dict[str, dict[str, Mapping[str, int]]] = {}  # instance type -> Node -> its limits
         self._frozen: Surroundings | None = None
 
@@ -93,7 +96,11 @@ class SurroundingsKeeper:
             self._attach_limits,
             self._selected,
         )
-        if self._frozen is not None and not any(map(_CHANGED, tables)):
+        if (
+            self._frozen is not None
+            and not any(map(_CHANGED, tables))
+            and self._frozen.required_drivers == self._required
+        ):
             return self._frozen
         self._frozen = Surroundings(
             claims=self._claims.frozen(),
@@ -104,12 +111,17 @@ class SurroundingsKeeper:
             controllers=self._controllers.frozen(),
             attach_limits=self._attach_limits.frozen(),
             selected=self._selected.frozen(),
+            required_drivers=self._required,
         )
         return self._frozen
 
     def limits_of(self, node_name: str) -> Mapping[str, int]:
         """How many volumes of each CSI driver a Node takes, as far as its drivers have said; `ANY_NUMBER` where one has no limit."""
         return self._csi_nodes.get(node_name, _NO_LIMITS)
+
+    def drivers_missing(self, node_name: str) -> frozenset[str]:
+        """CSI drivers that a Node's CSINode does not list, and without which no pod with a volume of theirs may run there."""
+        return self._required.difference(self.limits_of(node_name)) if self._required else _NO_DRIVERS
 
     def volume_of(self, claim: str) -> str:
         """Name of the PersistentVolume of a PersistentVolumeClaim, by "namespace/name"; "" where unknown."""
@@ -167,7 +179,7 @@ class SurroundingsKeeper:
             self._controllers.put(one.metadata.uid, LabelSelector(match_labels=given) if given else None)
 
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
-        """A CSINode was added, changed or removed; whether its limits are others now."""
+        """A CSINode was added, changed or removed; whether its drivers or their limits are others now."""
         one = new or old
         if one is None:
             return False
@@ -180,6 +192,19 @@ class SurroundingsKeeper:
         else:
             self._csi_nodes.pop(name, None)
         return True
+
+    def csi_driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> bool:
+        """A CSIDriver was added, changed or removed; whether Nodes without it are others now.
+
+        Source: CSIDriver `spec.preventPodSchedulingIfMissing` (Kubernetes 1.37; older API servers do not keep it).
+        """
+        one = new or old
+        if one is None:
+            return False
+        name = frozenset([one.metadata.name])
+        says = new is not None and bool(new.spec.prevent_pod_scheduling_if_missing)
+        before, self._required = self._required, self._required | name if says else self._required - name
+        return self._required != before
 
     def learn(self, instance_type: str, node_name: str, limits: Mapping[str, int]) -> None:
         """A Node of this type has these limits: nodes to come will have them too.

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.core import CSINode
+from provisioner.apis.core import CSIDriver, CSINode
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror
@@ -90,11 +90,18 @@ class ViewKeeper:
         return []
 
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
-        """A CSINode was added, changed or removed; whether its Node takes other numbers of volumes now."""
+        """A CSINode was added, changed or removed; whether its Node takes other volumes now."""
         one = new or old
         changed = one is not None and self._around.csi_node_changed(old, new)
         if changed and one is not None:
             self._dirty.add(self._joining.key_of_name(one.metadata.name))
+        return changed
+
+    def csi_driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> bool:
+        """A CSIDriver was added, changed or removed; whether Nodes without it take other pods now."""
+        changed = self._around.csi_driver_changed(old, new)
+        if changed:
+            self._dirty.update(view.key for view in self.views.frozen())
         return changed
 
     def note_pod(self, known: Pod | None, pod: Pod, now: Callable[[], datetime], *, alive: bool) -> None:
@@ -191,6 +198,7 @@ class ViewKeeper:
                 nominated=self._plans.assignments.has(key),
                 last_pod_event=self.pod_event_at.get(name),
                 attach_limits=self._around.limits_of(name),
+                drivers_missing=self._around.drivers_missing(name),
                 expected=self._expectation(claim, types) if claim is not None and types else None,
                 due=lambda labels, taints, pods: self._daemons_due(key, labels, taints, pods),
                 most=lambda claim: self._peak(pool, claim, types),
@@ -267,5 +275,6 @@ class ViewKeeper:
     def _learn_limits(self, view: NodeView) -> None:
         """What one node takes, nodes of its type will take. Its type is what we wrote on its NodeClaim: a kubelet labels its own Node."""
         kind = view.claim.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "") if view.claim is not None else ""
-        if kind and view.attach_limits:
-            self._around.learn(kind, view.name, view.attach_limits)
+        limits = self._around.limits_of(view.name)  # without those that are 0 because a driver is missing
+        if kind and limits:
+            self._around.learn(kind, view.name, limits)

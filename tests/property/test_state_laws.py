@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement, encode_command
 from provisioner.apis.core import (
+    CSIDriver,
     CSINode,
     DaemonSet,
     LabelledNamespace,
@@ -185,6 +186,12 @@ def csi_node(name: str, count: int) -> Step:
     drivers = [{"name": "disk", "nodeID": name, "allocatable": {"count": count}}] if count else []
     one = msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": drivers}}, CSINode)
     return lambda world: world.cluster.csi_node_changed(None, one)
+
+
+def csi_driver(required: bool) -> Step:
+    body = {"metadata": {"name": "disk"}, "spec": {"preventPodSchedulingIfMissing": required}}
+    one = msgspec.convert(body, CSIDriver)
+    return lambda world: world.cluster.csi_driver_changed(None, one)
 
 
 def budget(there: bool) -> Step:
@@ -473,6 +480,7 @@ def a_life(number: int, draw: random.Random) -> Iterator[Step]:
         lambda: drop_command([one()], number),
         lambda: write_command([one()], draw.choice(("", f"o{number}")), number, going=draw.random() < 0.3),
         lambda: csi_node(one(), draw.randrange(3)),
+        lambda: csi_driver(draw.random() < 0.5),
         lambda: surroundings_of(f"s{number}", True),
         lambda: wait(draw.choice((0.0, 2.0, 31.0))),
     )

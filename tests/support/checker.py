@@ -212,6 +212,7 @@ def node_info_of_bin(problem: Problem, one: Bin) -> NodeInfo:
         pods=(*(pod for pod in one.pods if pod.uid not in asked), *first),
         late=late,
         attach=attach_limits(problem, one.labels.get(names.INSTANCE_TYPE_LABEL, ""), types) | dict(one.attach_limits),
+        features=one.features,
         leaving=one.leaving,
         closed=one.closed,
     )

@@ -183,6 +183,7 @@ class NodeInfo:
         daemons: what will run on a node to come, for its ports; their requests are taken off `room` already.
         pods: were here before; `room` is what they leave.
         attach: volumes by CSI driver that the node takes; absent means any number.
+        features: that its kubelet declares; None where it has said nothing yet.
         overflowing: a node to come on which not even the daemons fit.
         nameless: its Node lost the hostname label, as one that is drained: it is no host for anybody's spread.
         placed: pods that this result puts here.
@@ -197,6 +198,7 @@ class NodeInfo:
     daemons: tuple[PodShape, ...] = ()
     pods: tuple[Pod, ...] = ()
     attach: Mapping[str, int] = field(default_factory=dict)
+    features: frozenset[str] | None = None
     leaving: bool = False
     closed: bool = False
     overflowing: bool = False
@@ -261,6 +263,8 @@ class World:
             return "cannot be scheduled at all"
         if shape.resource_claims and not self.ignore_devices:
             return "has resource claims"
+        if node.features is not None and not set(shape.features) <= node.features:
+            return "needs a feature that the node does not declare"
         if node.leaving:
             return "node is leaving"
         if node.closed:

@@ -207,6 +207,7 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}],
     },
+    "csidrivers": {"spec": {"attachRequired": True, "preventPodSchedulingIfMissing": True}},
     "csinodes": {"spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": "i", "allocatable": {"count": 25}}]}},
     "volumeattachments": {"spec": {"attacher": "x", "nodeName": "n1", "source": {"persistentVolumeName": "pv"}}},
     "limitranges": {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]}},

@@ -530,7 +530,11 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         (READ, "", "pods nodes"): "who waits, and what is there",
         (READ, "apps", "daemonsets"): "what every node will carry",
         (READ, "", "persistentvolumes persistentvolumeclaims"): "where a pod's volumes let it run",
-        (READ, STORAGE, "storageclasses csinodes"): "where volumes may be made, and how many a node takes",
+        (
+            READ,
+            STORAGE,
+            "storageclasses csidrivers csinodes",
+        ): "where volumes may be made, and which and how many a node takes",
         (READ, "", "namespaces limitranges"): "selectors of affinity, and default requests",
         (READ, "node.k8s.io", "runtimeclasses"): "what admission adds to the pods of templates",
         (READ, "scheduling.k8s.io", "priorityclasses"): "the same",

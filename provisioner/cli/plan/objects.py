@@ -11,6 +11,7 @@ import msgspec
 
 from provisioner.apis import ec2, kwok, names
 from provisioner.apis.core import (
+    CSIDriver,
     CSINode,
     DaemonSet,
     LabelledNamespace,
@@ -107,6 +108,7 @@ class PlanObjects:
     volume_claims: list[PersistentVolumeClaim] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CSINode] = field(default_factory=list)
+    csi_drivers: list[CSIDriver] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     problems: list[InputProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -228,6 +230,7 @@ TAKEN: Final[Mapping[Resource[Any], Callable[[PlanObjects, str, Any], None]]] = 
     resources.PVCS: lambda found, _, one: found.volume_claims.append(one),
     resources.PVS: lambda found, _, one: found.volumes.append(one),
     resources.STORAGECLASSES: lambda found, _, one: found.storage_classes.append(one),
+    resources.CSIDRIVERS: lambda found, _, one: found.csi_drivers.append(one),
     resources.CSINODES: lambda found, _, one: found.csi_nodes.append(one),
     resources.NODEPOOLS: PlanObjects.take_pool,
     resources.NODECLAIMS: lambda found, _, one: found.claims.append(one),

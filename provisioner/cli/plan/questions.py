@@ -197,6 +197,8 @@ def question_of(
         cluster.daemonset_changed(None, daemon_set)
     for admitting in objects.admitting:
         cluster.admission_changed(None, admitting)
+    for csi_driver in objects.csi_drivers:
+        cluster.csi_driver_changed(None, csi_driver)
     for csi_node in objects.csi_nodes:
         cluster.csi_node_changed(None, csi_node)
     _around(cluster, objects)

@@ -34,6 +34,7 @@ MORE: Final[tuple[Resource[Any], ...]] = (
     resources.PVCS,
     resources.PVS,
     resources.STORAGECLASSES,
+    resources.CSIDRIVERS,
     resources.CSINODES,
     resources.VOLUMEATTACHMENTS,
     resources.NODEOVERLAYS,

@@ -268,6 +268,8 @@ def local(objects: WhyObjects, options: Options, at: datetime) -> Local:
     for resource, take in _AROUND:
         for one in objects.of(resource):
             cluster.surrounding_changed(functools.partial(_told, take, one))
+    for one in objects.of(resources.CSIDRIVERS):
+        cluster.csi_driver_changed(None, one)
     for one in objects.of(resources.CSINODES):
         cluster.csi_node_changed(None, one)
     for resource in (resources.LIMITRANGES, resources.RUNTIMECLASSES, resources.PRIORITYCLASSES):

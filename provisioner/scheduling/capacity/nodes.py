@@ -21,7 +21,7 @@ from provisioner.values.requirement import Requirement
 from provisioner.values.resources import EMPTY
 from provisioner.values.taints import Taint, Toleration, first_untolerated
 
-_Look = tuple[Mapping[str, str], tuple[Taint, ...], str, str]
+_Look = tuple[Mapping[str, str], tuple[Taint, ...], str, str, frozenset[str] | None]
 VACANT: Final = Bin(name="", labels={}, room=EMPTY, leaving=True)
 """Stands where a node was."""
 
@@ -38,7 +38,7 @@ class Ground:
         known: tuple[_Look, ...] = before._bins if before is not None else ()  # noqa: SLF001 - another of its class
         new = bins[len(known) :] if known else bins
         self._bins: Final[tuple[_Look, ...]] = known + tuple(
-            [(one.labels, one.taints, one.node_name, one.name) for one in new]
+            [(one.labels, one.taints, one.node_name, one.name, one.features) for one in new]
         )
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
         for number, one in enumerate(new, len(known)):
@@ -59,6 +59,7 @@ class Ground:
         self._tolerated: Final[dict[tuple[tuple[Toleration, ...], tuple[str, ...]], int]] = {}
         self._matching: Final[dict[tuple[FilterTerm, ...], int]] = {}
         self._by_label: Final[dict[str, dict[str | None, int]]] = {}
+        self._lacking: Final[dict[str, int]] = {}
 
     def by_label(self, key: str) -> Mapping[str | None, int]:
         """Nodes by value of a label, None for those without it; a node without hostname label goes by its name."""
@@ -67,7 +68,7 @@ class Ground:
             return {None: self.everything} if self.everything else {}
         if found is None:
             numbers: dict[str | None, list[int]] = {}
-            for i, (labels, _, node_name, name) in enumerate(self._bins):
+            for i, (labels, _, node_name, name, _) in enumerate(self._bins):
                 if not self.everything >> i & 1:
                     continue
                 value = label_value(labels, key)
@@ -109,13 +110,24 @@ class Ground:
                 if key == HOSTNAME_LABEL:
                     hosts = ((i, *self._bins[i]) for i in members(left))
                     left = mask_of(
-                        [i for i, labels, _, name, _ in hosts if requirement.admits(value_on(labels, key, name))]
+                        [i for i, labels, _, name, *_ in hosts if requirement.admits(value_on(labels, key, name))]
                     )
                 else:
                     left &= self._holding(key, requirement)
             if term.names is not None:
                 left = mask_of([i for i in members(left) if term.names.has(self._bins[i][2])])
+            for feature in term.features:
+                left &= ~self.lacking(feature)
             answer |= left
+        return answer
+
+    def lacking(self, feature: str) -> int:
+        """Nodes whose kubelet does not declare a feature. Cost: O(nodes) for the first question."""
+        answer = self._lacking.get(feature)
+        if answer is None:
+            listed = enumerate(self._bins)
+            answer = mask_of([i for i, (*_, declared) in listed if declared is not None and feature not in declared])
+            kept(self._lacking, feature, answer)
         return answer
 
     def _holding(self, key: str, requirement: Requirement) -> int:
@@ -247,6 +259,13 @@ class Bins:
         matching = tolerating & ground.matching(node_filter.terms)
         if left is None:
             left = self.thresholds
+        lacking = [
+            (feature, tolerating & ground.lacking(feature))
+            for feature in sorted({feature for term in node_filter.terms for feature in term.features})
+        ]
+        other = tolerating & ~matching
+        for _, nodes in lacking:
+            other &= ~nodes
         short = []
         for d, wanted in need:
             count = (matching & ~left.with_at_least(d, wanted)).bit_count()
@@ -255,7 +274,8 @@ class Bins:
         return BinsRefuse(
             total=self.everything.bit_count(),
             untolerated=tuple(sorted(((t, n) for t, n in untolerated.items() if n), key=lambda one: str(one[0]))),
-            mismatched=(tolerating & ~matching).bit_count(),
+            mismatched=other.bit_count(),
+            lacking=tuple([(feature, nodes.bit_count()) for feature, nodes in lacking if nodes]),
             leaving=self.leaving.bit_count(),
             closed=(self.staying & self._closed).bit_count(),
             short=tuple(short),

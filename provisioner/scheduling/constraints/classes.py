@@ -99,12 +99,14 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
         return self.narrowed(self.facts.filter)
 
     def narrowed(self, own: NodeFilter, reached: tuple[FilterTerm, ...] = ()) -> NodeFilter:
-        """A filter of theirs, with what their volumes demand and without the nodes that they keep off.
+        """A filter of theirs, with what their volumes and features demand and without the nodes that they keep off.
 
         `reached` stands in place of the volumes' alternatives, where these depend on what other pods got.
         """
         if self.volumes is not NO_VOLUMES:
             own = own.narrowed(reached or self.volumes.alternatives)
+        if self.shape.features:
+            own = own.narrowed((FilterTerm(features=self.shape.features),))
         return own if self.elsewhere is TRIVIAL else own.narrowed((self.elsewhere,))
 
     @property

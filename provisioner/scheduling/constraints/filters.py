@@ -35,15 +35,17 @@ class FilterTerm(msgspec.Struct, frozen=True, cache_hash=True):
     Attributes:
         requirements: of labels, by their stable names; the node selector is part of every term.
         names: of the node's name; None where any will do.
+        features: that the node must declare, sorted; a node to come does.
     """
 
     requirements: Requirements = NONE
     names: Requirement | None = None
+    features: tuple[str, ...] = ()
 
     @property
     def trivial(self) -> bool:
         """Whether any node matches."""
-        return not self.requirements and self.names is None
+        return not self.requirements and self.names is None and not self.features
 
     def joined(self, other: "FilterTerm") -> "FilterTerm":
         """Both at once."""
@@ -54,7 +56,8 @@ class FilterTerm(msgspec.Struct, frozen=True, cache_hash=True):
         names = self.names
         if other.names is not None:
             names = other.names if names is None else names.intersection(other.names)
-        return FilterTerm(self.requirements.merged(other.requirements), names)
+        features = tuple(sorted({*self.features, *other.features}))
+        return FilterTerm(self.requirements.merged(other.requirements), names, features)
 
     @property
     def new_nodes(self) -> bool:

@@ -262,7 +262,8 @@ def run_of(
     facts = pods.facts
     own, ports = facts.filter, facts.ports
     attached: tuple[Attachment, ...] = ()
-    if not ports and pods.volumes is NO_VOLUMES and pods.elsewhere is TRIVIAL:  # as a rule
+    features = pods.shape.features
+    if not ports and pods.volumes is NO_VOLUMES and pods.elsewhere is TRIVIAL and not features:  # as a rule
         node_filter, required = demand.filter, own
         question = widest = numbers.setdefault((own, id(need)), len(numbers))
         if node_filter is not own:

@@ -2,7 +2,7 @@
 
 import gc
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -590,3 +590,8 @@ def test_a_pod_that_says_itself_for_what_it_is_knows_better() -> None:
 )
 def test_architectures_that_cannot_be_read_are_none(text: str) -> None:
     assert pods.read_architectures({"dovetail.dev/image-architectures": text}) == ()
+
+
+def test_a_pod_of_a_list_is_decoded_where_it_stands() -> None:
+    text = wire_bytes(wire_pod())
+    assert decode_pod(cast(bytes, msgspec.Raw(text))) == decode_pod(text)

@@ -1,4 +1,4 @@
-"""Effective requests as kube-scheduler 1.36 computes them, and host ports."""
+"""Effective requests as kube-scheduler computes them (the larger of 1.36 and 1.37 for a pod in resize), and host ports."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis.core import PodSpec
+from provisioner.apis.pods import decode_pod
 from provisioner.apis.shapes import PodShape, ResizeStatus, shape_of
 from tests.support.pods import Wire
 
@@ -97,8 +98,8 @@ RESIZES: dict[str, tuple[Wire, Wire, int, int]] = {
     "a kubelet that says nothing of resources": (
         {"containers": [box(cpu="1")]},
         {"containerStatuses": [{"name": "a", "allocatedResources": {"cpu": "4"}}]},
-        1000,
-        1000,
+        4000,  # 1.36: 1000
+        4000,
     ),
     "growing": (
         {"containers": [box(cpu="2")]},
@@ -124,11 +125,23 @@ RESIZES: dict[str, tuple[Wire, Wire, int, int]] = {
         3000,
         3000,
     ),
-    "an init container does not": (
+    "an init container grows": (
         {"containers": [box(cpu="1")], "initContainers": [box("i", "500m")]},
         {"initContainerStatuses": [given("i", {"cpu": "9"})]},
-        1000,
-        1000,
+        9000,  # 1.36: 1000
+        9000,
+    ),
+    "two containers trade": (
+        {"containers": [box(cpu="3"), box("b", "1")]},
+        {"containerStatuses": [given("a", {"cpu": "1"}, {"cpu": "1"}), given("b", {"cpu": "3"}, {"cpu": "3"})]},
+        6000,  # 1.37: 4000
+        4000,
+    ),
+    "what the kubelet tells of the pod as a whole": (
+        {"containers": [box(cpu="1")]},
+        {"allocatedResources": {"cpu": "3"}, "resources": {"requests": {"cpu": "2"}}},
+        3000,  # 1.36: 1000
+        3000,
     ),
     "the pod's own": (
         {"containers": [box(cpu="1")], "resources": {"requests": {"cpu": "2"}}},
@@ -215,3 +228,41 @@ def test_shapes_are_equal_by_their_key() -> None:
     assert hash(copied) == hash(one)
     assert one != other
     assert one != one.key
+
+
+RESTARTS = {"restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]}
+FEATURES: dict[str, tuple[Wire, tuple[str, ...]]] = {
+    "none": ({"containers": [box(restartPolicyRules=[{"action": "Restart"}])]}, ()),
+    "a container that restarts all": ({"containers": [box() | RESTARTS]}, ("RestartAllContainersOnContainerExits",)),
+    "an init container that restarts all": (
+        {"containers": [box()], "initContainers": [box("i") | RESTARTS]},
+        ("RestartAllContainersOnContainerExits",),
+    ),
+    "users of its own on the host's network": (
+        {"containers": [box()], "hostNetwork": True, "hostUsers": False},
+        ("UserNamespacesHostNetworkSupport",),
+    ),
+    "users of the host": ({"containers": [box()], "hostNetwork": True, "hostUsers": True}, ()),
+    "users where nobody says": ({"containers": [box()], "hostNetwork": True}, ()),
+    "users of its own on a network of its own": ({"containers": [box()], "hostUsers": False}, ()),
+    "options of a mount": (
+        {"containers": [box(volumeMounts=[{"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}])]},
+        ("VolumeBindMountOptions",),
+    ),
+    "a mount": ({"containers": [box(volumeMounts=[{"name": "v", "mountPath": "/v"}])]}, ()),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_what_a_pod_needs_of_a_kubelet(name: str) -> None:
+    spec, want = FEATURES[name]
+    assert shaped(spec).features == want
+    known = decode_pod(msgspec.json.encode({"metadata": {"name": "p"}, "spec": {"containers": [box()]}}))
+    found = decode_pod(msgspec.json.encode({"metadata": {"name": "p"}, "spec": spec}))
+    assert found.shape.features == want
+    assert (found.shape.key == known.shape.key) is (not want and "initContainers" not in spec)
+
+
+def test_the_keys_of_pods_that_need_nothing_are_those_of_older_versions() -> None:
+    """Plans name classes by key."""
+    assert shaped({"containers": [box()]}).key == "6b88a46c43abd0ed"

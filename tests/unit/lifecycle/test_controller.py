@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import Node
+from provisioner.apis.core import BriefMeta, CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, OwnerReference, condition
 from provisioner.cloudprovider.errors import (
@@ -40,6 +40,7 @@ from provisioner.termination.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.instances import FakeInstances, Lingering
+from tests.support.problems import DRIVER, shape, storage_class, uses, volume_claim
 from tests.support.worldserver import WorldServer
 
 INSTANCE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
@@ -862,3 +863,59 @@ def test_a_claim_is_given_up_after_the_registration_timeout_that_was_asked_for()
     stage.clock.advance(3)
     stage.look()
     assert stage.gone
+
+
+# ------------------------------------------------------------------ CSI drivers that must be there
+
+
+def with_volume(*, required: bool = True) -> Stage:
+    """A claim whose Node is let in; a pod with a volume is planned for it, and the volume's driver is not there yet."""
+    stage = Stage(INSTANCE)
+    world, one = stage.world, pod("p", shape=shape(volumes=uses("data")))
+    stage.server.put(
+        claim("c", provider_id=ID, pods=(one,), true=(names.LAUNCHED, names.REGISTERED), since=NOON), let_in()
+    )
+    world.add(one)
+    world.cluster.assign(NodeKey("c"), (one,))
+    world.cluster.surrounding_changed(lambda around: around.claim_changed(None, volume_claim("data")))
+    world.cluster.surrounding_changed(lambda around: around.class_changed(None, storage_class()))
+    world.cluster.csi_driver_changed(
+        None, CSIDriver(metadata=BriefMeta(name=DRIVER), spec=CSIDriverSpec(prevent_pod_scheduling_if_missing=required))
+    )
+    return stage
+
+
+def driver_comes(stage: Stage) -> None:
+    spec = CSINodeSpec(drivers=(CSINodeDriver(name=DRIVER),))
+    stage.world.cluster.csi_node_changed(None, CSINode(metadata=BriefMeta(name="n"), spec=spec))
+
+
+def initialized(stage: Stage) -> tuple[str, str]:
+    found = [one for one in stage.server.claim("c").status.conditions if one.type == names.INITIALIZED]
+    return (found[0].status, found[0].message) if found else ("", "")
+
+
+def test_a_node_waits_for_the_driver_of_a_planned_pod_that_must_be_there() -> None:
+    stage = with_volume()
+    assert stage.look().requeue_after
+    status, text = initialized(stage)
+    assert status == names.UNKNOWN
+    assert f'"{DRIVER}"' in text
+    driver_comes(stage)
+    stage.look()
+    assert initialized(stage)[0] == names.TRUE
+
+
+def test_a_node_does_not_wait_for_a_driver_that_need_not_be_there() -> None:
+    stage = with_volume(required=False)
+    stage.look()
+    assert initialized(stage)[0] == names.TRUE
+
+
+def test_a_node_waits_for_no_driver_once_its_pod_is_elsewhere() -> None:
+    stage = with_volume()
+    stage.look()
+    before = pod("p", shape=shape(volumes=uses("data")))
+    stage.world.cluster.pod_changed(before, bound(before, "elsewhere"))
+    stage.look()
+    assert initialized(stage)[0] == names.TRUE

@@ -191,6 +191,16 @@ MISSING: dict[str, tuple[Node, dict[str, Any], tuple[str, str] | None]] = {
 }
 
 
+def test_a_node_whose_planned_pods_need_a_driver_is_let_in_but_not_initialised() -> None:
+    patch = registration_patch(a_claim(), node("n", taints=(UNREGISTERED,)), "csi.example.com")
+    assert not patch.initialized
+    written = [one["value"] for one in patch.operations if one["path"] == "/metadata/labels"]
+    assert written == [{names.NODEPOOL_LABEL: "general", names.REGISTERED_LABEL: "true"}]
+    found = missing(a_claim(), node("n"), "csi.example.com")
+    assert found is not None
+    assert (found.reason, '"csi.example.com"' in found.text) == ("CSIDriverNotRegistered", True)
+
+
 @pytest.mark.parametrize(("joined", "spec", "problem"), MISSING.values(), ids=MISSING.keys())
 def test_what_a_node_lacks(joined: Node, spec: dict[str, Any], problem: tuple[str, str] | None) -> None:
     found = missing(a_claim(spec=spec), joined)

@@ -7,9 +7,12 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import (
+    CSIDriver,
     CSINode,
     LabelledNamespace,
+    Node,
     NodeSelectorTerm,
+    NodeSystemInfo,
     PersistentVolumeClaim,
     TopologySpreadConstraint,
 )
@@ -193,6 +196,71 @@ def test_a_node_shows_its_pods_those_planned_on_it_and_its_volume_limits() -> No
     (one,) = ask(world).bins
     assert [found.name for found in one.pods] == ["here", "planned"]
     assert dict(one.attach_limits) == {"disk": 3}
+
+
+def csi_node(name: str, **counts: int) -> CSINode:
+    drivers = [{"name": driver, "nodeID": name, "allocatable": {"count": count}} for driver, count in counts.items()]
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": drivers}}, CSINode)
+
+
+def required(driver: str, *, there: bool = True) -> CSIDriver:
+    spec = {"preventPodSchedulingIfMissing": there}
+    return msgspec.convert({"metadata": {"name": driver}, "spec": spec}, CSIDriver)
+
+
+def test_a_node_without_a_driver_that_must_be_there_takes_none_of_its_volumes() -> None:
+    world = world_of(pool())
+    world.existing_node("has")
+    world.existing_node("lacks")
+    world.cluster.claim_changed(None, claim("coming", provider_id="kwok://coming", true=(names.LAUNCHED,)))
+    world.cluster.csi_node_changed(None, csi_node("has", disk=3))
+    world.cluster.csi_node_changed(None, csi_node("lacks", other=2))
+    before = {one.name: dict(one.attach_limits) for one in ask(world).bins}
+    world.cluster.csi_driver_changed(None, required("disk"))
+    after = {one.name: dict(one.attach_limits) for one in ask(world).bins}
+    assert before == {"has": {"disk": 3}, "lacks": {"other": 2}, "coming": {}}
+    assert after == {"has": {"disk": 3}, "lacks": {"disk": 0, "other": 2}, "coming": {}}
+    world.cluster.csi_driver_changed(required("disk"), required("disk", there=False))
+    assert {one.name: dict(one.attach_limits) for one in ask(world).bins} == before
+
+
+def test_what_a_node_lacks_is_not_learnt_of_its_type() -> None:
+    world = world_of(pool())
+    world.cluster.csi_driver_changed(None, required("disk"))
+    kind = TYPES[0].name
+    world.existing_node("m", labels={names.NODEPOOL_LABEL: "general", names.INSTANCE_TYPE_LABEL: kind})
+    world.cluster.csi_node_changed(None, csi_node("m", other=2))
+    assert ask(world).storage.attach_limits == {kind: {"other": 2}}
+
+
+def test_new_nodes_of_kwok_never_have_a_driver_that_must_be_there() -> None:
+    world = world_of(pool())
+    world.cluster.csi_driver_changed(None, required("disk"))
+    fake = policies_of(Options(provider="kwok"))
+    assert ask(world, policies=policies_of(Options(provider="aws"))).storage.attach_limits == {}
+    limits = ask(world, policies=fake).storage.attach_limits
+    assert {dict(one) == {"disk": 0} for one in limits.values()} == {True}
+    assert set(limits) == {kind.name for kind in TYPES}
+    world.cluster.csi_driver_changed(required("disk"), None)
+    assert ask(world, policies=fake).storage.attach_limits == {}
+
+
+def test_a_node_shows_the_features_that_its_kubelet_declares_once_it_has_reported() -> None:
+    world = world_of(pool())
+    world.existing_node("m")
+    world.cluster.claim_changed(None, claim("coming"))
+    bare = node("m", labels={names.NODEPOOL_LABEL: "general"})
+
+    def reported(*features: str) -> Node:
+        info = NodeSystemInfo(kubelet_version="v1.37.2")
+        status = msgspec.structs.replace(bare.status, node_info=info, declared_features=features)
+        return msgspec.structs.replace(bare, status=status)
+
+    found = []
+    for one in (bare, reported(), reported("A", "B"), reported("A")):
+        world.cluster.node_changed(None, one)
+        found.append({each.name: each.features for each in ask(world).bins})
+    assert found == [{"m": told, "coming": None} for told in (None, frozenset(), frozenset("AB"), frozenset("A"))]
 
 
 def test_a_pod_that_moves_within_a_node_is_shown_once() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import (
+    CSIDriver,
     CSINode,
     LabelledNamespace,
     LimitRange,
@@ -24,6 +25,7 @@ KINDS = {
     "namespace": LabelledNamespace,
     "limitrange": LimitRange,
     "csinode": CSINode,
+    "csidriver": CSIDriver,
 }
 
 
@@ -65,6 +67,12 @@ CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any] | None, bool]]
     "a namespace is labelled": ("namespace", {}, {"metadata": {"labels": {"team": "a"}}}, True),
     "a namespace only has a new version": ("namespace", {}, {"metadata": {"resourceVersion": "2"}}, False),
     "a limit range changes": ("limitrange", {}, {"spec": {"limits": [{"type": "Container"}]}}, True),
+    "a driver may be missing from now on": (
+        "csidriver",
+        {"spec": {"preventPodSchedulingIfMissing": True}},
+        {"spec": {"preventPodSchedulingIfMissing": False}},
+        True,
+    ),
     "a driver tells its limit": (
         "csinode",
         {},

@@ -207,6 +207,17 @@ CAUSES = {
         "node_affinity",
     ),
     "a hold of the extender": ("", "0/1 nodes are available: 1 held for planned pods.", "held"),
+    "a feature": ("", "0/1 nodes are available: 1 node(s) didn't match Pod's required features.", "features"),
+    "a CSI driver": (
+        "",
+        "0/1 nodes are available: 1 disk.example.com CSI driver is not installed on the node.",
+        "volumes",
+    ),
+    "what it says before a preemption, in 1.37": (
+        "",
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: found a potential placement for pod on node volume-1, preempting 2 victims",
+        "resources",
+    ),
     "a cordon": ("", "0/1 nodes are available: 1 node(s) were unschedulable.", "cordoned"),
     "a text that nobody knows": ("", "0/1 nodes are available: 1 the moon.", OTHER),
     "no text": ("", "", OTHER),

@@ -8,6 +8,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.core import (
     ANY_NUMBER,
+    CSIDriver,
     CSINode,
     LabelledNamespace,
     PersistentVolume,
@@ -178,3 +179,34 @@ def test_the_memory_of_who_taught_what_is_bounded() -> None:
         keeper.learn("m5.large", f"node-{number}", {"disk": number})
     assert len(keeper._said["m5.large"]) == TEACHERS
     assert keeper.frozen().attach_limits["m5.large"]["disk"] >= 9 * TEACHERS
+
+
+def csi_driver(name: str, required: bool | None) -> CSIDriver:
+    return made(CSIDriver, name, spec={} if required is None else {"preventPodSchedulingIfMissing": required})
+
+
+def test_a_driver_is_missing_where_it_must_be_there_and_is_not_listed() -> None:
+    keeper = SurroundingsKeeper()
+    assert not keeper.csi_driver_changed(None, csi_driver("disk", required=False))
+    assert not keeper.csi_driver_changed(None, csi_driver("files", required=None))
+    assert keeper.drivers_missing("n") == frozenset()
+    assert keeper.csi_driver_changed(csi_driver("disk", required=False), csi_driver("disk", required=True))
+    assert keeper.drivers_missing("n") == {"disk"}
+    assert keeper.frozen().required_drivers == {"disk"}
+    assert keeper.csi_node_changed(None, csi_node("n", disk=None))
+    assert keeper.drivers_missing("n") == frozenset()
+    assert keeper.drivers_missing("other") == {"disk"}
+    assert keeper.csi_node_changed(csi_node("n", disk=None), csi_node("n"))
+    assert keeper.drivers_missing("n") == {"disk"}
+    assert keeper.csi_driver_changed(csi_driver("disk", required=True), None)
+    assert keeper.drivers_missing("n") == frozenset()
+    assert keeper.frozen().required_drivers == frozenset()
+
+
+def test_a_driver_that_says_the_same_again_changes_nothing() -> None:
+    keeper = SurroundingsKeeper()
+    keeper.csi_driver_changed(None, csi_driver("disk", required=True))
+    before = keeper.frozen()
+    assert not keeper.csi_driver_changed(csi_driver("disk", required=True), csi_driver("disk", required=True))
+    assert not keeper.csi_node_changed(csi_node("n"), csi_node("n"))
+    assert keeper.frozen() is before

@@ -179,6 +179,8 @@ VERSIONS: dict[str, tuple[str, Any, int, str]] = {
     "a field after its version": ("singleProcessOOMKill", True, 36, ""),
     "a field of 1.36 in 1.35": ("tlsCurvePreferences", [1], 35, "(available since 1.36)"),
     "a field of 1.36": ("tlsCurvePreferences", [1], 36, ""),
+    "a field of 1.37 in 1.36": ("defaultPodSysctls", {"a": "1"}, 36, "(available since 1.37)"),
+    "a field of 1.37": ("defaultPodSysctls", {"net.ipv4.ip_forward": "1"}, 37, ""),
     "before the first table the first one counts": ("singleProcessOOMKill", True, 26, "(available since 1.32)"),
 }
 
@@ -197,10 +199,10 @@ def test_a_version_that_is_newer_than_the_tables_only_warns_of_unknown_fields() 
 
 
 def test_there_is_a_table_for_every_minor_in_order() -> None:
-    assert list(tables()) == [31, 32, 33, 34, 35, 36]
+    assert list(tables()) == [31, 32, 33, 34, 35, 36, 37]
 
 
-@pytest.mark.parametrize("minor", [31, 36])
+@pytest.mark.parametrize("minor", [31, 37])
 def test_every_type_of_every_field_is_understood(minor: int) -> None:
     for field in tables()[minor].fields:
         values: list[Any] = [[{"a": 1}], {"a": {"b": 1}}, "a"]
