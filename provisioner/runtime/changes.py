@@ -15,6 +15,7 @@ from provisioner.apis.core import (
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    PodGroup,
     PriorityClass,
     RuntimeClass,
     StorageClass,
@@ -26,13 +27,14 @@ from provisioner.runtime.conditioned import Conditioned
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: What decides beside Nodes and pods where a pod may run.
+#: What decides beside Nodes and pods where a pod may run, and whether it is tried.
 Surrounding: TypeAlias = (
     CSINode
     | LabelledNamespace
     | LimitRange
     | PersistentVolume
     | PersistentVolumeClaim
+    | PodGroup
     | PriorityClass
     | RuntimeClass
     | StorageClass
