@@ -30,7 +30,7 @@ def are_served(client: Client) -> bool:
         return False
     listed = answer.get("resources") if isinstance(answer, dict) else None
     if not isinstance(listed, list):
-        raise ValueError(f"{_PATH} is no list of resources")  # noqa: TRY004 - as of a text that is no JSON
+        raise ValueError(f"{_PATH} is not a list of resources")  # noqa: TRY004 - as of a text that is no JSON
     return any(isinstance(one, dict) and one.get("name") == PODGROUPS.plural for one in listed)
 
 
