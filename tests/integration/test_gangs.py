@@ -1,4 +1,4 @@
-"""Pods of PodGroups on a real control plane with the feature gate GenericWorkload: no node for a part of a group. And without it, everything as ever."""
+"""Pods of PodGroups on a real control plane with the feature gate GenericWorkload: no node for a part of a group."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -148,17 +148,3 @@ def test_a_group_gets_no_node_before_it_is_complete(
     eventually(lambda: runs(plot, "alone", "later", *members), "the whole group runs", SECONDS)
     assert (planned(plot), len(plot.claims())) == ({"alone", "later", *members}, 4)
     assert provisioner.caches.knows_pod_groups
-
-
-def test_without_the_gate_nothing_is_watched_and_pods_are_single(plane: DevCluster, client: Client) -> None:
-    """The API server drops the group; whoever names one gets a node like everybody."""
-    with InProcess(str(plane.kubeconfig)) as provisioner:
-        plot = Plot(client)
-        try:
-            plot.pool(disruption={"consolidateAfter": "Never"})
-            put_pod(plot, "first")
-            put_pod(plot, "single", group="")
-            eventually(lambda: runs(plot, "first", "single"), "both run", SECONDS)
-            assert not provisioner.caches.knows_pod_groups
-        finally:
-            plot.clear()
