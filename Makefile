@@ -8,7 +8,7 @@
 #                At most twenty failed tests of it are run once more alone; what passes then is named at the end and in results/flaky.txt, and has failed
 #                unless tests/flaky.toml names it (tests/support/alone.py). It ends with minutes, CPU seconds and the speed of the machine
 #                (tests/support/effort.py).
-#   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
+#   make judge   what kube-scheduler 1.37, 1.36 and 1.35 say of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
 #                of the demo with webhook and extender lost (make test: a third of it); an hour's worth of events for an old extender (a quarter of it);
 #                a small rollout of twenty Deployments; objects of old versions while the converter is dead for ten minutes (make test: seconds).
 #   make package what is installed, upgraded and removed as a whole: tests marked package, in tests/package and wherever else they stand; some minutes to an hour.
@@ -25,6 +25,8 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 PROCESSES ?= 5
 BY_MODULE := --dist loadscope --no-loadscope-reorder
+MINORS ?= 1.37 1.36 1.35
+JUDGED := $(addprefix tests/integration/test_,$(addsuffix .py,extender nomination scenarios_at_once scheduler_judge scheduling_wiring))
 KEEPING := -p tests.support.durations
 # a container may forbid bytecode; then each of some hundred starts of a program would compile its modules anew, half a second of processor time each
 unexport PYTHONDONTWRITEBYTECODE
@@ -81,8 +83,8 @@ coverage: install ## lines and branches that unit, property and golden tests run
 integration: install ## tests on the real control plane
 	$(PYTEST) -n $(PROCESSES) $(BY_MODULE) tests/integration
 
-judge: install ## kube-scheduler judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
-	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scenarios_at_once.py tests/integration/test_scheduler_judge.py
+judge: install ## kube-scheduler (1.37, 1.36, 1.35; MINORS=1.37 for one) judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
+	@for minor in $(MINORS); do echo "kube-scheduler $$minor"; DOVETAIL_KUBERNETES=$$minor $(PYTEST) -m "not bench" $(JUDGED) || exit 1; done
 	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py tests/integration/test_converter_dead.py
 
 package: install ## what is installed, upgraded and removed as a whole: the image of both architectures, upgrades and removals

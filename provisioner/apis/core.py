@@ -506,6 +506,38 @@ class PriorityClass(Object, frozen=True, kw_only=True):
     preemption_policy: str = "PreemptLowerPriority"
 
 
+class GangPolicy(Object, frozen=True, kw_only=True):
+    """Pods of a PodGroup that are scheduled together or not at all."""
+
+    min_count: int = 1
+
+
+class PodGroupPolicy(Object, frozen=True, kw_only=True):
+    """How kube-scheduler takes the pods of a PodGroup."""
+
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(Object, frozen=True, kw_only=True):
+    """What is read of a PodGroup; admission resolves the priority."""
+
+    scheduling_policy: PodGroupPolicy = PodGroupPolicy()
+    priority: int | None = None
+
+
+class PodGroup(Object, frozen=True, kw_only=True):
+    """scheduling.k8s.io/v1beta1 PodGroup: pods that kube-scheduler takes together."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+
+    @property
+    def minimum(self) -> int:
+        """How many pods must be there before any is tried; 1 where the policy is not gang."""
+        gang = self.spec.scheduling_policy.gang
+        return gang.min_count if gang is not None else 1
+
+
 class Overhead(Object, frozen=True, kw_only=True):
     """What a pod takes besides its containers."""
 

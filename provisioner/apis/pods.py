@@ -117,6 +117,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             not False.
         gated: scheduling gates are left.
         gates: names of the first few of them.
+        group: the PodGroup that it belongs to, by name; "" for a single pod. Not part of its shape: groups of equal pods are of one class.
         shape: what decides where it may run, shared with its equals.
     """
 
@@ -142,6 +143,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ready: bool = False
     gated: bool = False
     gates: tuple[str, ...] = ()
+    group: str = ""
     start_time: datetime | None = None
 
     @property
@@ -202,7 +204,12 @@ class _Spec(Object, frozen=True, kw_only=True):
     host_network: _Text = UNSET
     host_users: _Text = UNSET
     scheduling_gates: tuple[Raw, ...] = ()
+    scheduling_group: _Text = UNSET
     resource_claims: _Text = UNSET
+
+
+class _SchedulingGroup(Object, frozen=True, kw_only=True):
+    pod_group_name: str = ""
 
 
 class _Condition(Object, frozen=True, kw_only=True):
@@ -246,6 +253,7 @@ _WIRE: Final = msgspec.json.Decoder(_Wire)
 _JUDGED: Final = msgspec.json.Decoder(_Judged)
 _SAID: Final = msgspec.json.Decoder(str)
 _GATE: Final = msgspec.json.Decoder(PodSchedulingGate)
+_GROUP: Final = msgspec.json.Decoder(_SchedulingGroup)
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 _AFFINITY: Final = msgspec.json.Decoder(Affinity | None)
 _SPREAD: Final = msgspec.json.Decoder(tuple[TopologySpreadConstraint, ...] | None)
@@ -312,6 +320,7 @@ def decode_pod(data: bytes) -> Pod:
         ready=ready,
         gated=bool(spec.scheduling_gates),
         gates=_gates(spec.scheduling_gates),
+        group="" if isinstance(spec.scheduling_group, UnsetType) else _group(bytes(spec.scheduling_group)),
         start_time=status.start_time,
         shape=shape,
     )
@@ -323,6 +332,12 @@ def _gates(written: tuple[Raw, ...]) -> tuple[str, ...]:
         with contextlib.suppress(msgspec.MsgspecError):
             found.append(_GATE.decode(one).name[:_WORD_LENGTH])
     return tuple(found)
+
+
+def _group(written: bytes) -> str:
+    with contextlib.suppress(msgspec.MsgspecError):
+        return sys.intern(_GROUP.decode(written).pod_group_name[:_WORD_LENGTH])
+    return ""
 
 
 def pod_of(metadata: ObjectMeta, spec: PodSpec) -> Pod:

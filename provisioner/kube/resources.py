@@ -246,6 +246,7 @@ CSINODES = _kind(core.CSINode, "csinodes", namespaced=False, api_version="storag
 VOLUMEATTACHMENTS = _kind(core.VolumeAttachment, "volumeattachments", namespaced=False)
 RUNTIMECLASSES = _kind(core.RuntimeClass, "runtimeclasses", namespaced=False, api_version="node.k8s.io/v1")
 PRIORITYCLASSES = _kind(core.PriorityClass, "priorityclasses", namespaced=False, api_version="scheduling.k8s.io/v1")
+PODGROUPS = _kind(core.PodGroup, "podgroups", namespaced=True, kept=_as_it_is, api_version="scheduling.k8s.io/v1beta1")
 NAMESPACE_LABELS = _kind(
     core.LabelledNamespace, "namespaces", namespaced=False, kept=_as_it_is, api_version="v1", kind="Namespace"
 )

@@ -11,7 +11,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.support import logs
 
-TESTED_MINORS: Final = range(33, 37)
+TESTED_MINORS: Final = range(33, 38)
 """Of Kubernetes 1: all that a control plane of their own tests."""
 
 PAGE: Final = "docs/guides/compatibility.md"

@@ -12,10 +12,10 @@ import click
 from provisioner.lab.devcluster.binaries import VARIABLE, BinarySource, find
 from provisioner.lab.devcluster.building import GoBuild
 from provisioner.lab.devcluster.cluster import DevCluster, list_clusters
-from provisioner.lab.devcluster.components import COMPONENTS
+from provisioner.lab.devcluster.components import COMPONENTS, Gates
 from provisioner.lab.devcluster.downloading import Download
 from provisioner.lab.devcluster.errors import NoSuchClusterError, StateError
-from provisioner.lab.devcluster.versions import ARTIFACTS, METRICS_SERVER, TOOLS
+from provisioner.lab.devcluster.versions import ARTIFACTS, METRICS_SERVER, TOOLS, chosen
 from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from provisioner.values.printable import one_line
@@ -45,6 +45,7 @@ def _sourced(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Everything listens on loopback ports of the cluster's own and needs no root. Programs are found in
     $DOVETAIL_DEV_BIN, then in this user's cache, and are built from source where missing.
+    $DOVETAIL_KUBERNETES chooses a minor of Kubernetes: 1.35, 1.36 or 1.37, the default.
     """
 )
 def command() -> None:
@@ -66,6 +67,11 @@ def command() -> None:
     help="Whether metrics-server runs, for HorizontalPodAutoscalers and `kubectl top`; it is built first. "
     "Default: as in the previous run, or no in the first run.",
 )
+@click.option(
+    "--gates",
+    type=click.Choice(["default", "gangs"]),
+    help="Feature gates: as Kubernetes has them, or with PodGroups (Kubernetes 1.37). Default: as in the previous run, or default in the first run.",
+)
 @_sourced
 def up(
     *,
@@ -74,6 +80,7 @@ def up(
     new_ports: bool,
     extender: bool | None,
     metrics: bool | None,
+    gates: Gates | None,
     download: bool,
     base_url: str,
 ) -> None:
@@ -81,7 +88,7 @@ def up(
     clock = SystemClock()
     began = clock.monotonic()
     source = _source(download=download, base_url=base_url)
-    cluster = DevCluster(name, extender=extender, metrics=metrics, source=source, progress=progress_for())
+    cluster = DevCluster(name, extender=extender, metrics=metrics, gates=gates, source=source, progress=progress_for())
     if not cluster.up(fresh=fresh, new_ports=new_ports):
         click.echo(f"cluster {name} is up already: {cluster.host}")
         return
@@ -101,7 +108,7 @@ def build(*, metrics: bool, tools: bool, download: bool, base_url: str) -> None:
     if tools:
         if download:
             raise click.UsageError("--tools cannot be combined with --download")
-        source: BinarySource = GoBuild(os.environ, programs=TOOLS)
+        source: BinarySource = GoBuild(os.environ, tools=True)
         names = tuple(one.name for one in TOOLS)
     else:
         source = _source(download=download, base_url=base_url)
@@ -183,7 +190,7 @@ def logs(*, name: str, component: str | None, lines: int) -> None:
 def _source(*, download: bool, base_url: str) -> BinarySource:
     if base_url and not download:
         raise click.UsageError("--base-url requires --download")
-    return Download(base_url) if download else GoBuild(dict(os.environ))
+    return Download(base_url, chosen(os.environ)) if download else GoBuild(dict(os.environ))
 
 
 def _existing(name: str) -> DevCluster:

@@ -5,6 +5,7 @@ from functools import partial
 from provisioner.apis.meta import key_of
 from provisioner.packing.planner import Planner
 from provisioner.provisioning.batcher import Intake
+from provisioner.provisioning.pod_groups import PodGroupDiscovery
 from provisioner.provisioning.provisioner import ProvisioningController
 from provisioner.provisioning.retry_triggers import concerns_placement
 from provisioner.runtime.base import Base
@@ -21,7 +22,7 @@ from provisioner.runtime.controller import Controller
 
 
 def controllers(base: Base, intake: Intake, planner: Planner, provisioner: ProvisioningController) -> list[Controller]:
-    """Who plans; it is told pods, and what may let others be placed, so nothing that it watches is a key."""
+    """Who plans; it is told pods, and what may let others be placed, so nothing that it watches is a key. And who finds out whether there are PodGroups."""
     again, cluster = base.plan_again, base.cluster
 
     def pod_heard(change: PodChanged) -> None:
@@ -64,5 +65,6 @@ def controllers(base: Base, intake: Intake, planner: Planner, provisioner: Provi
             },
             initial=partial(intake.begin, provisioner.run),
             closing=planner.stop,
-        )
+        ),
+        PodGroupDiscovery(base.caches, base.client, base.clock).controller(),
     ]

@@ -10,6 +10,7 @@ from provisioner.apis.core import (
     LimitRange,
     PersistentVolume,
     PersistentVolumeClaim,
+    PodGroup,
     PriorityClass,
     RuntimeClass,
     StorageClass,
@@ -48,6 +49,8 @@ def _facts(thing: Surrounding | None) -> object:
             return thing.metadata.uid, thing.spec
         case RuntimeClass():
             return thing.metadata.uid, thing.overhead, thing.scheduling
+        case PodGroup():
+            return thing.metadata.uid, thing.minimum, thing.spec.priority
         case PriorityClass():
             return None  # it counts for pods that are created from now on
         case None:

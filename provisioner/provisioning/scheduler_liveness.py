@@ -153,8 +153,8 @@ class SchedulerLiveness:
     def _waits(self, pod: Pod, before: Mapping[str, float]) -> bool:
         """Whether it is the scheduler's turn; of a pod that it refused also once the time of its plan is over, until there is a sign of life."""
         if not _is_looked_at(pod):
-            # kube-scheduler says nothing of a pod whose ResourceClaims are not there
-            return not pod.shape.resource_claims
+            # kube-scheduler says nothing of a pod whose ResourceClaims are not there, or whose PodGroup is not complete
+            return not pod.shape.resource_claims and not pod.group
         return before.get(pod.uid, float("-inf")) >= self._sign_at or self._is_unanswered(pod.uid)
 
 

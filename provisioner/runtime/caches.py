@@ -141,6 +141,7 @@ class Caches:
             self._reflect(resources.PRIORITYCLASSES, self.cluster.admission_changed, SurroundingChanged),
         )
         self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, self.installations, *buffers, *admission)
+        self._pod_groups = self._reflect(resources.PODGROUPS, self.cluster.pod_group_changed, SurroundingChanged)
         self._prober = Prober(self.all, clock)
         #: What voluntary disruption is decided from.
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
@@ -267,6 +268,16 @@ class Caches:
         _await_settings((self.settings, self.installations), self._clock, stopping)
         self.effects(self.cluster.settle())
         return not stopping.is_set()
+
+    @property
+    def knows_pod_groups(self) -> bool:
+        """Whether PodGroups are watched."""
+        return self._pod_groups in self.all
+
+    def watch_pod_groups(self) -> None:
+        """Watch PodGroups from now on; call once, when the API server serves them."""
+        self.all = (*self.all, self._pod_groups)
+        self._pod_groups.start()
 
     def stop(self) -> None:
         """End every watch, all at once."""

@@ -16,6 +16,7 @@ from provisioner.apis.core import (
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    PodGroup,
     PriorityClass,
     RuntimeClass,
     StorageClass,
@@ -27,7 +28,7 @@ from provisioner.runtime.conditioned import Conditioned
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: What decides beside Nodes and pods where a pod may run.
+#: What decides beside Nodes and pods where a pod may run, and whether it is tried.
 Surrounding: TypeAlias = (
     CSIDriver
     | CSINode
@@ -35,6 +36,7 @@ Surrounding: TypeAlias = (
     | LimitRange
     | PersistentVolume
     | PersistentVolumeClaim
+    | PodGroup
     | PriorityClass
     | RuntimeClass
     | StorageClass

@@ -168,7 +168,7 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
 class Result:
     """The answer to one problem; every pod of the problem is in exactly one of the three.
 
-    Legal means: there is an order in which kube-scheduler 1.36 would bind every pod where it is put, and once all are
+    Legal means: there is an order in which kube-scheduler would bind every pod where it is put, and once all are
     bound each pod's own required terms (spread, affinity, anti-affinity) still hold, nodes to come included. The one
     exception: a pod may still raise the count of a domain above another pod's maxSkew where it has no other place.
     A claim whose zone matters to any of its pods says that zone in its requirements.

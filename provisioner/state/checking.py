@@ -15,22 +15,15 @@ from provisioner.state.keys import NodeKey
 
 _PARTS = (
     *("nodes", "pools", "daemons", "pending", "waiting", "leaving"),
-    *("around", "avoided", "stopped", "pod_budgets", "commands"),
+    *("around", "avoided", "stopped", "pod_budgets", "commands", "groups"),
 )
 
 _EVENTS = (
     *("settle", "pod_changed", "node_changed", "node_written", "node_deleted"),
     *("claim_changed", "claim_written", "claim_deleted", "announce", "claim_failed"),
     *("command_begun", "command_dropped", "pool_changed", "daemonset_changed", "admission_changed"),
-    *(
-        "csi_driver_changed",
-        "csi_node_changed",
-        "budget_changed",
-        "surrounding_changed",
-        "assign",
-        "expire",
-        "snapshot",
-    ),
+    *("csi_node_changed", "budget_changed", "surrounding_changed", "assign", "expire", "snapshot"),
+    *("csi_driver_changed", "pod_group_changed", "serve_pod_groups"),
 )
 """Methods of a `Cluster` after which it is compared."""
 
@@ -52,8 +45,14 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
         fresh._views.touch(*fresh._joining.put_node(node, 0.0) or ())
     for claim in cluster._joining.claims.values():
         fresh._views.touch(*fresh._joining.put_claim(claim, 0.0) or ())
+    groups = fresh._pending.groups
+    groups.served = cluster._pending.groups.served
+    for group in cluster._pending.groups._objects.values():
+        groups.changed(None, group)
     for pod in cluster._pods.all():
         fresh._pods.put(pod)
+        if pod.group:
+            groups.pod_changed(pod, alive=True)
     _take_over(cluster._daemons, fresh._daemons)
     fresh._around = fresh._views._around = cluster._around
     fresh._protection = fresh._leaving._protection = cluster._protection

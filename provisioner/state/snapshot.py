@@ -11,6 +11,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import LabelSelector, is_true
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.state.disruption_commands import Command
+from provisioner.state.groups import Group
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import Stop
 from provisioner.values.resources import EMPTY, Resources
@@ -171,6 +172,7 @@ class Snapshot:
         pod_budgets: PodDisruptionBudgets; the same object while none changed.
         commands: the disruption commands under way, by the name of the first candidate.
         early: whether some of the pending pods wait a moment later, with nothing but time.
+        groups: by key, the PodGroups that kube-scheduler does not try, so that their pods do not wait.
     """
 
     at: datetime
@@ -186,3 +188,4 @@ class Snapshot:
     pod_budgets: PodBudgets = field(default_factory=PodBudgets)
     commands: tuple[Command, ...] = ()
     early: bool = False
+    groups: Mapping[str, Group] = field(default_factory=dict)

@@ -13,8 +13,10 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.core import PodGroup
 from provisioner.apis.pods import STUCK_AFTER, Pod, is_daemon, is_mirror, is_pending, is_terminal, opted_out
 from provisioner.state.assignments import Assignments
+from provisioner.state.groups import PodGroups
 from provisioner.state.misses import Stop
 from provisioner.state.ordered import Ordered
 from provisioner.state.pod_index import PodIndex
@@ -29,7 +31,8 @@ class PodSight(msgspec.Struct, frozen=True, gc=False):
     """What is known of an unbound pod beside its object; times are of the monotonic clock.
 
     Attributes:
-        since: when it was first seen without scheduling gates; infinity while it has some.
+        since: when it was first seen without scheduling gates, and with its PodGroup complete; infinity before, and while its group waits for
+            more again.
         reported: the extender said that kube-scheduler left it without a node.
         deferred_until: when its images will have been looked up for long enough.
     """
@@ -78,7 +81,8 @@ def waits_from(pod: Pod, sight: PodSight, grace: timedelta) -> float:
 
     A pod waits once a scheduler, whichever it is, has refused it or the extender has reported it. Of kube-scheduler's pods, those that are unbound
     for the grace period wait, too: it takes every pod at once. Another scheduler may hold pods back on purpose, or not be there at all, so its
-    verdict is waited for. Gated, daemon and deferred pods do not wait, nor do those that demand a node that is not ours.
+    verdict is waited for. Gated, daemon and deferred pods do not wait, nor do those that demand a node that is not ours, nor those whose PodGroup
+    kube-scheduler does not try yet (`PendingPods`).
     """
     return _of_pending(pod, sight, grace.total_seconds()) if is_pending(pod) else inf
 
@@ -105,12 +109,14 @@ class PendingPods:
 
     Attributes:
         pending: those without a place, by UID; the oldest first.
+        groups: of those that wait for their PodGroup first.
     """
 
     def __init__(self, pods: PodIndex, assignments: Assignments, grace: timedelta) -> None:
         self._pods, self._assignments = pods, assignments
         self.grace: Final = grace
         self._grace_seconds = grace.total_seconds()
+        self.groups: Final = PodGroups()
         self._seen: dict[str, PodSight] = {}
         # both ascend: all pods of one are given equally long
         self._graces: deque[tuple[float, str]] = deque()
@@ -122,12 +128,22 @@ class PendingPods:
         self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
 
     def pod_changed(self, pod: Pod, now: float, *, alive: bool) -> None:
-        """A pod is another one, or is gone; call after it was entered into the index."""
+        """A pod is another one, or is gone; call after it was entered into the index. A group that it completes is looked at whole."""
+        others = self.groups.pod_changed(pod, alive=alive) if pod.group else ()
         if alive and not pod.node_name and pod.deleted is None:
             self._see(pod, now)
         elif self._seen.pop(pod.uid, None) is not None:
             self.time_passed(now)  # here, too: of a standby nobody takes a snapshot, and its pods come and go
         self.refresh(pod.uid, now)
+        self._group_changed(others, now)
+
+    def pod_group_changed(self, now: float, old: PodGroup | None, new: PodGroup | None) -> None:
+        """A PodGroup was added, changed or removed."""
+        self._group_changed(self.groups.changed(old, new), now)
+
+    def serve_pod_groups(self, now: float, *, served: bool) -> None:
+        """Whether the API server has PodGroups."""
+        self._group_changed(self.groups.serve(served=served), now)
 
     def reported(self, now: float, uids: Iterable[str]) -> None:
         """The extender says that kube-scheduler left these pods without a node."""
@@ -153,7 +169,7 @@ class PendingPods:
             return
         rank = pod.created, uid
         self.pending.put(uid, rank, pod)
-        if _of_pending(pod, self._seen.get(uid, NOT_SEEN), self._grace_seconds) > now:
+        if self._waits_from(pod, self._seen.get(uid, NOT_SEEN)) > now:
             self._waiting.drop(uid)
             self._preempting.pop(uid, None)
             return
@@ -200,7 +216,18 @@ class PendingPods:
     def waits_from(self, uid: str) -> float:
         """`waits_from` of one unfinished pod, by the monotonic clock; infinity where it is not known."""
         pod = self._pods.get(uid)
-        return waits_from(pod, self._seen.get(uid, NOT_SEEN), self.grace) if pod is not None else inf
+        return self._waits_from(pod, self._seen.get(uid, NOT_SEEN)) if pod is not None and is_pending(pod) else inf
+
+    def _waits_from(self, pod: Pod, sight: PodSight) -> float:
+        """Of a pending pod; whatever is said of one whose group is not complete, it is of the time when it was."""
+        return inf if self.groups.holds(pod) else _of_pending(pod, sight, self._grace_seconds)
+
+    def _group_changed(self, uids: Iterable[str], now: float) -> None:
+        for uid in uids:
+            pod = self._pods.get(uid)
+            if pod is not None and uid in self._seen:
+                self._see(pod, now)
+                self.refresh(uid, now)
 
     def _see(self, pod: Pod, now: float) -> None:
         known = self._seen.get(pod.uid, NOT_SEEN)
@@ -210,7 +237,9 @@ class PendingPods:
         elif deferred_until == -inf:
             deferred_until = now + IMAGES_SECONDS
             self._deferrals.append((deferred_until, pod.uid))
-        if since == inf and not pod.gated:
+        if self.groups.holds(pod):
+            since = inf
+        elif since == inf and not pod.gated:
             since = now
             if self._grace_seconds:
                 self._graces.append((now + self._grace_seconds, pod.uid))

@@ -91,7 +91,7 @@ class PodAnswer(WhyAnswer, frozen=True, kw_only=True):
 
     Attributes:
         state: Bound, Finished, Gated, Mirror, DaemonSet, OptedOut, OtherScheduler, Preempting, NotFollowed, Planned, FitsExistingNode, FitsNewNode,
-            Unschedulable or NotTried.
+            GroupUnknown, GroupIncomplete, GroupGated, GroupContradiction, Unschedulable or NotTried.
         summary: the answer in one sentence.
         scheduler: what kube-scheduler said last.
         missing: what the answer leaves out, in sentences.

@@ -18,6 +18,7 @@ from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason, unset_by_all
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import PoolClosed, by_weight, closed, refused_by_itself, successors, why_closed
+from provisioner.state.groups import GroupLack
 from provisioner.state.pause import Activity
 from provisioner.state.snapshot import NodeView
 from provisioner.state.waiting import PROMPT, NeverWaits, awaits_verdict, never_waits
@@ -75,7 +76,7 @@ def _settled(instant: Instant, pod: Pod) -> _Found | None:
         return _out_of_our_hands(pod, why)
     view = _assigned(instant, pod)
     if view is None:
-        return _of_its_scheduler(instant, pod)
+        return _of_its_group(instant, pod) or _of_its_scheduler(instant, pod)
     place = _waiting_place(view)
     return "Planned", _plan_in_words(pod, view, place), place, ()
 
@@ -112,6 +113,28 @@ def _out_of_our_hands(pod: Pod, why: NeverWaits) -> _Found:
                 f"{names.NODEPOOL_LABEL}, so no node is launched for it."
             )
             return "OptedOut", text, None, ()
+
+
+def _of_its_group(instant: Instant, pod: Pod) -> _Found | None:
+    """Likewise of a pod whose PodGroup kube-scheduler does not try; None about every other."""
+    group = instant.snapshot.groups.get(f"{pod.namespace}/{pod.group}") if pod.group else None
+    lack = group.lacks if group is not None else None
+    if group is None or lack is None:
+        return None
+    match lack:
+        case GroupLack.UNKNOWN:
+            why = "which does not exist"
+        case GroupLack.INCOMPLETE:
+            why = f"of which {group.members} of {group.minimum} pods exist (finished pods do not count)"
+        case GroupLack.GATED:
+            why = f"whose pod {group.gated} has scheduling gates"
+        case _:
+            why = f"whose pods differ in {' and '.join(group.differing)}, or from its priority"
+    text = (
+        f"Pod {pod.key} belongs to PodGroup {pod.group} (spec.schedulingGroup), {why}. kube-scheduler does not schedule the pods of "
+        "such a group, so no node is launched for them."
+    )
+    return f"Group{lack.name.capitalize()}", text, None, ()
 
 
 def _of_its_scheduler(instant: Instant, pod: Pod) -> _Found | None:

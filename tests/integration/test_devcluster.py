@@ -262,7 +262,8 @@ def test_a_component_that_cannot_start_is_an_error_with_its_log_and_nothing_stay
     own = tmp_path / "own"
     own.mkdir()
     fake = own / "kube-apiserver"
-    fake.write_text("#!/bin/sh\n[ $# = 1 ] && echo v1.36.2 && exit\necho 'E1121 error: no luck' >&2; exit 1\n")
+    version = versions.chosen(env).kubernetes
+    fake.write_text(f"#!/bin/sh\n[ $# = 1 ] && echo {version} && exit\necho 'E1121 error: no luck' >&2; exit 1\n")
     fake.chmod(0o755)
     one = cluster({**env, "DOVETAIL_DEV_BIN": str(own)}, "a")
     with pytest.raises(DevClusterError, match=r"kube-apiserver ended .*no luck.*kube-apiserver\.log"):
@@ -293,8 +294,9 @@ def test_a_shell_needs_only_what_dev_env_prints(env: dict[str, str], tmp_path: P
         text=True,
         check=True,
     )
-    assert f"Client Version: {versions.KUBERNETES}" in shell.stdout
-    assert f"Server Version: {versions.KUBERNETES}" in shell.stdout
+    release = versions.chosen(env).kubernetes
+    assert f"Client Version: {release}" in shell.stdout
+    assert f"Server Version: {release}" in shell.stdout
     assert "namespace/default" in shell.stdout
     assert "kube-scheduler.log" in dovetail("logs").stdout
     assert dovetail("logs", "kube-scheduler", "-n", "3").stdout.count("\n") == 3

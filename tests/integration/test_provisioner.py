@@ -70,6 +70,14 @@ def test_a_deleted_claim_goes_with_its_node_and_not_when_it_is_looked_at_again(
     eventually(lambda: claim.name not in [one.name for one in plot.claims()], "the end of the Node ends it", SECONDS)
 
 
+def test_without_the_feature_gate_a_pod_that_names_a_group_is_a_single_pod(plot: Plot, provisioner: InProcess) -> None:
+    """The API server drops the group; with the gate: test_gangs."""
+    plot.pool(disruption=NEVER)
+    plot.deploy("web", 1, schedulingGroup={"podGroupName": "train"})
+    plot.await_running(1)
+    assert not provisioner.caches.knows_pod_groups
+
+
 def test_one_pod_gets_one_node_which_goes_with_it(plot: Plot) -> None:
     pool = plot.pool(labels={"tier": "gold"})
     plot.deploy("web", 1)

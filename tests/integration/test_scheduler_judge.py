@@ -1,4 +1,4 @@
-"""kube-scheduler 1.36 itself judges what the solver plans, with our extender and without: see tests/support/judge.py."""
+"""kube-scheduler itself judges what the solver plans, with our extender and without: see tests/support/judge.py."""
 
 import contextlib
 import os

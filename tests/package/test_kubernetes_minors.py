@@ -20,6 +20,7 @@ from provisioner.lab.devcluster.progress import SILENT
 pytestmark = [pytest.mark.package, pytest.mark.plane, pytest.mark.timeout(3600)]
 
 PLANNED_PERCENT = 90.0
+OLDER = "older"  # as a key of `versions.PLANES`
 BATCHING_SINCE = "v1.35"  # its feature gate is unknown before: manifests/components/scheduler-before-1.35
 
 
@@ -32,24 +33,16 @@ def older(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     kept.mkdir()
     for name in ("etcd", "kwok", versions.STAGES):
         (kept / name).symlink_to(standard.paths[name])
-    programs = []
-    for program in versions.PROGRAMS:
-        if program.package.startswith("k8s.io/kubernetes/"):
-            programs.append(replace(program, version=version))
-        elif program.module == "plane":
-            programs.append(replace(program, module="kwok"))  # is there already, and must not decide what is built
-        else:
-            programs.append(program)
     shutil.copytree(versions.WRAPPERS, tmp_path / "go")
-    monkeypatch.setattr(versions, "KUBERNETES", version)
-    monkeypatch.setattr(versions, "PROGRAMS", tuple(programs))
     monkeypatch.setattr(versions, "WRAPPERS", tmp_path / "go")
-    monkeypatch.setitem(wrapper._REQUIRES, "plane", {"k8s.io/kubernetes": version})
+    plane = versions.Plane(version, versions.chosen(os.environ).etcd, "plane-older")
+    monkeypatch.setitem(versions.PLANES, OLDER, plane)
+    monkeypatch.setenv(versions.VARIABLE, OLDER)
+    ours = [program for program in plane.programs if program.name != "etcd"]
     compiler = toolchain.machine_go(os.environ)
     assert compiler is not None
-    wrapper.regenerate("plane", compiler.go, os.environ)
-    source = GoBuild(os.environ, compiler, versions.PROGRAMS)
-    found = binaries.find(source, {**os.environ, binaries.VARIABLE: str(kept)})
+    wrapper.regenerate(plane.module, {"k8s.io/kubernetes": version}, ours, compiler.go, os.environ)
+    found = binaries.find(GoBuild(os.environ, compiler), {**os.environ, binaries.VARIABLE: str(kept)})
     for name, path in found.paths.items():
         if not (kept / name).exists():
             (kept / name).symlink_to(path)

@@ -14,6 +14,7 @@ import pytest
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.lab.devcluster.cluster import DevCluster, list_clusters
+from provisioner.lab.devcluster.components import Gates
 from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support.provisioner import prepare
@@ -50,9 +51,19 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
         DevCluster(name, env=variables).down(delete=True)
 
 
-def _cluster(*, extender: bool, audit: bool = False, ending_seed: int | None = None) -> Iterator[DevCluster]:
+@pytest.fixture(scope="module")
+def gang_plane() -> Iterator[DevCluster]:
+    """A dev cluster with PodGroups for one module; kube-scheduler asks no extender."""
+    yield from _cluster(extender=False, gates="gangs")
+
+
+def _cluster(
+    *, extender: bool, audit: bool = False, ending_seed: int | None = None, gates: Gates = "default"
+) -> Iterator[DevCluster]:
     progress = progress_for(sys.__stderr__)
-    cluster = DevCluster(temporary=True, extender=extender, audit=audit, ending_seed=ending_seed, progress=progress)
+    cluster = DevCluster(
+        temporary=True, extender=extender, audit=audit, ending_seed=ending_seed, gates=gates, progress=progress
+    )
     cluster.up()
     try:
         yield cluster

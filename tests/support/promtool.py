@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner.lab.devcluster.binaries import find
 from provisioner.lab.devcluster.building import GoBuild
-from provisioner.lab.devcluster.versions import PROMTOOL, TOOLS
+from provisioner.lab.devcluster.versions import PROMTOOL
 from provisioner.lab.monitoring.rules import ALERTS
 from tests.support.skips import built
 
@@ -27,7 +27,7 @@ def promtool() -> Path:
 
 
 def _tools() -> Mapping[str, Path]:
-    return find(GoBuild(os.environ, programs=TOOLS), os.environ, names=[PROMTOOL]).paths
+    return find(GoBuild(os.environ, tools=True), os.environ, names=[PROMTOOL]).paths
 
 
 def run(*arguments: str | Path) -> str:

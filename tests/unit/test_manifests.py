@@ -538,6 +538,11 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         (READ, "", "namespaces limitranges"): "selectors of affinity, and default requests",
         (READ, "node.k8s.io", "runtimeclasses"): "what admission adds to the pods of templates",
         (READ, "scheduling.k8s.io", "priorityclasses"): "the same",
+        (
+            READ,
+            "scheduling.k8s.io",
+            "podgroups",
+        ): "which pods kube-scheduler takes together, so that none of them gets a node before the last is there",
         (READ, "policy", "poddisruptionbudgets"): "which pods cannot leave their node now",
         ("list", STORAGE, "volumeattachments"): "which volumes are still attached to a node that goes",
         (READ, "", "services replicationcontrollers"): "whose pods a default spread means (--scheduler-config)",

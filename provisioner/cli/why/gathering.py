@@ -40,10 +40,12 @@ MORE: Final[tuple[Resource[Any], ...]] = (
     resources.NODEOVERLAYS,
     resources.KWOKNODECLASSES,
     resources.EC2NODECLASSES,
+    resources.PODGROUPS,
 )
 """Without one of these the answer is made as if there were none of its kind, and says so."""
 CLASSES: Final = frozenset({resources.KWOKNODECLASSES.plural, resources.EC2NODECLASSES.plural})
 """Of which a cluster has the kind of its provider only."""
+_NOT_EVERYWHERE: Final = CLASSES | {resources.PODGROUPS.plural}
 
 
 class WhyObjects:
@@ -52,12 +54,14 @@ class WhyObjects:
     Attributes:
         missing: sentences about what could not be read, and is left out.
         absent: sentences about kinds of which a dump has nothing; the cluster may have none.
+        pod_groups: whether the cluster has PodGroups, or a dump any.
     """
 
     def __init__(self) -> None:
         self._by_kind: defaultdict[str, list[Any]] = defaultdict(list)
         self.missing: list[str] = []
         self.absent: list[str] = []
+        self.pod_groups = True
 
     def of(self, resource: Resource[Any]) -> list[Any]:
         """All objects of one kind, in the order in which they were read."""
@@ -85,6 +89,8 @@ def from_cluster(client: Client, namespace: str) -> WhyObjects:
         except (Forbidden, NotFound) as error:
             if resource in NEEDED:
                 raise UndeterminedError(f"could not list {resource}: {error.message}") from None
+            if isinstance(error, NotFound) and resource is resources.PODGROUPS:
+                objects.pod_groups = False
             if isinstance(error, Forbidden) and resource.plural not in CLASSES:
                 objects.missing.append(f"You may not list {resource}, so the answer assumes that there are none")
             continue
@@ -129,12 +135,15 @@ def from_files(paths: Sequence[str]) -> WhyObjects:
     objects.absent += [f"The dump has no {one}, so the answer assumes that there are none" for one in lacking]
     if str(resources.PDBS) not in seen:
         objects.absent.append("The dump has no poddisruptionbudgets.policy, so the answer assumes that there are none")
+    objects.pod_groups = str(resources.PODGROUPS) in seen
+    if not objects.pod_groups and any(one.group for one in objects.of(resources.PODS)):
+        objects.absent.append("The dump has no podgroups.scheduling.k8s.io, so pods of groups are taken as single pods")
     return objects
 
 
 def kinds() -> str:
     """What to give `kubectl get` for a whole dump."""
-    return ",".join(dict.fromkeys(str(one) for one in (*NEEDED, *MORE) if one.plural not in CLASSES))
+    return ",".join(dict.fromkeys(str(one) for one in (*NEEDED, *MORE) if one.plural not in _NOT_EVERYWHERE))
 
 
 def _kind_in(known: Mapping[tuple[str, str], Resource[Any]], one: object, suffix: str = "") -> Resource[Any] | None:

@@ -50,13 +50,13 @@ class Binaries:
     def link(self, directory: Path) -> None:
         """Fill a directory with symbolic links to the programs; replaces older links."""
         directory.mkdir(parents=True, exist_ok=True)
-        for program in versions.PROGRAMS:
-            if program.name not in self.paths:
+        for name in versions.PROGRAM_NAMES:
+            if name not in self.paths:
                 continue
-            partial = directory / f".{program.name}.partial"
+            partial = directory / f".{name}.partial"
             partial.unlink(missing_ok=True)
-            partial.symlink_to(self.paths[program.name])
-            partial.replace(directory / program.name)
+            partial.symlink_to(self.paths[name])
+            partial.replace(directory / name)
 
     @property
     def stages(self) -> Path:
@@ -93,17 +93,17 @@ def find(
                     source.make(missing, cache, progress)
                     cached = _present(cache, wanted)
         found |= cached
-    verify(found)
+    verify(found, versions.chosen(env))
     return Binaries({name: found[name] for name in names})
 
 
-def verify(found: Mapping[str, Path]) -> None:
+def verify(found: Mapping[str, Path], plane: versions.Plane) -> None:
     """Run each program once for its version; an unchanged file is run once a process.
 
     Raises:
         BinaryError: one cannot be executed, fails, or is of another Kubernetes minor; names file and cure.
     """
-    for program in (*versions.PROGRAMS, *versions.TOOLS):
+    for program in (*plane.programs, *versions.TOOLS):
         if program.name not in found:
             continue
         path = found[program.name]
@@ -139,7 +139,7 @@ def _chosen_directory(env: Mapping[str, str]) -> Path | None:
         raise BinaryError(
             f"{VARIABLE}={text} is not a directory",
             f"Unset {VARIABLE}, or let it name the directory with "
-            + ", ".join(program.name for program in versions.PROGRAMS if not program.optional),
+            + ", ".join(name for name in versions.ARTIFACTS if name != versions.STAGES),
         )
     return directory.absolute()
 

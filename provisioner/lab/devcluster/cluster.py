@@ -31,7 +31,7 @@ from provisioner.lab.devcluster import (
     versions,
 )
 from provisioner.lab.devcluster.building import GoBuild
-from provisioner.lab.devcluster.components import COMPONENTS, Layout
+from provisioner.lab.devcluster.components import COMPONENTS, Gates, Layout
 from provisioner.lab.devcluster.errors import PortError, StartError, StateError
 from provisioner.lab.devcluster.processes import (
     MARK,
@@ -57,6 +57,7 @@ READY_SECONDS: Final = 60.0
 FIRST: Final = ("etcd", "kube-apiserver")
 PRIORITY: Final = -10
 
+_GANGS_SINCE: Final = "1.37"
 _POLL_SECONDS = 0.05
 _READY_PATHS = {
     "etcd": "/health",
@@ -96,6 +97,7 @@ class DevCluster:
         extender: bool | None = None,
         audit: bool = False,
         metrics: bool | None = None,
+        gates: Gates | None = None,
         ending_seed: int | None = None,
         env: Mapping[str, str] | None = None,
         source: binaries.BinarySource | None = None,
@@ -111,14 +113,17 @@ class DevCluster:
             audit: whether the API server writes down who changed what, see `audit_log`.
             metrics: whether metrics-server runs, with the usage of pods that ClusterResourceUsages of kwok tell; it is
                 built first where it is missing. None: as the cluster of that name has it, no for a new one.
+            gates: "gangs" for PodGroups, which need Kubernetes 1.37. None: as the cluster of that name has it, "default"
+                for a new one.
             ending_seed: pods take 0.2 to 3 s to end, by their names and this, and never longer than their grace
                 period. None: they end at once.
-            env: environment variables; this process's by default.
+            env: environment variables; this process's by default. `versions.VARIABLE` chooses the minor of Kubernetes.
             source: how to make missing programs; a Go build by default.
             progress: hears of long steps.
 
         Raises:
             StateError: a name that cannot be used.
+            BinaryError: the environment chooses a minor that is not supported.
         """
         self.env = dict(os.environ if env is None else env)
         if not name:
@@ -126,7 +131,6 @@ class DevCluster:
         self.name = paths.checked_name(name)
         self.temporary = temporary
         self._ending_seed = ending_seed
-        self._source = source or GoBuild(self.env)
         self._progress = progress
         self._clock: Final[Clock] = SystemClock()
         directory = paths.state_root(self.env) / self.name
@@ -134,12 +138,15 @@ class DevCluster:
         with contextlib.suppress(StateError):  # damaged: `down` must work all the same, and `up` will say it
             known = saved.load(directory)
         known = known or Saved({}, extender=True, owner=None)
+        self._minor = versions.chosen_minor(self.env)
+        self._source = source or GoBuild(self.env)
         self._layout = Layout(
             directory,
             known.ports,
             known.extender if extender is None else extender,
             audit,
             known.metrics if metrics is None else metrics,
+            known.gates if gates is None else gates,
         )
         self._had_metrics = known.metrics
         self._owner = known.owner
@@ -225,16 +232,21 @@ class DevCluster:
 
         Returns:
             False when it was up already; then only the setting of the extender is brought about. Where metrics-server
-            is to come or go, all of it is started anew, with its data.
+            is to come or go, or the feature gates or the minor of Kubernetes change, all of it is started anew, with its data.
 
         Raises:
             DevClusterError: it cannot be started; what was started is stopped again.
         """
+        if self._layout.gates == "gangs" and self._minor < _GANGS_SINCE:
+            raise StateError(
+                f"Kubernetes {self._minor} does not serve the PodGroups that the gates gangs are for",
+                f"Set {versions.VARIABLE} to {_GANGS_SINCE}, or choose the default gates",
+            )
         wanted = (*versions.ARTIFACTS, versions.METRICS_SERVER) if self._layout.metrics else versions.ARTIFACTS
         found = binaries.find(self._source, self.env, self._progress, wanted)
         with teardown.locked(lock_file(self.dir)):
             running = saved.load(self.dir) if self.is_up and not fresh and not new_ports else None
-            if running is not None and running.metrics == self._layout.metrics:
+            if running is not None and self._is_as_wanted(running):
                 if running.extender != self._layout.extender:
                     self.restart_scheduler(extender=self._layout.extender)
                 return False
@@ -591,7 +603,12 @@ class DevCluster:
 
     def _save(self) -> None:
         layout = self._layout
-        Saved(layout.ports, layout.extender, self._owner, layout.metrics).write(self.dir)
+        Saved(layout.ports, layout.extender, self._owner, layout.metrics, layout.gates, self._minor).write(self.dir)
+
+    def _is_as_wanted(self, running: Saved) -> bool:
+        """Whether what runs need not be started anew."""
+        layout = self._layout
+        return (running.metrics, running.gates, running.minor) == (layout.metrics, layout.gates, self._minor)
 
     def _sweep(self) -> None:
         """Remove temporary clusters that were left behind: their program is gone and so is the reaper."""

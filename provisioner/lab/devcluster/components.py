@@ -7,7 +7,7 @@ first ignores SIGTERM for minutes.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from provisioner.lab.devcluster.kubescheduler import (
     FEATURE_GATES,
@@ -62,6 +62,13 @@ CONTROLLERS: Final = (
 ENVIRONMENT: Final = {"GOGC": "400"}
 """Of every component: memory for CPU. Measured: a seventh less CPU time for 1,000 pods, on 2 cores that are the bottleneck."""
 
+Gates = Literal["default", "gangs"]
+"""Feature gates of a control plane: as Kubernetes has them, or with those of PodGroups."""
+
+_GANG_GATES: Final = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
+_GANG_VERSIONS: Final = "scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true"
+_GANG_CONTROLLER: Final = "podgroup-protection"  # without it no PodGroup ever goes away
+
 SERVICE_CIDR: Final = "10.96.0.0/16"
 SERVICE_ADDRESS: Final = "10.96.0.1"  # of the Service `kubernetes`, the first of the range
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
@@ -79,6 +86,7 @@ class Layout:
         extender: whether kube-scheduler is told of the extender.
         audit: whether the API server writes down who changed what.
         metrics: whether metrics-server is one of the components.
+        gates: those of API server, controller manager and scheduler.
     """
 
     directory: Path
@@ -86,6 +94,7 @@ class Layout:
     extender: bool = True
     audit: bool = False
     metrics: bool = False
+    gates: Gates = "default"
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -226,7 +235,15 @@ def _apiserver(layout: Layout) -> list[str]:
         "--profiling=false",
         *_audit(layout),
         *_aggregation(layout),
+        *_gates(layout),
+        *([f"--runtime-config={_GANG_VERSIONS}"] if layout.gates == "gangs" else []),
     ]
+
+
+def _gates(layout: Layout, *gates: str) -> list[str]:
+    """These feature gates, and those of the cluster; API server, controller manager and scheduler must agree on the latter."""
+    wanted = [*gates, *([_GANG_GATES] if layout.gates == "gangs" else [])]
+    return [f"--feature-gates={','.join(wanted)}"] if wanted else []
 
 
 def audit_document() -> Mapping[str, Any]:
@@ -273,6 +290,7 @@ def _certified(layout: Layout, pair: str) -> list[str]:
 
 
 def _controller_manager(layout: Layout) -> list[str]:
+    controllers = (*CONTROLLERS, _GANG_CONTROLLER) if layout.gates == "gangs" else CONTROLLERS
     return [
         f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
         *_serving(layout, "kube-controller-manager"),
@@ -284,8 +302,9 @@ def _controller_manager(layout: Layout) -> list[str]:
         "--kube-api-burst=2000",
         "--node-monitor-period=1s",
         f"--node-monitor-grace-period={NODE_GRACE_SECONDS}s",
-        "--controllers=" + ",".join(f"{name}-controller" for name in CONTROLLERS),
+        "--controllers=" + ",".join(f"{name}-controller" for name in controllers),
         "--profiling=false",
+        *_gates(layout),
         *([f"--horizontal-pod-autoscaler-sync-period={HPA_SYNC_SECONDS}s"] if layout.metrics else []),
     ]
 
@@ -295,7 +314,7 @@ def _scheduler(layout: Layout) -> list[str]:
         f"--config={scheduler_file(layout)}",
         *_serving(layout, "kube-scheduler"),
         "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
-        f"--feature-gates={FEATURE_GATES}",
+        *_gates(layout, FEATURE_GATES),
     ]
 
 

@@ -49,19 +49,20 @@ class Location:
     member: str = ""
 
 
-def locate(name: str, base_url: str, machine: str) -> Location:
+def locate(name: str, base_url: str, machine: str, plane: versions.Plane) -> Location:
     """Where an artifact is; pure.
 
     Args:
         name: one of `versions.ARTIFACTS`.
         base_url: of a mirror; "" for the publishers themselves.
         machine: as Go calls it, amd64 or arm64.
+        plane: whose programs.
     """
     base = base_url.rstrip("/")
     github = base or GITHUB
     if name == "etcd":
-        stem = f"etcd-{versions.ETCD}-linux-{machine}"
-        release = f"{github}/etcd-io/etcd/releases/download/{versions.ETCD}"
+        stem = f"etcd-{plane.etcd}-linux-{machine}"
+        release = f"{github}/etcd-io/etcd/releases/download/{plane.etcd}"
         return Location(
             f"{release}/{stem}.tar.gz",
             f"{release}/SHA256SUMS",
@@ -78,7 +79,7 @@ def locate(name: str, base_url: str, machine: str) -> Location:
             "sha256",
             lambda text: digest_in_release(text, asset),
         )
-    url = f"{base or KUBERNETES_SITE}/{versions.KUBERNETES}/bin/linux/{machine}/{name}"
+    url = f"{base or KUBERNETES_SITE}/{plane.kubernetes}/bin/linux/{machine}/{name}"
     return Location(url, f"{url}.sha512", "sha512", lambda text: (text.split() or [""])[0])
 
 
@@ -108,9 +109,11 @@ class Download:
 
     Attributes:
         base_url: of a mirror; "" for the publishers themselves. Must be https, unless it is on this machine.
+        plane: whose programs.
     """
 
     base_url: str = ""
+    plane: versions.Plane = versions.PLANES[versions.DEFAULT]
 
     def __post_init__(self) -> None:
         """Refuse a mirror that could be impersonated: the checksums come from it too.
@@ -130,8 +133,7 @@ class Download:
 
     def key(self) -> str:
         """Versions and machine: what is published under a version never changes."""
-        parts = (versions.KUBERNETES, f"etcd{versions.ETCD}", f"kwok{versions.KWOK}")
-        return f"{'-'.join(parts)}-release-{platform.machine()}"
+        return f"{self.plane.key}-release-{platform.machine()}"
 
     def make(self, names: Iterable[str], directory: Path, progress: StepProgress) -> None:
         """Download these artifacts; see `binaries.BinarySource`.
@@ -156,7 +158,7 @@ class Download:
         for index, name in enumerate(ordered, 1):
             progress.begin(index, len(ordered), f"downloading {name}")
             with reported(progress):
-                _fetch_artifact(locate(name, self.base_url, machine), directory, name, progress)
+                _fetch_artifact(locate(name, self.base_url, machine, self.plane), directory, name, progress)
 
 
 def _fetch_artifact(location: Location, directory: Path, name: str, progress: StepProgress) -> None:

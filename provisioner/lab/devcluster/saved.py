@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from provisioner.lab.devcluster.components import Gates
 from provisioner.lab.devcluster.errors import DevClusterError, StateError
 from provisioner.lab.devcluster.pki import write_private
 from provisioner.lab.devcluster.ports import PORT_NAMES
@@ -20,12 +21,16 @@ class Saved:
         extender: whether kube-scheduler is told of the extender.
         owner: the program that a temporary cluster lives and dies with; None for a lasting one.
         metrics: whether metrics-server is part of it.
+        gates: which feature gates it has.
+        minor: of Kubernetes, as in 1.37.
     """
 
     ports: Mapping[str, int]
     extender: bool
     owner: Record | None
     metrics: bool = False
+    gates: Gates = "default"
+    minor: str = ""
 
     def write(self, directory: Path) -> None:
         """Write it, atomically."""

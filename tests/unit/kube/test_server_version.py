@@ -26,7 +26,7 @@ def test_minors(text: str, minor: int) -> None:
     ("status", "body", "said"),
     [
         (200, {"major": "1", "minor": "32"}, ["WARNING: This version of Kubernetes is older than those"]),
-        (200, {"major": "1", "minor": "37+"}, ["WARNING: This version of Kubernetes is newer than those"]),
+        (200, {"major": "1", "minor": "38+"}, ["WARNING: This version of Kubernetes is newer than those"]),
         *((200, {"major": "1", "minor": str(minor)}, []) for minor in TESTED_MINORS),
         (200, {"major": "1", "minor": "none"}, []),
         (200, {"major": "1"}, ["INFO: Could not read the version of the API server"]),
@@ -46,13 +46,14 @@ def test_a_version_that_is_not_tested_is_told_and_nothing_is_refused(
     assert all(one.startswith(begin) for one, begin in zip(found, said, strict=True)), found
     for record in caplog.records:
         if record.levelname == "WARNING":
-            assert record.fields["tested"] == "1.33 to 1.36"  # type: ignore[attr-defined]
+            assert record.fields["tested"] == "1.33 to 1.37"  # type: ignore[attr-defined]
             assert record.fields["page"] == PAGE  # type: ignore[attr-defined]
 
 
 def test_the_page_and_the_control_planes_that_are_built_are_of_the_same_minors() -> None:
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| 1\.(\d+) \| (v1\.\d+\.\d+) \|", text, re.MULTILINE))
-    built = {str(minor_of(one.rpartition(".")[0])): one for one in (*versions.OLDER, versions.KUBERNETES)}
+    releases = (*versions.OLDER, *(plane.kubernetes for plane in versions.PLANES.values()))
+    built = {str(minor_of(one.rpartition(".")[0])): one for one in releases}
     assert rows == built
     assert sorted(map(int, built)) == list(TESTED_MINORS)

@@ -177,6 +177,14 @@ def test_a_pod_whose_resource_claims_may_be_missing_tells_nothing_and_waits_with
     assert sorted(bench.after(SILENCE_SECONDS + LOOK_SECONDS)) == ["a", "b"]
 
 
+def test_a_pod_whose_group_may_not_be_complete_tells_nothing_and_waits_with_the_others() -> None:
+    """Else a gang that waits for its last member would be deleted."""
+    bench = Bench(msgspec.structs.replace(ours("a"), group="train"))
+    assert bench.after(SILENCE_SECONDS * 3) == []
+    bench.pods.append(ours("b"))
+    assert sorted(bench.after(SILENCE_SECONDS + LOOK_SECONDS)) == ["a", "b"]
+
+
 def test_all_that_a_silent_scheduler_refused_wait_for_it() -> None:
     bench = Bench(ours("a"), judged(ours("b")))
     assert sorted(bench.after(SILENCE_SECONDS + LOOK_SECONDS)) == ["a", "b"]

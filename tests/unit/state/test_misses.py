@@ -21,7 +21,9 @@ from provisioner.state.misses import (
     PlanProgress,
     Stop,
     cause_of,
+    counted,
     is_evidence,
+    is_relative,
     patience,
     verdict,
 )
@@ -227,6 +229,26 @@ CAUSES = {
 @pytest.mark.parametrize(("before", "after", "want"), CAUSES.values(), ids=CAUSES.keys())
 def test_the_cause_is(before: str, after: str, want: str) -> None:
     assert cause_of(before, after) == want
+
+
+PREEMPTS = (
+    "",
+    " preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling.",
+    " preemption: found a potential placement for pod on node a, preempting 2 victims",
+    " no new claims to deallocate, preemption: found a potential placement for pod on node a, preempting 2 victims",
+)
+"""What kube-scheduler says of preemption: nothing, that it was of no use, and, from 1.37 on, that it goes on. Source: plugin DefaultPreemption."""
+
+
+@pytest.mark.parametrize("ending", PREEMPTS)
+def test_what_is_said_of_preemption_is_no_cause_and_is_not_counted(ending: str) -> None:
+    text = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s)."
+    assert counted(text + ending) == counted(text) == (3, 2)
+    assert not is_relative(text + ending)
+    for before, after in ((TAINTED, SPREAD), ("", text), (text, SPREAD)):
+        bare = [one.partition(" no new claims")[0].partition(" preemption")[0] for one in (before, after)]
+        assert cause_of(bare[0] + ending, bare[1]) == cause_of(bare[0], bare[1] + ending) == cause_of(*bare)
+    assert verdict(replace(LOOK, said=SPREAD.partition(" preemption")[0] + ending)) == "topology_spread"
 
 
 # --- planning again, within bounds -----------------------------------------------------------------------------------------

@@ -244,6 +244,53 @@ PREEMPTS = wire_pod("web", "3", status__nominatedNodeName="n")
 VICTIM = wire_pod(
     "low", on="n", metadata__deletionTimestamp="2026-11-21T13:00:30Z", metadata__deletionGracePeriodSeconds=30
 )
+
+
+def of_a_group(name: str = "web", **changes: Any) -> dict[str, Any]:
+    return wire_pod(name, spec__schedulingGroup={"podGroupName": "train"}, **changes)
+
+
+GANG = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "train", "namespace": "default"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "priority": 0},
+}
+OTHER_GANG = {**GANG, "metadata": {"name": "other", "namespace": "default"}}
+GROUPS = {
+    "of which there is no object": (
+        (OTHER_GANG,),
+        "GroupUnknown",
+        "PodGroup train (spec.schedulingGroup), which does not exist.",
+    ),
+    "of which a pod is missing": (
+        (GANG,),
+        "GroupIncomplete",
+        "of which 1 of 2 pods exist (finished pods do not count).",
+    ),
+    "of which a pod has gates": (
+        (GANG, of_a_group("late", spec__schedulingGates=[{"name": "later"}])),
+        "GroupGated",
+        "whose pod late has scheduling gates.",
+    ),
+    "whose pods differ": (
+        (GANG, of_a_group("vip", spec__priority=5)),
+        "GroupContradiction",
+        "whose pods differ in spec.priority, or from its priority.",
+    ),
+    "that is complete": ((GANG, of_a_group("other")), "FitsExistingNode", "fits on node n"),
+    "in a dump without PodGroups": ((), "FitsExistingNode", "fits on node n"),
+}
+
+
+@pytest.mark.parametrize(("others", "state", "words"), GROUPS.values(), ids=GROUPS)
+def test_the_state_of_a_pod_of_a_group(file: pathlib.Path, others: Any, state: str, words: str) -> None:
+    dump = Dump(file, of_a_group(), *others, *existing_node("n"))
+    found = dump.json("pod", "web")
+    assert (found["state"], words in found["summary"]) == (state, True), found["summary"]
+    assert any("podgroups" in one for one in found.get("missing", ())) == (not others)
+
+
 STATES = {
     "a pod that runs": (wire_pod("web", on="n"), "Bound", "node n"),
     "a pod that has ended": (wire_pod("web", on="n", status__phase="Succeeded"), "Finished", "Succeeded"),

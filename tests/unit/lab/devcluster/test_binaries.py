@@ -13,7 +13,7 @@ from provisioner.lab.devcluster.progress import StepProgress
 
 
 def program(text: str = "", status: int = 0) -> str:
-    said = text or "v1.36.9 3.6.9 v0.8.9"
+    said = text or "v1.37.9 3.7.9 v0.8.9"
     return f"#!/bin/sh\necho '{said}'\nexit {status}\n"
 
 
@@ -101,7 +101,7 @@ def test_two_searches_at_once_make_everything_once(env: dict[str, str]) -> None:
 BROKEN = {
     "a program that is no program": ("\x7fELF nonsense", r"etcd does not run|etcd fails"),
     "a program that fails": (program(status=3), "etcd fails with exit status 3"),
-    "a program of another minor": (program("3.4.30 v1.35.1"), "etcd is not version 3.6.x but says"),
+    "a program of another minor": (program("3.4.30 v1.35.1"), "etcd is not version 3.7.x but says"),
     "an empty file": ("", "etcd does not run|etcd is not version|etcd fails"),
 }
 
@@ -132,7 +132,7 @@ def test_links_point_to_what_was_found_and_are_renewed(tmp_path: Path) -> None:
         paths = {name: put(tmp_path / place, name) for name in versions.ARTIFACTS}
         Binaries(paths).link(tmp_path / "bin")
         links = {path.name: path.resolve() for path in (tmp_path / "bin").iterdir()}
-        assert links == {p.name: paths[p.name] for p in versions.PROGRAMS if not p.optional}
+        assert links == {name: paths[name] for name in versions.PROGRAM_NAMES if name != versions.METRICS_SERVER}
 
 
 def test_an_optional_program_is_made_when_it_is_asked_for(env: dict[str, str], tmp_path: Path) -> None:

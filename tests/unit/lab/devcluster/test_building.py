@@ -12,6 +12,8 @@ from provisioner.lab.devcluster.errors import BuildError
 from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.devcluster.toolchain import Toolchain
 
+PLANE = versions.PLANES[versions.DEFAULT]
+
 GOOD = """#!/bin/sh
 echo "$GOFLAGS|$CGO_ENABLED|$GOTOOLCHAIN|$(cat go.mod | head -1)|$*" >> {log}
 echo "go: downloading example.com/x v1" >&2
@@ -64,7 +66,7 @@ def test_a_program_is_built_with_sums_checked_and_nothing_fetched_beside_them(tm
     good(tmp_path).make(["kube-apiserver", "kwok"], tmp_path, SILENT)
     calls = (tmp_path / "log").read_text().splitlines()
     apiserver, kwok = (call for call in calls if "|build" in call)
-    assert apiserver.startswith("-mod=readonly -buildvcs=false|0|local|module dovetail.dev/devcluster/plane|build")
+    assert apiserver.startswith("-mod=readonly -buildvcs=false|0|local|module dovetail.dev/devcluster/plane-1.37|build")
     assert apiserver.endswith("k8s.io/kubernetes/cmd/kube-apiserver")
     assert "module dovetail.dev/devcluster/kwok|build" in kwok
     assert (tmp_path / "kube-apiserver").read_text() == "built\n"
@@ -88,10 +90,10 @@ def test_progress_says_what_is_done_now_and_how_much_is_left(tmp_path: Path) -> 
         "  linking",
     ]
     assert heard.lines == [
-        "1/2 building kubectl v1.36.2",
+        "1/2 building kubectl v1.37.2",
         *details,
         "done",
-        "2/2 building etcd v3.6.8",
+        "2/2 building etcd v3.7.0",
         *details,
         "done",
     ]
@@ -118,11 +120,11 @@ def test_a_failed_build_is_a_sentence_and_leaves_nothing(tmp_path: Path, said: s
 
 
 def test_the_committed_modules_cannot_be_changed_by_a_build(tmp_path: Path) -> None:
-    before = versions.recipe_hash()
+    before = versions.recipe_hash(PLANE.programs)
     build = compiler(tmp_path, "#!/bin/sh\necho changed >> go.mod; echo x > go.sum; exit 1\n")
     with pytest.raises(BuildError):
         build.make(["etcd"], tmp_path, SILENT)
-    assert versions.recipe_hash() == before
+    assert versions.recipe_hash(PLANE.programs) == before
 
 
 def test_a_compiler_that_lost_its_right_to_run_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Command lines of the control plane: loopback only, right ports, right files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,3 +115,27 @@ def test_the_only_scheduler_outlives_a_slow_api_server() -> None:
 def test_an_unknown_component_is_refused() -> None:
     with pytest.raises(KeyError):
         command("kubelet", LAYOUT)
+
+
+GATED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_pod_groups_are_a_gate_of_the_three_programs_that_must_agree(component: str) -> None:
+    plain, gangs = (
+        [one for one in command(component, replace(LAYOUT, gates=gates)) if one.startswith("--feature-gates=")]
+        for gates in ("default", "gangs")
+    )
+    wanted = [one for one in ("OpportunisticBatching=false",) if component == "kube-scheduler"]
+    assert plain == ([f"--feature-gates={wanted[0]}"] if wanted else [])
+    wanted += ["GenericWorkload=true", "TopologyAwareWorkloadScheduling=true"] if component in GATED else []
+    assert gangs == ([f"--feature-gates={','.join(wanted)}"] if wanted else [])
+
+
+def test_with_pod_groups_their_api_is_served_and_their_finalizer_is_removed() -> None:
+    gangs = replace(LAYOUT, gates="gangs")
+    served = "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true"
+    assert served in command("kube-apiserver", gangs)
+    assert served not in command("kube-apiserver", LAYOUT)
+    for layout, runs in ((gangs, True), (LAYOUT, False)):
+        assert ("podgroup-protection-controller" in " ".join(command("kube-controller-manager", layout))) is runs

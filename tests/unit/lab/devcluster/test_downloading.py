@@ -17,6 +17,7 @@ from provisioner.lab.devcluster.errors import BuildError, ChecksumError
 from provisioner.lab.devcluster.progress import SILENT
 
 MACHINES = ("amd64", "arm64")
+PLANE = versions.PLANES[versions.DEFAULT]
 
 
 class Mirror:
@@ -27,7 +28,7 @@ class Mirror:
         self.url = ""
         for machine in MACHINES:
             for name in ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl"):
-                path = f"/{versions.KUBERNETES}/bin/linux/{machine}/{name}"
+                path = f"/{PLANE.kubernetes}/bin/linux/{machine}/{name}"
                 self.files[path] = f"program {name}".encode()
                 self.files[f"{path}.sha512"] = hashlib.sha512(self.files[path]).hexdigest().encode()
         self._add_etcd()
@@ -36,7 +37,7 @@ class Mirror:
     def _add_etcd(self) -> None:
         sums = []
         for machine in MACHINES:
-            stem = f"etcd-{versions.ETCD}-linux-{machine}"
+            stem = f"etcd-{PLANE.etcd}-linux-{machine}"
             buffer = io.BytesIO()
             with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
                 for member in ("etcd", "etcdctl"):
@@ -44,9 +45,9 @@ class Mirror:
                     entry = tarfile.TarInfo(f"{stem}/{member}")
                     entry.size = len(content)
                     tar.addfile(entry, io.BytesIO(content))
-            self.files[f"/etcd-io/etcd/releases/download/{versions.ETCD}/{stem}.tar.gz"] = buffer.getvalue()
+            self.files[f"/etcd-io/etcd/releases/download/{PLANE.etcd}/{stem}.tar.gz"] = buffer.getvalue()
             sums.append(f"{hashlib.sha256(buffer.getvalue()).hexdigest()}  {stem}.tar.gz\n")
-        self.files[f"/etcd-io/etcd/releases/download/{versions.ETCD}/SHA256SUMS"] = "".join(sums).encode()
+        self.files[f"/etcd-io/etcd/releases/download/{PLANE.etcd}/SHA256SUMS"] = "".join(sums).encode()
 
     def _add_kwok(self) -> None:
         assets = []
@@ -141,9 +142,9 @@ def test_an_archive_without_the_program_is_refused(mirror: Mirror, tmp_path: Pat
     tarfile.open(fileobj=buffer, mode="w:gz").close()
     digest = hashlib.sha256(buffer.getvalue()).hexdigest()
     mirror.change(".tar.gz", buffer.getvalue())
-    lines = (f"{digest}  etcd-{versions.ETCD}-linux-{machine}.tar.gz" for machine in MACHINES)
+    lines = (f"{digest}  etcd-{PLANE.etcd}-linux-{machine}.tar.gz" for machine in MACHINES)
     mirror.change("SHA256SUMS", "\n".join(lines).encode())
-    with pytest.raises(BuildError, match=r"does not hold etcd-v3.6.8-linux-"):
+    with pytest.raises(BuildError, match=r"does not hold etcd-v3.7.0-linux-"):
         Download(mirror.url).make(["etcd"], tmp_path, SILENT)
     assert list(tmp_path.iterdir()) == []
 
@@ -155,7 +156,7 @@ def test_a_mirror_that_could_be_impersonated_is_refused(url: str) -> None:
 
 
 def test_without_a_mirror_the_publishers_are_asked() -> None:
-    assert {name: locate(name, "", "amd64").url for name in ("kubectl", "etcd", "kwok")} == {
+    assert {name: locate(name, "", "amd64", versions.PLANES["1.36"]).url for name in ("kubectl", "etcd", "kwok")} == {
         "kubectl": "https://dl.k8s.io/v1.36.2/bin/linux/amd64/kubectl",
         "etcd": "https://github.com/etcd-io/etcd/releases/download/v3.6.8/etcd-v3.6.8-linux-amd64.tar.gz",
         "kwok": "https://github.com/kubernetes-sigs/kwok/releases/download/v0.8.0/kwok-linux-amd64",

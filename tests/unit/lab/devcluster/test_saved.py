@@ -37,6 +37,12 @@ def test_a_cluster_of_a_version_without_metrics_has_none(tmp_path: Path) -> None
     assert saved.load(tmp_path) == LASTING
 
 
+def test_gates_and_minor_of_a_cluster_are_kept(tmp_path: Path) -> None:
+    kept = replace(LASTING, gates="gangs", minor="1.37")
+    kept.write(tmp_path)
+    assert saved.load(tmp_path) == kept
+
+
 def test_nothing_saved_is_none(tmp_path: Path) -> None:
     assert saved.load(tmp_path / "nowhere") is None
 

@@ -81,13 +81,23 @@ def test_no_go_and_no_package_index_is_a_sentence_that_says_what_to_do(tmp_path:
 
 def test_the_key_of_a_build_names_versions_compiler_and_recipe(tmp_path: Path) -> None:
     put_go(tmp_path, "go version go1.99.3 linux/amd64")
-    key = GoBuild({"PATH": f"{tmp_path}:/bin:/usr/bin", "HOME": str(tmp_path)}).key()
-    assert key == f"v1.36.2-etcdv3.6.8-kwokv0.8.0-go1.99.3-{versions.recipe_hash()}"
+    env = {"PATH": f"{tmp_path}:/bin:/usr/bin", "HOME": str(tmp_path)}
+    recipe = versions.recipe_hash(versions.PLANES["1.37"].programs)
+    assert GoBuild(env).key() == f"v1.37.2-etcdv3.7.0-kwokv0.8.0-go1.99.3-{recipe}"
+
+
+def test_each_minor_is_cached_beside_the_others(tmp_path: Path) -> None:
+    put_go(tmp_path, "go version go1.99.3 linux/amd64")
+    env = {"PATH": f"{tmp_path}:/bin:/usr/bin", "HOME": str(tmp_path)}
+    keys = [GoBuild({**env, versions.VARIABLE: minor}).key() for minor in versions.PLANES]
+    assert len(set(keys)) == len(versions.PLANES)
+    for key, plane in zip(keys, versions.PLANES.values(), strict=True):
+        assert key.startswith(plane.key)
 
 
 def test_tools_for_charts_have_a_key_of_their_own(tmp_path: Path) -> None:
     """So that a new version of one builds no control plane anew."""
     put_go(tmp_path, "go version go1.99.3 linux/amd64")
-    key = GoBuild({"PATH": f"{tmp_path}:/bin:/usr/bin", "HOME": str(tmp_path)}, programs=versions.TOOLS).key()
+    key = GoBuild({"PATH": f"{tmp_path}:/bin:/usr/bin", "HOME": str(tmp_path)}, tools=True).key()
     assert key == f"tools-go1.99.3-{versions.recipe_hash(versions.TOOLS)}"
-    assert versions.recipe_hash(versions.TOOLS) != versions.recipe_hash()
+    assert versions.recipe_hash(versions.TOOLS) != versions.recipe_hash(versions.PLANES[versions.DEFAULT].programs)

@@ -1,0 +1,101 @@
+"""When PodGroups are watched: only where the API server serves them."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError
+from provisioner.provisioning.pod_groups import AGAIN_SECONDS, PodGroupDiscovery, are_served
+from provisioner.runtime.caches import Caches
+from provisioner.runtime.changes import PodChanged
+from tests.support.clock import FakeClock
+from tests.support.cluster import pod
+from tests.support.kube import FakeAnswer, FakeApi, ok, refusal
+
+PRIORITIES = {"kind": "APIResourceList", "resources": [{"name": "workloads"}]}
+GROUPS = {"kind": "APIResourceList", "resources": [{"name": "workloads"}, {"name": "podgroups"}]}
+ANSWERS = {
+    "the version is not served": (refusal(404, "NotFound"), False),
+    "the version has other kinds": (ok(PRIORITIES), False),
+    "they are served": (ok(GROUPS), True),
+}
+BAD: dict[str, tuple[FakeAnswer, type[Exception]]] = {
+    "no list": (ok({"kind": "Status"}), ValueError),
+    "no object": (ok([]), ValueError),
+    "no JSON": (FakeAnswer(data=b"<html>"), ValueError),
+    "forbidden": (refusal(403, "Forbidden"), ApiError),
+}
+
+
+def client(*answers: FakeAnswer) -> tuple[Client, FakeApi]:
+    api = FakeApi(*answers)
+    return Client(api, api.clock), api
+
+
+@pytest.mark.parametrize(("answer", "want"), ANSWERS.values(), ids=ANSWERS)
+def test_the_api_server_says_whether_there_are_pod_groups(answer: FakeAnswer, want: bool) -> None:
+    asking, api = client(answer)
+    assert are_served(asking) is want
+    assert [(one.method, one.path) for one in api.sent] == [("GET", "/apis/scheduling.k8s.io/v1beta1")]
+
+
+@pytest.mark.parametrize(("answer", "error"), BAD.values(), ids=BAD)
+def test_an_answer_that_says_neither_is_an_error(answer: FakeAnswer, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        are_served(client(answer)[0])
+
+
+class Known:
+    """The caches, as far as they are told."""
+
+    def __init__(self) -> None:
+        self.knows_pod_groups = False
+        self.told: list[bool] = []
+        self.cluster = SimpleNamespace(serve_pod_groups=lambda *, served: self.told.append(served))
+
+    def watch_pod_groups(self) -> None:
+        assert not self.knows_pod_groups
+        self.knows_pod_groups = True
+
+
+def discovery(clock: FakeClock, *answers: FakeAnswer) -> tuple[PodGroupDiscovery, Known, FakeApi]:
+    asking, api = client(*answers)
+    known = Known()
+    return PodGroupDiscovery(cast(Caches, known), asking, clock), known, api
+
+
+def woken(one: PodGroupDiscovery, **changes: Any) -> bool:
+    """Whether a change of a pod begins another round."""
+    (watch,) = one.controller().watches.values()
+    one.poller._wake.clear()
+    watch(PodChanged(None, pod("a", **changes)))
+    return one.poller._wake.is_set()
+
+
+def test_where_they_are_served_they_are_watched_and_nothing_more_is_asked() -> None:
+    one, known, api = discovery(FakeClock(), ok(GROUPS))
+    assert (one.poller.once(), one.poller.once()) == (None, None)
+    assert (known.told, known.knows_pod_groups, len(api.sent)) == ([True], True, 1)
+    assert not woken(one, group="train")
+
+
+def test_where_they_are_not_a_pod_of_a_group_has_it_asked_again_but_not_more_than_once_a_minute() -> None:
+    clock = FakeClock()
+    one, known, api = discovery(clock, refusal(404, "NotFound"), ok(GROUPS))
+    assert one.poller.once() is None
+    assert (known.told, woken(one), woken(one, group="train")) == ([False], False, True)
+    clock.advance(AGAIN_SECONDS - 20)
+    assert one.poller.once() == 20.0
+    clock.advance(20.0)
+    assert one.poller.once() is None
+    assert (known.told, known.knows_pod_groups, len(api.sent)) == ([False, True], True, 2)
+
+
+def test_while_nobody_knows_it_is_asked_again_soon_and_pods_of_groups_wait() -> None:
+    one, known, api = discovery(FakeClock(), refusal(403, "Forbidden"), ok([]), refusal(404, "NotFound"))
+    assert (one.poller.once(), known.told) == (10.0, [])
+    assert (one.poller.once(), known.told) == (10.0, [])
+    assert (one.poller.once(), known.told) == (None, [False])
+    assert len(api.sent) == 3

@@ -1,0 +1,173 @@
+"""Which pods wait for their PodGroup, and not for a node."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.apis.core import PodGroup
+from provisioner.apis.pods import Pod
+from provisioner.state.checking import CheckedCluster
+from provisioner.state.groups import Group, GroupLack
+from tests.support.clock import NOON
+from tests.support.cluster import TYPES, World, bound, pod, refused
+from tests.support.problems import shape
+
+GRACE = timedelta(milliseconds=300)
+LATER = 60.0
+
+
+def group(name: str = "train", *, minimum: int | None = 2, priority: int | None = 0) -> PodGroup:
+    policy: dict[str, Any] = {"basic": {}} if minimum is None else {"gang": {"minCount": minimum}}
+    body = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"schedulingPolicy": policy, "priority": priority},
+    }
+    return msgspec.convert(body, PodGroup)
+
+
+def member(name: str, **changes: Any) -> Pod:
+    return pod(name, group="train", **changes)
+
+
+class Grouped(World):
+    """A world in which kube-scheduler is given a while, and has PodGroups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = CheckedCluster(lambda _: TYPES, self.clock, grace=GRACE)
+        self.cluster.settle()
+
+    def waiting(self) -> list[str]:
+        return [one.name for one in self.cluster.snapshot().waiting]
+
+    def later(self) -> list[str]:
+        """Who waits in a minute."""
+        self.clock.advance(LATER)
+        return self.waiting()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A group, its pods, and what it lacks."""
+
+    lacks: GroupLack | None
+    pods: tuple[Pod, ...]
+    objects: tuple[PodGroup, ...] = (group(),)
+    waiting: tuple[str, ...] = field(default=())
+
+
+BOTH = (member("a"), member("b"))
+ROWS = {
+    "a complete group": Row(None, BOTH, waiting=("a", "b")),
+    "a group that is larger than it must be": Row(None, (*BOTH, member("c")), waiting=("a", "b", "c")),
+    "no PodGroup of that name": Row(GroupLack.UNKNOWN, BOTH, (group("other"),)),
+    "a member is missing": Row(GroupLack.INCOMPLETE, (member("a"),)),
+    "a member that is bound is there": Row(None, (member("a"), member("b", node="n")), waiting=("a",)),
+    "a member that terminates is there": Row(None, (member("a"), member("b", deleted=NOON)), waiting=("a",)),
+    "a member that has finished is not": Row(GroupLack.INCOMPLETE, (member("a"), member("b", phase="Succeeded"))),
+    "a member of another namespace is not": Row(
+        GroupLack.INCOMPLETE, (member("a"), msgspec.structs.replace(member("b"), namespace="other"))
+    ),
+    "a single pod is no member": Row(GroupLack.INCOMPLETE, (member("a"), pod("b")), waiting=("b",)),
+    "a member has gates": Row(GroupLack.GATED, (*BOTH, member("c", gated=True))),
+    "a basic group of one": Row(None, (member("a"),), (group(minimum=None),), ("a",)),
+    "a basic group with a gated member": Row(
+        GroupLack.GATED, (member("a"), member("b", gated=True)), (group(minimum=None),)
+    ),
+    "priorities differ": Row(GroupLack.CONTRADICTION, (member("a"), member("b", priority=5))),
+    "one that is bound differs": Row(GroupLack.CONTRADICTION, (*BOTH, member("c", node="n", priority=5))),
+    "the priority of the group is another": Row(GroupLack.CONTRADICTION, BOTH, (group(priority=7),)),
+    "a group whose priority is not resolved": Row(None, BOTH, (group(priority=None),), ("a", "b")),
+    "schedulers differ": Row(
+        GroupLack.CONTRADICTION, (member("a"), member("b", shape=shape(cpu="1", scheduler_name="dovetail-scheduler")))
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_members_wait_for_a_node_once_their_group_is_complete(row: Row) -> None:
+    world = Grouped()
+    for one in row.objects:
+        world.cluster.pod_group_changed(None, one)
+    world.add(*row.pods)
+    assert world.later() == sorted(row.waiting)
+    found = world.cluster.snapshot().groups.get("default/train")
+    assert (found.lacks if found is not None else None) == row.lacks
+
+
+@pytest.mark.parametrize("row", [one for one in ROWS.values() if one.lacks], ids=lambda one: one.lacks.name)
+def test_whatever_is_said_of_a_member_it_waits_for_its_group(row: Row) -> None:
+    world = Grouped()
+    for one in row.objects:
+        world.cluster.pod_group_changed(None, one)
+    world.add(*(refused(one, "no") if one.group else one for one in row.pods))
+    world.cluster.reported([one.uid for one in row.pods if one.group])
+    assert world.later() == sorted(row.waiting)
+    assert all(world.cluster.waits_from(one.uid) == float("inf") for one in row.pods if one.group)
+
+
+COMPLETIONS = {
+    "the PodGroup": ((), BOTH, lambda world: world.cluster.pod_group_changed(None, group())),
+    "the last member": ((group(),), BOTH[:1], lambda world: world.add(BOTH[1])),
+    "a smaller minimum": (
+        (group(minimum=3),),
+        BOTH,
+        lambda world: world.cluster.pod_group_changed(group(minimum=3), group()),
+    ),
+    "a gate that is removed": ((group(),), (BOTH[0], member("b", gated=True)), lambda world: world.add(BOTH[1])),
+    "a member that is gone": (
+        (group(),),
+        (*BOTH, member("c", priority=5)),
+        lambda world: world.cluster.pod_changed(member("c", priority=5), None),
+    ),
+    "an API server without PodGroups": ((), BOTH, lambda world: world.cluster.serve_pod_groups(served=False)),
+}
+
+
+@pytest.mark.parametrize("row", COMPLETIONS.values(), ids=COMPLETIONS)
+def test_the_grace_period_begins_when_the_group_is_complete(row: Any) -> None:
+    objects, pods, complete = row
+    world = Grouped()
+    for one in objects:
+        world.cluster.pod_group_changed(None, one)
+    world.add(*pods)
+    assert world.later() == []
+    complete(world)
+    assert (world.waiting(), world.cluster.snapshot().early) == ([], True)
+    world.clock.advance(0.3)
+    assert world.waiting() == ["a", "b"]
+    assert world.cluster.snapshot().groups == {}
+
+
+def test_a_group_that_lost_a_member_waits_for_the_next_one_with_a_grace_period_of_its_own() -> None:
+    world = Grouped()
+    world.cluster.pod_group_changed(None, group())
+    world.add(*BOTH)
+    assert world.later() == ["a", "b"]
+    world.cluster.pod_changed(BOTH[1], None)
+    assert world.later() == []
+    world.add(member("c"))
+    assert world.waiting() == []
+    world.clock.advance(0.3)
+    assert world.waiting() == ["a", "c"]
+
+
+def test_nothing_is_kept_of_groups_whose_pods_are_gone() -> None:
+    world = Grouped()
+    for number in range(100):
+        one = msgspec.structs.replace(member(f"p{number}"), group=f"g{number}")
+        world.add(one)
+        world.cluster.pod_changed(one, None)
+    groups = world.cluster._pending.groups
+    assert (groups._tallies, groups._held) == ({}, {})
+
+
+def test_a_group_says_how_many_of_it_are_there() -> None:
+    world = Grouped()
+    world.cluster.pod_group_changed(None, group(minimum=4))
+    world.add(member("a"), bound(member("b"), "n"))
+    want = Group("default/train", minimum=4, members=2, scheduled=1)
+    assert world.cluster.snapshot().groups == {"default/train": want}
