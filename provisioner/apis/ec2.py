@@ -25,6 +25,7 @@ KIND: Final = "EC2NodeClass"
 NODECLASS_LABEL: Final = names.nodeclass_label(GROUP, KIND)
 TERMINATION_FINALIZER: Final = "karpenter.k8s.aws/termination"
 HASH_ANNOTATION: Final = "karpenter.k8s.aws/ec2nodeclass-hash"
+CONSUMABLE_CAPACITY_ANNOTATION: Final = "karpenter.k8s.aws/nvidia-consumable-capacity"
 HASH_VERSION_ANNOTATION: Final = "karpenter.k8s.aws/ec2nodeclass-hash-version"
 INSTANCE_PROFILE_ANNOTATION: Final = "karpenter.k8s.aws/instance-profile-name"
 TAGGED_ANNOTATION: Final = "karpenter.k8s.aws/tagged"
@@ -73,6 +74,10 @@ PLACEMENT_GROUP_NOT_FOUND: Final = "PlacementGroupNotFound"
 CLUSTER_CIDR_RESOLUTION_FAILED: Final = "ClusterCIDRResolutionFailed"
 INVALID_KUBELET_CONFIGURATION: Final = "InvalidKubeletConfiguration"
 KUBELET_EXPRESSIONS_DISABLED: Final = "KubeletExpressionsDisabled"
+KUBELET_EXPRESSION_INVALID: Final = "KubeletExpressionInvalid"
+KUBELET_EXPRESSION_EVALUATION_FAILED: Final = "KubeletExpressionEvaluationFailed"
+NVIDIA_CONSUMABLE_CAPACITY_INVALID: Final = "NVIDIAConsumableCapacityInvalid"
+DRA_DISABLED: Final = "DRADisabled"
 UNSUPPORTED_KUBELET_CONFIGURATION: Final = "UnsupportedKubeletConfiguration"
 TAG_VALIDATION_FAILED: Final = "TagValidationFailed"
 CREATE_LAUNCH_TEMPLATE_AUTH_CHECK_FAILED: Final = "CreateLaunchTemplateAuthCheckFailed"
@@ -348,6 +353,18 @@ class ConnectionTracking(Object, frozen=True, kw_only=True):
     ] = UNSET
 
 
+class EnclaveOptions(Object, frozen=True, kw_only=True):
+    """AWS Nitro Enclaves of the instances."""
+
+    enabled: Annotated[
+        bool,
+        Schema(
+            "Whether enclaves are enabled; if so, only instance types that support Nitro Enclaves are used.",
+            required=True,
+        ),
+    ] = field(default_factory=lambda: False)
+
+
 class CPUOptions(Object, frozen=True, kw_only=True):
     """Options of the processor."""
 
@@ -562,6 +579,9 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             },
         ),
     ] = UNSET
+    enclave_options: Annotated[
+        EnclaveOptions | UnsetType, Schema("AWS Nitro Enclaves; they are disabled if absent.")
+    ] = UNSET
     connection_tracking: Annotated[
         ConnectionTracking | UnsetType, Schema("How long idle connections are tracked; Nitro instances only.")
     ] = UNSET
@@ -699,6 +719,11 @@ class EC2NodeClass(Object, frozen=True, kw_only=True):
     def kubelet(self) -> dict[str, Any]:
         """The kubelet's fields; not to be changed."""
         return {} if isinstance(self.spec.kubelet, UnsetType) else self.spec.kubelet
+
+    @property
+    def enclaves(self) -> bool:
+        """Whether instances have AWS Nitro Enclaves."""
+        return isinstance(self.spec.enclave_options, EnclaveOptions) and self.spec.enclave_options.enabled
 
     @property
     def tags(self) -> dict[str, str]:

@@ -280,6 +280,8 @@ CONFLICT: Final = "Conflict"
 REASON_UNDERUTILIZED: Final = "Underutilized"
 REASON_EMPTY: Final = "Empty"
 REASON_DRIFTED: Final = "Drifted"
+REASON_UNHEALTHY: Final = "Unhealthy"
+BUDGET_REASONS: Final = (REASON_UNDERUTILIZED, REASON_EMPTY, REASON_DRIFTED, REASON_UNHEALTHY)
 REASON_SCHEDULED_CHANGE: Final = "ScheduledChange"  # ours: only budgets without reasons speak about it
 
 # Priority classes whose pods leave last.

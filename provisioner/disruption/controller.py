@@ -69,7 +69,6 @@ POD_EVENT_INTERVAL = timedelta(seconds=10)
 TELLERS = 4
 #: What pods say of their disruption is looked at so often.
 PROTECTIONS_SECONDS: Final = 10.0
-BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
 _log = logs.get_logger(__name__)
 _DISRUPTION_METHOD_FAILED: Final = "A disruption method failed; continuing with the other methods"
 
@@ -304,7 +303,7 @@ class DisruptionController:
             prepared=self.worlds.at(snapshot) if buys else None,
             allowed=ledger.allowed,
             why_none=ledger.why_none,
-            ceiling=ledger.ceiling,
+            ceiling=ledger.ceiling(),
             under_way=frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands)),
             spared=self._spared(snapshot, buys=buys),
             pause=self._pause(),
@@ -329,7 +328,7 @@ class DisruptionController:
         empty_for = self._note_empty(snapshot)
         self._stillness.note(snapshot, self._clock.monotonic())
         ledger = self._ledger.at(snapshot)
-        for reason in BUDGET_REASONS:
+        for reason in names.BUDGET_REASONS:
             counts = {one.pool: (one.limit, one.consuming) for one in ledger.budgets(reason)}
             metrics.budgets(reason, counts)
         self._say_protections(snapshot)
@@ -356,6 +355,7 @@ class DisruptionController:
         common, now = self._view(snapshot, ledger, (), buys=method.buys), self._clock.monotonic()
         view = replace(
             common,
+            ceiling=ledger.ceiling(method.reason),
             later=self._later.get(method.name, frozenset()),
             empty_for=empty_for,
             under_way=common.under_way.union(name for one in before for name in one.candidates),

@@ -94,7 +94,7 @@ class DisruptionView:
 
     Attributes:
         prepared: its world, ready for questions; None where none could be made, then only methods that ask nothing propose.
-        allowed: by name of a pool and reason (Empty, Drifted, Underutilized), how many of its nodes may still be disrupted for it;
+        allowed: by name of a pool and reason (`names.BUDGET_REASONS`), how many of its nodes may still be disrupted for it;
             a method takes off by itself what it proposes.
         why_none: likewise, what leaves none where that is 0, as users read it.
         ceiling: how many nodes of all pools together may still be disrupted; None for no such limit.

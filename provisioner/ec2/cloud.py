@@ -88,7 +88,7 @@ class AwsCloud:
             clock,
             self.subnets,
             self.reservations,
-            Intervals.of(self.settings.subnet_refresh, self.settings.ami_refresh),
+            Intervals.of(self.settings.subnet_refresh, self.settings.ami_refresh, self.settings.security_group_refresh),
         )
         self.shifts = (
             ZonalShifts(self.aws, lambda: "" if self.facts.eks is None else self.facts.eks.arn, clock)
@@ -129,6 +129,7 @@ class AwsCloud:
                 types_of=self.market.types,
                 cluster=self.facts.cluster,
                 max_pods=self.market.max_pods,
+                reserved=self.market.reserved,
                 efa_launch=self.market.efa_launch,
                 claims=caches.cluster.claims,
                 claims_now=lambda: client.list(resources.NODECLAIMS),
