@@ -41,6 +41,7 @@ from provisioner.support.http import flags, gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits, Prompt
 from provisioner.values.duration import DurationError, parse_duration
+from provisioner.values.errors import in_words
 
 THREADS: Final = 4
 LIMITS: Final = Limits(
@@ -355,5 +356,5 @@ def command(
     except (ValueError, ConfigError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+        raise click.ClickException(in_words(error)) from error
     server(config).run()

@@ -5,7 +5,7 @@ depends on them is not told.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -29,7 +29,7 @@ _DOMAINS: Final[Mapping[str, tuple[str, ...]]] = {
     names.CAPACITY_TYPE_LABEL: tuple(sorted(names.CAPACITY_TYPES)),
 }
 """Labels of which every value is known."""
-OTHER_WORDS: Final = {
+_OTHER_WORDS: Final = {
     "x86_64": "amd64",
     "x86-64": "amd64",
     "aarch64": "arm64",
@@ -77,6 +77,11 @@ _SELECTS_BY_NOTHING: Final = {
     ),
 }
 """By the list that holds the term."""
+
+
+def usual_word(written: Iterable[str], known: Container[str]) -> str:
+    """The first known value that somebody else's word among these means; "" where none does."""
+    return next((usual for one in written if (usual := _OTHER_WORDS.get(one, "")) in known), "")
 
 
 def pool_advice(pool: NodePool, well_known: frozenset[str]) -> list[Violation]:
@@ -206,7 +211,7 @@ def _unreachable(pool: NodePool, required: Requirements, offered: Requirements) 
             if key == names.CAPACITY_TYPE_LABEL and requirement.values and not requirement.complement:
                 continue  # `apis.validation` refuses it
             written = sorted(requirement.values)
-            meant = next((OTHER_WORDS[one] for one in written if one in OTHER_WORDS), "")
+            meant = usual_word(written, _DOMAINS[key])
             hint = f"; did you mean {meant}?" if meant else did_you_mean(written[0] if written else "", _DOMAINS[key])
             yield Violation(
                 path,

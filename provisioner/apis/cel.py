@@ -118,7 +118,7 @@ class _Parser:
                 continue
             kind, name = self._next()
             if kind != "name":
-                raise CelSyntaxError(f"{self._text!r}: {name!r}is not a field")
+                raise CelSyntaxError(f"{self._text!r}: {name!r} is not a field")
             value = self._method(value, name) if self._takes("(") else functools.partial(_field, value, name)
         return value
 
@@ -126,7 +126,7 @@ class _Parser:
         if name in _MACROS:
             kind, variable = self._next()
             if kind != "name":
-                raise CelSyntaxError(f"{self._text!r}: {variable!r}is not a variable")
+                raise CelSyntaxError(f"{self._text!r}: {variable!r} is not a variable")
             self.expect(",")
             body = self.either()
             self.expect(")")

@@ -15,9 +15,14 @@ def provider_of(reference: NodeClassReference) -> str:
     return PROVIDERS.get((reference.group, reference.kind), "")
 
 
+def kinds_of(provider: str) -> frozenset[tuple[str, str]]:
+    """(API group, kind) of the node classes that this provider serves; none for one that is not ours."""
+    return frozenset(kind for kind, name in PROVIDERS.items() if name == provider)
+
+
 def why_not_served(reference: NodeClassReference, provider: str) -> str:
     """What is wrong with this reference under a provider that does not serve it, and what to do."""
-    served = next((kind for (_, kind), name in PROVIDERS.items() if name == provider), "another kind")
+    served = " or ".join(sorted(kind for _, kind in kinds_of(provider))) or "another kind"
     other = provider_of(reference)
     run = f", or run the provisioner with --provider={other}" if other else ""
     return Said(

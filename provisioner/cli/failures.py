@@ -8,7 +8,7 @@ from typing import IO, Any, Final
 import click
 
 from provisioner.values import printable
-from provisioner.values.errors import ExitStatus, UserError
+from provisioner.values.errors import ExitStatus, UserError, in_words
 
 _CACHES: Final = "Change its permissions, or set XDG_CACHE_HOME and XDG_STATE_HOME to directories that you own"
 
@@ -34,8 +34,7 @@ def failure(error: Exception) -> CommandFailure:
             text = f"{error.filename or error} is not accessible to this user. {_CACHES}."
             return CommandFailure(ExitStatus.USAGE, text)
         case OSError():
-            named = f"{error.filename}: " if error.filename else ""
-            return CommandFailure(ExitStatus.USAGE, f"{named}{error.strerror or error}")
+            return CommandFailure(ExitStatus.USAGE, in_words(error))
         case MemoryError():
             text = "there is not enough memory; specify fewer objects at a time"
             return CommandFailure(ExitStatus.UNDETERMINED, text)

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from provisioner.apis import names
 from provisioner.cli.completion import contexts_named, namespaces_named
 from provisioner.options import HelpRequested, Options, OptionsError
 
@@ -43,6 +44,11 @@ namespace: Final = click.option(
     shell_complete=namespaces_named,
 )
 """-n/--namespace."""
+
+own_namespace: Final = click.option(
+    "--namespace", "-n", default=names.OWN_NAMESPACE, show_default=True, help="Namespace of Dovetail."
+)
+"""-n/--namespace, of the programs."""
 
 
 def output(plain: str) -> Callable[[Command], Command]:

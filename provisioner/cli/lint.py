@@ -51,6 +51,7 @@ _NEVER_REQUIRED: Final = frozenset({NODEPOOL_LABEL})
 _ALIKE: Final = 0.85
 """Labels of one domain are much alike whatever they mean."""
 _CONVERT: Final = "; `dovetail convert` rewrites it"
+_OF_OBJECTS: Final = frozenset({"apiVersion", "kind", "metadata"})
 _OLD_GROUPS: Final = frozenset({"karpenter.sh", labels.GROUP})
 
 
@@ -84,12 +85,14 @@ class LintItem:
     Attributes:
         lines: the line of every field, by its path; "" is the object's own.
         repeated: paths of keys that stand twice in their mapping.
+        may_be_other: whether it may be no object at all: a whole document of a file that nobody named, such as a dashboard or a list of patches.
     """
 
     file: str
     document: Any
     lines: Mapping[str, int]
     repeated: tuple[str, ...] = ()
+    may_be_other: bool = False
 
     def line(self, path: str) -> int:
         """Of this field, or of the nearest one around it that is there."""
@@ -107,6 +110,7 @@ class LintReport:
         findings: by file and line.
         checked: objects of our kinds, and those that keys of ours are for.
         skipped: all other objects.
+        documents: what stands in files of directories and is no object.
         unreadable: files that cannot be read, or not from some point on.
         charts: directories of Helm charts whose templates were left out.
     """
@@ -114,6 +118,7 @@ class LintReport:
     findings: tuple[LintFinding, ...]
     checked: int
     skipped: int
+    documents: int = 0
     unreadable: int = 0
     charts: tuple[str, ...] = ()
 
@@ -132,7 +137,7 @@ def items_of(file: InputFile) -> Iterator[LintItem]:
         InputError: it cannot be read, or is larger or deeper than what is read.
     """
     for one in file.placed(MAX_FILE_BYTES, MAX_NODES):
-        yield from _items(LintItem(file.name, one.value, one.lines, one.repeated))
+        yield from _items(LintItem(file.name, one.value, one.lines, one.repeated, may_be_other=not file.named))
 
 
 def _items(item: LintItem) -> Iterator[LintItem]:
@@ -171,9 +176,12 @@ def report_on(items: Iterable[LintItem]) -> LintReport:
     """What is to be said about these objects, each by itself and all together."""
     findings: list[LintFinding] = []
     checked: list[_Checked] = []
-    skipped = others = 0
+    skipped = others = documents = 0
     for item in items:
         document = item.document
+        if item.may_be_other and not _is_meant_as_object(document):
+            documents += 1
+            continue
         if not isinstance(document, Mapping):
             findings.append(_finding(item, ERROR, "", Violation("", "is not a Kubernetes object")))
             continue
@@ -205,7 +213,12 @@ def report_on(items: Iterable[LintItem]) -> LintReport:
         findings += (_finding(one.item, WARNING, one.label, each) for each in warnings)
     findings += _together(checked, decoded)
     findings.sort(key=lambda each: (each.file, each.line, each.severity, each.path, each.message))
-    return LintReport(tuple(dict.fromkeys(findings)), len(checked) + others, skipped)
+    return LintReport(tuple(dict.fromkeys(findings)), len(checked) + others, skipped, documents)
+
+
+def _is_meant_as_object(document: object) -> bool:
+    """Whether it has any field that every object has: one that lacks another of them is a mistake."""
+    return isinstance(document, Mapping) and not _OF_OBJECTS.isdisjoint(document)
 
 
 def _of_keys(item: LintItem, document: Mapping[str, Any], keys: KeyFindings) -> Iterator[LintFinding]:
@@ -350,7 +363,8 @@ def lint(paths: Iterable[pathlib.Path]) -> LintReport:
 
     All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
     settings that are valid but probably not intended. Pods, workloads and Namespaces are checked for annotations and labels of Dovetail.
-    Helm charts in directories are skipped, apart from their crds/: render them first, and check the output.
+    Helm charts in directories are skipped, apart from their crds/: render them first, and check the output. So are documents in directories
+    that are not Kubernetes objects, such as dashboards; a file that you name must contain objects.
 
     The exit status is 1 if there is an error, and 2 if a file cannot be read or there is nothing to check.
     """,
@@ -369,6 +383,7 @@ def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str
             "warnings": warnings,
             "checked": report.checked,
             "skipped": report.skipped,
+            "skippedDocuments": report.documents,
             "skippedCharts": report.charts,
             "findings": [dataclasses.asdict(one) for one in report.findings],
         }
@@ -378,12 +393,22 @@ def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str
             click.echo(str(one))
         for chart in report.charts:
             click.echo(one_line(f"skipped the chart {chart}: render it with helm template"))
-        kinds = "a kind" if report.skipped == 1 else "kinds"
-        skipped = f"; skipped {counted(report.skipped, 'object')} of {kinds} that lint does not check"
-        click.echo(
-            f"{counted(report.checked, 'object')} checked: {counted(errors, 'error')}, {counted(warnings, 'warning')}{skipped if report.skipped else ''}"
+        found = (
+            f"{counted(report.checked, 'object')} checked: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
         )
+        click.echo(f"{found}{_skipped(report)}")
     context.exit(_status(report, errors + warnings if fail_on == WARNING else errors))
+
+
+def _skipped(report: LintReport) -> str:
+    parts = []
+    if report.skipped:
+        kinds = "a kind" if report.skipped == 1 else "kinds"
+        parts.append(f"{counted(report.skipped, 'object')} of {kinds} that lint does not check")
+    if report.documents:
+        what = "is not a Kubernetes object" if report.documents == 1 else "are not Kubernetes objects"
+        parts.append(f"{counted(report.documents, 'document')} that {what}")
+    return f"; skipped {' and '.join(parts)}" if parts else ""
 
 
 def _status(report: LintReport, findings: int) -> ExitStatus:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
-from provisioner.apis import ec2, names
+from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
+from provisioner.apis.node_class_providers import kinds_of
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import (
     InstanceType,
@@ -174,7 +175,7 @@ class AwsProvider:
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         """EC2NodeClass alone."""
-        return frozenset({(ec2.GROUP, ec2.KIND)})
+        return kinds_of(self.name)
 
     def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
         """The class's own Ready condition; False where it is missing or being deleted, Unknown until it was looked at."""

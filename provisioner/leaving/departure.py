@@ -56,10 +56,10 @@ class Departure:
     def stop_stamping(self) -> tuple[str, ...]:
         """Stop stamping pods, remove our gates, and have pods made anew that wait for our scheduler; what is left to the user, in sentences."""
         found = self._gathered()
-        left = self._until_done(decisions.stamping)
+        left = self._until_done(decisions.stamping, found)
         if found.admission and not self._dry_run:
             self._clock.sleep(_STAMPED_SECONDS)
-            left = self._until_done(decisions.stamping)
+            left = self._until_done(decisions.stamping, self._gathered())
         return (*decisions.created_again(found), *left)
 
     def keep_nodes(self, keep: Keep) -> tuple[str, ...]:
@@ -85,13 +85,15 @@ class Departure:
                 raise RefusedError(why)
             return decisions.keeping(found, keep)
 
-        return self._until_done(decide, keep)
+        return self._until_done(decide, self._gathered(keep), keep)
 
     def _gathered(self, keep: Keep | None = None) -> Belongings:
         return gathered(self._client, self._namespace, self._tags if keep is Keep.FOR_NOBODY else None)
 
-    def _until_done(self, decide: Callable[[Belongings], LeavePlan], keep: Keep | None = None) -> tuple[str, ...]:
-        plan = decide(self._gathered(keep))
+    def _until_done(
+        self, decide: Callable[[Belongings], LeavePlan], found: Belongings, keep: Keep | None = None
+    ) -> tuple[str, ...]:
+        plan = decide(found)
         for number in range(_ROUNDS):
             if not plan.next_stage:
                 return plan.problems

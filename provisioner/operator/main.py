@@ -35,7 +35,7 @@ from provisioner.support import health, heartbeat, logs
 from provisioner.support.clock import SystemClock
 from provisioner.support.ending import Process, ThisProcess, stop_all, stop_on_signals
 from provisioner.support.memory import CHECK_SECONDS, MemoryGuard, few_arenas
-from provisioner.values.errors import ExitStatus
+from provisioner.values.errors import ExitStatus, in_words
 from provisioner.why.access import Access
 from provisioner.why.leader import LeaderInstant
 from provisioner.why.server import WhyServer
@@ -268,6 +268,5 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(f"{text}\n")
         return ExitStatus.DONE
     except (OptionsError, ApiError, ConfigError, catalogue.CatalogueError, OSError, ValueError) as error:
-        plain = error.strerror if isinstance(error, OSError) and error.strerror and not error.filename else error
-        sys.stderr.write(f"dovetail provisioner: {plain}\n")
+        sys.stderr.write(f"dovetail provisioner: {in_words(error) if isinstance(error, OSError) else error}\n")
         return ExitStatus.UNDETERMINED if isinstance(error, ApiError) else ExitStatus.USAGE

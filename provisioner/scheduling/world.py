@@ -288,16 +288,18 @@ def closed(pool: NodePool) -> PoolClosed | None:
     return PoolClosed.PAUSED if why_not_launched(pool) else None
 
 
-def why_closed(pool: NodePool, *, is_said: bool = False) -> str:
+def why_closed(pool: NodePool, *, is_said: bool = False, cause: str = "") -> str:
     """Why a pool that should make nodes for pods makes none: why it is not Ready, or who pauses its launches; "" for every other.
 
     Args:
         pool: any.
         is_said: whether the words "not Ready" need not be said again.
+        cause: why it is not Ready, where that is known better than from its conditions.
     """
     match closed(pool):
         case PoolClosed.NOT_READY:
-            return _not_ready(pool) if is_said else Said(f"not Ready: {_not_ready(pool)}")
+            cause = cause or _not_ready(pool)
+            return cause if is_said else Said(f"not Ready: {cause}")
         case PoolClosed.PAUSED:
             return why_not_launched(pool)
         case _:

@@ -319,6 +319,7 @@ class Cluster:
     command_waiting_for = _of(lambda self: self._commands, Commands.for_which)
     commands = _of(lambda self: self._commands, Commands.frozen)
     companions_coming = _of(lambda self: self._plans.open_nodes, OpenNodes.companions_coming)
+    ending_nodes = _of(lambda self: self._joining, Joining.ending_nodes)
     is_limited_in_money = _of(lambda self: self._usage, PoolUsage.is_limited_in_money)
     is_planned = _of(lambda self: self._plans.assignments, Assignments.is_planned)
     is_unanswered = _now(lambda self: self._plans.open_nodes, OpenNodes.is_unanswered)

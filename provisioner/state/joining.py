@@ -204,6 +204,11 @@ class Joining:
         """Every known claim, by name."""
         return [claim for _, claim in sorted(self.claims.items())]
 
+    def ending_nodes(self) -> list[Node]:
+        """The Nodes that are being deleted, by name. O(Nodes)."""
+        found = [one for one in self.nodes.values() if one.metadata.deletion_timestamp is not None]
+        return sorted(found, key=lambda one: one.metadata.name)
+
     def node(self, name: str) -> Node | None:
         """The newest known state of one Node."""
         return self.nodes.get(name)

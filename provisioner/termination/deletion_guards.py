@@ -199,17 +199,12 @@ class DeletionGuards:
 
     def begin(self) -> None:
         """Before anything else of a term: so that nothing is planned for pods of a node that stays."""
-        metas = [*(one.metadata for one in self._cluster.claims()), *(one.metadata for one in self._nodes())]
-        self._before = frozenset(one.uid for one in metas if one.deletion_timestamp is not None)
+        claims = {one.metadata.uid for one in self._cluster.claims() if one.metadata.deletion_timestamp is not None}
+        self._before = frozenset(claims | {one.metadata.uid for one in self._cluster.ending_nodes()})
         try:
             self.poll()
         except ApiError as error:
             _log.warning("Failed to look for NodeClaims that await confirmation; retrying", error=str(error))
-
-    def _nodes(self) -> list[Node]:
-        """Those that are being deleted."""
-        going = (view.name for view in self._cluster.snapshot().nodes if view.name and view.deleting)
-        return [one for name in going if (one := self._cluster.node(name)) and one.metadata.deletion_timestamp]
 
     def poll(self) -> float:
         """Write on NodeClaims and Nodes that they wait, or no longer wait, and let those go that were confirmed; seconds until the next look.
@@ -230,7 +225,7 @@ class DeletionGuards:
         for claim in self._marks.in_order(going):
             again = claim.name in cascade or self._unwritten.get(claim.metadata.uid) is DeletionGuard.CASCADE
             held += self._hold(claim, guard_due(claim, installation, cascade=again), installation)
-        for node in self._marks.in_order(self._nodes()):
+        for node in self._marks.in_order(self._cluster.ending_nodes()):
             if names.TERMINATION_FINALIZER in node.metadata.finalizers:
                 held += self._hold(node, node_guard_due(node, self._cluster.claim_of(node), installation), installation)
         self._unwritten = {one.uid: one.guard for one in held if one.marks_left}

@@ -19,6 +19,12 @@ class ExitStatus(enum.IntEnum):
     """Ended by Ctrl-C."""
 
 
+def in_words(error: OSError) -> str:
+    """What the operating system says, without its number, behind the file that it names."""
+    named = f"{error.filename}: " if error.filename else ""
+    return f"{named}{error.strerror or error}"
+
+
 class UserError(Exception):
     """Something that the user can cure; the message is one sentence, and the command line prints it.
 

@@ -344,11 +344,9 @@ def _pools(instant: Instant, pod: Pod) -> tuple[PoolAnswer, ...]:
 
 
 def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -> PoolAnswer:
-    shut = closed(pool)
-    if shut is not PoolClosed.DELETING and (text := instant.types.why_not_served(pool)):
-        if shut is PoolClosed.NOT_READY:
-            return PoolAnswer(name=pool.name, state="NotReady", message=Said(f"not Ready: {text}"))
-        return PoolAnswer(name=pool.name, state="Unknown", message=text)
+    shut, unserved = closed(pool), instant.types.why_not_served(pool)
+    if unserved and shut not in (PoolClosed.DELETING, PoolClosed.NOT_READY):
+        return PoolAnswer(name=pool.name, state="Unknown", message=unserved)
     match shut:
         case PoolClosed.DELETING:
             return PoolAnswer(name=pool.name, state="Deleting", message="it is being deleted")
@@ -359,7 +357,7 @@ def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -
         case PoolClosed.PAUSED:
             return PoolAnswer(name=pool.name, state="Paused", message=why_closed(pool))
         case PoolClosed.NOT_READY:
-            return PoolAnswer(name=pool.name, state="NotReady", message=why_closed(pool))
+            return PoolAnswer(name=pool.name, state="NotReady", message=why_closed(pool, cause=unserved))
         case _:
             pass
     if not instant.types.manages(pool):

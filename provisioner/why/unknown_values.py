@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.advice import OTHER_WORDS
+from provisioner.apis.advice import usual_word
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, node_filter
@@ -48,8 +48,7 @@ def _of_term(term: FilterTerm, known: KnownValues) -> Iterator[str]:
         required = term.requirements[key]
         if required.values and not required.complement and not required.values & values:
             for one in sorted(required.values):
-                other = OTHER_WORDS.get(one, "")
-                hint = meant(other if other in values else closest(one, sorted(values), alike=_ALIKE))
+                hint = meant(usual_word([one], values) or closest(one, sorted(values), alike=_ALIKE))
                 yield _sentence(key, one, hint)
 
 

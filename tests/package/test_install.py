@@ -104,7 +104,7 @@ def test_the_notes_of_the_chart_warn_of_what_is_missing_and_of_who_else_is_there
     told = charts.helm(*dry)
     assert "nodepools.karpenter.sh does not exist" not in told
     assert "WARNING: Karpenter has a Lease in the namespace kube-system" in told
-    assert "dovetail uninstall --dry-run" in told
+    assert "dovetail uninstall --namespace dovetail-system --dry-run" in told
     told = charts.helm(*dry, "--set", "scheduler.enabled=true", "--set", "scheduler.image.tag=v1.99.0")
     assert "WARNING: scheduler.image.tag v1.99.0 is newer than the API server" in told
 

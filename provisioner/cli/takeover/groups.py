@@ -9,7 +9,6 @@ from typing import Any
 import botocore.session
 import click
 import msgspec
-from botocore.exceptions import BotoCoreError, ClientError
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
@@ -42,18 +41,17 @@ from provisioner.values.printable import counted, one_line
 
 @contextmanager
 def eks(cluster: str, region: str) -> Iterator[EksGroups]:
-    """The groups of a cluster, with the caller's credentials. What AWS refuses ends the command.
+    """The groups of a cluster, with the caller's credentials.
 
     Raises:
-        UndeterminedError: AWS refused or did not answer.
+        UndeterminedError: a group cannot be read.
+        ClientError, BotoCoreError: AWS refused or did not answer.
     """
     session = botocore.session.Session()
     policy = CallPolicy(region or region_of(session), attempts=3, read_timeout=20.0, user_agent="dovetail-takeover")
     try:
         with closing(AwsClients(policy, SystemClock(), session)) as clients:
             yield EksGroups(clients, cluster)
-    except (ClientError, BotoCoreError) as error:
-        raise UndeterminedError(f"AWS: {error}") from None
     except NodeGroupError as error:
         raise UndeterminedError(str(error)) from None
 

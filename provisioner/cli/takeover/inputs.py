@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from provisioner.apis import names
 from provisioner.cli import flags
 from provisioner.cli.documents import inputs
 from provisioner.kube.client import Client
@@ -27,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CLUSTER_OPTIONS = (
     flags.cluster,
-    click.option("--namespace", "-n", default=names.OWN_NAMESPACE, show_default=True, help="Namespace of Dovetail."),
+    flags.own_namespace,
     click.option(
         "--other-namespace",
         default="",

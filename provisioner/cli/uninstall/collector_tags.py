@@ -10,7 +10,8 @@ import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from provisioner.apis import ec2
-from provisioner.ec2.access.client import pages
+from provisioner.ec2.access.batcher import parts
+from provisioner.ec2.access.client import FILTER_VALUES, pages
 from provisioner.ec2.instances.instances import LIVING, instance_id_of
 from provisioner.ec2.launch.launch_marks import BATCH_TAG
 from provisioner.values.errors import RefusedError, UndeterminedError
@@ -18,7 +19,6 @@ from provisioner.values.printable import listed
 
 TAGS: Final = (ec2.NODEPOOL_TAG, ec2.NODECLASS_TAG, ec2.NODECLAIM_TAG, ec2.CLUSTER_NAME_TAG, BATCH_TAG)
 """Each collector demands the first two and the cluster's; `kubernetes.io/cluster/NAME` stays, which load balancers go by."""
-_AT_ONCE: Final = 200
 _IS_LIVING: Final = {"Name": "instance-state-name", "Values": list(LIVING)}
 _REGION: Final = re.compile(r"aws:///(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)")
 
@@ -73,9 +73,8 @@ class CollectorTags:
     def _living(self, region: str, ids: list[str]) -> dict[str, Mapping[str, str]]:
         """The tags of these, by ID."""
         found: dict[str, Mapping[str, str]] = {}
-        for at in range(0, len(ids), _AT_ONCE):
-            some = {"Name": "instance-id", "Values": ids[at : at + _AT_ONCE]}
-            found |= self._described(region, [some, _IS_LIVING])
+        for some in parts(tuple(ids), FILTER_VALUES):
+            found |= self._described(region, [{"Name": "instance-id", "Values": list(some)}, _IS_LIVING])
         return found
 
     def _all_of(self, region: str, known: Mapping[str, Mapping[str, str]]) -> set[str]:

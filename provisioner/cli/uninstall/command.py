@@ -5,7 +5,6 @@ from contextlib import closing
 
 import click
 
-from provisioner.apis import names
 from provisioner.cli import flags
 from provisioner.cli.uninstall.drain import Drainage
 from provisioner.kube.client import Client
@@ -48,7 +47,7 @@ from provisioner.values.errors import ExitStatus
 @click.option(
     "--leave-pending", is_flag=True, help="Drain nodes even if pods do not fit on other nodes; these pods stay pending."
 )
-@click.option("--namespace", "-n", default=names.OWN_NAMESPACE, show_default=True, help="Namespace of Dovetail.")
+@flags.own_namespace
 @flags.cluster
 def command(
     *,

@@ -68,14 +68,12 @@ class Drainage:
         Raises:
             RefusedError: nothing has changed for a quarter of an hour.
         """
-        self._pause_launches()
         if self._dry_run:
             self._tell_all()
             return
         seen: object = None
         changed = told = self._clock.monotonic()
-        while claims := self._client.list(resources.NODECLAIMS):
-            self._pause_launches()
+        while claims := self._after_pause():
             self._cordon(claims)
             self._delete_next()
             now, state = self._clock.monotonic(), [(one.name, one.status.conditions) for one in claims]
@@ -90,8 +88,13 @@ class Drainage:
                 self._say(f"{len(claims)} nodes remain: {_waiting(claims)}")
             self._clock.sleep(_LOOK_SECONDS)
 
+    def _after_pause(self) -> list[NodeClaim]:
+        """The NodeClaims, read once launches are paused: until somebody releases them, there come no more."""
+        self._pause_launches()
+        return self._client.list(resources.NODECLAIMS)
+
     def _tell_all(self) -> None:
-        claims = self._client.list(resources.NODECLAIMS)
+        claims = self._after_pause()
         self._cordon(claims)
         for one in claims:
             if one.metadata.deletion_timestamp is None:

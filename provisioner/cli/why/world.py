@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from provisioner.apis import ec2, kwok, names
+from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
-from provisioner.apis.node_class_providers import why_never_looked_at
+from provisioner.apis.node_class_providers import provider_of, why_never_looked_at
 from provisioner.apis.pods import Pod
 from provisioner.cli.why.gathering import WhyObjects
 from provisioner.cloudprovider.errors import CloudError
@@ -49,8 +49,6 @@ _AROUND: Final[tuple[tuple[Resource[Any], Any], ...]] = (
     (resources.PVS, SurroundingsKeeper.volume_changed),
     (resources.PVCS, SurroundingsKeeper.claim_changed),
 )
-_KWOK: Final = (kwok.GROUP, kwok.KIND)
-_EC2: Final = (ec2.GROUP, ec2.KIND)
 
 
 class At(SystemClock):
@@ -83,7 +81,7 @@ class LocalTypes:
             for one in objects.of(resources.NODEOVERLAYS):
                 overlays.changed(None, one)
             self._overlaid = overlays.over(self._of)
-        if any(_class_kind(one) == _EC2 for one in objects.of(resources.NODEPOOLS)):
+        if any(provider_of(one.node_class_ref) == "aws" for one in objects.of(resources.NODEPOOLS)):
             self.well_known_labels |= labels.WELL_KNOWN
             self.reservation_label = labels.RESERVATION_ID
             try:
@@ -96,23 +94,18 @@ class LocalTypes:
         return self._overlaid(pool)
 
     def _of(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        if _class_kind(pool) == _EC2:
+        if provider_of(pool.node_class_ref) == "aws":
             return self._ec2(pool.node_class_ref.name) if self._ec2 is not None else ()
         return self._catalogue.types if self.manages(pool) else ()
 
     def manages(self, pool: NodePool) -> bool:
         """Whether its instance types are known."""
-        kind = _class_kind(pool)
-        return kind == _KWOK or (kind == _EC2 and self._ec2 is not None)
+        provider = provider_of(pool.node_class_ref)
+        return provider == "kwok" or (provider == "aws" and self._ec2 is not None)
 
     def why_not_served(self, pool: NodePool) -> str:
         """Which provider runs is not known here: of a NodePool that none has looked at yet, which should have."""
         return "" if pool.status.conditions else why_never_looked_at(pool.node_class_ref)
-
-
-def _class_kind(pool: NodePool) -> tuple[str, str]:
-    reference = pool.node_class_ref
-    return reference.group, reference.kind
 
 
 def _ec2_types(options: Options, objects: WhyObjects, clock: Clock) -> Callable[[str], tuple[InstanceType, ...]]:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Protocol, TypeVar
 
-from provisioner.apis import kwok, names
+from provisioner.apis import names
 from provisioner.apis.core import Node, NodeSpec, NodeStatus
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool, requirements_of
 from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.meta import ObjectMeta, condition, is_true
+from provisioner.apis.node_class_providers import kinds_of
 from provisioner.cloudprovider.errors import (
     CreateError,
     InstanceNotFoundError,
@@ -292,7 +293,7 @@ class KwokProvider:
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         """KWOKNodeClass alone."""
-        return frozenset({(kwok.GROUP, kwok.KIND)})
+        return kinds_of(self.name)
 
     def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
         """Ready unless it is missing, being deleted, or its own Ready condition says otherwise."""

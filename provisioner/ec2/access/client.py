@@ -30,6 +30,9 @@ MUTATING: Final = "mutating"
 DESCRIBING: Final = "describing"
 QUEUE: Final = "queue"
 
+FILTER_VALUES: Final = 200
+"""EC2 takes no more values in one filter."""
+
 RAW: Final = "DovetailPage"
 """The member of an answer that holds its page unparsed, for `RAW_OPERATIONS`."""
 

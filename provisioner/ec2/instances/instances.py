@@ -16,7 +16,7 @@ from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.ec2 import labels
 from provisioner.ec2.access.batcher import Gatherer, parts
 from provisioner.ec2.access.bisection import FOR_ALL, each_its_own
-from provisioner.ec2.access.client import Clients, pages
+from provisioner.ec2.access.client import FILTER_VALUES, Clients, pages
 from provisioner.ec2.access.errors import Failure, FailureKind, classify_exception
 from provisioner.ec2.instances.absence import ABSENT_SECONDS, Absences
 from provisioner.ec2.instances.endings import EndedAtLaunchError, launch_failure
@@ -35,7 +35,6 @@ ENDING: Final = frozenset({SHUTTING_DOWN, TERMINATED})
 
 INTERRUPTIBLE: Final = "interruptible-capacity-reservation"
 _PROVIDER_ID: Final = re.compile(r".*:///(?P<zone>[^/]*)/(?P<id>[^/]+)", re.ASCII)
-_FILTER_VALUES: Final = 200  # EC2 takes no more in one filter
 _PAGE: Final = 1000
 
 MOST_CALLS: Final = 40
@@ -303,7 +302,7 @@ class Instances:
 
     def _describe(self, ids: Sequence[str]) -> dict[str, Ec2Instance | Exception]:
         found: dict[str, Ec2Instance | Exception] = {}
-        for some in parts(tuple(ids), _FILTER_VALUES):
+        for some in parts(tuple(ids), FILTER_VALUES):
             asked = self._clock.monotonic()
             described = {one.id: one for one in self._find({"Name": "instance-id", "Values": list(some)})}
             for instance in some:

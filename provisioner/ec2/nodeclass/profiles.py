@@ -19,7 +19,8 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.structural import fnv
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.ec2.access.client import Clients, pages
+from provisioner.ec2.access.batcher import parts
+from provisioner.ec2.access.client import FILTER_VALUES, Clients, pages
 from provisioner.ec2.access.errors import FailureKind, classify_exception
 from provisioner.ec2.instances.instances import ENDING, LIVING
 from provisioner.ec2.nodeclass.answer_cache import Remembered
@@ -31,8 +32,6 @@ ROLE_MISSING_KEEP: Final = timedelta(minutes=1)
 PROTECTED: Final = timedelta(hours=1)
 """A profile that was in use lately is not collected as garbage: a launch with it may be under way."""
 
-_ASKED_AT_ONCE: Final = 200
-"""Values of a filter."""
 _ALLOWED_NAME: Final = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
 _log = logs.get_logger(__name__)
 
@@ -221,9 +220,9 @@ class Profiles:
         """Names of those by which no instance gets its credentials: nodes that were kept when their cluster was left have no claim."""
         found = {one.name: one.arn for one in profiles}
         used = set[str]()
-        for at in range(0, len(found), _ASKED_AT_ONCE):
+        for arns in parts(tuple(found.values()), FILTER_VALUES):
             filters = [
-                {"Name": "iam-instance-profile.arn", "Values": [*found.values()][at : at + _ASKED_AT_ONCE]},
+                {"Name": "iam-instance-profile.arn", "Values": list(arns)},
                 {"Name": "instance-state-name", "Values": [one for one in LIVING if one not in ENDING]},
             ]
             try:

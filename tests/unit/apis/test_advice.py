@@ -105,6 +105,11 @@ SAID = {
         R,
         "no pod can use this NodePool: kubernetes.io/arch In [x86_64], but nodes have amd64 or arm64; did you mean amd64?",
     ),
+    "two words of others, one about another label": (
+        pool(need(ARCH, "In", "ON_DEMAND", "aarch64")),
+        R,
+        "but nodes have amd64 or arm64; did you mean arm64?",
+    ),
     "an operating system with a typo": (pool(need(OS, "In", "linx")), R, "did you mean linux?"),
     "every architecture is excluded": (pool(need(ARCH, "NotIn", "amd64", "arm64")), R, "no pod can use this NodePool"),
     "requirements that contradict each other": (

@@ -76,6 +76,16 @@ def test_what_is_not_understood_is_refused_when_it_is_compiled(text: str) -> Non
         compiled(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("self.1", "'self.1': '1' is not a field"), ("self.all(1, true)", "'self.all(1, true)': '1' is not a variable")],
+)
+def test_what_stands_in_the_place_of_a_name_is_told(text: str, said: str) -> None:
+    with pytest.raises(CelSyntaxError) as error:
+        compiled(text)
+    assert str(error.value) == said
+
+
 def rules(schema: dict[str, Any]) -> list[str]:
     found = [rule["rule"] for rule in schema.get("x-kubernetes-validations", ())]
     for below in [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]:

@@ -245,6 +245,51 @@ def test_objects_of_others_are_counted_and_left_alone(tmp_path: Path) -> None:
     )
 
 
+DASHBOARD = '{"title": "nodes", "panels": []}'
+RULES = "groups:\n- name: nodes\n  rules: []\n"
+PATCH = "- {op: remove, path: /spec}\n"
+
+
+def test_documents_in_a_directory_that_are_no_objects_are_counted_and_left_alone(tmp_path: Path) -> None:
+    for name, text in {"a.json": DASHBOARD, "b.yaml": RULES, "c.yaml": PATCH, "d.yaml": POOL}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(command, [str(tmp_path)])
+    want = "1 object checked: 0 errors, 0 warnings; skipped 3 documents that are not Kubernetes objects\n"
+    assert (result.exit_code, result.output) == (0, want)
+    (tmp_path / "e.yaml").write_text("apiVersion: v1\nkind: Secret\n", encoding="utf-8")
+    result = CliRunner().invoke(command, [str(tmp_path)])
+    assert result.output == (
+        "1 object checked: 0 errors, 0 warnings; skipped 1 object of a kind that lint does not check "
+        "and 3 documents that are not Kubernetes objects\n"
+    )
+    body = json.loads(CliRunner().invoke(command, ["-o", "json", str(tmp_path)]).output)
+    assert (body["checked"], body["skipped"], body["skippedDocuments"]) == (1, 1, 3)
+
+
+@pytest.mark.parametrize("text", [DASHBOARD, RULES, PATCH])
+def test_a_named_file_must_hold_objects(tmp_path: Path, text: str) -> None:
+    result = run(tmp_path, text, POOL)
+    assert (result.exit_code, result.output.count(": error: ")) == (1, 1)
+
+
+@pytest.mark.parametrize("lost", [("apiVersion",), ("kind",), ("apiVersion", "kind"), ("apiVersion", "metadata")])
+def test_an_object_in_a_directory_that_lacks_what_every_object_has_is_an_error(
+    tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    left = {key: value for key, value in yaml.safe_load(POOL).items() if key not in lost}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(left), encoding="utf-8")
+    result = CliRunner().invoke(command, [str(tmp_path)])
+    assert (result.exit_code, result.output.splitlines()[0]) == (
+        1,
+        f"{tmp_path}/a.yaml:1: error: {lost[0]}: is required",
+    )
+
+
+def test_everything_that_is_shipped_passes() -> None:
+    result = CliRunner().invoke(command, [str(ROOT / "manifests")])
+    assert result.exit_code == 0, result.output
+
+
 def chart(directory: Path) -> Path:
     """A Helm chart with a template, a definition of its own that is good, and a chart in it."""
     for one in (directory, directory / "charts/inner"):

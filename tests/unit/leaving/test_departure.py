@@ -1,11 +1,13 @@
 """`dovetail uninstall` against an API server in memory: what goes, what stays, and what is left to the user."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
-from provisioner.leaving import decisions, gathering
+from provisioner.leaving import decisions, departure, gathering
 from provisioner.leaving.belongings import Belongings, Keep, QueuedJob, QueuedPod
 from provisioner.values.errors import RefusedError, UndeterminedError
 from tests.support import apiserver
@@ -106,6 +108,23 @@ def test_pods_that_an_api_server_stamps_after_the_webhook_is_gone_are_made_anew(
     assert schedulers(cluster) == {"late-1": names.DEFAULT_SCHEDULER_NAME}
     cluster.uninstall(None)
     assert cluster.clock.monotonic() - began < 6, "only where something was stamping"
+
+
+def test_a_cluster_in_which_nothing_stamps_is_read_once(
+    cluster: LeavingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, once = list[Belongings](), gathering.gathered
+
+    def counted(*args: Any) -> Belongings:
+        looks.append(once(*args))
+        return looks[-1]
+
+    monkeypatch.setattr(departure, "gathered", counted)
+    cluster.uninstall(None)
+    assert len(looks) == 3, "before, after the deletions, and once API servers have heard of them"
+    looks.clear()
+    cluster.uninstall(None)
+    assert len(looks) == 1
 
 
 def test_a_job_gives_as_many_pods_as_its_backoff_limit_allows(

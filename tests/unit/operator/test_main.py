@@ -96,6 +96,11 @@ def test_the_program_loads_nothing_that_only_aws_or_the_issue_of_certificates_ne
     assert answer.stdout.split() == ["False", "False", "True"]
 
 
+def test_a_file_that_cannot_be_written_is_named_in_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main([f"--log-output-paths={tmp_path}/no/log"]) == 2
+    assert capsys.readouterr().err == f"dovetail provisioner: {tmp_path}/no/log: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     ("flags", "pod", "refused"),
     [

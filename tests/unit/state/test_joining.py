@@ -109,6 +109,20 @@ def test_no_pod_is_planned_onto_a_claim_that_shares_its_instance() -> None:
     assert world.cluster.assign(A, (two,)) == [two]
 
 
+def test_nodes_that_are_being_deleted_are_told_by_name_whatever_joined_them() -> None:
+    world = World()
+    world.existing_node("b")
+    world.existing_node("stays")
+    world.cluster.node_changed(None, node("c", provider_id="kwok://b"))
+    world.cluster.node_changed(None, node("a"))
+    assert world.cluster.ending_nodes() == []
+    for name in ("c", "b", "a"):
+        found = world.cluster.node(name)
+        assert found is not None
+        world.cluster.node_deleted(found)
+    assert [one.metadata.name for one in world.cluster.ending_nodes()] == ["a", "b", "c"]
+
+
 def test_an_older_answer_never_replaces_a_newer_one() -> None:
     world = World()
     world.cluster.claim_changed(None, claim("a", version=1000, provider_id="kwok://a"))

@@ -16,6 +16,7 @@ from provisioner.kube import resources
 from provisioner.kube.errors import ConnectionFailed
 from provisioner.kube.events import QUEUE_SIZE
 from provisioner.state.confirmation import WINDOW, DeletionGuard, guard_of, mass_deleted
+from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import REGISTRY
 from provisioner.termination.deletion_guards import DeletionGuards
 from tests.support.clock import NOON
@@ -542,6 +543,24 @@ def test_deletions_at_the_same_time_are_looked_at_once_each() -> None:
     _Counted.hashed = 0
     assert len(mass_deleted(deleted, share=0.3, nodes=500)) == 500
     assert _Counted.hashed < 5 * 500
+
+
+class _NoSnapshot:
+    def __call__(self) -> Snapshot:
+        raise AssertionError("a snapshot was taken")
+
+
+def test_a_poll_needs_no_snapshot_of_the_cluster() -> None:
+    """It is asked twice a second, and each snapshot copies a pointer for each node."""
+    one = Guarded(installed=False)
+    one.put("a", deleted=True)
+    one.server.put(node("b", finalizers=[names.TERMINATION_FINALIZER]))
+    one.server.remove("nodes", "b")
+    one.world.cluster.snapshot = _NoSnapshot()  # type: ignore[method-assign]
+    one.guards.begin()
+    one.guards.poll()
+    assert one.held() == {"a": True}
+    assert one.guards.why(None, one.world.cluster.node("b"))
 
 
 def test_events_of_thousands_that_wait_leave_room_for_others() -> None:

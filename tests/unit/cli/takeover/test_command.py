@@ -79,6 +79,16 @@ def test_a_cluster_that_cannot_be_reached_is_3(tmp_path: Path) -> None:
     assert "the cluster could not be read" in result.output
 
 
+def test_what_aws_does_not_answer_is_3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    source = ("--from", "cluster-autoscaler", "--cluster-name", "prod", "--aws-region", "eu-west-1")
+    result = run("plan", *source, written(tmp_path / "all.yaml", takeover.deployment()))
+    assert (result.exit_code, result.stderr) == (3, "dovetail: AWS: Unable to locate credentials\n")
+
+
 INJECTED = "x\nSteps:\n 1. evil"
 
 

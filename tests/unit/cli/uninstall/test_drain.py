@@ -73,6 +73,31 @@ def test_launches_stay_paused_and_nodes_that_join_meanwhile_are_cordoned() -> No
     assert seen[:2] == [("launch", False), ("launch", True)]
 
 
+def test_at_each_look_launches_are_paused_once_before_nodeclaims_are_read() -> None:
+    world = World()
+    server = WorldServer(world)
+    server.tell = False
+    server.store("nodepools", msgspec.to_builtins(pool()))
+    join(server, "a")
+    asked = list[str]()
+
+    def seen(sent: Sent) -> None:
+        if sent.method == "GET" and sent.path.endswith((names.SETTINGS_CONFIGMAP, "/nodeclaims")):
+            asked.append("settings" if sent.path.endswith(names.SETTINGS_CONFIGMAP) else "claims")
+
+    def ends(seconds: float) -> None:
+        world.clock.advance(seconds)
+        asked.append("sleep")
+        server.change("nodeclaims", "a", {"metadata": {"finalizers": []}})
+
+    server.intercept = seen
+    world.clock.sleep = ends  # type: ignore[method-assign]
+    Drainage(server.client, world.clock, SPACE, print, dry_run=False).run()
+    assert asked == ["settings", "claims", "claims", "sleep", "settings", "claims"], (
+        "the second time to delete the next"
+    )
+
+
 @pytest.mark.parametrize("renews", [True, False])
 def test_it_begins_where_a_provisioner_renews_its_lease_as_often_as_the_lease_says(renews: bool) -> None:
     world = World()
