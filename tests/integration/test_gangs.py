@@ -95,7 +95,7 @@ def ungate(plot: Plot) -> None:
 
 
 Act = Callable[[Plot], None]
-GATED = {"schedulingGates": [{"name": "example.com/later"}]}
+GATED: dict[str, Any] = {"schedulingGates": [{"name": "example.com/later"}]}
 ROWS: dict[str, tuple[tuple[Act, ...], str, Act, tuple[str, ...]]] = {
     "whose last member is missing": (
         (lambda plot: put_group(plot, 2), lambda plot: put_pod(plot, "first")),
@@ -140,7 +140,7 @@ def test_a_group_gets_no_node_before_it_is_complete(
         "later",
     ):  # each is planned in a batch of its own, long after the grace period of the members
         put_pod(plot, single, group="")
-        eventually(lambda single=single: single in planned(plot), f"{single} is planned", SECONDS)
+        eventually(lambda: single in planned(plot), f"{single} is planned", SECONDS)  # noqa: B023 - asked at once
     eventually(lambda: runs(plot, "alone", "later"), "single pods run", SECONDS)
     assert (planned(plot), len(plot.claims())) == ({"alone", "later"}, 2)
     assert state_of(gang_plane, plot, "first") == state

@@ -21,21 +21,22 @@ pytestmark = [pytest.mark.package, pytest.mark.plane, pytest.mark.timeout(3600)]
 
 PLANNED_PERCENT = 90.0
 OLDER = "older"  # as a key of `versions.PLANES`
+ETCD_OF = "1.35"  # the oldest of them
 BATCHING_SINCE = "v1.35"  # its feature gate is unknown before: manifests/components/scheduler-before-1.35
 
 
 @pytest.fixture(params=versions.OLDER)
 def older(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """This version of Kubernetes is what a dev cluster runs; etcd and kwok stay."""
+    """This version of Kubernetes is what a dev cluster runs; etcd is that of the oldest minor that is built, and kwok stays."""
     version: str = request.param
-    standard = binaries.find(GoBuild(os.environ), os.environ)
+    env = {**os.environ, versions.VARIABLE: ETCD_OF}
     kept = tmp_path / "kept"
     kept.mkdir()
-    for name in ("etcd", "kwok", versions.STAGES):
-        (kept / name).symlink_to(standard.paths[name])
+    for name, path in binaries.find(GoBuild(env), env, names=("etcd", "kwok", versions.STAGES)).paths.items():
+        (kept / name).symlink_to(path)
     shutil.copytree(versions.WRAPPERS, tmp_path / "go")
     monkeypatch.setattr(versions, "WRAPPERS", tmp_path / "go")
-    plane = versions.Plane(version, versions.chosen(os.environ).etcd, "plane-older")
+    plane = versions.Plane(version, versions.PLANES[ETCD_OF].etcd, "plane-older")
     monkeypatch.setitem(versions.PLANES, OLDER, plane)
     monkeypatch.setenv(versions.VARIABLE, OLDER)
     ours = [program for program in plane.programs if program.name != "etcd"]
