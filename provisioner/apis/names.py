@@ -66,6 +66,7 @@ LABEL_ALIASES: Final[dict[str, str]] = {
 
 # Annotations of Karpenter and Kubernetes.
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+DO_NOT_REPAIR: Final = "karpenter.sh/do-not-repair"
 DO_NOT_EVICT: Final = "karpenter.sh/do-not-evict"
 """The same on pods, before v1beta1."""
 DO_NOT_CONSOLIDATE: Final = "karpenter.sh/do-not-consolidate"
@@ -279,6 +280,8 @@ CONFLICT: Final = "Conflict"
 REASON_UNDERUTILIZED: Final = "Underutilized"
 REASON_EMPTY: Final = "Empty"
 REASON_DRIFTED: Final = "Drifted"
+REASON_UNHEALTHY: Final = "Unhealthy"
+BUDGET_REASONS: Final = (REASON_UNDERUTILIZED, REASON_EMPTY, REASON_DRIFTED, REASON_UNHEALTHY)
 REASON_SCHEDULED_CHANGE: Final = "ScheduledChange"  # ours: only budgets without reasons speak about it
 
 # Priority classes whose pods leave last.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from provisioner.disruption.budgets import counts_unready
 from provisioner.disruption.proposal import Blocked
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView
 from provisioner.state.snapshot import NodeView
@@ -62,9 +63,10 @@ class Allowance:
         return DisruptionVerdict(DisruptionStanding.BLOCKED, text)
 
     def take(self, node: NodeView) -> None:
-        """A node is proposed. One that is not Ready counts as away already, and takes no more, as in `budgets.AllowanceLedger`."""
-        self._taken[node.pool] = self._taken.get(node.pool, 0) + node.ready
-        self._together -= node.ready
+        """A node is proposed; what it takes is told by `budgets.AllowanceLedger`: nothing where it counts as away already, or does not count."""
+        takes = node.initialized and (node.ready or not counts_unready(self._reason))
+        self._taken[node.pool] = self._taken.get(node.pool, 0) + takes
+        self._together -= takes
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:

@@ -42,7 +42,7 @@ class BudgetLedger:
         Args:
             wanted: what is proposed.
             claims: the NodeClaims that it takes, by name.
-            reason: Empty, Drifted or Underutilized.
+            reason: one of `names.BUDGET_REASONS`.
             begin: marks these NodeClaims in the state; False where it does not come to be. It makes no call and asks for no budget.
 
         Returns:

@@ -1,7 +1,7 @@
-"""How many nodes of each pool may be disrupted now, for every reason alike. Source: core spec 6.4.
+"""How many nodes of each pool may be disrupted now. Source: core spec 6.4; pkg/controllers/disruption/helpers.go of karpenter 1.15.0.
 
-What is taken away already counts whoever took it: a command of any method, an expiration, an interruption, a user, a node
-that is not ready. So one figure of a pool serves all reasons, and only what budgets allow differs between them.
+What is taken away already counts whoever took it: a command of any method, an expiration, an interruption, a user. A node that
+is not ready counts as well, but not for Unhealthy: else the nodes that are broken would keep themselves from being replaced.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from datetime import datetime
 
 from msgspec import UNSET
 
+from provisioner.apis import names
 from provisioner.apis.karpenter import Budget
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.duration import parse_duration
@@ -44,7 +45,7 @@ def budget_spent(reason: str) -> str:
 def _ceiling_reached(reason: str, most: int, consuming: int) -> str:
     return Said(
         f"No allowed disruptions for disruption reason {reason} because --max-disrupting-nodes is {most}, "
-        f"and {consuming} {'node is' if consuming == 1 else 'nodes are'} being disrupted or not Ready"
+        f"and {consuming} {'node is' if consuming == 1 else 'nodes are'} being disrupted{' or not Ready' if counts_unready(reason) else ''}"
     )
 
 
@@ -64,32 +65,33 @@ class AllowanceLedger:
         self._now = snapshot.at
         self._pools = {view.pool.metadata.name: view.pool for view in snapshot.pools}
         self._nodes: Counter[str] = Counter()
-        self._consuming: Counter[str] = Counter()
-        self._free: dict[str, str] = {}  # nodes that consume nothing yet, with their pool
+        self._going: Counter[str] = Counter()  # by pool: nodes that were taken
+        self._free: dict[str, str] = {}  # the others, with their pool: nodes that consume nothing yet,
+        self._unready: dict[str, str] = {}  # and those that consume because they are not ready
         for node in snapshot.nodes:
             if node.claim is None or not node.initialized or node.is_ending:
                 continue
             self._nodes[node.pool] += 1
-            if node.deleting or not node.ready or node.key.name in taken:
-                self._consuming[node.pool] += 1
+            if node.deleting or node.key.name in taken:
+                self._going[node.pool] += 1
             else:
-                self._free[node.key.name] = node.pool
+                (self._free if node.ready else self._unready)[node.key.name] = node.pool
+        self._unready_of = Counter(self._unready.values())
 
     def budget(self, pool: str, reason: str) -> PoolBudget:
         """One pool's budget; it allows nothing where the pool is unknown."""
-        found, nodes, consuming = self._pools.get(pool), self._nodes[pool], self._consuming[pool]
+        found, nodes, consuming = self._pools.get(pool), self._nodes[pool], self._consuming(pool, reason)
         if found is None:
             return PoolBudget(pool, nodes, 0, 0, consuming)
         limit = disruptions_at_once(found.spec.disruption.budgets, reason=reason, nodes=nodes, now=self._now)
         allowed = max(0, limit - consuming)
-        if (ceiling := self.ceiling) is not None:
+        if (ceiling := self.ceiling(reason)) is not None:
             allowed = min(allowed, ceiling)
         return PoolBudget(pool, nodes, limit, allowed, consuming)
 
-    @property
-    def ceiling(self) -> int | None:
-        """How many nodes of all pools together may still be disrupted; None for no such limit."""
-        return max(0, self._most - self._consuming.total()) if self._most else None
+    def ceiling(self, reason: str = names.REASON_DRIFTED) -> int | None:
+        """How many nodes of all pools together may still be disrupted; None for no such limit. All reasons but Unhealthy have one answer."""
+        return max(0, self._most - self._together(reason)) if self._most else None
 
     def budgets(self, reason: str) -> tuple[PoolBudget, ...]:
         """Of every pool, by name."""
@@ -103,7 +105,7 @@ class AllowanceLedger:
         """What leaves no node of a pool to disrupt for a reason, where `allowed` is 0; as users read it."""
         found = self.budget(pool, reason)
         if self._most and found.limit > found.consuming:
-            return _ceiling_reached(reason, self._most, self._consuming.total())
+            return _ceiling_reached(reason, self._most, self._together(reason))
         return budget_spent(reason)
 
     def is_closed(self, pool: str, reason: str) -> bool:
@@ -121,8 +123,8 @@ class AllowanceLedger:
 
         A node that consumes already, for whatever reason, costs nothing more.
         """
-        wanted = Counter(pool for name in set(those) if (pool := self._free.get(name)) is not None)
-        if self._most and wanted and self._consuming.total() + wanted.total() > self._most:
+        wanted = Counter(pool for name in set(those) if (pool := self._pool_that_pays(name, reason)) is not None)
+        if self._most and wanted and self._together(reason) + wanted.total() > self._most:
             return min(wanted)
         return next((pool for pool in sorted(wanted) if wanted[pool] > self.allowed(pool, reason)), "")
 
@@ -130,7 +132,27 @@ class AllowanceLedger:
         """These nodes are taken from now on."""
         for name in those:
             if (pool := self._free.pop(name, None)) is not None:
-                self._consuming[pool] += 1
+                self._going[pool] += 1
+            elif (pool := self._unready.pop(name, None)) is not None:
+                self._unready_of[pool] -= 1
+                self._going[pool] += 1
+
+    def _consuming(self, pool: str, reason: str) -> int:
+        return self._going[pool] + (self._unready_of[pool] if counts_unready(reason) else 0)
+
+    def _together(self, reason: str) -> int:
+        """Nodes of all pools that are away."""
+        return self._going.total() + (self._unready_of.total() if counts_unready(reason) else 0)
+
+    def _pool_that_pays(self, name: str, reason: str) -> str | None:
+        """The pool whose budget a node would take from; None where it consumes already, or has none."""
+        found = self._free.get(name)
+        return found if found is not None or counts_unready(reason) else self._unready.get(name)
+
+
+def counts_unready(reason: str) -> bool:
+    """Whether a node that is not ready counts as away already where nodes are disrupted for this reason."""
+    return reason != names.REASON_UNHEALTHY
 
 
 def disruptions_at_once(budgets: Iterable[Budget], *, reason: str, nodes: int, now: datetime) -> int:
@@ -138,7 +160,7 @@ def disruptions_at_once(budgets: Iterable[Budget], *, reason: str, nodes: int, n
 
     Args:
         budgets: the pool's budgets; one that cannot be read allows nothing (fail closed).
-        reason: Empty, Drifted or Underutilized.
+        reason: one of `names.BUDGET_REASONS`.
         nodes: the pool's initialised nodes, less those whose instance is already ending.
         now: UTC.
     """

@@ -47,12 +47,13 @@ _ENDED: Final = {
     "unhealthy": (Activity.REPAIR,),
     "scaled-down": (Activity.CONSOLIDATION,),
 }
-_COMMANDS: Final = (Activity.DRIFT, Activity.CONSOLIDATION)
+_ACTIVITIES: Final = {names.REASON_DRIFTED: Activity.DRIFT, names.REASON_UNHEALTHY: Activity.REPAIR}
+_COMMANDS: Final = (Activity.DRIFT, Activity.CONSOLIDATION, Activity.REPAIR)
 
 
 def activity_of(reason: str) -> Activity:
-    """What disrupts nodes for this reason (Drifted, Empty, Underutilized)."""
-    return Activity.DRIFT if reason == names.REASON_DRIFTED else Activity.CONSOLIDATION
+    """What disrupts nodes for this reason, one of `names.BUDGET_REASONS`."""
+    return _ACTIVITIES.get(reason, Activity.CONSOLIDATION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,21 +123,36 @@ def counting_deadline(claim: NodeClaim | None, pause: Pause, now: datetime) -> d
     return deadline_of(claim) if claim is not None and not why_paused(claim, pause, now) else None
 
 
-def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:
-    """When the terminationGracePeriod of a claim that is being deleted is over; None for one that stays, or has none.
+def grace_of(claim: NodeClaim, longest: timedelta | None) -> timedelta | None:
+    """How long the drain of a claim's Node may take; None for no end, also where the claim's own period cannot be read.
 
     Args:
-        claim: whose own period counts where it has one that can be read.
+        claim: whose own period counts where it has one.
         longest: the period of a claim without; None is no end.
     """
-    deleted, text = claim.metadata.deletion_timestamp, claim.spec.termination_grace_period
-    if deleted is None:
+    try:
+        return parse_duration(text) if (text := claim.spec.termination_grace_period) else longest
+    except DurationError:
+        return None
+
+
+def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:
+    """When the terminationGracePeriod of a claim that is being deleted is over; None for one that stays, or has none. Arguments as of `grace_of`."""
+    deleted, grace = claim.metadata.deletion_timestamp, grace_of(claim, longest)
+    if deleted is None or grace is None:
         return None
     try:
-        grace = parse_duration(text) if text else longest
-        return deleted + grace if grace is not None else None
-    except (DurationError, OverflowError):
+        return deleted + grace
+    except OverflowError:
         return None
+
+
+def earlier_end(claim: NodeClaim, end: datetime) -> dict[str, str | None]:
+    """The annotation that has the drain of a claim's Node end then; nothing where it ends no later already. Whole seconds, rounded down."""
+    known = deadline_of(claim)
+    if known is not None and known <= end:
+        return {}
+    return {names.TERMINATION_TIMESTAMP: end.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def _tier(pod: Pod) -> tuple[bool, bool]:

@@ -238,7 +238,7 @@ class Fleet:
             prepared=self.prepared(snapshot),
             allowed=allowed or ledger.allowed,
             why_none=ledger.why_none,
-            ceiling=ledger.ceiling,
+            ceiling=ledger.ceiling(),
             under_way=going,
             spared=dict.fromkeys(spared, CALLED_OFF),
             first=frozenset(first),

@@ -210,7 +210,7 @@ class Local:
             prepared=self.prepared,
             allowed=ledger.allowed,
             why_none=ledger.why_none,
-            ceiling=ledger.ceiling,
+            ceiling=ledger.ceiling(),
             empty_for={one.key.name: VALIDATION for one in snapshot.nodes},
             under_way=frozenset().union(*(one.candidate_names for one in commands)),
             spared=replacing,

@@ -1,5 +1,6 @@
 """How many nodes budgets leave to disrupt."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -60,6 +61,67 @@ def test_nodes_that_are_away_are_taken_off_what_may_go_and_not_off_the_limit(nod
     assert AllowanceLedger(world.cluster.snapshot(), {"a", "b"}).budget("blue", "Empty") == want
 
 
+NOT_READY = {
+    "one that is not ready consumes what others may take": ("Drifted", (), 1, 2),
+    "and nothing of what repair may take": ("Unhealthy", (), 0, 3),
+    "one that goes consumes for all": ("Unhealthy", ("a",), 1, 2),
+    "one that goes and is not ready as well": ("Unhealthy", ("d",), 1, 2),
+    "and once": ("Drifted", ("d",), 1, 2),
+}
+
+
+@pytest.mark.parametrize(("reason", "taken", "consuming", "allowed"), NOT_READY.values(), ids=NOT_READY)
+@pytest.mark.parametrize("later", [False, True])
+def test_nodes_that_are_not_ready_consume_no_budget_of_repair(
+    reason: str, taken: tuple[str, ...], consuming: int, allowed: int, *, later: bool
+) -> None:
+    world = a_pool(*"abcd", budget="75%", unready="d")
+    ledger = AllowanceLedger(world.cluster.snapshot(), () if later else taken)
+    if later:
+        ledger.spend(taken)
+    assert ledger.budget("blue", reason) == PoolBudget("blue", 4, 3, allowed, consuming)
+
+
+def test_a_node_that_is_not_ready_takes_from_the_budget_of_repair_alone() -> None:
+    ledger = AllowanceLedger(a_pool(*"ab", budget="0", unready="b").cluster.snapshot())
+    assert {reason: ledger.refusal("b", reason) for reason in names.BUDGET_REASONS} == dict.fromkeys(
+        names.BUDGET_REASONS, ""
+    ) | {names.REASON_UNHEALTHY: "blue"}
+
+
+def test_broken_nodes_do_not_keep_the_limit_over_all_pools_from_repair() -> None:
+    world = a_pool(*"abc", budget="100%", unready="bc")
+    ledger = AllowanceLedger(world.cluster.snapshot(), most=1)
+    assert (ledger.ceiling("Unhealthy"), ledger.ceiling("Drifted")) == (1, 0)
+    assert not ledger.refusal("b", "Unhealthy")
+    ledger.spend("b")
+    assert ledger.refusal("c", "Unhealthy") == "blue"
+    assert ledger.why_none("blue", "Unhealthy").endswith("and 1 node is being disrupted")
+
+
+@given(
+    going=st.sets(st.sampled_from("abcdef")),
+    unready=st.sets(st.sampled_from("abcdef")),
+    wanted=st.sets(st.sampled_from("abcdef")),
+    reason=st.sampled_from(names.BUDGET_REASONS),
+    nodes=st.integers(0, 7),
+    most=st.integers(0, 7),
+)
+def test_what_is_not_refused_keeps_the_budget_once_it_is_spent(
+    going: set[str], unready: set[str], wanted: set[str], reason: str, nodes: int, most: int
+) -> None:
+    """Whoever paid nothing was away before; whoever paid is within the budget."""
+    ledger = AllowanceLedger(a_pool(*"abcdef", budget=str(nodes), unready=unready).cluster.snapshot(), going, most=most)
+    before = ledger.budget("blue", reason).consuming
+    refused = ledger.refusal(wanted, reason)
+    ledger.spend(wanted)
+    after = ledger.budget("blue", reason)
+    if refused:
+        assert after.consuming > min(after.limit, most or after.limit)
+    else:
+        assert after.consuming <= max(before, min(after.limit, most or after.limit))
+
+
 @given(limits=st.lists(st.integers(0, 50)), extra=st.integers(0, 50), nodes=st.integers(0, 60))
 def test_one_more_budget_never_allows_more(limits: list[int], extra: int, nodes: int) -> None:
     def allowed(numbers: list[int]) -> int:
@@ -93,15 +155,15 @@ def test_a_limit_over_all_pools_holds_beside_their_budgets(most: int, want: tupl
     ), "together they are no exception"
 
 
-def a_pool(*nodes: str, budget: str) -> World:
-    """A NodePool with these nodes."""
+def a_pool(*nodes: str, budget: str, unready: Container[str] = ()) -> World:
+    """A NodePool with these nodes, of which some are not Ready."""
     world = World()
     world.cluster.pool_changed(None, pool("blue", disruption={"budgets": [{"nodes": budget}]}))
     labels = {names.NODEPOOL_LABEL: "blue"}
     for name in nodes:
         true = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
         world.cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", true=true, labels=labels))
-        world.cluster.node_changed(None, node(name, labels=labels))
+        world.cluster.node_changed(None, node(name, labels=labels, ready=name not in unready))
     return world
 
 

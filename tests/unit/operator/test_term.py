@@ -11,6 +11,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import DaemonSet
 from provisioner.cloudprovider.kwok.provider import CLAIM_UID_ANNOTATION, KwokProvider
+from provisioner.disruption.repair_policies import RepairPolicySet
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection
 from provisioner.kube.events import Recorder
@@ -296,6 +297,11 @@ def of(bound: Any) -> Any:
     return bound.__self__
 
 
+def repair_policies(made: Term) -> RepairPolicySet:
+    found: RepairPolicySet = made._known.forceful._health._policies
+    return found
+
+
 REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     "--timeouts, hold": (["--timeouts=hold=7s"], lambda made: made._base.cluster._plans._hold_seconds, 7.0),
     "--timeouts, plan": (["--timeouts=plan=7s"], lambda made: made._base.cluster._plans._plan_seconds, 7.0),
@@ -355,7 +361,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     ),
     "--repair-timeout": (
         ["--repair-timeout=7m", "--feature-gates=NodeRepair=true"],
-        lambda made: {one.toleration for one in made._known.forceful._policies},
+        lambda made: {policy.toleration for some in repair_policies(made)._found.values() for _, policy, _ in some},
         {timedelta(minutes=7)},
     ),
     "--cpu-requests": (["--cpu-requests=60000"], lambda made: queue(made, "nodeclaim.lifecycle").workers, 100),
@@ -379,7 +385,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     ),
     "the gate NodeRepair": (
         ["--feature-gates=NodeRepair=true"],
-        lambda made: bool(made._known.forceful._policies),
+        lambda made: bool(repair_policies(made).kinds),
         True,
     ),
     "the gate StaticCapacity": (

@@ -56,7 +56,7 @@ def decide(
         snapshot,
         None,
         ledger.allowed,
-        ceiling=ledger.ceiling,
+        ceiling=ledger.ceiling(),
         empty_for=seen,
         validation=VALIDATION,
         under_way=away,
