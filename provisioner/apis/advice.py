@@ -312,7 +312,7 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
             )
             yield Violation(f"{_BUDGETS}[{position}].reasons", text)
     yield from _without_budget(pool, zeros := _Zeros())
-    closed = {reason for reason in (*_CONSOLIDATION, names.REASON_DRIFTED) if zeros.always(disruption.budgets, reason)}
+    closed = {reason for reason in names.BUDGET_REASONS if zeros.always(disruption.budgets, reason)}
     if not closed:
         return
     wanted = _CONSOLIDATION[disruption.consolidation_policy == "WhenEmpty" :]
@@ -330,6 +330,12 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
         text = Said(
             "the budgets allow 0 nodes at all times for Drifted: nodes are never replaced after the NodePool or its "
             "node class changes"
+        )
+        yield Violation(_BUDGETS, text)
+    if names.REASON_UNHEALTHY in closed:
+        text = Said(
+            "the budgets allow 0 nodes at all times for Unhealthy: node repair (feature gate NodeRepair) never replaces a "
+            "broken node"
         )
         yield Violation(_BUDGETS, text)
 

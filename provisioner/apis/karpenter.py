@@ -200,7 +200,7 @@ class Budget(Object, frozen=True, kw_only=True):
             "The disruption reasons that this budget limits; all reasons if absent.",
             list_type="set",
             max_items=50,
-            items=Schema(enum=(names.REASON_UNDERUTILIZED, names.REASON_EMPTY, names.REASON_DRIFTED)),
+            items=Schema(enum=names.BUDGET_REASONS),
         ),
     ] = UNSET
     schedule: Annotated[
@@ -227,7 +227,6 @@ class DisruptionSpec(Object, frozen=True, kw_only=True):
         Schema(
             "How long a node must have seen no pod come or go before it may be consolidated; Never turns "
             "consolidation off.",
-            required=True,
             default="0s",
             pattern=DURATION_OR_NEVER,
         ),

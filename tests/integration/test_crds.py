@@ -124,6 +124,8 @@ ROWS: Final[dict[str, Row]] = {
     "pool: consolidateAfter with text behind Never": pool(
         {"spec.disruption": {"consolidateAfter": "Nevermore"}}, "spec.disruption.consolidateAfter"
     ),
+    "pool: no consolidateAfter": pool({"spec.disruption": {"budgets": [{"nodes": "1"}]}}),
+    "pool: no consolidateAfter of a static pool": pool({"spec.replicas": 1, "spec.disruption": {}}),
     "pool: consolidationPolicy WhenEmpty": pool({"spec.disruption": {"consolidationPolicy": "WhenEmpty"}}),
     "pool: consolidationPolicy Balanced": pool({"spec.disruption": {"consolidationPolicy": "Balanced"}}),
     "pool: consolidationPolicy of v1beta1": pool(
@@ -137,7 +139,9 @@ ROWS: Final[dict[str, Row]] = {
     "pool: a budget as an integer": pool(budgets({"nodes": 7}), "budgets[0].nodes", "string"),
     "pool: fifty budgets": pool(budgets(*[{"nodes": "1"}] * 50)),
     "pool: more than fifty budgets": pool(budgets(*[{"nodes": "1"}] * 51), "spec.disruption.budgets", "50"),
-    "pool: reasons of a budget": pool(budgets({"nodes": "1", "reasons": ["Underutilized", "Empty", "Drifted"]})),
+    "pool: reasons of a budget": pool(
+        budgets({"nodes": "1", "reasons": ["Underutilized", "Empty", "Drifted", "Unhealthy"]})
+    ),
     "pool: no reason at all": pool(budgets({"nodes": "1", "reasons": []})),
     "pool: an unknown reason": pool(budgets({"nodes": "1", "reasons": ["Expired"]}), "budgets[0].reasons[0]"),
     "pool: a reason twice": pool(

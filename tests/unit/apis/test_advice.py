@@ -209,6 +209,11 @@ SAID = {
         B,
         "for Drifted: nodes are never replaced",
     ),
+    "repair that never begins": (
+        budgets({"nodes": "0", "reasons": ["Unhealthy"]}, {"nodes": "1"}),
+        B,
+        "for Unhealthy: node repair (feature gate NodeRepair) never replaces a broken node",
+    ),
 }
 
 

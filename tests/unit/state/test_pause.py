@@ -13,6 +13,7 @@ from provisioner.state.pause import (
     Activity,
     Pause,
     PauseValue,
+    activity_of,
     pause_of,
     value_of,
     why_not_launched,
@@ -103,3 +104,10 @@ def test_settings_that_nobody_has_read_pause_all_disruption_and_no_launch() -> N
 def test_one_more_word_never_pauses_less(one: str, other: str) -> None:
     assert value_of(f"{one},{other}").activities == value_of(one).activities | value_of(other).activities
     assert PauseValue() == value_of(" ")
+
+
+def test_repair_is_what_disrupts_unhealthy_nodes() -> None:
+    want = {"Drifted": Activity.DRIFT, "Unhealthy": Activity.REPAIR}
+    assert {one: activity_of(one) for one in names.BUDGET_REASONS} == dict.fromkeys(
+        names.BUDGET_REASONS, Activity.CONSOLIDATION
+    ) | want
