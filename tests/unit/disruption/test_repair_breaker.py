@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from provisioner.apis import names
 from provisioner.apis.command import CandidateRecord, CommandRecord
@@ -30,11 +31,8 @@ def fleet_of(*zones: int, pools: int = 1, image: str = "") -> Fleet:
 def add(fleet: Fleet, name: str, *, image: str = "", **more: object) -> NodeView:
     made = fleet.node(name, **more)  # type: ignore[arg-type]
     assert made.claim is not None
-    status = msgspec.structs.replace(made.claim.status, image_id=image)
-    claim = msgspec.structs.replace(made.claim, status=status)
-    fleet.nodes[-1] = replaced = made.__class__(
-        **{key: getattr(made, key) for key in made.__slots__} | {"claim": claim}
-    )
+    claim = changed(made.claim, status=changed(made.claim.status, image_id=image))
+    fleet.nodes[-1] = replaced = replace(made, claim=claim)
     return replaced
 
 
@@ -128,9 +126,7 @@ def test_nodes_that_go_for_another_reason_are_no_evidence_against_a_zone(reason:
         method="repair",
         candidates=tuple(CandidateRecord(f"a{number}", f"uid-a{number}") for number in range(3)),
     )
-    there = snapshot.__class__(
-        **{key: getattr(snapshot, key) for key in snapshot.__slots__} | {"commands": (Command(record, written=True),)}
-    )
+    there = replace(snapshot, commands=(Command(record, written=True),))
     found = repair_breaker(there, {"a0", "a1", "a2"})
     assert bool(found.domains) is (reason == names.REASON_UNHEALTHY)
 
