@@ -1,7 +1,7 @@
 """Node repair from the first sight of a condition to the end of the node, in the times of AWS: the specs of Karpenter 1.15, under a clock that is ours."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -265,10 +265,9 @@ def test_a_repair_is_resumed_or_rolled_back_after_every_write(five: Make, writes
     assert died
     stage.restart()
     stage.settle()
-    turn(stage, 1800)
-    turn(stage, 1800)
+    for _ in range(0 if writes else 2):  # a new leader sees the condition for the first time
+        turn(stage, 1800)
     carry_on()
-    turn(stage, 1)
     assert stage.goes("a")
     assert len(stage.replacements()) == 1
     assert stage.server.done.count("DELETE nodeclaims/a") == 1
