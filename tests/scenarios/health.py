@@ -220,7 +220,7 @@ ROWS: tuple[Row, ...] = (
         nodes(),
         may_force,
         may_orphan,
-        says(names.READY, "Unknown", "NodeStatusUnknown", 0),
+        not_ready(status="Unknown"),
         first_gone(),
         becomes(5, 5),
         group=GROUP,
