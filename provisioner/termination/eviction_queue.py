@@ -123,7 +123,7 @@ def counting_deadline(claim: NodeClaim | None, pause: Pause, now: datetime) -> d
 
 
 def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:
-    """When the terminationGracePeriod of a claim that is being deleted is over; None for one that stays, or has none. Arguments as of `apis.karpenter.grace_of`."""
+    """When the terminationGracePeriod of a claim that is being deleted is over; None for one that stays, or has none. Arguments as of `grace_of`."""
     deleted, grace = claim.metadata.deletion_timestamp, grace_of(claim, longest)
     if deleted is None or grace is None:
         return None
