@@ -8,9 +8,11 @@ its record is written: what belongs to no record is taken back.
 import base64
 import binascii
 import enum
+import math
 import zlib
 from collections.abc import Mapping
-from typing import Any, Final
+from datetime import timedelta
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 
@@ -22,6 +24,7 @@ MAX_BYTES: Final = 96 * 1024
 """Of a record with the bodies of its replacements; an object's annotations may have 256 KiB together."""
 MOST_CANDIDATES: Final = 200
 VERSION: Final = 1
+_MOST_GRACE_SECONDS: Final = 10**9
 _MOST_UNPACKED: Final = 4 * 1024 * 1024
 """Bytes of all bodies together; a tenth of this is much."""
 
@@ -58,16 +61,40 @@ class Replacement(msgspec.Struct, frozen=True, omit_defaults=True):
     body: dict[str, Any] | None = None
 
 
+class RepairTerms(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a broken node goes.
+
+    Attributes:
+        condition: type of the Node condition.
+        grace_seconds: the longest time that its drain may take; None for no end.
+    """
+
+    condition: Annotated[str, msgspec.Meta(max_length=316)]
+    grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=_MOST_GRACE_SECONDS)] | None = None
+
+    @classmethod
+    def of(cls, condition: str, grace: timedelta | None) -> Self:
+        """Whole seconds, rounded up; no more than can be written."""
+        seconds = None if grace is None else min(_MOST_GRACE_SECONDS, math.ceil(max(0.0, grace.total_seconds())))
+        return cls(condition, seconds)
+
+    @property
+    def grace(self) -> timedelta | None:
+        """The longest time that its drain may take; None for no end."""
+        return None if self.grace_seconds is None else timedelta(seconds=self.grace_seconds)
+
+
 class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One command.
 
     Attributes:
         id: tells it from every other one.
-        reason: Empty, Drifted or Underutilized.
+        reason: Empty, Drifted, Underutilized or Unhealthy.
         method: that proposed it; see `disruption.proposal.Proposal`.
         candidates: by name; never empty.
         replacements: in the order in which the solver opened them.
         phase: how far it has come.
+        repair: how a node goes that is Unhealthy; None for other reasons.
         packed: the bodies of all replacements, where they are too large as they are; only in writing.
     """
 
@@ -78,6 +105,7 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     candidates: tuple[CandidateRecord, ...]
     replacements: tuple[Replacement, ...] = ()
     phase: CommandPhase = CommandPhase.COMMITTED
+    repair: RepairTerms | None = None
     packed: str = ""
 
     @property

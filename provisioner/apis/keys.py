@@ -158,6 +158,9 @@ KARPENTER: Final[Groups] = {
     ("Pod, Node or NodeClaim annotation", "you"): {
         names.DO_NOT_DISRUPT: "`true`, or a duration since the pod's start: no voluntary disruption.",
     },
+    ("Node or NodeClaim annotation", "you"): {
+        names.DO_NOT_REPAIR: "`true`: the node is not repaired, whatever its conditions say.",
+    },
     ("Node and NodeClaim label", "provisioner"): {
         names.NODEPOOL_LABEL: "The NodePool.",
     },

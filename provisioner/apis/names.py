@@ -66,6 +66,7 @@ LABEL_ALIASES: Final[dict[str, str]] = {
 
 # Annotations of Karpenter and Kubernetes.
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+DO_NOT_REPAIR: Final = "karpenter.sh/do-not-repair"
 DO_NOT_EVICT: Final = "karpenter.sh/do-not-evict"
 """The same on pods, before v1beta1."""
 DO_NOT_CONSOLIDATE: Final = "karpenter.sh/do-not-consolidate"

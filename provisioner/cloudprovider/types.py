@@ -1,5 +1,6 @@
 """The seam to a cloud: instance types with their offerings and prices, instances, and what a provider must do. Pure."""
 
+import enum
 import functools
 import itertools
 import math
@@ -149,13 +150,33 @@ class SortedOut(Generic[InstanceT]):
     orphans: tuple[InstanceT, ...] = ()
 
 
+class RepairAction(enum.StrEnum):
+    """What is done about a broken node; the first beats the second where a node asks for both."""
+
+    REPLACE = "ReplaceNode"
+    REBOOT = "RebootNode"
+
+
 @dataclass(frozen=True, slots=True)
 class RepairPolicy:
-    """A node condition that means a broken instance once it has lasted for `toleration`."""
+    """A node condition that means a broken instance once it has lasted for `toleration`. Source: Karpenter 1.15, RepairPolicy.
+
+    Attributes:
+        condition_type, condition_status: of the condition.
+        toleration: how long it must have lasted.
+        reason_regex: what is searched for in the condition's reason; "" makes the policy the fallback of its set, for reasons that no other finds.
+        termination_grace_period: the longest time that the drain of the node may take; None leaves it to the NodeClaim, 0 ends it at once.
+        priority: 0 to 100; the higher goes first.
+        action: what is done.
+    """
 
     condition_type: str
     condition_status: str
     toleration: timedelta
+    reason_regex: str = ".*"
+    termination_grace_period: timedelta | None = None
+    priority: int = 0
+    action: RepairAction = RepairAction.REPLACE
 
 
 class RegistrationHook(Protocol):
@@ -228,8 +249,8 @@ class CloudProviderView(Protocol):
         """Why the instance is no longer what its NodeClass asks for, one CamelCase word; "" where it is."""
         ...
 
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Which node conditions mean a broken instance."""
+    def repair_policies(self, *, legacy: bool = False) -> tuple[RepairPolicy, ...]:
+        """Which node conditions mean a broken instance; those of Karpenter 1.14 where it is `legacy`. Static, and always a whole `RepairPolicySet`."""
         ...
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:

@@ -63,8 +63,8 @@ class Allowance:
         return DisruptionVerdict(DisruptionStanding.BLOCKED, text)
 
     def take(self, node: NodeView) -> None:
-        """A node is proposed; what it takes is told by `budgets.AllowanceLedger`: nothing where it counts as away already."""
-        takes = node.ready or not counts_unready(self._reason)
+        """A node is proposed; what it takes is told by `budgets.AllowanceLedger`: nothing where it counts as away already, or does not count."""
+        takes = node.initialized and (node.ready or not counts_unready(self._reason))
         self._taken[node.pool] = self._taken.get(node.pool, 0) + takes
         self._together -= takes
 

@@ -9,6 +9,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs
@@ -179,14 +180,14 @@ def held_back(budgets: PodBudgets, pods: Iterable[Pod], now: datetime) -> tuple[
 
 
 def candidates(
-    view: DisruptionView, *, eventual: bool, only: Callable[[NodeClaim], bool] = lambda _: True
+    view: DisruptionView, activity: Activity, *, only: Callable[[NodeClaim], bool] = lambda _: True
 ) -> Candidates:
-    """Who may be disrupted now, whatever for.
+    """Who may be disrupted now.
 
     Args:
         view: the instant.
-        eventual: the disruption must come to pass (drift): a NodeClaim with a terminationGracePeriod is disrupted though pods or
-            their budgets object.
+        activity: what for. Drift must come to pass: a NodeClaim with a terminationGracePeriod is disrupted though pods or their budgets object. Repair
+            takes nodes that are not initialized, nominated or protected, too, and judges pods by itself (`pods_blocking`).
         only: nodes of other NodeClaims are not looked at.
 
     Cost: O(nodes + pods on them).
@@ -198,7 +199,7 @@ def candidates(
     for node in view.snapshot.nodes:
         if node.claim is not None and not only(node.claim):
             continue
-        why = refusal(node, view, pools, awaited, eventual=eventual)
+        why = refusal(node, view, pools, awaited, activity)
         if why is not None:
             refused.append(why)
         elif node.claim is not None:
@@ -278,18 +279,24 @@ def refusal(
     view: DisruptionView,
     pools: Mapping[str, NodePool],
     awaited: Container[str],
-    *,
-    eventual: bool,
+    activity: Activity,
 ) -> RefusedNode | None:
     """Why `node` is no candidate; None where it is one. Arguments as of `candidates`; `awaited` as of `awaited_nodes`."""
-    found = of_node(node, view, pools, awaited, Activity.DRIFT if eventual else Activity.CONSOLIDATION)
+    found = of_node(node, view, pools, awaited, activity)
     if found is not None:
         return RefusedNode(node, *found)
     if (loop := view.loops.refusal(node)) is not None:
         return RefusedNode(node, Obstacle.LOOP, *loop)
-    claim = node.claim
-    if eventual and claim is not None and claim.spec.termination_grace_period:
+    eventual = activity is Activity.DRIFT
+    if activity is Activity.REPAIR or (
+        eventual and node.claim is not None and node.claim.spec.termination_grace_period
+    ):
         return None
+    return pods_blocking(node, view, eventual=eventual)
+
+
+def pods_blocking(node: NodeView, view: DisruptionView, *, eventual: bool) -> RefusedNode | None:
+    """What pods and their budgets say against a disruption, which must come to pass where it is `eventual`; None for nothing."""
     now = view.snapshot.at
     for pod in node.pods:
         if is_active(pod) and (protection := read_do_not_disrupt(pod)).holds(now):
@@ -323,7 +330,12 @@ def pool_not_found(pool: str) -> str:
 def of_node(
     node: NodeView, view: DisruptionView, pools: Mapping[str, NodePool], awaited: Container[str], activity: Activity
 ) -> tuple[Obstacle, str] | None:
-    """What the node itself is refused for by whoever does `activity`; the order is Karpenter's."""
+    """What the node itself is refused for by whoever does `activity`; the order is Karpenter's.
+
+    A broken node is repaired though it is protected or nominated, and though it never was initialized, if it has registered: the pods that are planned
+    there are planned anew. Differs: Karpenter does not repair an initialized node that is nominated.
+    """
+    repair = activity is Activity.REPAIR
     if node.key.of_claim and node.key.name in view.under_way:
         return Obstacle.UNDER_WAY, ALREADY_DISRUPTED
     if node.key.of_claim and (paused := view.pause.why(node.pool, activity)):
@@ -336,13 +348,14 @@ def of_node(
         return Obstacle.AMBIGUOUS, SHARED_PROVIDER_ID
     if not node.name:
         return Obstacle.NO_NODE, Said("Nodeclaim does not have an associated node")
-    if not node.initialized:
+    registered = node.initialized or (repair and is_true(node.claim.status.conditions, names.REGISTERED))
+    if not registered:
         return Obstacle.NOT_INITIALIZED, Said("Node isn't initialized")
     if node.deleting:
         return Obstacle.DELETING, Said("Node is deleting or marked for deletion")
-    if node.nominated or node.name in awaited:
+    if not repair and (node.nominated or node.name in awaited):
         return Obstacle.NOMINATED, Said("Node is nominated for a pending pod")
-    if node.do_not_disrupt:
+    if not repair and node.do_not_disrupt:
         return Obstacle.NODE_PROTECTED, blocked_by_annotation(names.DO_NOT_DISRUPT)
     if not node.pool:
         return Obstacle.NO_POOL_LABEL, label_is_missing(names.NODEPOOL_LABEL)

@@ -28,15 +28,17 @@ from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.commands.queue import AGAIN_SECONDS, CommandQueue, consolidation_type
 from provisioner.disruption.commands.validation import standing
 from provisioner.disruption.consolidation_state import TIMEOUT_SECONDS, Looks, Passes, Stillness
-from provisioner.disruption.methods import consolidation, rebuilding, static_drift
+from provisioner.disruption.methods import consolidation, rebuilding, repair, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.methods import emptiness as empty
 from provisioner.disruption.methods.emptiness import consolidatable_at, emptiness, is_empty
 from provisioner.disruption.methods.moves import UNCONSOLIDATABLE
+from provisioner.disruption.node_health import share_of
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
-from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.proposal import NODE_REPAIR_BLOCKED, Blocked, Proposal
 from provisioner.disruption.protections import ELAPSED, DoNotDisruptNotice, protections
 from provisioner.disruption.rebuilding_planner import Rebuilding
+from provisioner.disruption.repair_policies import Illnesses
 from provisioner.disruption.simulation.simulator import NOT_ALL_PODS_FIT
 from provisioner.disruption.simulation.turns import InOrder
 from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView, Improved, MethodAnswer, Spared
@@ -78,6 +80,8 @@ def settings_of(options: Options) -> DisruptionSettings:
     return DisruptionSettings(
         spot_to_spot=options.feature_gates.spot_to_spot_consolidation,
         acceptance=Acceptance(options.consolidation),
+        repair_breaker=share_of(options),
+        drain_timeout=options.drain_timeout or None,
     )
 
 
@@ -87,23 +91,29 @@ class Method:
 
     Attributes:
         name: as of `Proposal.method`.
-        reason: Empty, Drifted or Underutilized.
+        reason: Empty, Drifted, Underutilized or Unhealthy.
         ask: what it would do now; pure.
         buys: it may replace nodes, so it leaves pools alone whose replacements have just failed.
-        concerns: whether it has anything to look at; where it has not, nothing is prepared for it.
+        concerns: whether it has anything to look at, among it nodes that are broken; where it has not, nothing is prepared for it.
     """
 
     name: str
     reason: str
     ask: Callable[[DisruptionView], MethodAnswer]
     buys: bool = True
-    concerns: Callable[[Snapshot], bool] = lambda _: True
+    concerns: Callable[[Snapshot, Illnesses], bool] = lambda _, __: True
 
 
 METHODS: Final = (
+    Method(repair.METHOD, names.REASON_UNHEALTHY, repair.propose, concerns=lambda _, ill: bool(ill)),
     Method(empty.METHOD, names.REASON_EMPTY, emptiness, buys=False),
-    Method(static_drift.METHOD, names.REASON_DRIFTED, static_drift.propose, concerns=static_drift.concerns),
-    Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose, concerns=drifted.concerns),
+    Method(
+        static_drift.METHOD,
+        names.REASON_DRIFTED,
+        static_drift.propose,
+        concerns=lambda at, _: static_drift.concerns(at),
+    ),
+    Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose, concerns=lambda at, _: drifted.concerns(at)),
 )
 """In the order in which they get what budgets allow."""
 CONSOLIDATIONS: Final = (Method(consolidation.SINGLE, names.REASON_UNDERUTILIZED, consolidation.propose),)
@@ -212,6 +222,7 @@ class DisruptionController:
         methods: in the order in which they are asked.
         consolidations: likewise, in the other thread.
         pause: whose nodes are left alone for now.
+        ill: which nodes are broken, so that a command replaces them.
         buffers: whose room is kept.
         rebuilding: has somebody look for cheaper fleets; nobody does without.
     """
@@ -232,10 +243,11 @@ class DisruptionController:
         consolidations: Sequence[Method] = CONSOLIDATIONS,
         settings: DisruptionSettings = DisruptionSettings(),  # noqa: B008  (frozen)
         pause: Callable[[], Pause] = lambda: NOTHING,
+        ill: Callable[[Snapshot], Illnesses] = lambda _: {},
         rebuilding: Rebuilding | None = None,
     ) -> None:
         self._rebuilding = rebuilding
-        self._pause, self._buffers = pause, buffers
+        self._pause, self._buffers, self._ill = pause, buffers, ill
         self._cluster, self._writer, self._recorder = cluster, writer, recorder
         self._commands, self._ledger, self._clock = commands, ledger, clock
         self._stale, self._methods = stale, tuple(methods)
@@ -289,6 +301,7 @@ class DisruptionController:
         return replace(
             self._view(snapshot, self._ledger.at(snapshot), self._buffers.pods(), buys=True),
             empty_for={key: timedelta(seconds=now - since) for key, since in self._empty_since.items()},
+            ill=self._ill(snapshot),
             restless=self._stillness.restless(snapshot, now),
             first=first,
             expired=expired,
@@ -333,9 +346,10 @@ class DisruptionController:
             metrics.budgets(reason, counts)
         self._say_protections(snapshot)
         begun: list[Proposal] = []
+        ill = self._ill(snapshot)
         for method in self._methods:
             try:
-                begun += self._run(method, snapshot, ledger, empty_for, begun)
+                begun += self._run(method, snapshot, ledger, empty_for, begun, ill)
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(_DISRUPTION_METHOD_FAILED, method=method.name)
 
@@ -346,9 +360,10 @@ class DisruptionController:
         ledger: AllowanceLedger,
         empty_for: dict[str, timedelta],
         before: Sequence[Proposal],
+        ill: Illnesses,
     ) -> Collection[Proposal]:
         """Ask one method, and begin what it proposes; what has begun, besides what earlier methods did in the same pass (`before`)."""
-        if not method.concerns(snapshot):
+        if not method.concerns(snapshot, ill):
             self._asked.pop(method.name, None)
             self._note_eligible(method, 0)
             return ()
@@ -358,6 +373,7 @@ class DisruptionController:
             ceiling=ledger.ceiling(method.reason),
             later=self._later.get(method.name, frozenset()),
             empty_for=empty_for,
+            ill=ill,
             under_way=common.under_way.union(name for one in before for name in one.candidates),
             coming=tuple(claim for one in before for claim in one.replacements),
             first=self._unreached.get(method.name, frozenset()),
@@ -376,6 +392,7 @@ class DisruptionController:
                 view.loops,
                 ledger.budgets(method.reason),
                 view.later,
+                ill if method.reason == names.REASON_UNHEALTHY else None,
             ),
         )
         known = self._asked.get(method.name)
@@ -706,11 +723,14 @@ class DisruptionController:
         self._protected = told
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
+        is_repair = blocked.event == NODE_REPAIR_BLOCKED
         message = EventMessage("Normal", blocked.event, str(blocked))
+        if is_repair:
+            message = EventMessage("Warning", NODE_REPAIR_BLOCKED, str(blocked))
         if not blocked.key:
             found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
             if found is not None:
-                self._recorder.publish(reference_of(found), *message, ttl=60.0)
+                self._recorder.publish(reference_of(found), *message, ttl=None if is_repair else 60.0)
             return
         claim = self._cluster.claim(blocked.key)
         node: Node | None = self._cluster.node_of(claim) if claim is not None else None

@@ -5,8 +5,9 @@ from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import DisruptionController, settings_of
 from provisioner.disruption.drift_controller import DriftController
-from provisioner.disruption.forceful.controller import ForcefulDisruption, repair_policies_of
+from provisioner.disruption.forceful.controller import ForcefulDisruption
 from provisioner.disruption.loop_detector import LoopDetector
+from provisioner.disruption.node_health import NodeHealth, repair_policies_of, share_of
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.nodeclaims.creator import ClaimCreator
 from provisioner.nodeclaims.writers import Writers
@@ -32,6 +33,8 @@ def disruptions(
 ) -> tuple[CommandQueue, DisruptionController, ForcefulDisruption]:
     """Who ends nodes that still work: by command, as is decided by the second, and by force."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
+    legacy = options.legacy_node_repair
+    health = NodeHealth(cluster, clock, repair_policies_of(options, base.provider.repair_policies(legacy=legacy)))
     commands = CommandQueue(
         cluster,
         base.client,
@@ -47,6 +50,7 @@ def disruptions(
         pause=caches.pause,
         loops=loops,
         postponed=ending.live.postponed,
+        is_broken=health.is_broken,
     )
     voluntary = DisruptionController(
         cluster,
@@ -59,6 +63,7 @@ def disruptions(
         worlds=Worlds(base.provider_for("disruption"), base.policies),
         settings=settings_of(options),
         pause=caches.pause,
+        ill=(lambda _: {}) if legacy else health.at,
         buffers=buffers,
         rebuilding=rebuilding,
     )
@@ -68,7 +73,9 @@ def disruptions(
         base.recorder,
         ledger,
         clock,
-        policies=repair_policies_of(options, base.provider.repair_policies()),
+        health=health,
+        breaker=share_of(options),
+        legacy=legacy,
         stale=caches.disruption_is_stale,
         pause=caches.pause,
         postponed=ending.live.postponed,

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from provisioner.apis.command import RepairTerms
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.message import EventMessage
 
 DISRUPTION_LOOP: Final = "DisruptionLoop"
 DISRUPTING_NODE: Final = "Disrupting node"
+NODE_REPAIR_BLOCKED: Final = "NodeRepairBlocked"
 
 
 def disrupting_node(reason: str) -> EventMessage:
@@ -39,15 +41,16 @@ class Proposal:
     """Candidates that go together, once every replacement is initialized.
 
     Attributes:
-        reason: Empty, Drifted or Underutilized; the budgets' word, the NodeClaim's DisruptionReason and the metrics' label.
+        reason: Empty, Drifted, Underutilized or Unhealthy; the budgets' word, the NodeClaim's DisruptionReason and the metrics' label.
         method: which method proposes it, for metrics and logs (consolidation_type where it consolidates): empty, drift,
-            static_drift, single, multi.
+            static_drift, repair, single, multi.
         candidates: names of the NodeClaims to disrupt, sorted.
         replacements: NodeClaims to create first, in the order the solver opened them; empty where none is needed.
         placements: pods of the candidates by name of the existing node that takes them.
         saving_usd_per_hour: price of the candidates less that of the replacements; 0 where money is not the reason.
         scores: of each Balanced pool that it takes nodes of, by name.
         late: its pods' places are legal once the candidates are gone, not while they drain.
+        repair: how a broken node goes; None for other reasons.
     """
 
     reason: str
@@ -58,6 +61,7 @@ class Proposal:
     saving_usd_per_hour: float = 0.0
     scores: tuple[Score, ...] = ()
     late: bool = False
+    repair: RepairTerms | None = None
 
     @property
     def pods(self) -> Iterator[Pod]:

@@ -6,17 +6,19 @@ whoever else wants to know reads the verdict here.
 
 from collections.abc import Iterator, Mapping
 
+from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.disruption.candidates import ALREADY_DISRUPTED
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.forceful.repair import RepairDecision
+from provisioner.disruption.methods.repair import TOLERATED
 from provisioner.disruption.proposal import InterruptionDecision
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, MethodAnswer
 from provisioner.state.pause import Activity, Pause
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
 
-EXPIRED, UNHEALTHY, INTERRUPTED = "Expired", "Unhealthy", "Interrupted"
+EXPIRED, UNHEALTHY, INTERRUPTED = "Expired", names.REASON_UNHEALTHY, "Interrupted"
 UNDER_WAY = DisruptionVerdict(DisruptionStanding.UNDER_WAY, ALREADY_DISRUPTED)
 
 
@@ -47,7 +49,7 @@ def forced(
     marks: Mapping[str, Interruption],
     interruptions: InterruptionDecision,
 ) -> Iterator[tuple[str, DisruptionVerdict]]:
-    """What becomes of a node that expires, is unhealthy, or is interrupted: a verdict for each of these that concerns it.
+    """What becomes of a node that expires, is unhealthy and no command's business, or is interrupted: a verdict for each of these that concerns it.
 
     Args:
         node: of `snapshot`.
@@ -106,7 +108,7 @@ def forced(
             UNHEALTHY,
             DisruptionVerdict(
                 DisruptionStanding.NOT_DUE,
-                Said("a condition of the node says that it is unhealthy, which is tolerated for a while"),
+                TOLERATED,
                 due,
             ),
         )

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
 from provisioner.apis.karpenter import NodePool
@@ -12,6 +13,8 @@ from provisioner.disruption.budgets import budget_spent
 from provisioner.disruption.loops import NO_HOLDS, LoopHolds
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Blocked, Proposal, Score
+from provisioner.disruption.repair_breaker import SHARE
+from provisioner.disruption.repair_policies import Illnesses
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.state.pause import NOTHING, Pause
@@ -42,10 +45,14 @@ class DisruptionSettings:
     Attributes:
         spot_to_spot: the feature gate SpotToSpotConsolidation.
         acceptance: the flag `--consolidation`.
+        repair_breaker: the flag `--repair-breaker`.
+        drain_timeout: the flag `--drain-timeout`; None where NodeClaims without a terminationGracePeriod are drained for as long as it takes.
     """
 
     spot_to_spot: bool = False
     acceptance: Acceptance = Acceptance.SAVING
+    repair_breaker: Fraction = SHARE
+    drain_timeout: timedelta | None = None
 
 
 class DisruptionStanding(enum.StrEnum):
@@ -110,6 +117,7 @@ class DisruptionView:
             initialized, nominated or planned for, or a pod came or went.
         first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
         loops: whose nodes are left alone, since they were launched and removed again and again.
+        ill: nodes that are broken, by NodeClaim; none where only commands of other reasons are asked for.
         buffered: whether a node, by its key, keeps room for a CapacityBuffer; it is not empty then.
         expired: says that the time of the pass is up; what was found until then is the answer.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
@@ -132,6 +140,7 @@ class DisruptionView:
     restless: Mapping[str, datetime] = field(default_factory=dict)
     first: frozenset[str] = frozenset()
     loops: LoopHolds = NO_HOLDS
+    ill: Illnesses = field(default_factory=dict)
     buffered: Callable[[str], bool] = lambda _: False
     expired: Callable[[], bool] = lambda: False
     settings: DisruptionSettings = DisruptionSettings()

@@ -29,14 +29,44 @@ FIRST_READ_SECONDS: Final = 30.0
 """How long after the start a plan waits for the first answer of EC2, rather than to say that there are no instance types."""
 
 _HALF_AN_HOUR: Final = timedelta(minutes=30)
+_GPU: Final = "AcceleratedHardwareReady"
+_AGENT: Final = ("StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady")
+_AT_ONCE: Final = timedelta(0)
+_TEN_MINUTES: Final = timedelta(minutes=10)
+
+
+def _xids(*codes: int) -> str:
+    """Finds one of these GPU errors. Differs: Karpenter's regex finds XID46 in XID460."""
+    return rf"XID(?:{'|'.join(map(str, codes))})(?!\d)"
+
+
+def _gpu(toleration: timedelta, grace: timedelta, reasons: str) -> RepairPolicy:
+    return RepairPolicy(_GPU, names.FALSE, toleration, reasons, grace)
+
+
 _REPAIRS: Final = (
-    RepairPolicy(names.READY, names.FALSE, _HALF_AN_HOUR),
-    RepairPolicy(names.READY, names.UNKNOWN, _HALF_AN_HOUR),
-    RepairPolicy("AcceleratedHardwareReady", names.FALSE, timedelta(minutes=10)),
     *(
-        RepairPolicy(kind, names.FALSE, _HALF_AN_HOUR)
-        for kind in ("StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady")
+        RepairPolicy(kind, status, _HALF_AN_HOUR, termination_grace_period=_TEN_MINUTES)
+        for kind, status in (
+            (names.READY, names.FALSE),
+            (names.READY, names.UNKNOWN),
+            *((kind, names.FALSE) for kind in _AGENT),
+        )
     ),
+    # of these a reboot is said to help
+    _gpu(
+        _TEN_MINUTES,
+        timedelta(minutes=5),
+        _xids(46, 48, 54, 62, 63, 95, 109, 110, 136, 140, 143, 155, 156, 158),
+    ),
+    _gpu(_TEN_MINUTES, timedelta(minutes=5), _xids(64, 74, 79, 119, 120)),
+    _gpu(_HALF_AN_HOUR, _TEN_MINUTES, ""),
+)
+_LEGACY_REPAIRS: Final = (
+    RepairPolicy(names.READY, names.FALSE, _HALF_AN_HOUR, termination_grace_period=_AT_ONCE),
+    RepairPolicy(names.READY, names.UNKNOWN, _HALF_AN_HOUR, termination_grace_period=_AT_ONCE),
+    RepairPolicy(_GPU, names.FALSE, _TEN_MINUTES, termination_grace_period=_AT_ONCE),
+    *(RepairPolicy(kind, names.FALSE, _HALF_AN_HOUR, termination_grace_period=_AT_ONCE) for kind in _AGENT),
 )
 
 
@@ -165,9 +195,9 @@ class AwsProvider:
         """
         return self._drifted(claim)
 
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Conditions that the kubelet and EKS' node monitoring agent set. Source: spec/karpenter-aws.md 6.1."""
-        return _REPAIRS
+    def repair_policies(self, *, legacy: bool = False) -> tuple[RepairPolicy, ...]:
+        """Conditions that the kubelet and EKS' node monitoring agent set. Source: Karpenter's AWS provider 1.15; 1.14 for the legacy ones."""
+        return _LEGACY_REPAIRS if legacy else _REPAIRS
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """What EC2 decides after the launch, and Nodes are labelled with."""

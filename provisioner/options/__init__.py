@@ -455,6 +455,9 @@ class Options:
     repair_timeout: timedelta = own(timedelta(0), DURATION,
         "Time that a Node condition which means a broken node must last before the node is replaced (feature gate NodeRepair); 0 uses the times of the "
         "cloud provider, 10 to 30 minutes.")
+    repair_breaker: float = own(0.2, SHARE,
+        "Share of unhealthy nodes, rounded up to whole nodes, above which the nodes of a NodePool are not repaired (feature gate NodeRepair). The same holds "
+        "for a zone, image or instance type if at least three of five or more nodes are unhealthy, and three times the share of the other nodes.")
     aws_region: str = row("", TEXT, "Region of the cluster; if empty, the Region of the instance that the provisioner runs on.")
     consolidation: str = own("saving", choice("saving", "karpenter"),
         "When nodes are consolidated: with saving, when four hours of savings outweigh the cost of moving the pods; with karpenter, when there are any"
@@ -507,8 +510,6 @@ class Options:
             said += [
                 f"{flag}: {name} is not a feature gate of this version and has no effect" for name in gates.unknown
             ]
-        if self.legacy_node_repair:
-            said.append(f"--legacy-node-repair is accepted but has no effect {_NOT_HERE}")
         return tuple(said)
 
     @property

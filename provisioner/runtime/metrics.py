@@ -258,7 +258,9 @@ REBUILDS = counter(
 REPORTED_PODS = counter("dovetail_reports_total", "Unschedulable pods that the extender reported.", ())
 
 
-def claim_disrupted(claim: NodeClaim, reason: str, pods: Iterable[Pod] = (), *, policy: str = "") -> None:
+def claim_disrupted(
+    claim: NodeClaim, reason: str, pods: Iterable[Pod] = (), *, policy: str = "", grace: timedelta | None = None
+) -> None:
     """A NodeClaim's end was begun by us.
 
     Args:
@@ -266,9 +268,10 @@ def claim_disrupted(claim: NodeClaim, reason: str, pods: Iterable[Pod] = (), *, 
         reason: in snake_case.
         pods: that were bound there; those count that can move.
         policy: consolidationPolicy of its NodePool, where it was consolidated or empty.
+        grace: of the repair that ends it; None for its own terminationGracePeriod.
     """
     capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
-    labels = (reason, claim.pool, capacity_type, _snake(policy), _termination_mode(claim))
+    labels = (reason, claim.pool, capacity_type, _snake(policy), _termination_mode(claim, grace))
     _DISRUPTED.labels(*labels).inc()
     _PODS_DISRUPTED.labels(*labels).inc(sum(map(is_reschedulable, pods)))
 
@@ -348,10 +351,10 @@ def evaluating(reason: str, consolidation_type: str, monotonic: Callable[[], flo
             _SCHEDULING.labels("disruption").observe(seconds)
 
 
-def unhealthy_disrupted(claim: NodeClaim, kind: str) -> None:
-    """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type."""
+def unhealthy_disrupted(claim: NodeClaim, kind: str, grace: timedelta | None) -> None:
+    """A NodeClaim was deleted for a condition of its Node; `kind` is the condition's type, `grace` as of `claim_disrupted`."""
     capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
-    mode = _termination_mode(claim)
+    mode = _termination_mode(claim, grace)
     _UNHEALTHY.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id, mode).inc()
 
 
@@ -396,8 +399,10 @@ def state(snapshot: Snapshot) -> None:
         _IMPOSSIBLE_BUDGETS.replace("budgets", ((key, 1.0) for key in impossible(snapshot.pod_budgets)))
 
 
-def _termination_mode(claim: NodeClaim) -> str:
-    """How a NodeClaim ends: graceful without a terminationGracePeriod, eventual with one, forceful with one of no length."""
+def _termination_mode(claim: NodeClaim, grace: timedelta | None) -> str:
+    """How a NodeClaim ends: graceful without a terminationGracePeriod, eventual with one, forceful with one of no length; that of a repair counts first."""
+    if grace is not None:
+        return "eventual" if grace > timedelta(0) else "forceful"
     text = claim.spec.termination_grace_period
     if not text:
         return "graceful"

@@ -101,6 +101,7 @@ def view_of(given: Inputs) -> NodeView:
         ready=node is not None and is_true(node.status.conditions, names.READY),
         deleting=is_going(node, claim) or bool(given.command),
         do_not_disrupt=any(meta.annotations.get(names.DO_NOT_DISRUPT) == "true" for meta in both),
+        do_not_repair=any(meta.annotations.get(names.DO_NOT_REPAIR) == "true" for meta in both),
         nominated=given.nominated,
         last_pod_event=max((at for at in (given.last_pod_event, told) if at is not None), default=None),
         assigned=given.assigned,

@@ -48,7 +48,7 @@ _ENDED: Final = {
     "scaled-down": (Activity.CONSOLIDATION,),
 }
 _ACTIVITIES: Final = {names.REASON_DRIFTED: Activity.DRIFT, names.REASON_UNHEALTHY: Activity.REPAIR}
-_COMMANDS: Final = (Activity.DRIFT, Activity.CONSOLIDATION)
+_COMMANDS: Final = (Activity.DRIFT, Activity.CONSOLIDATION, Activity.REPAIR)
 
 
 def activity_of(reason: str) -> Activity:

@@ -43,6 +43,7 @@ class NodeView:
         command: the ID of the disruption command of which its claim is a candidate; "" for none.
         last_pod_event: the last bind or end of a pod that is no daemon; None when none was seen.
         do_not_disrupt: the Node or its claim carries karpenter.sh/do-not-disrupt: "true".
+        do_not_repair: likewise karpenter.sh/do-not-repair: "true".
         nominated: room is kept here for some pod.
         charge: what the limits of its pool are charged with: its capacity and one of `nodes`; before the launch the most
             that the claim may become. Empty for a node that is not ours, or goes: see `node_views.goes`.
@@ -75,6 +76,7 @@ class NodeView:
     ambiguous: bool = False
     command: str = ""
     awaits: bool = False
+    do_not_repair: bool = False
 
     @property
     def is_ours(self) -> bool:

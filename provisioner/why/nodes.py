@@ -28,7 +28,7 @@ from provisioner.disruption.verdicts import forced, of_method
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.interruption.response import decide_interruptions
 from provisioner.state.confirmation import guard_of, why_waits
-from provisioner.state.pause import activity_of
+from provisioner.state.pause import Activity, activity_of
 from provisioner.state.snapshot import NodeView
 from provisioner.termination.blockers import Cause, blockers
 from provisioner.termination.eviction_queue import counting_deadline, why_paused
@@ -152,14 +152,15 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     view = instant.view(node.key.name)
     snapshot = view.snapshot
     pools = {one.pool.name: one.pool for one in snapshot.pools}
-    found = refusal(node, view, pools, awaited_nodes(snapshot), eventual=False)
+    found = refusal(node, view, pools, awaited_nodes(snapshot), Activity.CONSOLIDATION)
     reasons = tuple(_reasons(instant, node, found))
     pool = pools.get(node.pool)
     static = pool is not None and pool.spec.replicas is not None
     methods = tuple(
-        _method(one, one.ask(view), node, pool, view, instant.memory.answers.get(one.reason))
+        _method(one, one.ask(_for(one, view, instant)), node, pool, view, instant.memory.answers.get(one.reason))
         for one in (*METHODS, *CONSOLIDATIONS)
-        if one.reason != names.REASON_DRIFTED or static is (one.name == static_drift.METHOD)
+        if (one.reason != names.REASON_DRIFTED or static is (one.name == static_drift.METHOD))
+        and (one.reason != names.REASON_UNHEALTHY or _is_for_command(node, view))
     )
     methods += tuple(_forced(instant, node, view))
     if behind := instant.memory.behind:
@@ -171,6 +172,16 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
         )
     state = "Candidate" if any(one.disrupts for one in methods) else "Blocked"
     return answer(state, reasons=reasons, methods=methods)
+
+
+def _for(method: Method, view: DisruptionView, instant: Instant) -> DisruptionView:
+    """As the method would be asked: nodes that are not Ready leave repair all that budgets allow."""
+    return replaced(view, ceiling=instant.budgets().ceiling(method.reason))
+
+
+def _is_for_command(node: NodeView, view: DisruptionView) -> bool:
+    """Whether a node is broken, and no business of the forceful repairs: those of a NodePool are replaced by commands."""
+    return node.key.name in view.ill and bool(node.pool)
 
 
 def _reasons(instant: Instant, node: NodeView, found: RefusedNode | None) -> Iterator[WhyReason]:
@@ -317,7 +328,8 @@ def _waits(instant: Instant, node: NodeView) -> Iterator[WhyReason]:
         return
     for one in nodes:
         forceful = one.claim is not None and bool(one.claim.spec.termination_grace_period)
-        if record.reason == names.REASON_DRIFTED and forceful:
+        bounded = record.repair is not None and (forceful or record.repair.grace is not None)
+        if bounded or (record.reason == names.REASON_DRIFTED and forceful):
             continue
         for held in blockers(one.pods, instant.snapshot.pod_budgets, instant.snapshot.at):
             if held.cause is not Cause.TERMINATING:

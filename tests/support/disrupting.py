@@ -1,6 +1,6 @@
 """Nodes on an API server in memory, and the disruption of them with its queues running."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -8,14 +8,16 @@ from typing import Any, cast
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
-from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.cloudprovider.types import CloudProvider, InstanceType, RepairPolicy
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, DisruptionController, Method
-from provisioner.disruption.view import VALIDATION
+from provisioner.disruption.node_health import NodeHealth
+from provisioner.disruption.view import VALIDATION, DisruptionSettings
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
@@ -43,6 +45,7 @@ def command_queue(
     growth: GrowthLimits | GrowthLedger = GrowthLimits(),  # noqa: B008  (frozen)
     workers: WorkerPool | None = None,
     kind: type[CommandQueue] = CommandQueue,
+    is_broken: Callable[[Node], bool] = lambda _: True,
 ) -> CommandQueue:
     """A queue on the server's state; its threads are not started. Plans are written by `workers`."""
     world = server.world
@@ -63,6 +66,7 @@ def command_queue(
         stale=stale,
         pause=pause,
         postponed=server.postponed,
+        is_broken=is_broken,
     )
 
 
@@ -98,9 +102,12 @@ class DisruptedNodes:
         consolidations: tuple[Method, ...] = CONSOLIDATIONS,
         growth: GrowthLimits = GrowthLimits(),  # noqa: B008  (frozen)
         most: int = 0,
+        policies: Sequence[RepairPolicy] = (),
+        settings: DisruptionSettings = DisruptionSettings(),  # noqa: B008  (frozen)
         **disruption: Any,
     ) -> None:
         self.world = World()
+        self.policies, self._settings = policies, settings
         self.server = WorldServer(self.world)
         self.pause, self.growth, self._most = NOTHING, growth, most
         self.behind, self._methods, self._consolidations = "", methods, consolidations
@@ -113,8 +120,14 @@ class DisruptedNodes:
         self._begin()
 
     def _begin(self) -> None:
+        self.health = NodeHealth(self.world.cluster, self.world.clock, self.policies)
         self.commands = command_queue(
-            self.server, self.cloud, stale=lambda: self.behind, pause=lambda: self.pause, growth=self.growth
+            self.server,
+            self.cloud,
+            stale=lambda: self.behind,
+            pause=lambda: self.pause,
+            growth=self.growth,
+            is_broken=self.health.is_broken,
         )
         self.ledger = BudgetLedger(self.world.cluster, most=self._most)
         self.disruption = DisruptionController(
@@ -130,6 +143,8 @@ class DisruptedNodes:
             pause=lambda: self.pause,
             methods=self._methods,
             consolidations=self._consolidations,
+            ill=self.health.at,
+            settings=self._settings,
         )
         self.manager = Manager(self.world.clock)
         self.manager.take(

@@ -17,6 +17,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import CALLED_OFF
 from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.repair_policies import Illness
 from provisioner.disruption.view import DisruptionSettings, DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim
@@ -93,6 +94,7 @@ class Fleet:
     policies: Policies = field(default_factory=lambda: Policies(hostname_domains=1))
     at: datetime = NOON
     daemons: tuple[PodShape, ...] = ()
+    ill: dict[str, Illness] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         nodes = [
@@ -244,6 +246,7 @@ class Fleet:
             first=frozenset(first),
             expired=expired,
             settings=self.settings,
+            ill=self.ill,
             types_of=lambda _: self.types,
         )
 

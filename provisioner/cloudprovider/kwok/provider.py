@@ -54,6 +54,11 @@ CLAIM_UID_ANNOTATION: Final = "karpenter.kwok.sh/nodeclaim-uid"
 PARTITION: Final = "a"
 _MAX_NAME: Final = 63  # the name is the value of the hostname label too
 _REPAIR_AFTER: Final = timedelta(minutes=10)
+_REPAIRS: Final = (
+    RepairPolicy(names.READY, names.FALSE, _REPAIR_AFTER, "", timedelta(0)),
+    RepairPolicy(names.READY, names.UNKNOWN, _REPAIR_AFTER, termination_grace_period=timedelta(0)),
+    RepairPolicy("KWOKUnhealthy", names.TRUE, timedelta(seconds=30), termination_grace_period=timedelta(seconds=45)),
+)
 _JOINING_THREADS: Final = 4
 _WATCH_LAG_SECONDS: Final = 30.0
 _NOT_OF_THE_INSTANCE: Final = frozenset(
@@ -283,9 +288,9 @@ class KwokProvider:
         """Never: a KWOKNodeClass says nothing that an instance could differ from."""
         return ""
 
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """A Node that is not Ready for ten minutes is broken."""
-        return tuple(RepairPolicy(names.READY, status, _REPAIR_AFTER) for status in (names.FALSE, names.UNKNOWN))
+    def repair_policies(self, *, legacy: bool = False) -> tuple[RepairPolicy, ...]:
+        """A Node that is not Ready for ten minutes is broken, and one with the condition KWOKUnhealthy, which tests set. Source: Karpenter 1.15, kwok."""
+        return tuple(one for one in _REPAIRS if not legacy or one.condition_type == names.READY)
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """None: a Node is whole when it is made."""

@@ -1,6 +1,6 @@
 """Looks at disruption commands: `CommandInspector` gathers what `progress` and `validation` decide from, in the caches and at the API server."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -45,10 +45,11 @@ class CommandInspector:
         clock: Clock,
         timeout: timedelta,
         postponed: Postponed,
+        is_broken: Callable[[Node], bool],
     ) -> None:
         self._cluster, self._client, self._writer, self._clock = cluster, client, writer, clock
         self._taints, self._terminator = taints, terminator
-        self.timeout, self._postponed = timeout, postponed
+        self.timeout, self._postponed, self._is_broken = timeout, postponed, is_broken
 
     def own(self, one: CandidateRecord) -> NodeClaim:
         """The NodeClaim of a candidate; raises NotFound where it is gone, or going."""
@@ -62,8 +63,8 @@ class CommandInspector:
         return sorted({claim.pool for claim in claims if claim is not None})
 
     def policy(self, record: CommandRecord, claim: NodeClaim) -> str:
-        """The consolidationPolicy that a disruption followed; "" for drift, or where the NodePool is gone."""
-        if record.reason == names.REASON_DRIFTED:
+        """The consolidationPolicy that a disruption followed; "" for drift and repair, or where the NodePool is gone."""
+        if record.reason in (names.REASON_DRIFTED, names.REASON_UNHEALTHY):
             return ""
         pools = (view.pool for view in self._cluster.snapshot().pools if view.pool.metadata.name == claim.pool)
         return next((pool.spec.disruption.consolidation_policy for pool in pools), "")
@@ -170,7 +171,7 @@ class CommandInspector:
         """
         snapshot = self._cluster.snapshot()
         if record.replacements:  # a budget that allows nothing yet shows in the caches; only the last look is a list
-            cached = [self._sighted_in_caches(name) for name in record.candidate_names]
+            cached = [self._sighted_in_caches(record, name) for name in record.candidate_names]
             early = verdict(record.reason, cached, snapshot.pod_budgets, snapshot, replaced=True)
             if early.waits:
                 return early
@@ -178,7 +179,7 @@ class CommandInspector:
             return CommandVerdict(why, waits=True)
         if not self._is_current(record):
             return None
-        sighted = [self._sighted(one) for one in record.candidates]
+        sighted = [self._sighted(record, one) for one in record.candidates]
         budgets, bad = self._budgets(pod for one in sighted for pod in one.pods)
         found = verdict(record.reason, sighted, budgets, snapshot, replaced=bool(record.replacements))
         return CommandVerdict(bad) if bad and not found.objection else found
@@ -192,7 +193,7 @@ class CommandInspector:
         command = self._cluster.command_held_by(record.holder)
         return command is not None and command.record == record
 
-    def _sighted(self, one: CandidateRecord) -> Sighted:
+    def _sighted(self, record: CommandRecord, one: CandidateRecord) -> Sighted:
         claim = self.own(one)
         sight = self._terminator.look(claim)
         if not all(map(is_disrupted, sight.nodes)):  # somebody opened it: pods that came are listed once it is closed
@@ -200,23 +201,31 @@ class CommandInspector:
                 self._taints.close(node)
             sight = self._terminator.look(claim)
         known = self._cluster.node_of(claim)
+        both = (*sight.nodes, *((known,) if known is not None else ()))
+        veto = names.DO_NOT_REPAIR if record.reason == names.REASON_UNHEALTHY else names.DO_NOT_DISRUPT
         return Sighted(
             one.name,
             sight.pods,
             unknown=_unknown(sight),
-            protected=_protected(claim, *sight.nodes, *((known,) if known is not None else ())),
-            forceful=bool(claim.spec.termination_grace_period),
+            protected=veto if _protected(veto, claim, *both) else "",
+            forceful=_is_forceful(record, claim),
             awaited=bool(self._cluster.assigned(NodeKey(one.name))),
-            drifted=is_true(claim.status.conditions, names.DRIFTED),
+            stands=self._stands(record, claim, sight.nodes),
         )
 
-    def _sighted_in_caches(self, name: str) -> Sighted:
+    def _sighted_in_caches(self, record: CommandRecord, name: str) -> Sighted:
         claim = self._cluster.claim(name)
         if claim is None:
-            return Sighted(name, drifted=False)
-        forceful = bool(claim.spec.termination_grace_period)
-        drifted = is_true(claim.status.conditions, names.DRIFTED)
-        return Sighted(name, self._cluster.pods_of(claim), forceful=forceful, drifted=drifted)
+            return Sighted(name, stands=False)
+        node = self._cluster.node_of(claim)
+        stands = self._stands(record, claim, (node,) if node is not None else ())
+        return Sighted(name, self._cluster.pods_of(claim), forceful=_is_forceful(record, claim), stands=stands)
+
+    def _stands(self, record: CommandRecord, claim: NodeClaim, nodes: Sequence[Node]) -> bool:
+        """Whether the reason of a command still holds for a candidate. One without a Node is another question."""
+        if record.reason == names.REASON_DRIFTED:
+            return is_true(claim.status.conditions, names.DRIFTED)
+        return record.reason != names.REASON_UNHEALTHY or not nodes or any(map(self._is_broken, nodes))
 
     def _budgets(self, pods: Iterable[Pod]) -> tuple[PodBudgets, str]:
         """Those of the namespaces of the pods as the API server has them now, and the first that cannot be decoded."""
@@ -237,6 +246,12 @@ def _unknown(sight: InstanceSight) -> str:
     return next(iter((*sight.unreadable, *sight.strangers)), "")
 
 
-def _protected(claim: NodeClaim, *nodes: Node) -> bool:
+def _protected(veto: str, claim: NodeClaim, *nodes: Node) -> bool:
     annotations = [claim.metadata.annotations, *(node.metadata.annotations for node in nodes)]
-    return any(found.get(names.DO_NOT_DISRUPT) == "true" for found in annotations)
+    return any(found.get(veto) == "true" for found in annotations)
+
+
+def _is_forceful(record: CommandRecord, claim: NodeClaim) -> bool:
+    """Whether no pod holds a candidate for ever."""
+    bounded = record.repair is not None and record.repair.grace_seconds is not None
+    return bounded or bool(claim.spec.termination_grace_period)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,12 +18,14 @@ from provisioner.apis.command import (
     CommandPhase,
     CommandRecord,
     CommandTooLargeError,
+    RepairTerms,
     Replacement,
     encode_command,
     is_marked,
     member_of,
 )
 from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.disruption.commands.book import SPARED_SECONDS, CommandBook, CommandMemory
@@ -59,6 +61,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.termination.disrupted_taint import DisruptedTaints, is_disrupted
+from provisioner.termination.eviction_queue import earlier_end
 from provisioner.termination.terminator import Terminator
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
@@ -95,6 +98,7 @@ class CommandQueue:
         timeout: without any progress, after which a command is called off.
         pause: whose commands wait; one that is not written yet is forgotten.
         loops: is told what is removed.
+        is_broken: whether a Node still needs a repair.
         postponed: see `live_reads`; asked before candidates are closed, and once more before the command is sealed: then it waits, until the timeout.
     """
 
@@ -115,10 +119,13 @@ class CommandQueue:
         pause: Callable[[], Pause] = lambda: NOTHING,
         loops: LoopDetector | None = None,
         postponed: Postponed = never,
+        is_broken: Callable[[Node], bool] = lambda _: True,
     ) -> None:
         self.loops = loops if loops is not None else LoopDetector(recorder, clock)
         self.book = CommandBook(cluster, clock)
-        self.inspector = CommandInspector(cluster, client, writer, taints, terminator, clock, timeout, postponed)
+        self.inspector = CommandInspector(
+            cluster, client, writer, taints, terminator, clock, timeout, postponed, is_broken
+        )
         self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
         self._recorder, self._taints, self._clock, self._stale, self._pause = recorder, taints, clock, stale, pause
         self.queue = KeyedQueue("disruption.queue", self.reconcile, clock, workers=DISRUPTERS)
@@ -171,6 +178,7 @@ class CommandQueue:
                     (CandidateRecord(one.metadata.name, one.metadata.uid) for one in claims if one is not None), key=str
                 )
             ),
+            repair=proposal.repair,
         )
         if None in claims or not claims or any(map(self._is_left_over, proposal.candidates)):
             return False  # what is taken back at this moment might be this command's
@@ -367,6 +375,7 @@ class CommandQueue:
             method=record.method,
             candidates=list(record.candidate_names),
             replacements=list(record.replacement_names),
+            **_told_of(record.repair),
         )
 
     def _write(self, record: CommandRecord) -> None:
@@ -421,13 +430,22 @@ class CommandQueue:
                 continue
             self._say((name,), disrupting_node(record.reason))
             pods = self._cluster.pods_of(claim)
-            self._writer.delete(claim)
+            grace = record.repair.grace if record.repair is not None else None
+            self._writer.delete(self._bounded(claim, grace))
             self.loops.removed(claim, pods)
-            metrics.claim_disrupted(claim, record.reason.lower(), pods, policy=self.inspector.policy(record, claim))
+            policy = self.inspector.policy(record, claim)
+            metrics.claim_disrupted(claim, record.reason.lower(), pods, policy=policy, grace=grace)
+            if record.repair is not None:
+                metrics.unhealthy_disrupted(claim, record.repair.condition, grace)
             _log.info(DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
         self.book.succeeded(self.inspector.pools(record))
+
+    def _bounded(self, claim: NodeClaim, grace: timedelta | None) -> NodeClaim:
+        """With the time at which its drain ends, where a repair bounds it: only now that its replacements are there. An earlier one stays."""
+        marks = earlier_end(claim, self._clock.now() + grace) if grace is not None else {}
+        return self._writer.metadata(claim, annotations=marks) if marks else claim
 
     def _count_decision(self, record: CommandRecord) -> None:
         decision = "replace" if record.replacements else "delete"
@@ -451,8 +469,11 @@ class CommandQueue:
         if current is not None and current.written:
             claim = self._cluster.claim(record.holder)
             if claim is not None:
+                marks = [names.COMMAND_ANNOTATION]
+                if record.repair is not None and claim.metadata.deletion_timestamp is None:
+                    marks.append(names.TERMINATION_TIMESTAMP)  # of a deletion that came to nothing
                 try:
-                    self._writer.metadata(claim, annotations={names.COMMAND_ANNOTATION: None})
+                    self._writer.metadata(claim, annotations=dict.fromkeys(marks))
                 except NotFound:
                     pass
         else:
@@ -562,6 +583,13 @@ class CommandQueue:
 
     def _say(self, those: Iterable[str], message: EventMessage) -> None:
         publish(self._recorder, self._cluster, those, message)
+
+
+def _told_of(repair: RepairTerms | None) -> dict[str, Any]:
+    """What a log says of a repair, besides."""
+    if repair is None:
+        return {}
+    return {"condition": repair.condition, "termination_grace_period_seconds": repair.grace_seconds}
 
 
 _CONSOLIDATION_TYPES: Final = {"empty": "empty", "multi": "multi", "single": "single", rebuilding.METHOD: "multi"}

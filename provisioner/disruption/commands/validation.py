@@ -32,19 +32,19 @@ class Sighted:
         name: of the NodeClaim.
         pods: on its Node.
         unknown: what may be a live pod and cannot be told, in words; "" for nothing.
-        protected: the Node or the NodeClaim is not to be disrupted.
-        forceful: the NodeClaim has a terminationGracePeriod, so that no pod holds it for ever.
+        protected: the annotation by which the Node or the NodeClaim is not to be disrupted; "" without.
+        forceful: its drain has an end, so that no pod holds it for ever.
         awaited: pods are planned for the node.
-        drifted: the NodeClaim still says so; of no matter where the command has another reason.
+        stands: the node is still drifted, or broken; of no matter where the command has another reason.
     """
 
     name: str
     pods: tuple[Pod, ...] = ()
     unknown: str = ""
-    protected: bool = False
+    protected: str = ""
     forceful: bool = False
     awaited: bool = False
-    drifted: bool = True
+    stands: bool = True
 
 
 def verdict(
@@ -59,34 +59,35 @@ def verdict(
 
     Args:
         reason: of the command. Empty: no pod may need another place. Underutilized: every pod that does must have one.
-            Drifted: every pod that has one must find it open; those that came later than the command are planned like those of any node that goes.
+            Drifted, Unhealthy: every pod that has one must find it open; those that came later than the command are planned like those of any node that goes.
         sighted: its candidates.
         budgets: every PodDisruptionBudget of the pods' namespaces.
         snapshot: the instant; says which pods have a place.
         replaced: replacements were made; then it pays to wait for a budget that allows nothing at the moment.
     """
     places = {pod.uid: node for node in snapshot.nodes for pod in node.assigned} if reason != names.REASON_EMPTY else {}
+    eventual = reason in (names.REASON_DRIFTED, names.REASON_UNHEALTHY)
     waiting = ALLOWED
     for one in sighted:
         if one.unknown:
             return CommandVerdict(Said(f"an object that cannot be read may be a running pod: {one.unknown}"))
         if one.protected:
-            return CommandVerdict(blocked_by_annotation(names.DO_NOT_DISRUPT))
-        if one.awaited:
+            return CommandVerdict(blocked_by_annotation(one.protected))
+        if one.awaited and reason != names.REASON_UNHEALTHY:
             return CommandVerdict(Said("pods are planned for the node"))
-        if reason == names.REASON_DRIFTED and not one.drifted:
-            return CommandVerdict(Said(f"NodeClaim {one.name} no longer differs from its NodePool and NodeClass"))
+        if eventual and not one.stands:
+            return CommandVerdict(_passed(reason, one.name))
         moving = [pod for pod in one.pods if is_reschedulable(pod)]
         if reason == names.REASON_EMPTY and moving:
             return CommandVerdict(Said(f"pod {moving[0].key} runs on the node"))
         for pod in moving:
-            if reason == names.REASON_DRIFTED and pod.uid not in places:
+            if eventual and pod.uid not in places:
                 continue  # it came later than the command, and is planned like a pod of any node that goes
             if pod.deleted is None and (lacking := _lacks_place(pod, places.get(pod.uid))) is not None:
                 if not (replaced and lacking.waits):
                     return CommandVerdict(lacking.objection)
                 waiting = lacking
-        if reason == names.REASON_DRIFTED and one.forceful:
+        if eventual and one.forceful:
             continue
         for pod in one.pods:
             if is_active(pod) and do_not_disrupt(pod, snapshot.at):
@@ -96,6 +97,13 @@ def verdict(
                     return CommandVerdict(blocked.objection)
                 waiting = blocked
     return waiting
+
+
+def _passed(reason: str, claim: str) -> str:
+    """That the reason of a command holds no longer."""
+    if reason == names.REASON_UNHEALTHY:
+        return Said(f"the Node of NodeClaim {claim} is healthy again")
+    return Said(f"NodeClaim {claim} no longer differs from its NodePool and NodeClass")
 
 
 def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tuple[Proposal, ...]:

@@ -1,29 +1,27 @@
-"""Deletes nodes that have reached their `expireAfter`, and nodes that their provider's repair policies call unhealthy. Source: core spec 5, 6.15.
+"""Deletes nodes that have reached their `expireAfter`, and broken ones that no command repairs. Source: core spec 5, 6.15.
 
-Both are Karpenter's forceful disruptions: they ask no budget, but every budget counts them from the moment at which they begin. The drain that
-follows a deletion keeps PodDisruptionBudgets, except on a broken node, whose terminationGracePeriod is over at once.
+Neither asks a budget, but every budget counts them from the moment at which they begin. The drain that follows a deletion keeps PodDisruptionBudgets,
+on a broken node for as long as its repair policy says.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Final, TypeVar
 
 from provisioner.apis import names
-from provisioner.apis.core import Node
 from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.forceful.expiration import decide_expirations
-from provisioner.disruption.forceful.repair import Repair, RepairDecision, Sighted, decide_repairs
+from provisioner.disruption.forceful.repair import Repair, RepairDecision, decide_repairs
+from provisioner.disruption.node_health import NodeHealth
 from provisioner.disruption.proposal import DISRUPTING_NODE, disrupting_node
+from provisioner.disruption.repair_breaker import SHARE, repair_breaker
 from provisioner.disruption.verdicts import EXPIRED, UNHEALTHY
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.writer import ClaimWriter
-from provisioner.options import Options
 from provisioner.runtime import metrics
 from provisioner.runtime.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS, Postponed, never
 from provisioner.runtime.object_reference import publish
@@ -34,7 +32,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
-from provisioner.termination.eviction_queue import deadline_of
+from provisioner.termination.eviction_queue import deadline_of, earlier_end
 from provisioner.values.message import EventMessage
 
 POLL_SECONDS: Final = 2.0
@@ -45,21 +43,14 @@ _log = logs.get_logger(__name__)
 _Decision = TypeVar("_Decision")
 
 
-def repair_policies_of(options: Options, policies: Sequence[RepairPolicy]) -> tuple[RepairPolicy, ...]:
-    """Which conditions mean a broken node, and for how long they must last, as the program was started."""
-    if not options.feature_gates.node_repair:
-        return ()
-    if not options.repair_timeout:
-        return tuple(policies)
-    return tuple(replace(one, toleration=options.repair_timeout) for one in policies)
-
-
 class ForcefulDisruption:
     """A `poller` that decides every two seconds, and a `queue` that deletes; one key is a NodeClaim's name.
 
     Args:
         ledger: of the budgets; it is informed, not asked.
-        policies: which conditions mean a broken node; none where the gate NodeRepair is off.
+        health: which nodes are broken; none where the gate NodeRepair is off.
+        breaker: above which share of broken nodes none is repaired.
+        legacy: whether all broken nodes are repaired here.
         stale: which watch is behind, in words; nothing is deleted before all have caught up.
         pause: whose nodes are left alone for now.
     """
@@ -72,16 +63,18 @@ class ForcefulDisruption:
         ledger: BudgetLedger,
         clock: Clock,
         *,
-        policies: Sequence[RepairPolicy],
+        health: NodeHealth,
+        breaker: Fraction = SHARE,
+        legacy: bool = False,
         stale: Callable[[], str],
         pause: Callable[[], Pause] = lambda: NOTHING,
         postponed: Postponed = never,
     ) -> None:
         self._pause, self._postponed = pause, postponed
         self._cluster, self._writer, self._recorder = cluster, writer, recorder
-        self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
+        self._ledger, self._clock, self._health, self._stale = ledger, clock, health, stale
+        self._share, self._legacy = breaker, legacy
         self._repairs: dict[str, Repair] = {}
-        self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
         self.poller = ApiPoller("forceful-disruption", self.run_once, POLL_SECONDS, first=POLL_SECONDS)
 
@@ -113,24 +106,9 @@ class ForcefulDisruption:
 
     def decide_repairs(self, snapshot: Snapshot) -> RepairDecision:
         """What is to be done about broken nodes at this instant. Any thread may ask."""
-        if not self._policies:
-            return RepairDecision()
-        found = {node.name: self._cluster.node(node.name) for node in snapshot.nodes if node.name}
-        nodes = {name: node for name, node in found.items() if node is not None}
-        return decide_repairs(snapshot, self._policies, self._as_first_seen(nodes))
-
-    def _as_first_seen(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Sighted, ...]]:
-        """Conditions of Nodes that a policy names, and when this process first saw each as it is: kubelets have clocks of their own."""
-        kinds, now = {one.condition_type for one in self._policies}, self._clock.now()
-        before, seen = self._conditions, dict[tuple[str, str, str, datetime | None], datetime]()
-        found: dict[str, tuple[Sighted, ...]] = {}
-        for name, node in nodes.items():
-            mine = [one for one in node.status.conditions if one.type in kinds]
-            keys = [(node.metadata.uid, one.type, one.status, one.last_transition_time) for one in mine]
-            seen.update((key, before.get(key, now)) for key in keys)
-            found[name] = tuple((one, seen[key]) for one, key in zip(mine, keys, strict=True))
-        self._conditions = seen  # at once: other threads may ask meanwhile
-        return found
+        ill = self._health.at(snapshot)
+        breaker = repair_breaker(snapshot, ill, self._share, domains=not self._legacy)
+        return decide_repairs(snapshot, ill, breaker, legacy=self._legacy)
 
     def reconcile(self, name: str) -> ReconcileResult:
         """Delete one NodeClaim, where it still is to be deleted."""
@@ -139,7 +117,7 @@ class ForcefulDisruption:
         claim, repair = self._cluster.claim(name), self._repairs.get(name)
         if claim is None or not claim.metadata.uid:
             return DONE
-        if claim.metadata.deletion_timestamp is not None and (repair is None or self._has_ended(claim)):
+        if claim.metadata.deletion_timestamp is not None and (repair is None or not self._end(claim, repair)):
             return DONE
         if repair is None and not (self._is_expired(claim) or self._has_old_deadline(claim)):
             return DONE
@@ -157,7 +135,7 @@ class ForcefulDisruption:
                 return ReconcileResult(requeue_after=STALE_SECONDS)
             # either is told to the state at once, where it counts from then on; pods of a broken node do not run
             if repair is not None:
-                self._writer.delete(self._ended_now(claim))
+                self._writer.delete(self._ended(claim, repair))
             elif not self._writer.end(claim, EXPIRED.lower()):
                 return DONE
         except NotFound:
@@ -184,28 +162,27 @@ class ForcefulDisruption:
             and known <= self._clock.now()
             and claim.metadata.deletion_timestamp is None
             and claim.name not in self._repairs
+            and self._cluster.command_of(claim.name) is None
             and not has_begun(claim.metadata.annotations, self._clock.now())
         )
 
-    def _ended_now(self, claim: NodeClaim) -> NodeClaim:
-        """Its drain is over at once, unless it is paused: pods of a broken node do not run, and what holds them would hold them for ever."""
-        if self._has_ended(claim):
-            return claim
-        marks = {names.TERMINATION_TIMESTAMP: self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+    def _end(self, claim: NodeClaim, repair: Repair) -> dict[str, str | None]:
+        """What has its drain end in time, unless it is paused: what holds pods of a broken node would hold them for ever."""
+        return earlier_end(claim, self._clock.now() + repair.grace) if repair.grace is not None else {}
+
+    def _ended(self, claim: NodeClaim, repair: Repair) -> NodeClaim:
+        marks = self._end(claim, repair)
         if claim.metadata.deletion_timestamp is None:  # who deleted it before is told already
             marks[names.ENDED_FOR] = UNHEALTHY.lower()
-        return self._writer.metadata(claim, annotations=marks)
-
-    def _has_ended(self, claim: NodeClaim) -> bool:
-        known = deadline_of(claim)
-        return known is not None and known <= self._clock.now()
+        return self._writer.metadata(claim, annotations=marks) if marks else claim
 
     def _tell(self, claim: NodeClaim, repair: Repair | None) -> None:
         reason = EXPIRED if repair is None else UNHEALTHY
+        grace = None if repair is None or self._legacy else repair.grace  # Karpenter 1.14 tells of the NodeClaim's
         if claim.metadata.deletion_timestamp is None:  # else it was counted
-            metrics.claim_disrupted(claim, reason.lower(), self._cluster.pods_of(claim))
+            metrics.claim_disrupted(claim, reason.lower(), self._cluster.pods_of(claim), grace=grace)
         if repair is not None:
-            metrics.unhealthy_disrupted(claim, repair.condition)
+            metrics.unhealthy_disrupted(claim, repair.condition, grace)
         self._say(claim.name, disrupting_node(reason), 0.0)
         what = f"{repair.condition}={repair.status}" if repair is not None else claim.spec.expire_after
         _log.info(DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)

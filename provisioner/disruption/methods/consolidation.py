@@ -15,6 +15,7 @@ from provisioner.disruption.simulation.wishes import given_up
 from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Changes, PreferencePolicy
+from provisioner.state.pause import Activity
 from provisioner.values.message import Said
 
 SINGLE: Final = "single"
@@ -244,7 +245,7 @@ def held(view: DisruptionView, key: str) -> str:
     """
     if view.prepared is None:
         return ""
-    found = candidates(view, eventual=False)
+    found = candidates(view, Activity.CONSOLIDATION)
     one = next((one for one in found.eligible if one.key == key and one.pods), None)
     if one is None:
         return ""

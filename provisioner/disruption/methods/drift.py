@@ -22,6 +22,7 @@ from provisioner.disruption.view import (
 )
 from provisioner.scheduling.attempts.solution import EFFORT
 from provisioner.scheduling.result import Result
+from provisioner.state.pause import Activity
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.message import Said
 
@@ -55,7 +56,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
     """
     if view.prepared is None:
         return MethodAnswer()
-    found = candidates(view, eventual=True, only=has_drifted)
+    found = candidates(view, Activity.DRIFT, only=has_drifted)
     drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
     blocked, quiet = list(found.blocked), found.quiet
     allowance = Allowance(view, names.REASON_DRIFTED)
@@ -87,10 +88,10 @@ def propose(view: DisruptionView) -> MethodAnswer:
             else:
                 quiet[one.key] = DisruptionVerdict(DisruptionStanding.BLOCKED, TAKES_PODS)
             continue
-        answer = _ask(simulation, one)
+        answer = ask_alone(simulation, one)
         if answer.result is None and len(drifted) > 1:
             anywhere = anywhere or simulation.reopened(closed)
-            answer = _ask(anywhere, one)
+            answer = ask_alone(anywhere, one)
         why = answer.refusal if answer.result is None else _waits(one, answer.result, moving)
         if answer.result is None or why:
             blocked.append(Blocked(one.key, one.node.pool, why))
@@ -186,7 +187,8 @@ def in_order(some: Iterable[Candidate]) -> list[Candidate]:
     return sorted(some, key=place)
 
 
-def _ask(simulation: Simulation, one: Candidate) -> SimulationAnswer:
+def ask_alone(simulation: Simulation, one: Candidate) -> SimulationAnswer:
+    """What becomes of the pods of a node that is to go by itself: quickly, and once more with an effort where that finds no place."""
     answer = simulation.ask((one,), late=True)
     return answer if answer.result is not None else simulation.ask((one,), effort=EFFORT, late=True, thorough=True)
 

@@ -34,6 +34,7 @@ from provisioner.disruption.waste import Openings, Rates
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import NODE_PENALTY
 from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.state.pause import Activity
 from provisioner.values.message import Said
 
 UNCONSOLIDATABLE: Final = "Unconsolidatable"
@@ -86,7 +87,7 @@ class Consolidation:
         """`ranked`: the order, `in_turns` unless told otherwise."""
         self._view: Final = view
         self.gain = 0.0
-        self._found: Final = candidates(view, eventual=False)
+        self._found: Final = candidates(view, Activity.CONSOLIDATION)
         self._types: Final = CandidateTypes(view)
         self._rule: Final = AcceptanceRule(view, self._types)
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)

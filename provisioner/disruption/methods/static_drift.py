@@ -1,5 +1,6 @@
 """Drifted nodes of static pools: each gets one node from the pool's template first. Source: core spec 6.7."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -14,6 +15,7 @@ from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.scheduling.node_claims import template_labels
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.state.pause import Activity
 from provisioner.state.pool_usage import room_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.message import Said
@@ -24,8 +26,33 @@ METHOD: Final = "static_drift"
 
 
 def _too_many_static(pool: str) -> str:
-    """Of `static_drift`: what is said while a static NodePool has more nodes than replicas."""
+    """What is said while a static NodePool has more nodes than replicas."""
     return Said(f'NodePool "{pool}" has more nodes than replicas, so it scales down or replaces others first')
+
+
+def node_limit_reached(pool: str) -> str:
+    """What is said of a node for which its static NodePool can make no successor first."""
+    return Said(f'NodePool "{pool}" has reached its limit for nodes')
+
+
+def why_kept(view: DisruptionView, pool: NodePool) -> str:
+    """Why a static NodePool replaces no node at all for now, as users read it: it is deleted, or has more nodes than replicas, those that leave counted;
+    "" where it does.
+    """
+    surplus = _count(view, pool.name) > (pool.spec.replicas or 0)
+    return _too_many_static(pool.name) if surplus or pool.metadata.deletion_timestamp is not None else ""
+
+
+def successor(pool: NodePool, types: Iterable[InstanceType]) -> PlannedClaim | str:
+    """A new node of a static NodePool that takes the place of another one; else why there is none, as users read it."""
+    if not is_true(pool.status.conditions, names.READY):
+        return Said(f'NodePool "{pool.name}" is not Ready')
+    return _claim(pool, tuple(types))
+
+
+def room_left(view: DisruptionView, pool: NodePool) -> int | None:
+    """How many nodes more a static NodePool may have; None for no limit."""
+    return room_of(pool, sum(1 for one in view.snapshot.nodes if one.pool == pool.name and one.claim is not None))
 
 
 def propose(view: DisruptionView) -> MethodAnswer:
@@ -42,7 +69,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
     pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools if one.pool.spec.replicas is not None}
     if not pools:
         return MethodAnswer()
-    found = candidates(view, eventual=True)
+    found = candidates(view, Activity.DRIFT)
     types = CandidateTypes(view)
     allowance = Allowance(view, names.REASON_DRIFTED)
     awaited = unjudged(view)
@@ -62,28 +89,22 @@ def propose(view: DisruptionView) -> MethodAnswer:
         eligible += len(those)
         if not those:
             continue
-        if pool.metadata.deletion_timestamp is not None or _count(view, name) > (pool.spec.replicas or 0):
-            quiet.update(
-                (one.key, DisruptionVerdict(DisruptionStanding.BLOCKED, _too_many_static(name))) for one in those
-            )
+        if why := why_kept(view, pool):
+            quiet.update((one.key, DisruptionVerdict(DisruptionStanding.BLOCKED, why)) for one in those)
             continue
         if name in awaited:
             rechecks.append(awaited[name])
             wave = DisruptionVerdict(DisruptionStanding.NOT_DUE, more_drift(name), awaited[name])
             quiet.update((one.key, wave) for one in those)
             continue
-        if not is_true(pool.status.conditions, names.READY):
-            blocked += [Blocked(one.key, name, Said(f'NodePool "{name}" is not Ready')) for one in those]
-            continue
-        template = _claim(pool, tuple(types.of_pool(name).values()))
+        template = successor(pool, types.of_pool(name).values())
         if isinstance(template, str):
             blocked += [Blocked(one.key, name, template) for one in those]
             continue
-        there = sum(1 for one in view.snapshot.nodes if one.pool == name and one.claim is not None)
-        room = room_of(pool, there)
+        room = room_left(view, pool)
         for one in those:
             if room is not None and room <= 0:
-                blocked.append(Blocked(one.key, name, Said(f'NodePool "{name}" has reached its limit for nodes')))
+                blocked.append(Blocked(one.key, name, node_limit_reached(name)))
             elif allowance.lacks(name):
                 short.append(one)
             else:

@@ -13,6 +13,7 @@ from provisioner.disruption.candidates import (
     Obstacle,
     candidates,
 )
+from provisioner.state.pause import Activity
 from tests.support.clock import NOON
 from tests.support.cluster import pod_budget
 from tests.support.fleets import Fleet, budget, running
@@ -142,7 +143,7 @@ CASES: dict[str, tuple[Callable[[Fleet], object], Obstacle | None, str]] = {
 def test_who_may_be_disrupted(build: Callable[[Fleet], object], obstacle: Obstacle | None, message: str) -> None:
     fleet = Fleet()
     build(fleet)
-    found = candidates(fleet.view(), eventual=False)
+    found = candidates(fleet.view(), Activity.CONSOLIDATION)
     assert [one.key for one in found.eligible] == ([] if obstacle else ["n"])
     assert [(one.obstacle, str(one)) for one in found.refused] == ([(obstacle, message)] if obstacle else [])
 
@@ -150,7 +151,7 @@ def test_who_may_be_disrupted(build: Callable[[Fleet], object], obstacle: Obstac
 def test_a_node_whose_disruption_has_begun_is_left_out_without_a_word() -> None:
     fleet = Fleet()
     fleet.node("n")
-    found = candidates(fleet.view(under_way=["n"]), eventual=False)
+    found = candidates(fleet.view(under_way=["n"]), Activity.CONSOLIDATION)
     assert (found.eligible, found.blocked) == ((), ())
     assert found.refused[0].obstacle is Obstacle.UNDER_WAY
 
@@ -162,14 +163,14 @@ def test_row_94_drift_of_a_claim_with_a_grace_period_asks_no_pod(period: str | N
     fleet.node("o", [running("x", WEB)], claim_spec={"terminationGracePeriod": period})
     fleet.node("p", [running("y")], claim_spec={"terminationGracePeriod": period}, do_not_disrupt=True)
     fleet.budgets = [budget("pdb", "web", 0)]
-    found = candidates(fleet.view(), eventual=eventual)
+    found = candidates(fleet.view(), Activity.DRIFT if eventual else Activity.CONSOLIDATION)
     assert [one.key for one in found.eligible] == (["n", "o"] if may else [])
 
 
 def test_protection_that_ends_by_the_clock_says_when() -> None:
     fleet = Fleet()
     fleet.node("n", [running("w", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON)])
-    found = candidates(fleet.view(), eventual=False)
+    found = candidates(fleet.view(), Activity.CONSOLIDATION)
     assert found.recheck_at == NOON + timedelta(hours=1)
 
 
@@ -181,12 +182,12 @@ def test_a_budget_that_selects_by_a_pods_own_label_holds_only_that_pod() -> None
         fleet.node(f"n{number}", [running(f"db-{number}", shape(labels={"app": "db"}), labels=labels)])
     one = budget("first", "db", 0, selector={"matchLabels": {"app": "db", names.POD_INDEX_LABEL: "0"}})
     fleet.budgets = [one]
-    found = candidates(fleet.view(), eventual=False)
+    found = candidates(fleet.view(), Activity.CONSOLIDATION)
     assert [each.key for each in found.eligible] == ["n1"]
 
 
 def test_a_candidate_knows_its_price_and_its_pods() -> None:
     fleet = Fleet()
     fleet.node("n", [running("w"), running("d", owner=DAEMON)])
-    (one,) = candidates(fleet.view(), eventual=False).eligible
+    (one,) = candidates(fleet.view(), Activity.CONSOLIDATION).eligible
     assert ([pod.name for pod in one.pods], one.usd_per_hour, one.cost) == (["w"], 0.2, 2.0)

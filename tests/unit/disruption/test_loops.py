@@ -11,6 +11,7 @@ from provisioner.disruption import loops
 from provisioner.disruption.candidates import Obstacle, candidates
 from provisioner.disruption.loops import CYCLES, NO_HOLDS, WINDOW, LoopHolds, Loops
 from provisioner.disruption.methods.emptiness import emptiness
+from provisioner.state.pause import Activity
 from tests.support.clock import NOON
 from tests.support.cluster import claim, pod
 from tests.support.fleets import Fleet, running
@@ -180,7 +181,7 @@ HOLDS = LoopHolds({"web": UNTIL}, {"empty": "web"})
 
 def refused(fleet: Fleet, holds: LoopHolds) -> dict[str, tuple[Obstacle, datetime | None]]:
     view = replace(fleet.view(), loops=holds)
-    found = candidates(view, eventual=True)
+    found = candidates(view, Activity.DRIFT)
     return {one.node.key.name: (one.obstacle, one.until) for one in found.refused}
 
 

@@ -208,8 +208,9 @@ def test_conditions_that_mean_a_broken_instance() -> None:
     made, _ = provider(None, FakeClock())
     found = {
         (one.condition_type, one.condition_status): one.toleration.total_seconds() / 60
-        for one in made.repair_policies()
+        for one in made.repair_policies(legacy=True)
     }
+    assert found.keys() == {(one.condition_type, one.condition_status) for one in made.repair_policies()}
     assert found == {
         ("Ready", "False"): 30,
         ("Ready", "Unknown"): 30,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from fractions import Fraction
 from functools import partial
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import DaemonSet
 from provisioner.cloudprovider.kwok.provider import CLAIM_UID_ANNOTATION, KwokProvider
+from provisioner.disruption.repair_policies import RepairPolicySet
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection
 from provisioner.kube.events import Recorder
@@ -296,6 +298,11 @@ def of(bound: Any) -> Any:
     return bound.__self__
 
 
+def repair_policies(made: Term) -> RepairPolicySet:
+    found: RepairPolicySet = made._known.forceful._health._policies
+    return found
+
+
 REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     "--timeouts, hold": (["--timeouts=hold=7s"], lambda made: made._base.cluster._plans._hold_seconds, 7.0),
     "--timeouts, plan": (["--timeouts=plan=7s"], lambda made: made._base.cluster._plans._plan_seconds, 7.0),
@@ -355,8 +362,22 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     ),
     "--repair-timeout": (
         ["--repair-timeout=7m", "--feature-gates=NodeRepair=true"],
-        lambda made: {one.toleration for one in made._known.forceful._policies},
+        lambda made: {policy.toleration for some in repair_policies(made)._found.values() for _, policy, _ in some},
         {timedelta(minutes=7)},
+    ),
+    "--legacy-node-repair": (
+        ["--legacy-node-repair", "--feature-gates=NodeRepair=true"],
+        lambda made: (
+            made._known.forceful._legacy,
+            getattr(made._known.disruption._ill, "__self__", None),
+            {one.termination_grace_period for some in repair_policies(made)._found.values() for _, one, _ in some},
+        ),
+        (True, None, {timedelta(0)}),
+    ),
+    "--repair-breaker": (
+        ["--repair-breaker=0.35"],
+        lambda made: (made._known.forceful._share, made._known.disruption._settings.repair_breaker),
+        (Fraction(7, 20), Fraction(7, 20)),
     ),
     "--cpu-requests": (["--cpu-requests=60000"], lambda made: queue(made, "nodeclaim.lifecycle").workers, 100),
     "--disable-cluster-state-observability": (
@@ -379,7 +400,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
     ),
     "the gate NodeRepair": (
         ["--feature-gates=NodeRepair=true"],
-        lambda made: bool(made._known.forceful._policies),
+        lambda made: bool(repair_policies(made).kinds),
         True,
     ),
     "the gate StaticCapacity": (
@@ -413,6 +434,13 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
         False,
     ),
 }
+
+
+def test_commands_that_repair_and_what_calls_them_off_know_the_same_health() -> None:
+    made = term()._known
+    health = made.forceful._health
+    assert of(made.disruption._ill) is health
+    assert of(made.disruption._commands.inspector._is_broken) is health
 
 
 @pytest.mark.parametrize(("flags", "found", "want"), REACHED.values(), ids=REACHED)

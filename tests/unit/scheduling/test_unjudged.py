@@ -15,6 +15,7 @@ from provisioner.scheduling.drainability import follows
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Changes
 from provisioner.scheduling.topology.ties import any_ties, kinds
+from provisioner.state.pause import Activity
 from tests.support.cluster import pod_budget
 from tests.support.fleets import Fleet, budget, running
 from tests.support.pods import wire_bytes, wire_pod
@@ -151,18 +152,18 @@ def on_a_node(there: Pod) -> Callable[[], Fleet]:
 
 def test_its_node_is_not_consolidated() -> None:
     fleet = on_a_node(unjudged())()
-    found = candidates(fleet.view(), eventual=False)
+    found = candidates(fleet.view(), Activity.CONSOLIDATION)
     assert [one.obstacle for one in found.refused] == [Obstacle.POD_UNJUDGED]
     assert "shop/web" not in str(found.refused[0])
     assert "default/web-5d4f8c7b9-00007" in str(found.refused[0])
-    assert not candidates(fleet.view(), eventual=True).refused
+    assert not candidates(fleet.view(), Activity.DRIFT).refused
 
 
 def test_a_budget_that_allows_nothing_holds_its_node() -> None:
     fleet = on_a_node(unjudged())()
     fleet.budgets = [budget("pdb", "db", 0)]
-    found = candidates(fleet.view(), eventual=True)
+    found = candidates(fleet.view(), Activity.DRIFT)
     assert [one.obstacle for one in found.refused] == [Obstacle.POD_BUDGET]
     fleet = on_a_node(running("w", shape(labels={"app": "web"})))()
     fleet.budgets = [budget("pdb", "db", 0)]
-    assert not candidates(fleet.view(), eventual=True).refused
+    assert not candidates(fleet.view(), Activity.DRIFT).refused

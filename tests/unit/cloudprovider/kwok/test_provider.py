@@ -720,10 +720,10 @@ def test_the_provider_serves_one_catalogue_and_never_drifts() -> None:
     assert provider.node_class_kinds() == {("karpenter.kwok.sh", "KWOKNodeClass")}
     assert provider.well_known_labels > names.WELL_KNOWN_LABELS
     assert names.KWOK_INSTANCE_CPU_LABEL in provider.well_known_labels
-    assert [(one.condition_type, one.condition_status, one.toleration) for one in provider.repair_policies()] == [
-        ("Ready", "False", timedelta(minutes=10)),
-        ("Ready", "Unknown", timedelta(minutes=10)),
-    ]
+    ready = [("Ready", "False", timedelta(minutes=10)), ("Ready", "Unknown", timedelta(minutes=10))]
+    for legacy, more in ((True, []), (False, [("KWOKUnhealthy", "True", timedelta(seconds=30))])):
+        policies = provider.repair_policies(legacy=legacy)
+        assert [(one.condition_type, one.condition_status, one.toleration) for one in policies] == ready + more
 
 
 def test_stop_ends_the_queue() -> None:

@@ -165,10 +165,10 @@ def test_verdict(case: Case) -> None:
         "a",
         case.pods,
         unknown=case.unknown,
-        protected=case.protected,
+        protected=names.DO_NOT_DISRUPT if case.protected else "",
         forceful=case.forceful,
         awaited=case.awaited,
-        drifted=case.drifted,
+        stands=case.drifted,
     )
     found = verdict(
         case.reason, [sighted], pod_budgets(*case.budgets), world.cluster.snapshot(), replaced=case.replaced

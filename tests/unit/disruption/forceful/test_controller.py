@@ -14,7 +14,8 @@ from provisioner.apis.core import Node, NodeStatus
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
-from provisioner.disruption.forceful.controller import STALE_SECONDS, ForcefulDisruption, repair_policies_of
+from provisioner.disruption.forceful.controller import STALE_SECONDS, ForcefulDisruption
+from provisioner.disruption.node_health import NodeHealth, repair_policies_of
 from provisioner.kube.errors import ServerError
 from provisioner.options import Options
 from provisioner.runtime.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS
@@ -27,7 +28,7 @@ from tests.support.disrupting import ALL_TRUE, DisruptedNodes
 from tests.support.eventually import eventually
 from tests.support.kube import Sent
 
-POLICY = RepairPolicy(names.READY, names.FALSE, timedelta(minutes=10))
+POLICY = RepairPolicy(names.READY, names.FALSE, timedelta(minutes=10), termination_grace_period=timedelta(0))
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def stages() -> Iterator[Callable[..., tuple[DisruptedNodes, ForcefulDisruption]
     made: list[tuple[DisruptedNodes, ForcefulDisruption]] = []
 
     def make(
-        *nodes: str, policies: tuple[RepairPolicy, ...] = (), **options: Any
+        *nodes: str, policies: tuple[RepairPolicy, ...] = (), legacy: bool = True, **options: Any
     ) -> tuple[DisruptedNodes, ForcefulDisruption]:
         stage = DisruptedNodes(*nodes, **options)
         server = stage.server
@@ -45,7 +46,8 @@ def stages() -> Iterator[Callable[..., tuple[DisruptedNodes, ForcefulDisruption]
             server.recorder,
             stage.ledger,
             stage.world.clock,
-            policies=policies,
+            health=NodeHealth(stage.world.cluster, stage.world.clock, policies),
+            legacy=legacy,
             stale=lambda: stage.behind,
             pause=lambda: stage.pause,
             postponed=server.postponed,
@@ -189,9 +191,10 @@ def break_node(stage: DisruptedNodes, forceful: ForcefulDisruption, *those: str)
 def break_with_time(stage: DisruptedNodes, name: str, at: datetime) -> None:
     broken = node(name, ready=False, labels={names.NODEPOOL_LABEL: "general"})
     conditions = tuple(msgspec.structs.replace(one, last_transition_time=at) for one in broken.status.conditions)
+    status = msgspec.structs.replace(broken.status, conditions=conditions)
+    metadata = msgspec.structs.replace(broken.metadata, creation_timestamp=NOON - timedelta(days=1))
     stage.world.cluster.node_changed(
-        stage.world.cluster.node(name),
-        msgspec.structs.replace(broken, status=msgspec.structs.replace(broken.status, conditions=conditions)),
+        stage.world.cluster.node(name), msgspec.structs.replace(broken, status=status, metadata=metadata)
     )
 
 

@@ -1,0 +1,82 @@
+"""Which nodes are broken, as far as this process has seen: `NodeHealth`."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from provisioner.apis.core import Node
+from provisioner.apis.meta import Condition
+from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.disruption.repair_policies import Illness, Illnesses, RepairPolicySet, Sighted
+from provisioner.options import Options
+from provisioner.state.cluster import Cluster
+from provisioner.state.snapshot import Snapshot
+from provisioner.support.clock import Clock
+
+_Key: TypeAlias = tuple[str, str, str, datetime | None]
+"""The UID of a Node, and of a condition the type, the status and since when."""
+
+
+def repair_policies_of(options: Options, policies: Sequence[RepairPolicy]) -> tuple[RepairPolicy, ...]:
+    """Which conditions mean a broken node, and for how long they must last, as the program was started; none where the gate NodeRepair is off."""
+    if not options.feature_gates.node_repair:
+        return ()
+    if not options.repair_timeout:
+        return tuple(policies)
+    return tuple(replace(one, toleration=options.repair_timeout) for one in policies)
+
+
+def share_of(options: Options) -> Fraction:
+    """Above which share of unhealthy nodes none is repaired: exactly what the flag says."""
+    return Fraction(str(options.repair_breaker))
+
+
+class NodeHealth:
+    """Remembers when it first saw each condition as it is: kubelets have clocks of their own. Any thread may ask.
+
+    Args:
+        policies: which conditions mean a broken node.
+
+    Raises:
+        ValueError: the policies are no set.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, policies: Sequence[RepairPolicy]) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._policies: Final = RepairPolicySet(policies)
+        self._lock = threading.Lock()
+        self._seen: dict[_Key, datetime] = {}
+
+    def at(self, snapshot: Snapshot) -> Illnesses:
+        """The broken nodes of an instant that have a NodeClaim. Cost: O(nodes), and what each of their conditions takes."""
+        if not self._policies.kinds:
+            return {}
+        found = {
+            node.key.name: self._cluster.node(node.name)
+            for node in snapshot.nodes
+            if node.claim is not None and node.name
+        }
+        nodes = {name: (node, self._conditions(node)) for name, node in found.items() if node is not None}
+        ill: dict[str, Illness] = {}
+        with self._lock:
+            now, before, seen = self._clock.now(), self._seen, dict[_Key, datetime]()
+            for name, (node, conditions) in nodes.items():
+                for key, _ in conditions:
+                    seen[key] = before.get(key, now)
+                sighted: list[Sighted] = [(one, seen[key]) for key, one in conditions]
+                if (wrong := self._policies.illness(sighted, node.metadata.creation_timestamp)) is not None:
+                    ill[name] = wrong
+            self._seen = seen
+        return ill
+
+    def is_broken(self, node: Node) -> bool:
+        """Whether any of its conditions means a broken node, however short it has lasted."""
+        now = self._clock.now()
+        return self._policies.illness([(one, now) for one in node.status.conditions], None) is not None
+
+    def _conditions(self, node: Node) -> list[tuple[_Key, Condition]]:
+        mine = (one for one in node.status.conditions if one.type in self._policies.kinds)
+        return [((node.metadata.uid, one.type, one.status, one.last_transition_time), one) for one in mine]
