@@ -15,13 +15,12 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from provisioner.values.requirement import parse_int
 
 Scope: TypeAlias = Mapping[str, Any]
 Program: TypeAlias = Callable[[Scope], Any]
-N = TypeVar("N", int, float)
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<string>'[^'\\]*'|"[^"\\]*")|(?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"""
@@ -349,8 +348,8 @@ def _whole(sign: str, one: int, other: int) -> int:
     return _within(quotient) if sign == "/" else one - quotient * other
 
 
-def _within(number: N) -> N:
-    if isinstance(number, int) and number not in _INT64:
+def _within(number: int) -> int:
+    if number not in _INT64:
         raise CelError("integer overflow")
     return number
 
@@ -447,7 +446,7 @@ def _integer(value: Any) -> int:
     number = parse_int(value) if isinstance(value, str) else int(value)
     if number is None:
         raise CelError(f"{value!r} is not an integer")
-    return int(_within(number))
+    return _within(number)
 
 
 @functools.cache
