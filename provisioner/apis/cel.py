@@ -234,7 +234,7 @@ class _Parser:
             case "number", _:
                 number = int(text) if text.isdecimal() else float(text)
                 if isinstance(number, int) and number not in _INT64:
-                    raise CelSyntaxError(f"{self._text!r}: {text} is no integer of 64 bits")
+                    raise CelSyntaxError(f"{self._text!r}: {text} is not a 64-bit integer")
                 return lambda _: number
             case "name", "true" | "false":
                 truth = text == "true"

@@ -193,7 +193,7 @@ def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
     constraints = found.pod_topology_spread.default_constraints
     for one in constraints:
         if not re.fullmatch(QUALIFIED_NAME, one.topology_key):
-            raise ValueError(f"must name a label in each topologyKey ({one.topology_key!r} is no label)")
+            raise ValueError(f"must name a label in each topologyKey ({one.topology_key!r} is not a label name)")
     pairs = [(one.topology_key, one.when_unsatisfiable) for one in constraints]
     for key, action in pairs:
         if pairs.count((key, action)) > 1:

@@ -213,15 +213,13 @@ class RegionMarket:
         """What EC2 says of one type."""
         return self._catalogue.info(instance_type)
 
-    def shape(self, node_class: EC2NodeClass) -> Shape:
-        """What of the class instance types depend on.
+    def shape(self, node_class: EC2NodeClass, *, grouped: bool = True) -> Shape:
+        """What of the class instance types depend on; not `grouped` without its placement group, which may not be known.
 
         Raises:
             QuantityError: a volume size of the class is no quantity.
         """
-        return self._shape(node_class, self._around.group_of(node_class))
-
-    def _shape(self, node_class: EC2NodeClass, group: PlacementGroup | None = None) -> Shape:
+        group = self._around.group_of(node_class) if grouped else None
         return Shape.of(node_class, group, reserved=self._reserved, ipv6=self._around.ipv6(node_class))
 
     def types(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
@@ -254,7 +252,7 @@ class RegionMarket:
         try:
             shape = self.shape(node_class)
         except CloudError:
-            shape = self._shape(node_class)
+            shape = self.shape(node_class, grouped=False)
         known = self._catalogue.known(shape)
         return self._types_of(shape) if known is None else known
 
@@ -280,7 +278,7 @@ class RegionMarket:
 
         Cost: nothing without expressions, else some 0.2 s.
         """
-        shape = self._shape(node_class)
+        shape = self.shape(node_class, grouped=False)
         if not shape.kubelet.has_formulas:
             return ""
         found = (instance_types.formula_problem(one, shape, self._catalogue.settings) for one in self._region.infos)

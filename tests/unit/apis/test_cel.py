@@ -153,7 +153,7 @@ NO_FORMULAS: dict[str, tuple[str, str]] = {
     "a function of nobody": ("round(1.5)", "'round' is not known"),
     "a macro": ("[1].all(x, true) ? 1 : 2", "all is not known here"),
     "an argument too many": ("max(1, 2, 3)", "takes 2 and not 3 arguments"),
-    "no integer of 64 bits": ("9223372036854775808", "no integer of 64 bits"),
+    "no integer of 64 bits": ("9223372036854775808", "not a 64-bit integer"),
     "a ternary without its end": ("true ? 1", "expected ':'"),
     "parentheses without end": ("(" * 200 + "1" + ")" * 200, "nested too deeply"),
     "signs without end": ("-" * 900 + "1", "nested too deeply"),

@@ -152,7 +152,7 @@ WRONG = {
     "a default constraint over what is no label": (
         constraints({"topologyKey": "a b"}),
         {},
-        "flag --scheduler-config must name a label in each topologyKey ('a b' is no label)",
+        "flag --scheduler-config must name a label in each topologyKey ('a b' is not a label name)",
     ),
     "a default constraint with a selector": (
         constraints({"labelSelector": {}}),
