@@ -78,6 +78,7 @@ class Caches:
     Attributes:
         drifts: the last differences that `--check-state` found.
         overlays: the NodeOverlays in force; none while the feature gate NodeOverlay is off.
+        knows_pod_groups: whether PodGroups are watched.
     """
 
     def __init__(self, connection: ApiConnection, options: Options, clock: Clock) -> None:
@@ -87,6 +88,7 @@ class Caches:
         self._types = TypesByPool(lambda _: None, lambda _: ())  # until `use_types`
         self.options = options
         self.drifts: list[str] = []
+        self.knows_pod_groups = False
         self.cluster = self._state(options)
         self.effects: Callable[[Iterable[Effect]], None] = _ignored
         self.unreadable: Callable[[Resource[Any], ObjectIdentity, str], None] = _ignored
@@ -98,7 +100,9 @@ class Caches:
         self.claims = self._reflect(resources.NODECLAIMS, self._carried(self.cluster.claim_changed), NodeClaimChanged)
         self.daemons = self._reflect(resources.DAEMONSETS, self._carried(self.cluster.daemonset_changed))
         self.pods = self._reflect(resources.PODS, self._carried(self.cluster.pod_changed), PodChanged, page=PODS_PAGE)
-        self.classes = self._classes(options)
+        kinds = resources.EC2NODECLASSES if options.provider == "aws" else resources.KWOKNODECLASSES
+        #: Only the provider's own kind: the CRDs of the other may be missing.
+        self.classes: Reflector[Any] = self._reflect(kinds, _ignored, NodeClassChanged)
         self._settings_key = f"{options.system_namespace}/{names.SETTINGS_CONFIGMAP}"
         self.settings = self._reflect(
             resources.CONFIGMAPS,
@@ -147,12 +151,6 @@ class Caches:
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
 
     # ------------------------------------------------------------------ the watches
-
-    def _classes(self, options: Options) -> Reflector[Any]:
-        """Only the provider's own kind: the CRDs of the other may be missing."""
-        if options.provider == "aws":
-            return self._reflect(resources.EC2NODECLASSES, _ignored, NodeClassChanged)
-        return self._reflect(resources.KWOKNODECLASSES, _ignored, NodeClassChanged)
 
     def _overlay_objects(self, options: Options) -> Reflector[NodeOverlay] | None:
         """None where the feature gate is off: the CRD may be missing then."""
@@ -269,13 +267,9 @@ class Caches:
         self.effects(self.cluster.settle())
         return not stopping.is_set()
 
-    @property
-    def knows_pod_groups(self) -> bool:
-        """Whether PodGroups are watched."""
-        return self._pod_groups in self.all
-
     def watch_pod_groups(self) -> None:
         """Watch PodGroups from now on; call once, when the API server serves them."""
+        self.knows_pod_groups = True
         self.all = (*self.all, self._pod_groups)
         self._pod_groups.start()
 
