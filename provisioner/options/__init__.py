@@ -15,7 +15,7 @@ import ipaddress
 import math
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, Self
@@ -193,8 +193,13 @@ def _pairs(text: str, example: str) -> dict[str, str]:
     return found
 
 
-def _gate(name: str, *, default: bool = False) -> Any:
-    return field(default=default, metadata={"gate": name})
+_NOT_HERE: Final = Said("because the feature is not available in this version")
+_NO_DRA: Final = Said("because nodes for pods with DRA resource claims are not planned in this version")
+
+
+def _gate(name: str, *, default: bool = False, idle: str = "") -> Any:
+    """A gate; `idle` is why it switches nothing, where it does not."""
+    return field(default=default, metadata={"gate": name, "idle": idle})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +231,12 @@ class _Gates:
         values = {attribute: _BOOLEANS[given[name]] for name, attribute in known.items() if name in given}
         return cls(**values, unknown=tuple(sorted(given.keys() - known.keys())))
 
+    def without_effect(self) -> Iterator[tuple[str, str]]:
+        """Of the gates that are on, those that switch nothing, each with the reason."""
+        for one in fields(self):
+            if one.metadata.get("idle") and getattr(self, one.name):
+                yield one.metadata["gate"], one.metadata["idle"]
+
     def __str__(self) -> str:
         return ",".join(
             f"{name}={'true' if getattr(self, attribute) else 'false'}" for name, attribute in self.known().items()
@@ -242,13 +253,19 @@ class FeatureGates(_Gates):
     node_overlay: bool = _gate("NodeOverlay")
     static_capacity: bool = _gate("StaticCapacity")
     capacity_buffer: bool = _gate("CapacityBuffer")
+    terminate_first_drift: bool = _gate("TerminateFirstDrift", idle=_NOT_HERE)
+    terminate_first_repair: bool = _gate("TerminateFirstRepair", idle=_NOT_HERE)
+    pod_deletion_cost_management: bool = _gate("PodDeletionCostManagement", idle=_NOT_HERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsFeatureGates(_Gates):
-    """Karpenter's optional features of AWS; `nodeclass_cel`, expressions inside a class's kubelet, is accepted and not offered."""
+    """Karpenter's optional features of AWS; `nodeclass_cel` is expressions inside a class's kubelet."""
 
-    nodeclass_cel: bool = _gate("NodeClassCEL")
+    nodeclass_cel: bool = _gate("NodeClassCEL", idle=_NOT_HERE)
+    dra_nvidia_gpu: bool = _gate("DRANVIDIAGPU", idle=_NO_DRA)
+    dra_efa: bool = _gate("DRAEFA", idle=_NO_DRA)
+    reboot_for_repair: bool = _gate("RebootForRepair", idle=_NOT_HERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,6 +383,8 @@ class Options:
     ignore_dra_requests: bool = row(True, BOOLEAN, "Do not schedule pods with DRA resource claims; if false, they are scheduled as if they had none.")
     scheduler_config: tuple[SpreadDefault, ...] = row((), SCHEDULER_CONFIG,
         "Scheduler configuration in YAML; only podTopologySpread.defaultConstraints is read.")
+    legacy_node_repair: bool = row(False, BOOLEAN,
+        "Replace unhealthy nodes as Karpenter 1.14 does: at once, whatever budgets allow, and without waiting for a new node (feature gate NodeRepair).")
     feature_gates: FeatureGates = row(FeatureGates(), Parsed("LIST", FeatureGates.parse), "Feature gates as Name=true,Name=false.")
     legacy_node_repair: bool = row(False, BOOLEAN, "Repair nodes as Karpenter 1.14 does (feature gate NodeRepair): without budgets.")
 
@@ -383,6 +402,7 @@ class Options:
     translate_provisioners: bool = own(False, BOOLEAN, "Translate Provisioners and AWSNodeTemplates of Karpenter before v1beta1 (component conversion).")
     ami_refresh_interval: timedelta = row(timedelta(minutes=1), MINUTE, "Interval between refreshes of AMIs.")
     subnet_refresh_interval: timedelta = row(timedelta(minutes=1), MINUTE, "Interval between refreshes of subnets.")
+    security_group_refresh_interval: timedelta = row(timedelta(minutes=1), MINUTE, "Interval between refreshes of security groups.")
     aws_feature_gates: AwsFeatureGates = row(AwsFeatureGates(), Parsed("LIST", AwsFeatureGates.parse), "AWS feature gates as Name=true,Name=false.")
 
     # ours
@@ -467,18 +487,13 @@ class Options:
     def without_effect(self) -> tuple[str, ...]:
         """What was asked for and changes nothing, or soon will not, a sentence each: to be logged at the start."""
         said = [*self.farewells]
-        for flag, gates, known in (
-            ("--feature-gates", self.feature_gates, {}),
-            ("--aws-feature-gates", self.aws_feature_gates, AwsFeatureGates.known()),
-        ):
-            said += [
-                f"{flag}: {name}=true is accepted but has no effect because the feature is not available in this version"
-                for name, attribute in sorted(known.items())
-                if getattr(gates, attribute)
-            ]
+        for flag, gates in (("--feature-gates", self.feature_gates), ("--aws-feature-gates", self.aws_feature_gates)):
+            said += [f"{flag}: {name}=true is accepted but has no effect {why}" for name, why in gates.without_effect()]
             said += [
                 f"{flag}: {name} is not a feature gate of this version and has no effect" for name in gates.unknown
             ]
+        if self.legacy_node_repair:
+            said.append(f"--legacy-node-repair is accepted but has no effect {_NOT_HERE}")
         return tuple(said)
 
     @property
