@@ -26,6 +26,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from provisioner.apis import names
+from provisioner.apis.karpenter import QUALIFIED_NAME
 from provisioner.support import logs
 from provisioner.values import yamltext
 from provisioner.values.duration import DurationError, parse_duration
@@ -153,11 +154,21 @@ def _paths(text: str) -> tuple[str, ...]:
 
 
 class SpreadDefault(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One default topology spread constraint of kube-scheduler, for pods that have none of their own."""
+    """One default topology spread constraint of kube-scheduler, for pods that have none of their own.
 
-    max_skew: Annotated[int, msgspec.Meta(ge=1)]
+    Attributes:
+        label_selector: none, since kube-scheduler deduces it for each pod.
+        match_label_keys: likewise.
+    """
+
+    max_skew: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     topology_key: Annotated[str, msgspec.Meta(min_length=1)]
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    min_domains: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
+    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+    label_selector: None = None
+    match_label_keys: Annotated[tuple[str, ...], msgspec.Meta(max_length=0)] | None = None
 
 
 class _Spread(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -179,7 +190,15 @@ def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
             "must be a scheduler configuration in YAML or JSON, with podTopologySpread.defaultConstraints alone "
             f"({error})"
         ) from None
-    return found.pod_topology_spread.default_constraints
+    constraints = found.pod_topology_spread.default_constraints
+    for one in constraints:
+        if not re.fullmatch(QUALIFIED_NAME, one.topology_key):
+            raise ValueError(f"must name a label in each topologyKey ({one.topology_key!r} is no label)")
+    pairs = [(one.topology_key, one.when_unsatisfiable) for one in constraints]
+    for key, action in pairs:
+        if pairs.count((key, action)) > 1:
+            raise ValueError(f"must have one default constraint for topologyKey {key} and whenUnsatisfiable {action}")
+    return constraints
 
 
 def _pairs(text: str, example: str) -> dict[str, str]:
@@ -386,7 +405,6 @@ class Options:
     legacy_node_repair: bool = row(False, BOOLEAN,
         "Replace unhealthy nodes as Karpenter 1.14 does: at once, whatever budgets allow, and without waiting for a new node (feature gate NodeRepair).")
     feature_gates: FeatureGates = row(FeatureGates(), Parsed("LIST", FeatureGates.parse), "Feature gates as Name=true,Name=false.")
-    legacy_node_repair: bool = row(False, BOOLEAN, "Repair nodes as Karpenter 1.14 does (feature gate NodeRepair): without budgets.")
 
     # Karpenter's, for AWS
     cluster_name: str = row("", TEXT, "Name of the cluster; required with --provider=aws.")
@@ -492,8 +510,6 @@ class Options:
             said += [
                 f"{flag}: {name} is not a feature gate of this version and has no effect" for name in gates.unknown
             ]
-        if self.legacy_node_repair:
-            said.append(f"--legacy-node-repair is accepted but has no effect {_NOT_HERE}")
         return tuple(said)
 
     @property
