@@ -12,6 +12,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import is_true
 from provisioner.values import jsontext
 
 VERSION: Final = 1
@@ -125,6 +126,12 @@ class RebootRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 NO_REBOOTS: Final = RebootRecord()
 _decode = jsontext.decoder(RebootRecord)
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def is_rebooting(claim: NodeClaim) -> bool:
+    """Whether its node is being rebooted: by its record, or as Karpenter says where there is none."""
+    record = reboots_of(claim)
+    return record.under_way or (record.episode is None and is_true(claim.status.conditions, names.REBOOTING))
 
 
 def encode_reboots(record: RebootRecord) -> str:

@@ -113,7 +113,7 @@ class Place:
 
     def instances(self) -> Instances:
         """The product's view of instances."""
-        return Instances(self.aws, CLOCK, CLUSTER, idle=0.0, patience=0.0)
+        return Instances(self.aws, CLOCK, CLUSTER, idle=0.0, patience=0.0, once=lambda: self.aws.once("ec2"))
 
     def templates(self) -> LaunchTemplates:
         """The product's of launch templates."""
