@@ -575,7 +575,7 @@ ROWS: tuple[Row, ...] = (
     ),
     # --- repair --------------------------------------------------------------------------------------------------------------
     row(
-        "a node that has not been ready for long is replaced past every protection",
+        "with --legacy-node-repair a node that has not been ready for long is replaced past every protection",
         pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}),
         deploy("web", 1, annotations={names.DO_NOT_DISRUPT: "true"}),
         settled(1, 1),
@@ -586,6 +586,7 @@ ROWS: tuple[Row, ...] = (
         event("DisruptionTerminating", "Disrupting Node: Unhealthy"),
         first_gone(),
         pods_run(1),
+        group="legacy-repair",
     ),
     row(
         "a node that has not been ready for a short while is left alone",
