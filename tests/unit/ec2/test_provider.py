@@ -43,6 +43,9 @@ class Instances:
     def delete(self, claim: NodeClaim) -> None:
         raise InstanceNotFoundError(claim.status.provider_id)
 
+    def reboot(self, claim: NodeClaim) -> None:
+        self.asked.append(f"reboot {claim.name}")
+
     def get(self, provider_id: str) -> LaunchedInstance:
         assert provider_id == INSTANCE.provider_id
         return INSTANCE
