@@ -604,18 +604,6 @@ ROWS: tuple[Row, ...] = (
         may_orphan,
     ),
     row(
-        "where more than a fifth of a pool is broken nothing is repaired, and the nodes say so",
-        pool(disruption=NEVER),
-        deploy("web", 4),
-        settled(4, 4),
-        not_ready(2),
-        may_orphan,
-        event("NodeRepairBlocked", kind="Node"),
-        lambda scene: scene.throughout(
-            8, lambda: "" if set(scene.facts.claims) == {one.name for one in scene.claims()} else "it was replaced"
-        ),
-    ),
-    row(
         "without the feature gate NodeRepair broken nodes stay",
         pool(disruption=NEVER),
         ONE,
@@ -932,6 +920,7 @@ ROWS: tuple[Row, ...] = (
         settled(1, 0),
         not_ready(),
         gone(),
+        group="repair",
     ),
     # --- nodes that vanish --------------------------------------------------------------------------------------------------------
     row(

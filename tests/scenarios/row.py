@@ -41,7 +41,7 @@ GROUPS: dict[str, Group] = {
     "slow": Group((GATES, "--max-claims-per-minute=2")),
     "gates-off": Group(()),
     "repair": Group((GATES, "--repair-timeout=6s")),
-    "legacy-repair": Group((GATES, "--legacy-node-repair")),
+    "legacy-repair": Group((GATES, "--repair-timeout=6s", "--legacy-node-repair")),
     "stopped": Group(),
     BESIDE_LEADING: Group(),
     ALONE: Group(),
