@@ -721,7 +721,8 @@ def test_the_provider_serves_one_catalogue_and_never_drifts() -> None:
     assert provider.well_known_labels > names.WELL_KNOWN_LABELS
     assert names.KWOK_INSTANCE_CPU_LABEL in provider.well_known_labels
     ready = [("Ready", "False", timedelta(minutes=10)), ("Ready", "Unknown", timedelta(minutes=10))]
-    for legacy, more in ((True, []), (False, [("KWOKUnhealthy", "True", timedelta(seconds=30))])):
+    asked = [(one, "True", timedelta(seconds=30)) for one in ("KWOKUnhealthy", "KWOKRebootRequired")]
+    for legacy, more in ((True, []), (False, asked)):
         policies = provider.repair_policies(legacy=legacy)
         assert [(one.condition_type, one.condition_status, one.toleration) for one in policies] == ready + more
 
