@@ -107,14 +107,14 @@ class RebootRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     def intended(self, intent: RebootIntent) -> "RebootRecord":
         """With the intent of another call; the first one of a reboot counts as a reboot from here on."""
         if self.episode is None:
-            raise ValueError("no reboot goes on")
+            raise ValueError("there is no reboot in progress")
         times = self.times if self.episode.intent is not None else (*self.times, intent.at)[-_MOST_TIMES:]
         return RebootRecord(episode=msgspec.structs.replace(self.episode, intent=intent), times=times)
 
     def ended(self, end: RebootEnd) -> "RebootRecord":
         """With the end of the reboot."""
         if self.episode is None:
-            raise ValueError("no reboot goes on")
+            raise ValueError("there is no reboot in progress")
         return RebootRecord(episode=msgspec.structs.replace(self.episode, end=end), times=self.times)
 
     def kept(self, now: datetime) -> "RebootRecord | None":

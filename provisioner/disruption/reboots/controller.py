@@ -314,7 +314,7 @@ class Reboots:
         return RebootRecord(episode=episode, times=(now,))
 
     def _clear(self, claim: NodeClaim, node: Node | None) -> None:
-        _log.info("Removed what was left of a reboot that nobody continues", nodeclaim=claim.name)
+        _log.info("Removed the marks of a reboot that is not in progress", nodeclaim=claim.name)
         if node is not None and is_closed_for_reboot(node):
             self._taints.reopen(node)
         if marks := _marks(claim):
