@@ -275,6 +275,7 @@ class NodeSystemInfo(Object, frozen=True, kw_only=True):
     """Versions that a node reports."""
 
     kubelet_version: str = ""
+    boot_id: str = field(default="", name="bootID")
 
 
 class NodeStatus(Object, frozen=True, kw_only=True):

@@ -101,6 +101,7 @@ OWN: Final[Groups] = {
             "The disruption command of which it is the first candidate: reason, candidates, replacements, phase; removing it cancels "
             "the command."
         ),
+        names.REBOOT_ANNOTATION: "The reboots of its node in the last 24 hours, and the one that is in progress or has failed; keep it.",
         names.COMMAND_MEMBER_ANNOTATION: "ID of the disruption command of which it is another candidate.",
         names.REPLACES_ANNOTATION: "ID of the disruption command that it was created for.",
         names.ENDED_FOR: "Why it was deleted without a disruption command: `expired`, `scaled-down` or `unhealthy`; a pause holds its drain.",
@@ -188,9 +189,12 @@ KARPENTER: Final[Groups] = {
         names.PRICE_OVERLAY_APPLIED: "`true` if the node was launched at the price of a NodeOverlay.",
         names.CAPACITY_OVERLAY_APPLIED: "`true` if the instance type has resources of a NodeOverlay.",
         names.TERMINATION_TIMESTAMP: "Time at which terminationGracePeriod ends.",
+        names.REBOOT_PRE_BOOT_ID: "The boot ID that its Node had before the instance was rebooted.",
+        names.REBOOT_GRACE_PERIOD: "Of Karpenter: how long its pods may take to leave before a reboot; removed.",
     },
     ("Node taint", "provisioner"): {
         names.DISRUPTED_TAINT.key: "The Node is being disrupted; effect NoSchedule.",
+        names.REBOOTING_TAINT.key: "The Node is being rebooted, or its reboot failed; effect NoSchedule.",
     },
     ("Node taint", "node's start-up"): {
         names.UNREGISTERED_TAINT.key: "The Node has joined but is not registered yet.",

@@ -67,6 +67,8 @@ LABEL_ALIASES: Final[dict[str, str]] = {
 # Annotations of Karpenter and Kubernetes.
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 DO_NOT_REPAIR: Final = "karpenter.sh/do-not-repair"
+REBOOT_PRE_BOOT_ID: Final = "karpenter.sh/reboot-pre-boot-id"
+REBOOT_GRACE_PERIOD: Final = "karpenter.sh/reboot-termination-grace-period"
 DO_NOT_EVICT: Final = "karpenter.sh/do-not-evict"
 """The same on pods, before v1beta1."""
 DO_NOT_CONSOLIDATE: Final = "karpenter.sh/do-not-consolidate"
@@ -112,6 +114,7 @@ PLANNED_OFFERING_ANNOTATION: Final = "dovetail.dev/planned-offering"
 INTERRUPTION_ANNOTATION: Final = "dovetail.dev/interruption"
 REMOVALS_ANNOTATION: Final = "dovetail.dev/removals"
 COMMAND_ANNOTATION: Final = "dovetail.dev/command"
+REBOOT_ANNOTATION: Final = "dovetail.dev/reboot"
 COMMAND_MEMBER_ANNOTATION: Final = "dovetail.dev/command-member"
 REPLACES_ANNOTATION: Final = "dovetail.dev/replaces"
 ENDED_FOR: Final = "dovetail.dev/ended-for"
@@ -198,6 +201,7 @@ NO_SCHEDULE: Final = taints.NO_SCHEDULE
 PREFER_NO_SCHEDULE: Final = taints.PREFER_NO_SCHEDULE
 NO_EXECUTE: Final = taints.NO_EXECUTE
 DISRUPTED_TAINT: Final = Taint(key="karpenter.sh/disrupted", effect=NO_SCHEDULE)
+REBOOTING_TAINT: Final = Taint(key="karpenter.sh/rebooting", effect=NO_SCHEDULE)
 CORDONED_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
 """Of the taint that Kubernetes puts on a Node while somebody has it cordoned."""
 UNREGISTERED_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
@@ -235,6 +239,7 @@ VOLUMES_DETACHED: Final = "VolumesDetached"
 INSTANCE_TERMINATING: Final = "InstanceTerminating"
 CONSISTENT_STATE_FOUND: Final = "ConsistentStateFound"
 DISRUPTION_REASON: Final = "DisruptionReason"
+REBOOTING: Final = "Rebooting"
 VALIDATION_SUCCEEDED: Final = "ValidationSucceeded"
 NODECLASS_READY: Final = "NodeClassReady"
 NODE_REGISTRATION_HEALTHY: Final = "NodeRegistrationHealthy"
@@ -274,6 +279,10 @@ DRAINING: Final = "Draining"
 AWAITING_VOLUME_DETACHMENT: Final = "AwaitingVolumeDetachment"
 TERMINATION_GRACE_PERIOD_ELAPSED: Final = "TerminationGracePeriodElapsed"
 CONSISTENCY_CHECK_FAILED: Final = "ConsistencyCheckFailed"
+REBOOT_REQUESTED: Final = "RebootRequested"
+REBOOT_ISSUED: Final = "RebootIssued"
+REBOOT_SUCCEEDED: Final = "RebootSucceeded"
+REBOOT_FAILED: Final = "RebootFailed"
 RUNTIME_VALIDATION: Final = "RuntimeValidation"
 CONFLICT: Final = "Conflict"
 

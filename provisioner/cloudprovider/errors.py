@@ -90,3 +90,19 @@ class CreateError(CloudError):
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
+
+
+class RebootRefusedError(CloudError):
+    """The instance was not rebooted, for certain; raised by `CloudProvider.reboot`.
+
+    Attributes:
+        problem: why, a sentence for people.
+        final: another try would be in vain.
+    """
+
+    def __init__(self, problem: str, *, final: bool) -> None:
+        super().__init__(problem, final)
+        self.problem, self.final = problem, final
+
+    def __str__(self) -> str:
+        return self.problem

@@ -20,6 +20,7 @@ _METHODS: Final[Mapping[str, str]] = {
     "create": "Create",
     "delete": "Delete",
     "get": "Get",
+    "reboot": "Reboot",
     "list": "List",
     "instance_types": "GetInstanceTypes",
     "is_drifted": "IsDrifted",

@@ -237,6 +237,20 @@ class CloudProviderView(Protocol):
         """Every instance of this cluster, in order of provider ID."""
         ...
 
+    def reboot(self, claim: NodeClaim, operation: str) -> None:
+        """Reboot the claim's instance, by one call to the cloud at most: nothing is sent again, whatever becomes of it.
+
+        Args:
+            claim: whose Node will have another boot ID.
+            operation: tells this reboot from others.
+
+        Raises:
+            RebootRefusedError: it was not done.
+            InstanceNotFoundError: there is no such instance.
+            CloudError: nobody knows whether it was done.
+        """
+        ...
+
     def resume(self, claims: Iterable[NodeClaim]) -> None:
         """Finish what an earlier process began for these claims; called once by a new leader, with all claims."""
         ...

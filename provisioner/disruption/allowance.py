@@ -64,7 +64,7 @@ class Allowance:
 
     def take(self, node: NodeView) -> None:
         """A node is proposed; what it takes is told by `budgets.AllowanceLedger`: nothing where it counts as away already, or does not count."""
-        takes = node.initialized and (node.ready or not counts_unready(self._reason))
+        takes = node.spends and ((node.ready and node.initialized) or not counts_unready(self._reason))
         self._taken[node.pool] = self._taken.get(node.pool, 0) + takes
         self._together -= takes
 

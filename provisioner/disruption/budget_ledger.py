@@ -36,6 +36,8 @@ class BudgetLedger:
         claims: Callable[[T], Iterable[str]],
         reason: Callable[[T], str],
         begin: Callable[[T], bool],
+        *,
+        seized: Callable[[T], bool] = lambda _: False,
     ) -> list[T]:
         """Begin, in this order, whatever budgets allow.
 
@@ -44,6 +46,7 @@ class BudgetLedger:
             claims: the NodeClaims that it takes, by name.
             reason: one of `names.BUDGET_REASONS`.
             begin: marks these NodeClaims in the state; False where it does not come to be. It makes no call and asks for no budget.
+            seized: whether the state does not show yet that it has begun: its NodeClaims count as taken until they are released.
 
         Returns:
             Those that were begun.
@@ -60,6 +63,7 @@ class BudgetLedger:
                 names = tuple(claims(one))
                 if not ledger.refusal(names, reason(one)) and begin(one):
                     ledger.spend(names)
+                    self._taken.update(names if seized(one) else ())
                     begun.append(one)
         return begun
 

@@ -1,7 +1,7 @@
 """How many nodes of each pool may be disrupted now. Source: core spec 6.4; pkg/controllers/disruption/helpers.go of karpenter 1.15.0.
 
 What is taken away already counts whoever took it: a command of any method, an expiration, an interruption, a user. A node that
-is not ready counts as well, but not for Unhealthy: else the nodes that are broken would keep themselves from being replaced.
+is not ready, or whose reboot failed, counts as well, but not for Unhealthy: else the nodes that are broken would keep themselves from being replaced.
 """
 
 from collections import Counter
@@ -69,13 +69,13 @@ class AllowanceLedger:
         self._free: dict[str, str] = {}  # the others, with their pool: nodes that consume nothing yet,
         self._unready: dict[str, str] = {}  # and those that consume because they are not ready
         for node in snapshot.nodes:
-            if node.claim is None or not node.initialized or node.is_ending:
+            if node.claim is None or not node.spends or node.is_ending:
                 continue
             self._nodes[node.pool] += 1
-            if node.deleting or node.key.name in taken:
+            if node.deleting or node.rebooting or node.key.name in taken:
                 self._going[node.pool] += 1
             else:
-                (self._free if node.ready else self._unready)[node.key.name] = node.pool
+                (self._free if node.ready and node.initialized else self._unready)[node.key.name] = node.pool
         self._unready_of = Counter(self._unready.values())
 
     def budget(self, pool: str, reason: str) -> PoolBudget:

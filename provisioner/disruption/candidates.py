@@ -23,6 +23,7 @@ from provisioner.values.message import Said
 from provisioner.values.taints import first_untolerated
 
 ALREADY_DISRUPTED: Final = Said("Node is already being disrupted")
+IS_REBOOTING: Final = Said("Node is rebooting")
 SHARED_PROVIDER_ID: Final = Said("Several Nodes or NodeClaims have the same provider ID")
 
 
@@ -39,6 +40,7 @@ class Obstacle(enum.StrEnum):
     NO_NODE = "no-node"
     NOT_INITIALIZED = "not-initialized"
     DELETING = "deleting"
+    REBOOTING = "rebooting"
     NOMINATED = "nominated"
     NODE_PROTECTED = "node-protected"
     NO_POOL_LABEL = "no-pool-label"
@@ -54,7 +56,8 @@ BIND_TIMEOUT: Final = timedelta(minutes=10)
 """For so long kube-scheduler waits for the volumes of a pod (VolumeBindingArgs.bindTimeoutSeconds), and then chooses anew."""
 _STATE_TAINTS: Final = "node.kubernetes.io/"
 _SPARED: Final = (Obstacle.PAUSED, Obstacle.CALLED_OFF, Obstacle.REPLACEMENT, Obstacle.BACKING_OFF)
-_UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED, Obstacle.DELETING, *_SPARED})
+_GOING: Final = (Obstacle.UNDER_WAY, Obstacle.DELETING, Obstacle.REBOOTING)
+_UNTOLD: Final = frozenset({*_GOING, Obstacle.UNMANAGED, *_SPARED})
 """Of which no event tells: its NodePool, its command or its deletion did, or nobody needs to hear."""
 
 
@@ -89,9 +92,10 @@ class RefusedNode:
     @property
     def verdict(self) -> DisruptionVerdict:
         """What becomes of the node."""
-        going = self.obstacle in (Obstacle.UNDER_WAY, Obstacle.DELETING)
         return DisruptionVerdict(
-            DisruptionStanding.UNDER_WAY if going else DisruptionStanding.BLOCKED, self.message, self.until
+            DisruptionStanding.UNDER_WAY if self.obstacle in _GOING else DisruptionStanding.BLOCKED,
+            self.message,
+            self.until,
         )
 
     @property
@@ -348,6 +352,8 @@ def of_node(
         return Obstacle.AMBIGUOUS, SHARED_PROVIDER_ID
     if not node.name:
         return Obstacle.NO_NODE, Said("Nodeclaim does not have an associated node")
+    if node.rebooting:
+        return Obstacle.REBOOTING, IS_REBOOTING
     registered = node.initialized or (repair and is_true(node.claim.status.conditions, names.REGISTERED))
     if not registered:
         return Obstacle.NOT_INITIALIZED, Said("Node isn't initialized")

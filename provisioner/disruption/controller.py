@@ -37,6 +37,7 @@ from provisioner.disruption.node_health import share_of
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.proposal import NODE_REPAIR_BLOCKED, Blocked, Proposal
 from provisioner.disruption.protections import ELAPSED, DoNotDisruptNotice, protections
+from provisioner.disruption.reboots.controller import Reboots
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.disruption.repair_policies import Illnesses
 from provisioner.disruption.simulation.simulator import NOT_ALL_PODS_FIT
@@ -225,6 +226,7 @@ class DisruptionController:
         ill: which nodes are broken, so that a command replaces them.
         buffers: whose room is kept.
         rebuilding: has somebody look for cheaper fleets; nobody does without.
+        reboots: reboots broken nodes; nobody does without.
     """
 
     def __init__(
@@ -245,8 +247,9 @@ class DisruptionController:
         pause: Callable[[], Pause] = lambda: NOTHING,
         ill: Callable[[Snapshot], Illnesses] = lambda _: {},
         rebuilding: Rebuilding | None = None,
+        reboots: Reboots | None = None,
     ) -> None:
-        self._rebuilding = rebuilding
+        self._rebuilding, self._reboots = rebuilding, reboots
         self._pause, self._buffers, self._ill = pause, buffers, ill
         self._cluster, self._writer, self._recorder = cluster, writer, recorder
         self._commands, self._ledger, self._clock = commands, ledger, clock
@@ -317,7 +320,7 @@ class DisruptionController:
             allowed=ledger.allowed,
             why_none=ledger.why_none,
             ceiling=ledger.ceiling(),
-            under_way=frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands)),
+            under_way=self._under_way(snapshot),
             spared=self._spared(snapshot, buys=buys),
             pause=self._pause(),
             loops=self._commands.loops.holds(),
@@ -326,6 +329,11 @@ class DisruptionController:
             types_of=self.worlds.types_of,
             prices=self._prices,
         )
+
+    def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
+        """NodeClaims whose disruption has begun, as far as their own views do not say so."""
+        rebooting = self._reboots.begun() if self._reboots is not None else frozenset[str]()
+        return rebooting.union(*(one.record.candidate_names for one in snapshot.commands))
 
     def run_once(self) -> None:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
@@ -453,9 +461,16 @@ class DisruptionController:
                 current,
                 lambda one: one.candidates,
                 lambda one: one.reason,
-                lambda one: order.may_begin(one) and order.note(begun=self._commands.begin(one, then)),
+                lambda one: order.may_begin(one) and order.note(begun=self._started(one, then)),
+                seized=lambda one: one.reboot,
             )
             return _Began(current, begun, held)
+
+    def _started(self, proposal: Proposal, then: Snapshot) -> bool:
+        """Begin one proposal; makes no call."""
+        if proposal.reboot:
+            return self._reboots is not None and self._reboots.begin(proposal)
+        return self._commands.begin(proposal, then)
 
     def _spared(self, snapshot: Snapshot, *, buys: bool) -> dict[str, Spared]:
         """NodeClaims that are no candidates for now, and why: their pool backs off, they replace others, or were called off."""

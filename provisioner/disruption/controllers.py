@@ -8,14 +8,16 @@ from provisioner.disruption.drift_controller import DriftController
 from provisioner.disruption.forceful.controller import ForcefulDisruption
 from provisioner.disruption.loop_detector import LoopDetector
 from provisioner.disruption.node_health import NodeHealth, repair_policies_of, share_of
+from provisioner.disruption.reboots.controller import Reboots
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.nodeclaims.creator import ClaimCreator
 from provisioner.nodeclaims.writers import Writers
 from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime.base import Base
-from provisioner.runtime.changes import NodeClaimChanged, NodeClassChanged, NodePoolChanged
+from provisioner.runtime.changes import NodeChanged, NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.runtime.controller import Controller
 from provisioner.termination.ends import Ends
+from provisioner.termination.rebooting_taint import RebootingTaints
 
 #: Threads that look for drift.
 DRIFT_WORKERS = 4
@@ -30,8 +32,8 @@ def disruptions(
     loops: LoopDetector,
     buffers: CapacityBuffers,
     rebuilding: Rebuilding,
-) -> tuple[CommandQueue, DisruptionController, ForcefulDisruption]:
-    """Who ends nodes that still work: by command, as is decided by the second, and by force."""
+) -> tuple[CommandQueue, DisruptionController, ForcefulDisruption, Reboots]:
+    """Who ends nodes that still work: by command, as is decided by the second, and by force; and who reboots them."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
     legacy = options.legacy_node_repair
     health = NodeHealth(cluster, clock, repair_policies_of(options, base.provider.repair_policies(legacy=legacy)))
@@ -52,6 +54,20 @@ def disruptions(
         postponed=ending.live.postponed,
         is_broken=health.is_broken,
     )
+    reboots = Reboots(
+        cluster,
+        base.provider_for("nodeclaim.reboot"),
+        writing.claims,
+        RebootingTaints(base.client, told=writing.claims.node_written),
+        ending.evictions,
+        ledger,
+        base.recorder,
+        clock,
+        is_broken=health.is_broken,
+        stale=caches.disruption_is_stale,
+        pause=caches.pause,
+        postponed=ending.live.postponed,
+    )
     voluntary = DisruptionController(
         cluster,
         writing.claims,
@@ -66,6 +82,7 @@ def disruptions(
         ill=(lambda _: {}) if legacy else health.at,
         buffers=buffers,
         rebuilding=rebuilding,
+        reboots=reboots,
     )
     forceful = ForcefulDisruption(
         cluster,
@@ -80,7 +97,7 @@ def disruptions(
         pause=caches.pause,
         postponed=ending.live.postponed,
     )
-    return commands, voluntary, forceful
+    return commands, voluntary, forceful, reboots
 
 
 def controllers(
@@ -89,6 +106,7 @@ def controllers(
     commands: CommandQueue,
     voluntary: DisruptionController,
     forceful: ForcefulDisruption,
+    reboots: Reboots,
 ) -> list[Controller]:
     """Those that decide, and those that carry out, which come last: a pass that ends may still hand them work."""
     cluster = base.cluster
@@ -112,6 +130,15 @@ def controllers(
             last=True,
         ),
         Controller(runner=commands.heals, last=True),
+        Controller(
+            runner=reboots.queue,
+            watches={
+                NodeClaimChanged: lambda change: reboots.claim_heard(change.latest),
+                NodeChanged: lambda change: reboots.node_heard(change.latest),
+            },
+            initial=reboots.initial,
+            last=True,
+        ),
         Controller(runner=deciding, closing=voluntary.close),
         Controller(runner=consolidating),
         Controller(runner=forceful.queue),

@@ -7,10 +7,13 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Final, TypeAlias
 
+from provisioner.apis import names
 from provisioner.apis.core import Node
-from provisioner.apis.meta import Condition
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition, condition
+from provisioner.apis.reboot import reboots_of
 from provisioner.cloudprovider.types import RepairPolicy
-from provisioner.disruption.repair_policies import Illness, Illnesses, RepairPolicySet, Sighted
+from provisioner.disruption.repair_policies import Illness, Illnesses, RepairPolicySet, Sighted, after_reboot
 from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
@@ -52,25 +55,35 @@ class NodeHealth:
 
     def at(self, snapshot: Snapshot) -> Illnesses:
         """The broken nodes of an instant that have a NodeClaim. Cost: O(nodes), and what each of their conditions takes."""
-        if not self._policies.kinds:
-            return {}
         found = {
-            node.key.name: self._cluster.node(node.name)
+            node.key.name: (node.claim, self._cluster.node(node.name))
             for node in snapshot.nodes
             if node.claim is not None and node.name
         }
-        nodes = {name: (node, self._conditions(node)) for name, node in found.items() if node is not None}
         ill: dict[str, Illness] = {}
         with self._lock:
             now, before, seen = self._clock.now(), self._seen, dict[_Key, datetime]()
-            for name, (node, conditions) in nodes.items():
+            for name, (claim, node) in found.items():
+                if node is None:
+                    continue
+                conditions = self._conditions(node)
                 for key, _ in conditions:
                     seen[key] = before.get(key, now)
                 sighted: list[Sighted] = [(one, seen[key]) for key, one in conditions]
-                if (wrong := self._policies.illness(sighted, node.metadata.creation_timestamp)) is not None:
+                if (wrong := self._illness(claim, node, sighted, now)) is not None:
                     ill[name] = wrong
             self._seen = seen
         return ill
+
+    def _illness(self, claim: NodeClaim, node: Node, sighted: list[Sighted], now: datetime) -> Illness | None:
+        told = condition(claim.status.conditions, names.REBOOTING)
+        ended = told.last_transition_time if told is not None and told.status == names.FALSE else None
+        wrong = self._policies.illness(sighted, node.metadata.creation_timestamp, ended)
+        failed = after_reboot(claim)
+        if wrong is None and failed is None:
+            return None
+        matches = (*(wrong.matches if wrong is not None else ()), *((failed,) if failed is not None else ()))
+        return Illness(matches, may_reboot=bool(node.status.node_info.boot_id) and reboots_of(claim).may_begin(now))
 
     def is_broken(self, node: Node) -> bool:
         """Whether any of its conditions means a broken node, however short it has lasted."""

@@ -51,6 +51,7 @@ class Proposal:
         scores: of each Balanced pool that it takes nodes of, by name.
         late: its pods' places are legal once the candidates are gone, not while they drain.
         repair: how a broken node goes; None for other reasons.
+        reboot: it is rebooted, and stays; no command carries that out.
     """
 
     reason: str
@@ -62,6 +63,7 @@ class Proposal:
     scores: tuple[Score, ...] = ()
     late: bool = False
     repair: RepairTerms | None = None
+    reboot: bool = False
 
     @property
     def pods(self) -> Iterator[Pod]:

@@ -102,7 +102,7 @@ def _evidence(snapshot: Snapshot, nodes: Iterable[NodeView]) -> list[NodeView]:
         if command.record.reason == names.REASON_UNHEALTHY
         for name in command.record.candidate_names
     }
-    return [one for one in nodes if one.initialized and (not one.deleting or one.key.name in repaired)]
+    return [one for one in nodes if one.spends and (not one.deleting or one.key.name in repaired)]
 
 
 def _tripped(

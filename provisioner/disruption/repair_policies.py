@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
+from provisioner.apis.reboot import reboots_of
 from provisioner.cloudprovider.types import RepairAction, RepairPolicy
 
 SEEN: Final = timedelta(seconds=60)
@@ -77,9 +80,11 @@ class Illness:
 
     Attributes:
         matches: never empty, in a fixed order.
+        may_reboot: whether a reboot would do where a policy asks for one; else the node is replaced.
     """
 
     matches: tuple[RepairMatch, ...]
+    may_reboot: bool = False
 
     @property
     def due_at(self) -> datetime:
@@ -97,6 +102,17 @@ class Illness:
             grace=min((one for one in graces if one is not None), default=None),
             score=max(one.rank + (now - one.eligible_at) / _RANK_TIME for one in due),
         )
+
+
+def after_reboot(claim: NodeClaim) -> RepairMatch | None:
+    """What is to be done about a node whose reboot failed: it is replaced, however its conditions are; None for others."""
+    record = reboots_of(claim)
+    if not record.failed or (episode := record.episode) is None:
+        return None
+    grace = None if episode.grace_seconds is None else timedelta(seconds=episode.grace_seconds)
+    policy = RepairPolicy(names.REBOOTING, names.FALSE, timedelta(0), termination_grace_period=grace)
+    since = episode.intent.at if episode.intent is not None else episode.requested
+    return RepairMatch(episode.condition or names.REBOOTING, names.FALSE, policy, 0, since)
 
 
 Illnesses: TypeAlias = Mapping[str, Illness]
@@ -129,7 +145,9 @@ class RepairPolicySet:
         self.kinds: Final = frozenset(one.condition_type for one in policies)
         """Types of the conditions that matter."""
 
-    def illness(self, conditions: Iterable[Sighted], created: datetime | None) -> Illness | None:
+    def illness(
+        self, conditions: Iterable[Sighted], created: datetime | None, rebooted: datetime | None = None
+    ) -> Illness | None:
         """What is wrong with a Node; None for a healthy one.
 
         A condition lasts since it says so, or since it was first seen, and no longer than its Node exists. Differs: it has to be seen for a minute, too.
@@ -137,6 +155,7 @@ class RepairPolicySet:
         Args:
             conditions: of the Node; of several of one type the first counts.
             created: when the Node was.
+            rebooted: when its last reboot ended; what it said before is tolerated anew.
 
         Cost: O(conditions + policies), the regexes apart, which look at no more than `MOST_REASON` characters.
         """
@@ -147,6 +166,8 @@ class RepairPolicySet:
         matches = []
         for kind, (one, seen) in sorted(first.items()):
             start = _start(one, seen, created)
+            if rebooted is not None and rebooted.tzinfo is not None:
+                start = max(start, rebooted)
             for policy, rank in self._matching(one):
                 least = seen + min(policy.toleration, SEEN)
                 matches.append(RepairMatch(kind, one.status, policy, rank, max(start + policy.toleration, least)))

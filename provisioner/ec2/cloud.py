@@ -114,7 +114,9 @@ class AwsCloud:
             reserved=self.reserves,
             changed=lambda: self._plan_again("market"),
         )
-        self.instances = Instances(self.aws, clock, self.settings.cluster_name, shifted=shifted)
+        self.instances = Instances(
+            self.aws, clock, self.settings.cluster_name, shifted=shifted, once=lambda: self.aws.once("ec2")
+        )
         self.inventory = Inventory(self.instances, clock)
         self.partitions = PartitionHook(clock)
         self.templates = LaunchTemplates(self.aws, self.uses, clock, self.settings.cluster_name)
@@ -150,7 +152,15 @@ class AwsCloud:
             reserved=self.reserves,
             best_effort=options.min_values_policy == "BestEffort",
         )
-        self.provider = AwsProvider(self.launcher, self.market, self.node_class, judge, clock, hooks=(self.partitions,))
+        self.provider = AwsProvider(
+            self.launcher,
+            self.market,
+            self.node_class,
+            judge,
+            clock,
+            hooks=(self.partitions,),
+            reboots=self.settings.reboots,
+        )
         self._unwrite = metrics.written_by(
             lambda: market_metrics.lines(
                 self.market.region,

@@ -1,6 +1,7 @@
 """`CloudProvider` over EC2: the parts of this package behind the one seam that controllers know."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -13,6 +14,7 @@ from provisioner.cloudprovider.types import (
     InstanceType,
     LaunchedInstance,
     RegistrationHook,
+    RepairAction,
     RepairPolicy,
     manages,
     readiness_of,
@@ -44,6 +46,10 @@ def _gpu(toleration: timedelta, grace: timedelta, reasons: str) -> RepairPolicy:
     return RepairPolicy(_GPU, names.FALSE, toleration, reasons, grace)
 
 
+_REPLACED: Final = _gpu(
+    _TEN_MINUTES, timedelta(minutes=5), _xids(46, 48, 54, 62, 63, 95, 109, 110, 136, 140, 143, 155, 156, 158)
+)
+_REBOOTED: Final = replace(_REPLACED, action=RepairAction.REBOOT)
 _REPAIRS: Final = (
     *(
         RepairPolicy(kind, status, _HALF_AN_HOUR, termination_grace_period=_TEN_MINUTES)
@@ -54,11 +60,7 @@ _REPAIRS: Final = (
         )
     ),
     # of these a reboot is said to help
-    _gpu(
-        _TEN_MINUTES,
-        timedelta(minutes=5),
-        _xids(46, 48, 54, 62, 63, 95, 109, 110, 136, 140, 143, 155, 156, 158),
-    ),
+    _REPLACED,
     _gpu(_TEN_MINUTES, timedelta(minutes=5), _xids(64, 74, 79, 119, 120)),
     _gpu(_HALF_AN_HOUR, _TEN_MINUTES, ""),
 )
@@ -90,6 +92,8 @@ class LaunchedInstances(Protocol):
 
     def delete(self, claim: NodeClaim) -> None: ...
 
+    def reboot(self, claim: NodeClaim) -> None: ...
+
     def get(self, provider_id: str) -> LaunchedInstance: ...
 
     def list(self) -> Sequence[LaunchedInstance]: ...
@@ -104,6 +108,7 @@ class AwsProvider:
         node_class: the EC2NodeClass of that name, from the watch.
         drifted: why a claim's instance is no longer what its class asks for.
         hooks: what Nodes wait for before they are let in.
+        reboots: whether nodes with some GPU errors are rebooted (feature gate RebootForRepair).
     """
 
     name = "aws"
@@ -118,8 +123,10 @@ class AwsProvider:
         drifted: Callable[[NodeClaim], str],
         clock: Clock,
         hooks: tuple[RegistrationHook, ...] = (),
+        *,
+        reboots: bool = False,
     ) -> None:
-        self._hooks = hooks
+        self._hooks, self._reboots = hooks, reboots
         self._instances, self._market, self._node_class, self._drifted = instances, market, node_class, drifted
         self._clock = clock
         self._waits_until = clock.monotonic() + FIRST_READ_SECONDS
@@ -137,6 +144,10 @@ class AwsProvider:
     def delete(self, claim: NodeClaim) -> None:
         """Terminate the claim's instance, see `CloudProvider.delete`."""
         self._instances.delete(claim)
+
+    def reboot(self, claim: NodeClaim, operation: str) -> None:  # noqa: ARG002 - EC2 takes no token
+        """Reboot the claim's instance, see `CloudProvider.reboot`."""
+        self._instances.reboot(claim)
 
     def get(self, provider_id: str) -> LaunchedInstance:
         """The instance of that ID, see `CloudProvider.get`."""
@@ -197,7 +208,9 @@ class AwsProvider:
 
     def repair_policies(self, *, legacy: bool = False) -> tuple[RepairPolicy, ...]:
         """Conditions that the kubelet and EKS' node monitoring agent set. Source: Karpenter's AWS provider 1.15; 1.14 for the legacy ones."""
-        return _LEGACY_REPAIRS if legacy else _REPAIRS
+        if legacy:
+            return _LEGACY_REPAIRS
+        return tuple(_REBOOTED if self._reboots and one == _REPLACED else one for one in _REPAIRS)
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """What EC2 decides after the launch, and Nodes are labelled with."""

@@ -29,6 +29,7 @@ class AwsSettings:
         fleet_longest: and at the latest after this.
         spot_lead: evictions of an interrupted spot instance begin so long before its end, replacement or not.
         scheduled_drain: before a scheduled change, its instance is drained within budgets.
+        reboots: the AWS feature gate RebootForRepair, with NodeRepair.
         scheduled_force: before a scheduled change, it is drained regardless.
         orphan_after: an instance whose claim is gone is left so long.
     """
@@ -45,6 +46,7 @@ class AwsSettings:
     dry_run_validation: bool = True
     enable_zonal_shift: bool = False
     translate_provisioners: bool = False
+    reboots: bool = False
     ami_refresh: timedelta = timedelta(minutes=1)
     subnet_refresh: timedelta = timedelta(minutes=1)
     security_group_refresh: timedelta = timedelta(minutes=1)
@@ -87,6 +89,7 @@ class AwsSettings:
             dry_run_validation=not options.disable_dry_run,
             enable_zonal_shift=options.enable_zonal_shift,
             translate_provisioners=options.translate_provisioners,
+            reboots=options.feature_gates.node_repair and options.aws_feature_gates.reboot_for_repair,
             ami_refresh=options.ami_refresh_interval,
             subnet_refresh=options.subnet_refresh_interval,
             security_group_refresh=options.security_group_refresh_interval,

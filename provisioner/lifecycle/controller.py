@@ -17,6 +17,7 @@ from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.apis.reboot import reboots_of
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
@@ -160,6 +161,9 @@ class Lifecycle:
                 return self._launch(claim)
             if not is_true(conditions, names.REGISTERED):
                 return self._await_registration(claim)
+            record = reboots_of(claim)
+            if record.under_way or record.failed:
+                return DONE  # it is initialized anew once it is back
             if not is_true(conditions, names.INITIALIZED):
                 return self._initialize(claim)
         except Conflict:

@@ -148,7 +148,7 @@ class Term:
             taken_back=caches.carry_out if limits_of(options).none else None,
         )
         rebuilding = Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT, steers=steers), clock)
-        commands, voluntary, forceful = disruption.disruptions(
+        commands, voluntary, forceful, reboots = disruption.disruptions(
             base, writing, ending, creator, ledger, loops, capacity_buffers, rebuilding
         )
         self._known = LeaderMemory(
@@ -189,7 +189,7 @@ class Term:
             provisioning.controllers(base, self._intake, planner, provisioner),
             static.controllers(base, writing, ending, creator, ledger),
             buffers.controllers(base, capacity_buffers),
-            disruption.controllers(base, writing, commands, voluntary, forceful),
+            disruption.controllers(base, writing, commands, voluntary, forceful, reboots),
             shares.controllers(base, ending),
             certificates.controllers(base),
             [Controller(runner=housekeeping, waited=False)],

@@ -284,7 +284,7 @@ class AwsFeatureGates(_Gates):
     nodeclass_cel: bool = _gate("NodeClassCEL")
     dra_nvidia_gpu: bool = _gate("DRANVIDIAGPU", idle=_NO_DRA)
     dra_efa: bool = _gate("DRAEFA", idle=_NO_DRA)
-    reboot_for_repair: bool = _gate("RebootForRepair", idle=_NOT_HERE)
+    reboot_for_repair: bool = _gate("RebootForRepair")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

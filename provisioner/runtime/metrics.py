@@ -174,6 +174,20 @@ _UNHEALTHY = counter(
     "NodeClaims deleted because their Node was unhealthy, by condition.",
     ("condition", "nodepool", "capacity_type", "image_id", "termination_mode"),
 )
+_REBOOT_BUCKETS = tuple(10.0 * 2**power for power in range(8))
+_REBOOTS = counter(f"{_PREFIX}nodes_reboots_total", "Reboots of unhealthy nodes, by result.", ("result",))
+_REBOOT_SECONDS = histogram(
+    f"{_PREFIX}nodes_reboot_duration_seconds",
+    "Time from the decision to reboot a node to its end, by result.",
+    ("result",),
+    buckets=_REBOOT_BUCKETS,
+)
+_REBOOT_RECOVERY = histogram(
+    f"{_PREFIX}nodes_reboot_recovery_duration_seconds",
+    "Time from the request to reboot an instance until its Node was Ready again.",
+    (),
+    buckets=_REBOOT_BUCKETS,
+)
 CONSOLIDATION_POTENTIAL = gauge(
     "dovetail_consolidation_potential_usd_per_hour",
     "Upper bound of what consolidation could still save: the price of all nodes minus a lower bound of what their pods cost.",
@@ -356,6 +370,14 @@ def unhealthy_disrupted(claim: NodeClaim, kind: str, grace: timedelta | None) ->
     capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
     mode = _termination_mode(claim, grace)
     _UNHEALTHY.labels(_snake(kind), claim.pool, capacity_type, claim.status.image_id, mode).inc()
+
+
+def rebooted(result: str, requested: datetime, issued: datetime | None, now: datetime) -> None:
+    """A reboot has ended; `issued` is when the cloud was called. Source: Karpenter 1.15 spec 4."""
+    _REBOOTS.labels(result).inc()
+    _REBOOT_SECONDS.labels(result).observe(max(0.0, (now - requested).total_seconds()))
+    if result == "succeeded" and issued is not None:
+        _REBOOT_RECOVERY.observe(max(0.0, (now - issued).total_seconds()))
 
 
 def consolidation_scored(pool: str, score: float, *, approved: bool) -> None:

@@ -12,6 +12,7 @@ from provisioner.apis.core import Amounts, Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
+from provisioner.apis.reboot import is_rebooting
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.confirmation import guard_of
 from provisioner.state.expected_node import Expected, claim_labels, claim_requirements, own_labels
@@ -183,10 +184,13 @@ def is_lost(node: Node | None, claim: NodeClaim | None) -> bool:
 def falling_taints(node: Node, claim: NodeClaim | None) -> tuple[Taint, ...]:
     """The taints of a Node that keep its planned pods off for now and will fall."""
     startup = (claim.spec.startup_taints or ()) if claim is not None else ()
+    rebooting = claim is not None and is_rebooting(claim)
     return tuple(
         taint
         for taint in node.spec.taints
-        if names.is_ephemeral(taint) or any(_same(taint, other) for other in startup)
+        if names.is_ephemeral(taint)
+        or any(_same(taint, other) for other in startup)
+        or (rebooting and taint.key == names.REBOOTING_TAINT.key)
     )
 
 
@@ -216,7 +220,7 @@ def _labels_and_taints(
     labels, own = node.metadata.labels, own_labels(claim)
     if any(labels.get(key) != value for key, value in own.items()):
         labels = {**labels, **own}
-    if initialized:
+    if initialized and not is_rebooting(claim):
         return labels, node.spec.taints
     falling = falling_taints(node, claim)
     return labels, tuple(taint for taint in node.spec.taints if taint not in falling)

@@ -10,6 +10,7 @@ from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, Stora
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import LabelSelector, is_true
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.apis.reboot import is_rebooting, reboots_of
 from provisioner.state.disruption_commands import Command
 from provisioner.state.groups import Group
 from provisioner.state.keys import NodeKey
@@ -87,6 +88,21 @@ class NodeView:
     def is_ending(self) -> bool:
         """Whether its instance ends, and no drain goes on any more."""
         return self.claim is not None and is_true(self.claim.status.conditions, names.INSTANCE_TERMINATING)
+
+    @property
+    def rebooting(self) -> bool:
+        """Whether it is being rebooted: it comes back, and its pods wait for it."""
+        return self.claim is not None and is_rebooting(self.claim)
+
+    @property
+    def reboot_failed(self) -> bool:
+        """Whether a reboot of it has failed, so that it waits for its replacement."""
+        return self.claim is not None and reboots_of(self.claim).failed
+
+    @property
+    def spends(self) -> bool:
+        """Whether it counts for the budgets of its NodePool: it has been initialized, also where a reboot has taken that back."""
+        return self.initialized or self.rebooting or self.reboot_failed
 
     @property
     def counts(self) -> bool:

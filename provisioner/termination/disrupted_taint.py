@@ -25,13 +25,13 @@ def disruption_patch(node: Node) -> list[dict[str, Any]]:
     wanted = names.DISRUPTED_TAINT
     if is_disrupted(node):
         return []
-    return _taints_patch(node, (*(taint for taint in node.spec.taints if taint.key != wanted.key), wanted))
+    return taints_patch(node, (*(taint for taint in node.spec.taints if taint.key != wanted.key), wanted))
 
 
 def healing_patch(node: Node) -> list[dict[str, Any]]:
     """Operations that take the disrupted taint off again; pure."""
     left = tuple(taint for taint in node.spec.taints if taint.key != names.DISRUPTED_TAINT.key)
-    return _taints_patch(node, left) if left != node.spec.taints else []
+    return taints_patch(node, left) if left != node.spec.taints else []
 
 
 def is_disrupted(node: Node) -> bool:
@@ -40,7 +40,8 @@ def is_disrupted(node: Node) -> bool:
     return any(taint.key == wanted.key and taint.effect == wanted.effect for taint in node.spec.taints)
 
 
-def _taints_patch(node: Node, taints: tuple[Any, ...]) -> list[dict[str, Any]]:
+def taints_patch(node: Node, taints: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """Operations that give a Node these taints, guarded by those that it was decided from."""
     operations: list[dict[str, Any]] = []
     if node.spec.taints:
         operations.append({"op": "test", "path": "/spec/taints", "value": msgspec.to_builtins(node.spec.taints)})

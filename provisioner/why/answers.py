@@ -180,7 +180,7 @@ class NodeAnswer(WhyAnswer, frozen=True, kw_only=True):
     """Why a node stays, or what holds its drain.
 
     Attributes:
-        state: Unmanaged, NotInitialized, Terminating, UnderWay (a disruption command), Blocked or Candidate.
+        state: Unmanaged, NotInitialized, Terminating, UnderWay (a disruption command), Rebooting, Blocked or Candidate.
         summary: the answer in one sentence.
         pods: that would need another node,
         pods_elsewhere: and how many more of namespaces that whoever asks may not see.

@@ -15,6 +15,7 @@ from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import ObjectMeta, condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
+from provisioner.apis.reboot import RebootEpisode, reboots_of
 from provisioner.disruption import costs
 from provisioner.disruption.candidates import RefusedNode, awaited_nodes, refusal
 from provisioner.disruption.consolidation_state import STILL_SECONDS
@@ -22,6 +23,7 @@ from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, Method
 from provisioner.disruption.methods import consolidation, static_drift
 from provisioner.disruption.methods.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.proposal import InterruptionDecision, Proposal
+from provisioner.disruption.reboots.steps import RECOVERY
 from provisioner.disruption.replacement import NO_CHEAPER_NODE
 from provisioner.disruption.simulation.turns import in_turn
 from provisioner.disruption.verdicts import forced, of_method
@@ -94,7 +96,10 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
     if node.command:
         kept_by = tuple(_waits(instant, node))
         return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node, kept_by)}", reasons=kept_by)
-    if waits := unmet(claim):
+    record = reboots_of(claim)
+    if record.under_way and record.episode is not None:
+        return answer("Rebooting", f"{shown} is being rebooted: {_reboot(record.episode)}.")
+    if (waits := unmet(claim)) and not record.failed:
         reasons = tuple(
             WhyReason(type=one.reason or one.type, message=one.message or one.type) for one in map(told, waits)
         )
@@ -102,6 +107,20 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
             "NotInitialized", f"{shown} is not {told(waits[0]).type} yet, so it is not disrupted.", reasons=reasons
         )
     return _judged(instant, node, answer)
+
+
+def _reboot(episode: RebootEpisode) -> str:
+    """How far a reboot has come."""
+    if (intent := episode.intent) is not None:
+        until = time_text(intent.at + RECOVERY)
+        return Said(
+            f"its instance was to be rebooted at {time_text(intent.at)}, and it is replaced unless its Node is Ready with another boot ID by {until}"
+        )
+    for_what = Said(f"because of its condition {episode.condition}, its pods leave first")
+    if episode.grace_seconds is None:
+        return for_what
+    end = episode.requested + timedelta(seconds=episode.grace_seconds)
+    return Said(f"{for_what}, until {time_text(end)} at the latest")
 
 
 def summary_of(answer: NodeAnswer) -> str:
@@ -285,6 +304,8 @@ def still_at(node: NodeView) -> datetime:
 def _proposal(one: Proposal, key: str) -> str:
     others = [name for name in one.candidates if name != key]
     parts = []
+    if one.reboot:
+        return "rebooted"
     if others:
         parts.append(f"together with {', '.join(others)}")
     if one.replacements:

@@ -113,7 +113,7 @@ class Place:
 
     def instances(self) -> Instances:
         """The product's view of instances."""
-        return Instances(self.aws, CLOCK, CLUSTER, idle=0.0, patience=0.0)
+        return Instances(self.aws, CLOCK, CLUSTER, idle=0.0, patience=0.0, once=lambda: self.aws.once("ec2"))
 
     def templates(self) -> LaunchTemplates:
         """The product's of launch templates."""
@@ -371,6 +371,8 @@ def launches(place: Place) -> Any:
     view.tag(first.id, {"Name": "first"})
     said["listed"] = [one.id for one in all_of_us] == sorted(ids)
     said["tagged"] = view.get(first.provider_id).tags["Name"]
+    said["dry reboot"] = code_of(lambda: place.aws.once("ec2").reboot_instances(DryRun=True, InstanceIds=[first.id]))
+    said["rebooted"] = view.reboot(first.provider_id)  # type: ignore[func-returns-value]  # nothing is the good answer
     said["many"] = len(view.get_all([one.provider_id for one in all_of_us]))
     for one in all_of_us:
         view.terminate(one.provider_id)
@@ -393,6 +395,7 @@ def missing(place: Place) -> Any:
     nobody = "i-0123456789abcdef0"
     return {
         "end an instance": code_of(lambda: ec2.terminate_instances(InstanceIds=[nobody])),
+        "reboot an instance": code_of(lambda: ec2.reboot_instances(InstanceIds=[nobody])),
         "describe an instance": code_of(lambda: ec2.describe_instances(InstanceIds=[nobody])),
         "filter for an instance": place.instances().get_all([f"aws:///us-west-2a/{nobody}"]),
         "a template by name": code_of(lambda: ec2.delete_launch_template(LaunchTemplateName="dovetail.dev/none")),

@@ -17,6 +17,7 @@ from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, DisruptionController, Method
 from provisioner.disruption.node_health import NodeHealth
+from provisioner.disruption.reboots.controller import Reboots
 from provisioner.disruption.view import VALIDATION, DisruptionSettings
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
@@ -25,6 +26,7 @@ from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime.controller import Controller, Manager
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.support.workers import WorkerPool
+from provisioner.termination.rebooting_taint import RebootingTaints
 from tests.support.batches import claim_creator, no_buffers
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
@@ -130,6 +132,20 @@ class DisruptedNodes:
             is_broken=self.health.is_broken,
         )
         self.ledger = BudgetLedger(self.world.cluster, most=self._most)
+        self.reboots = Reboots(
+            self.world.cluster,
+            cast(CloudProvider, self.cloud),
+            self.server.writer,
+            RebootingTaints(self.server.client, told=self.server.writer.node_written),
+            self.server.evictions,
+            self.ledger,
+            self.server.recorder,
+            self.world.clock,
+            is_broken=self.health.is_broken,
+            stale=lambda: self.behind,
+            pause=lambda: self.pause,
+            postponed=self.server.postponed,
+        )
         self.disruption = DisruptionController(
             self.world.cluster,
             self.server.writer,
@@ -145,6 +161,7 @@ class DisruptedNodes:
             consolidations=self._consolidations,
             ill=self.health.at,
             settings=self._settings,
+            reboots=self.reboots,
         )
         self.manager = Manager(self.world.clock)
         self.manager.take(
@@ -152,13 +169,14 @@ class DisruptedNodes:
                 Controller(runner=self.disruption.tells, closing=self.disruption.close),
                 Controller(runner=self.commands.queue, initial=self.commands.written),
                 Controller(runner=self.commands.heals),
+                Controller(runner=self.reboots.queue, initial=self.reboots.initial),
             ]
         )
         self.manager.start()
 
     @property
     def queues(self) -> tuple[Any, ...]:
-        return self.commands.heals, self.commands.queue, self.disruption.tells
+        return self.commands.heals, self.commands.queue, self.disruption.tells, self.reboots.queue
 
     def put(self, name: str, *, true: tuple[str, ...] = ALL_TRUE, **metadata: Any) -> None:
         """A node with its NodeClaim."""

@@ -1,5 +1,7 @@
 """A provider whose instances are there until they are ended, for tests of what must happen before."""
 
+from collections.abc import Callable
+
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import LaunchedInstance
@@ -12,6 +14,8 @@ class FakeInstances:
         there: those that run.
         ended: those that were ended, in order; each is gone when it is asked for the next time.
         broken: raised by every call instead of an answer.
+        reboots: operations for which a reboot was asked for, in order.
+        rebooting: called with each claim and operation once that is counted; what it raises is the answer.
     """
 
     name = "fake"
@@ -20,6 +24,8 @@ class FakeInstances:
         self.there = set(there)
         self.ended: list[str] = []
         self.broken: CloudError | None = None
+        self.reboots: list[str] = []
+        self.rebooting: Callable[[NodeClaim, str], object] = lambda *_: None
 
     def delete(self, claim: NodeClaim) -> None:
         self.end(claim.status.provider_id)
@@ -29,6 +35,10 @@ class FakeInstances:
         self.get(provider_id)
         self.there.discard(provider_id)
         self.ended.append(provider_id)
+
+    def reboot(self, claim: NodeClaim, operation: str) -> None:
+        self.reboots.append(operation)
+        self.rebooting(claim, operation)
 
     def get(self, provider_id: str) -> LaunchedInstance:
         if self.broken is not None:

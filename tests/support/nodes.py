@@ -58,6 +58,21 @@ class FakeNodes:
         self.meanwhile()
         return stored
 
+    def patch(
+        self, _resource: Resource[Node], name: str, body: object, /, namespace: str = "", subresource: str = ""
+    ) -> Node:
+        """Of the status alone, as a merge patch."""
+        self._request("patch")
+        assert not namespace
+        assert subresource == "status"
+        if name not in self.server:
+            raise NotFound(404, "NotFound", name)
+        wire = msgspec.to_builtins(self.server[name])
+        told = msgspec.to_builtins(body)["status"]
+        wire["status"]["nodeInfo"] = {**wire["status"].get("nodeInfo", {}), **told["nodeInfo"]}
+        self.server[name] = msgspec.convert(wire, Node, strict=False)
+        return self.server[name]
+
     def delete(self, _resource: Resource[Node], name: str, /, *, uid: str = "") -> None:
         self._request("delete")
         node = self.server.get(name)

@@ -59,7 +59,7 @@ def names_of(place: Place, cluster: str = "prod") -> PolicyNames:
 
 def stack_of(place: Place, cluster: str = "prod", **parameters: str) -> cloudformation.Stack:
     names = names_of(place, cluster)
-    given = {"CustomParameterPath": "own/ami", "VolumeKeyArn": KEY, "SelfCheck": "true"}
+    given = {"CustomParameterPath": "own/ami", "VolumeKeyArn": KEY, "NodeReboot": "true", "SelfCheck": "true"}
     return cloudformation.Stack(
         cloudformation.load(TEMPLATE),
         {
@@ -150,7 +150,9 @@ def test_no_partition_is_written_out(place: Place) -> None:
 
 
 def test_optional_policies_are_made_only_where_they_are_asked_for() -> None:
-    bare = stack_of(PLACES["everywhere"], CustomParameterPath="", VolumeKeyArn="", SelfCheck="false")
+    bare = stack_of(
+        PLACES["everywhere"], CustomParameterPath="", VolumeKeyArn="", NodeReboot="false", SelfCheck="false"
+    )
     wanted = {policy_name(policy, "prod") for policy in POLICIES if not policy.optional}
     assert policies_of(bare).keys() == wanted
     attached = bare.value(bare.resources["ControllerRole"]["Properties"]["ManagedPolicyArns"])

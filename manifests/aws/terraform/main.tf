@@ -12,6 +12,7 @@ locals {
   wanted = {
     CustomParameters = var.custom_parameter_path != ""
     VolumeEncryption = var.volume_key_arn != ""
+    NodeReboot       = var.node_reboot
     SelfCheck        = var.self_check
   }
   policies = merge(

@@ -432,6 +432,26 @@ data "aws_iam_policy_document" "volume_encryption" {
   }
 }
 
+data "aws_iam_policy_document" "node_reboot" {
+  statement {
+    sid       = "AllowScopedReboot"
+    actions   = ["ec2:RebootInstances"]
+    resources = ["arn:${local.partition}:ec2:${local.region}:*:instance/*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "aws:ResourceTag/kubernetes.io/cluster/${var.cluster_name}"
+      values   = ["owned"]
+    }
+
+    condition {
+      test     = "StringLike"
+      variable = "aws:ResourceTag/karpenter.sh/nodepool"
+      values   = ["*"]
+    }
+  }
+}
+
 data "aws_iam_policy_document" "self_check" {
   statement {
     sid       = "AllowAskingAboutOwnRole"
@@ -459,6 +479,7 @@ locals {
   optional_policies = {
     CustomParameters = data.aws_iam_policy_document.custom_parameters.json
     VolumeEncryption = data.aws_iam_policy_document.volume_encryption.json
+    NodeReboot       = data.aws_iam_policy_document.node_reboot.json
     SelfCheck        = data.aws_iam_policy_document.self_check.json
   }
 }

@@ -55,6 +55,12 @@ variable "volume_key_arn" {
   default     = ""
 }
 
+variable "node_reboot" {
+  description = "Whether nodes with GPU errors are rebooted (AWS feature gate RebootForRepair)."
+  type        = bool
+  default     = false
+}
+
 variable "self_check" {
   description = "Whether the controllers' role may simulate its own policies, for `dovetail aws check` inside the cluster."
   type        = bool

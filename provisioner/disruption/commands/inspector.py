@@ -14,6 +14,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_evictable
+from provisioner.apis.reboot import reboots_of
 from provisioner.disruption.commands.book import CommandMemory
 from provisioner.disruption.commands.progress import CandidateFacts, CommandFacts, CommandVerdict, ReplacementState
 from provisioner.disruption.commands.validation import Sighted, verdict
@@ -225,7 +226,8 @@ class CommandInspector:
         """Whether the reason of a command still holds for a candidate. One without a Node is another question."""
         if record.reason == names.REASON_DRIFTED:
             return is_true(claim.status.conditions, names.DRIFTED)
-        return record.reason != names.REASON_UNHEALTHY or not nodes or any(map(self._is_broken, nodes))
+        unhealthy = record.reason == names.REASON_UNHEALTHY and not reboots_of(claim).failed
+        return not unhealthy or not nodes or any(map(self._is_broken, nodes))
 
     def _budgets(self, pods: Iterable[Pod]) -> tuple[PodBudgets, str]:
         """Those of the namespaces of the pods as the API server has them now, and the first that cannot be decoded."""

@@ -28,6 +28,7 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
+from provisioner.apis.reboot import is_rebooting
 from provisioner.disruption.commands.book import SPARED_SECONDS, CommandBook, CommandMemory
 from provisioner.disruption.commands.inspector import CommandInspector
 from provisioner.disruption.commands.progress import (
@@ -525,6 +526,8 @@ class CommandQueue:
             return False
         if is_marked(claim):
             return True
+        if is_rebooting(claim):
+            return False  # `Reboots` carries it out
         found = self._cluster.node_of(claim)
         if found is None or found.metadata.deletion_timestamp is not None:
             return False
@@ -602,7 +605,8 @@ def consolidation_type(method: str) -> str:
 
 def _shows_marks(node: NodeView) -> bool:
     """Whether a disruption may have begun on a node and no command is known, as far as a snapshot shows."""
-    if node.claim is None or node.command or node.claim.metadata.deletion_timestamp is not None:
+    going = node.claim is not None and node.claim.metadata.deletion_timestamp is not None
+    if node.claim is None or node.command or node.rebooting or going:
         return False
     told = condition(node.claim.status.conditions, names.DISRUPTION_REASON)
     return node.deleting or is_marked(node.claim) or told is not None

@@ -1,4 +1,7 @@
-"""Broken nodes of NodePools: replaced first, each by itself, then drained within a bound. Source: Karpenter 1.15 spec 3."""
+"""Broken nodes of NodePools: rebooted where a policy says so, else replaced first, each by itself, and drained within a bound.
+
+Source: Karpenter 1.15 spec 3, 4.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -7,6 +10,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.command import RepairTerms
 from provisioner.apis.karpenter import grace_of
+from provisioner.cloudprovider.types import RepairAction
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates, pods_blocking
 from provisioner.disruption.methods import static_drift
@@ -68,13 +72,14 @@ def propose(view: DisruptionView) -> MethodAnswer:
             blocked.append(Blocked(one.key, one.node.pool, why, NODE_REPAIR_BLOCKED))
             if one.node.pool in breaker.pools:
                 held.add(one.node.pool)
-        elif one.node.initialized and allowance.lacks(one.node.pool):
+        elif one.node.spends and allowance.lacks(one.node.pool):
             short.append(one)
         elif view.expired():
             unreached.add(one.key)
             quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
         else:
-            answer = places.of(one, terms)
+            reboots = choices[one.key].match.policy.action is RepairAction.REBOOT and view.ill[one.key].may_reboot
+            answer = _reboot(one, terms) if reboots else places.of(one, terms)
             if isinstance(answer, str):
                 blocked.append(Blocked(one.key, one.node.pool, answer))
             else:
@@ -104,6 +109,11 @@ def _bound(one: Candidate, choice: RepairChoice, longest: timedelta | None) -> t
     """The longest time that the drain may take, by the policies and by the NodeClaim; None for no end."""
     both = (choice.grace, grace_of(one.claim, longest))
     return min((grace for grace in both if grace is not None), default=None)
+
+
+def _reboot(one: Candidate, terms: RepairTerms) -> Proposal:
+    """Its pods wait for the node, so nothing takes its place."""
+    return Proposal(names.REASON_UNHEALTHY, METHOD, (one.key,), repair=terms, reboot=True)
 
 
 def _refused(one: Candidate, view: DisruptionView, terms: RepairTerms) -> Blocked | None:

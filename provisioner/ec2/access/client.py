@@ -46,6 +46,7 @@ _LIBRARIES: Final = ("botocore", "boto3", "urllib3", "s3transfer")
 _STARTED: Final = "dovetail_started"
 _ATTEMPTED: Final = "dovetail_attempted"
 _MAYBE_DONE: Final = "dovetail_maybe_done"
+_ONCE: Final = "once"  # no name of a region
 _RETRY_BUCKETS: Final = tuple(float(retries) for retries in range(11))
 
 _CALLS: Final = ("service", "action", "code")
@@ -156,6 +157,18 @@ class AwsClients:
             known = self._clients.get(key)
             if known is None:
                 known = self._clients[key] = self._session.create_client(service, region_name=key[1])
+                self._register(service, known)
+            return known
+
+    def once(self, service: str) -> Any:
+        """Another client of a service, for calls that nothing may repeat: each is sent once at most, whatever becomes of it."""
+        with self._lock:
+            known = self._clients.get((service, _ONCE))
+            if known is None:
+                known = self._session.create_client(
+                    service, region_name=self.policy.region, config=Config(retries={"total_max_attempts": 1})
+                )
+                self._clients[service, _ONCE] = known
                 self._register(service, known)
             return known
 

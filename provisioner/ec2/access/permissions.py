@@ -36,6 +36,7 @@ class Feature(enum.StrEnum):
     OWN_PARAMETERS = "AMIs in your own SSM parameters"
     SNAPSHOTS = "volumes created from snapshots"
     OWN_KEYS = "volumes encrypted with your own KMS key"
+    REBOOTS = "reboots of nodes with GPU errors (AWS feature gate RebootForRepair)"
     SELF_CHECK = "`dovetail aws check` inside the cluster"
 
 
@@ -160,11 +161,12 @@ ZONAL_SHIFT: Final = IamPolicy("ZonalShift", "reads active zonal shifts")
 RESOURCE_DISCOVERY: Final = IamPolicy("ResourceDiscovery", "reads images, subnets, types, prices and the like")
 CUSTOM_PARAMETERS: Final = IamPolicy("CustomParameters", "reads your own SSM parameters that hold AMIs", optional=True)
 VOLUME_ENCRYPTION: Final = IamPolicy("VolumeEncryption", "uses your own KMS key for volumes", optional=True)
+NODE_REBOOT: Final = IamPolicy("NodeReboot", "reboots instances with GPU errors", optional=True)
 SELF_CHECK: Final = IamPolicy("SelfCheck", "lets `dovetail aws check` ask IAM about its own role", optional=True)
 
 POLICIES: Final = (
     *(NODE_LIFECYCLE, IAM_INTEGRATION, EKS_INTEGRATION, INTERRUPTION, ZONAL_SHIFT, RESOURCE_DISCOVERY),
-    *(CUSTOM_PARAMETERS, VOLUME_ENCRYPTION, SELF_CHECK),
+    *(CUSTOM_PARAMETERS, VOLUME_ENCRYPTION, NODE_REBOOT, SELF_CHECK),
 )
 
 
@@ -289,6 +291,7 @@ _KEY_GRANTED: Final = IamScope(
     ("{key_arn}",),
     (_THROUGH_EC2, PolicyCondition("Bool", "kms:GrantIsForAWSResource", ("true",))),
 )
+REBOOTED: Final = IamScope(NODE_REBOOT, "AllowScopedReboot", _ec2("instance"), _OURS)
 _SELF_SIMULATED: Final = IamScope(SELF_CHECK, "AllowAskingAboutOwnRole", ("{controller_role_arn}",))
 _NODE_ROLE_READ: Final = IamScope(SELF_CHECK, "AllowReadingInstanceRole", ("{node_role_arn}",))
 
@@ -558,6 +561,13 @@ PERMISSIONS: Final = (
         "EC2 creates a grant so that volumes can use the key",
         _NO_VOLUME,
         _LAUNCHES,
+    ),
+    Permission(
+        "ec2:RebootInstances",
+        REBOOTED,
+        Feature.REBOOTS,
+        "reboots instances whose GPUs report errors that a reboot fixes",
+        "such nodes are drained for nothing, and then replaced",
     ),
     Permission(
         "iam:SimulatePrincipalPolicy",

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from provisioner.apis import ec2, names
-from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError, RebootRefusedError
 from provisioner.ec2 import labels
 from provisioner.ec2.access.batcher import Gatherer, parts
 from provisioner.ec2.access.bisection import FOR_ALL, each_its_own
@@ -39,6 +39,9 @@ _PAGE: Final = 1000
 
 MOST_CALLS: Final = 40
 """For one batch of terminations or tags, however many of them are refused."""
+
+_PASSING: Final = (FailureKind.THROTTLED, FailureKind.CREDENTIALS, FailureKind.CONNECTION, FailureKind.SERVER)
+"""Of failures that had no effect, those after which a reboot is worth another try."""
 
 _TROUBLED_AT_ONCE: Final = 8
 _MAX_TROUBLED: Final = 1024
@@ -181,6 +184,7 @@ class Instances:
         idle: seconds that a call waits for others to join.
         shifted: ids of zones that traffic is shifted away from; nothing is ended there meanwhile.
         patience: seconds for which an instance must be missing, see `absence`.
+        once: the client of EC2 that sends each call once at most; nothing is rebooted without.
     """
 
     def __init__(
@@ -192,7 +196,9 @@ class Instances:
         idle: float = 0.1,
         shifted: Callable[[], Collection[str]] = frozenset,
         patience: float = ABSENT_SECONDS,
+        once: Callable[[], Any] | None = None,
     ) -> None:
+        self._once = once
         self._aws, self._clock, self._cluster, self._shifted = aws, clock, cluster, shifted
         self._absences = Absences(patience)
         self._troubled: dict[str, None] = {}  # whose termination was refused
@@ -289,6 +295,39 @@ class Instances:
             _FAILED.labels(found.zone, found.zone_id).inc()
             raise
         return None
+
+    def reboot(self, provider_id: str) -> None:
+        """Reboot an instance, by one call that is sent once at most. EC2 has no token by which it would know a second one.
+
+        Raises:
+            RebootRefusedError: EC2 did not do it.
+            InstanceNotFoundError: it is gone.
+            InstanceError: nobody knows whether EC2 did it.
+        """
+        try:
+            found = self.get(provider_id)
+        except InstanceNotFoundError:
+            raise
+        except InstanceError as error:
+            raise RebootRefusedError(str(error), final=False) from error  # nothing was sent
+        if found.ending:
+            raise InstanceNotFoundError(provider_id)
+        if self._once is None:
+            raise RebootRefusedError(Said("this program does not reboot instances"), final=True)
+        if found.zone_id in self._shifted():
+            raise RebootRefusedError(
+                f"instance {found.id} is not rebooted while a zonal shift moves traffic away from {found.zone} ({found.zone_id})",
+                final=False,
+            )
+        try:
+            self._once().reboot_instances(InstanceIds=[found.id])
+        except Exception as error:  # botocore raises many kinds; classify_exception sorts them
+            failure = classify_exception(error)
+            if failure.kind is FailureKind.NOT_FOUND:
+                raise InstanceNotFoundError(provider_id) from error
+            if failure.maybe_done or failure.kind is FailureKind.UNKNOWN:
+                raise InstanceError(str(failure)) from error
+            raise RebootRefusedError(str(failure), final=failure.kind not in _PASSING) from error
 
     def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
         """Tag an instance; instances that get the same tags at about the same time are tagged by one call.

@@ -149,6 +149,11 @@ class Launcher:
             )
             raise InstanceNotFoundError("")
 
+    def reboot(self, claim: NodeClaim) -> None:
+        """Reboot the claim's instance; see `CloudProvider.reboot`."""
+        self._must_be_its_own(claim, claim.status.provider_id)
+        self._instances.reboot(claim.status.provider_id)
+
     def get(self, provider_id: str) -> LaunchedInstance:
         """The instance of that ID; see `CloudProvider.get`."""
         return _instance(self._instances.get(provider_id))

@@ -96,6 +96,8 @@ def features(settings: AwsSettings, classes: Iterable[EC2NodeClass] | None) -> f
         used.add(Feature.INTERRUPTION)
     if settings.enable_zonal_shift:
         used.add(Feature.ZONAL_SHIFT)
+    if settings.reboots:
+        used.add(Feature.REBOOTS)
     if has_pricing_api(settings.region, isolated_vpc=settings.isolated_vpc):
         used.add(Feature.PRICES)
     if classes is None:

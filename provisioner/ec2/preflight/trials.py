@@ -15,6 +15,7 @@ from provisioner.ec2.access.permissions import (
     CREATED,
     ENDED,
     OWN_PARAMETERS,
+    REBOOTED,
     ROLE_PASSED,
     TAGGED_LATER,
     TAGGED_WHEN_CREATED,
@@ -123,6 +124,7 @@ class Trials:
             ("ec2:CreateTags", TAGGED_WHEN_CREATED): self._make_template,
             ("ec2:CreateTags", TAGGED_LATER): self._tag,
             ("ec2:TerminateInstances", ENDED): self._terminate,
+            ("ec2:RebootInstances", REBOOTED): self._reboot,
             ("ec2:DeleteLaunchTemplate", ENDED): self._delete_template,
             # EC2 asks whether the role may be passed before it says anything of a launch with its profile
             ("iam:PassRole", ROLE_PASSED): self._run if sample.profile else self._without_profile,
@@ -247,6 +249,9 @@ class Trials:
 
     def _terminate(self) -> object:
         return self._aws.client("ec2").terminate_instances(DryRun=True, InstanceIds=[self._own_instance()])
+
+    def _reboot(self) -> object:
+        return self._aws.client("ec2").reboot_instances(DryRun=True, InstanceIds=[self._own_instance()])
 
     def _template(self) -> Mapping[str, Any]:
         """A launch template of the cluster; where it has none, one that is there until `close`."""

@@ -39,7 +39,7 @@ class Asking:
                 return list(self._run(request))
             case "ec2", "CreateLaunchTemplate":
                 return list(self._made(action, [named], "launch-template", tags_of(request, "launch-template")))
-            case "ec2", "CreateTags" | "TerminateInstances":
+            case "ec2", "CreateTags" | "TerminateInstances" | "RebootInstances":
                 return list(self._changed(named, request))
             case "ec2", "DeleteLaunchTemplate":
                 return list(self._templates([named], [request]))

@@ -62,6 +62,7 @@ class Instance:
         visible: from when on it is told of.
         lag: by how many seconds it is told of late, later too.
         protected: from TerminateInstances.
+        boots: how often it has booted, or is about to.
         states: since when it is in which state; the last is the current one.
         reason: of its last state, for people.
         reason_code: likewise, one of `STATE_REASONS`; "" tells none.
@@ -92,6 +93,7 @@ class Instance:
     states: list[tuple[float, str]]
     lag: float = 0.0
     protected: bool = False
+    boots: int = 1
     profile: dict[str, str] | None = None
     spot_request: str = ""
     token: str = ""

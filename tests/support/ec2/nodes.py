@@ -74,6 +74,19 @@ class Nodes:
         """It has booted: join, or say why not."""
         self._pool.submit(self._guarded, self._join, instance)
 
+    def reboot(self, instance: Instance, boot_id: str) -> None:
+        """It has booted again."""
+        if instance.joined:
+            self._pool.submit(self._guarded, functools.partial(self._boot_again, boot_id), instance)
+
+    def _boot_again(self, boot_id: str, instance: Instance) -> None:
+        from provisioner.kube.errors import NotFound
+        from provisioner.kube.resources import NODES
+
+        body = {"status": {"nodeInfo": {"bootID": boot_id}}}
+        with contextlib.suppress(NotFound):
+            self._kube().patch(NODES, instance.node, body, subresource="status")
+
     def end(self, instance: Instance) -> None:
         """It is terminated or stopped."""
         if not instance.joined or self._world is None:

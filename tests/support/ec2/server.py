@@ -74,7 +74,14 @@ class Emulator:
         self.iam = Iam(ACCOUNT)
         self.queues = Queues(f"{self.address}/{ACCOUNT}", f"arn:aws:sqs:{setup.region}:{ACCOUNT}")
         self.nodes = Nodes(setup)
-        self.world = World(setup, self.iam.profile_role, boots=self._boot, ends=self._end, told=self._tell)
+        self.world = World(
+            setup,
+            self.iam.profile_role,
+            boots=self._boot,
+            boots_again=self.nodes.reboot,
+            ends=self._end,
+            told=self._tell,
+        )
         self.nodes.watch(self.world, self.iam.profile_role)
         self.services = Services(self.world, self.iam)
         self.admin = Admin(self.world, self.iam, self.queues)

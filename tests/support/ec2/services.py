@@ -17,7 +17,9 @@ SHIFTS: Final[dict[str, dict[str, Any]]] = {}
 """Zonal shifts, by zone id."""
 
 Action = Callable[[Mapping[str, Any], float], Any]
-_CARRIED: Final = frozenset({"CreateFleet", "RunInstances", "TerminateInstances", "CreateTags", "DeleteTags"})
+_CARRIED: Final = frozenset(
+    {"CreateFleet", "RunInstances", "TerminateInstances", "RebootInstances", "CreateTags", "DeleteTags"}
+)
 """Actions that look at DryRun themselves, because they check more before."""
 
 
@@ -56,6 +58,7 @@ class Services:
             "RunInstances": world.run_instances,
             "DescribeInstances": world.describe_instances,
             "TerminateInstances": lambda request, _: world.terminate_instances(request),
+            "RebootInstances": lambda request, _: world.reboot_instances(request),
             "DescribeInstanceStatus": lambda request, _: world.instances.describe_status(request, seconds(), now()),
             "CreateTags": lambda request, _: world.change_tags(request, remove=False),
             "DeleteTags": lambda request, _: world.change_tags(request, remove=True),
@@ -135,7 +138,7 @@ class Services:
         match action:
             case "CreateFleet":
                 fleet.check(request)
-            case "TerminateInstances" | "DescribeInstances":
+            case "TerminateInstances" | "RebootInstances" | "DescribeInstances":
                 instances.check_ids(request.get("InstanceIds") or ())
             case "CreateLaunchTemplate":
                 templates.check(request)

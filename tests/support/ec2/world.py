@@ -97,6 +97,7 @@ class World:
     Args:
         setup: how it was started.
         boots: what an instance does when it has booted; called without the lock.
+        boots_again: likewise, when it has been rebooted, with its new boot ID.
         ends: likewise, when it has been terminated.
         told: gets events as EventBridge would, in the order of their happening.
     """
@@ -107,6 +108,7 @@ class World:
         profile_role: Callable[[str], tuple[str, str] | None],
         *,
         boots: Callable[[Instance], None],
+        boots_again: Callable[[Instance, str], None],
         ends: Callable[[Instance], None],
         told: Callable[[dict[str, Any]], None],
     ) -> None:
@@ -122,7 +124,7 @@ class World:
         self.instances = Instances(self.script.unseen)
         self.volumes: dict[str, dict[str, Any]] = {}
         self._profile_role = profile_role
-        self._boots, self._ends, self._told = boots, ends, told
+        self._boots, self._boots_again, self._ends, self._told = boots, boots_again, ends, told
         self._made = 0
         self._fleets: dict[str, _Used] = {}
         self._runs: dict[str, tuple[str, bytes]] = {}
@@ -734,6 +736,22 @@ class World:
                 f"The instance '{protected[0].id}' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again.",
             )
         return {"TerminatingInstances": changes}
+
+    def reboot_instances(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """RebootInstances: all or, where one id is unknown, none; those that end, or do not run, are ignored. It only queues them.
+
+        Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RebootInstances.html
+        """
+        found = self.instances.known(request.get("InstanceIds") or (), self.timing.seconds())
+        if request.get("DryRun"):
+            raise dry_run()
+        for one in found:
+            if one.state != instances.RUNNING:
+                continue
+            one.boots += 1
+            seconds = 20.0 + 40.0 * chance(self.setup.seed, "reboot", one.id, str(one.boots))
+            self.timing.after(seconds, functools.partial(self._boots_again, one, f"{one.id}-{one.boots}"))
+        return {}
 
     def modify_instance(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """ModifyInstanceAttribute, of termination protection alone; spot instances cannot have it."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import Budget
+from provisioner.apis.reboot import RebootEnd, RebootEpisode, RebootRecord, encode_reboots
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.budgets import AllowanceLedger, PoolBudget, disruptions_at_once
 from tests.support.clock import NOON
@@ -87,6 +88,24 @@ def test_a_node_that_is_not_ready_takes_from_the_budget_of_repair_alone() -> Non
     assert {reason: ledger.refusal("b", reason) for reason in names.BUDGET_REASONS} == dict.fromkeys(
         names.BUDGET_REASONS, ""
     ) | {names.REASON_UNHEALTHY: "blue"}
+
+
+@pytest.mark.parametrize("reason", names.BUDGET_REASONS)
+def test_a_node_that_is_rebooting_consumes_for_every_reason(reason: str) -> None:
+    """Though it is not initialized meanwhile. One whose reboot failed takes from what is left for repair, like one that is not Ready."""
+    world = a_pool(*"abcd", budget="2")
+    for name, end in (("c", None), ("d", RebootEnd.RECOVERY_TIMEOUT)):
+        episode = RebootEpisode(requested=NOON, condition="Gpu", boot_id="a", end=end)
+        marks = {names.REBOOT_ANNOTATION: encode_reboots(RebootRecord(episode=episode))}
+        true = (names.LAUNCHED, names.REGISTERED)
+        labels = {names.NODEPOOL_LABEL: "blue"}
+        known = claim(name, provider_id=f"kwok://{name}", true=true, labels=labels, annotations=marks)
+        world.cluster.claim_changed(world.cluster.claim(name), known)
+    ledger = AllowanceLedger(world.cluster.snapshot())
+    repair = reason == names.REASON_UNHEALTHY
+    assert ledger.budget("blue", reason) == PoolBudget("blue", 4, 2, 1 if repair else 0, 1 if repair else 2)
+    assert ledger.refusal("d", reason) == ""
+    assert ledger.refusal(("d", "a"), reason) == "blue"
 
 
 def test_broken_nodes_do_not_keep_the_limit_over_all_pools_from_repair() -> None:

@@ -1,6 +1,7 @@
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import cast
 
 import msgspec
 import pytest
@@ -10,7 +11,8 @@ from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.meta import Condition, ObjectMeta
 from provisioner.cloudprovider.errors import InstanceNotFoundError
-from provisioner.cloudprovider.types import LaunchedInstance
+from provisioner.cloudprovider.types import LaunchedInstance, RepairAction
+from provisioner.disruption.repair_policies import RepairPolicySet
 from provisioner.ec2 import labels
 from provisioner.ec2.access.wire import instance_types
 from provisioner.ec2.market.catalogue import Region
@@ -42,6 +44,9 @@ class Instances:
 
     def delete(self, claim: NodeClaim) -> None:
         raise InstanceNotFoundError(claim.status.provider_id)
+
+    def reboot(self, claim: NodeClaim) -> None:
+        self.asked.append(f"reboot {claim.name}")
 
     def get(self, provider_id: str) -> LaunchedInstance:
         assert provider_id == INSTANCE.provider_id
@@ -225,3 +230,21 @@ def test_conditions_that_mean_a_broken_instance() -> None:
 def test_labels_that_a_node_of_ec2_has_by_itself() -> None:
     made, _ = provider(None, FakeClock())
     assert {labels.CATEGORY, labels.ZONE_ID, names.ZONE_LABEL, names.INSTANCE_TYPE_LABEL} <= made.well_known_labels
+
+
+@pytest.mark.parametrize("reboots", [True, False])
+def test_gpu_errors_that_a_reboot_fixes_are_rebooted_where_the_gate_is_on(*, reboots: bool) -> None:
+    """Source: Karpenter's AWS provider 1.15; the fallback and fatal errors never are."""
+    provider = AwsProvider(
+        Instances(), cast(RegionMarket, None), lambda _: None, lambda _: "", FakeClock(), reboots=reboots
+    )
+    policies = RepairPolicySet(provider.repair_policies())
+    actions = {}
+    for reason in ("NvidiaXID46Error", "NvidiaXID158Error", "NvidiaXID79Error", "NvidiaDoubleBitError"):
+        told = Condition(type="AcceleratedHardwareReady", status=names.FALSE, reason=reason, last_transition_time=NOON)
+        found = policies.illness([(told, NOON)], None)
+        assert found is not None
+        actions[reason] = found.matches[0].policy.action
+    healing = RepairAction.REBOOT if reboots else RepairAction.REPLACE
+    assert list(actions.values()) == [healing, healing, RepairAction.REPLACE, RepairAction.REPLACE]
+    assert all(one.action is RepairAction.REPLACE for one in provider.repair_policies(legacy=True))

@@ -721,7 +721,8 @@ def test_the_provider_serves_one_catalogue_and_never_drifts() -> None:
     assert provider.well_known_labels > names.WELL_KNOWN_LABELS
     assert names.KWOK_INSTANCE_CPU_LABEL in provider.well_known_labels
     ready = [("Ready", "False", timedelta(minutes=10)), ("Ready", "Unknown", timedelta(minutes=10))]
-    for legacy, more in ((True, []), (False, [("KWOKUnhealthy", "True", timedelta(seconds=30))])):
+    asked = [(one, "True", timedelta(seconds=30)) for one in ("KWOKUnhealthy", "KWOKRebootRequired")]
+    for legacy, more in ((True, []), (False, asked)):
         policies = provider.repair_policies(legacy=legacy)
         assert [(one.condition_type, one.condition_status, one.toleration) for one in policies] == ready + more
 
@@ -731,3 +732,28 @@ def test_stop_ends_the_queue() -> None:
     world.provider.create(claim_of())
     world.provider.stop()
     assert not world.queue.started
+
+
+def test_a_reboot_gives_the_node_another_boot_id_after_its_delay() -> None:
+    world = World(delay="30s")
+    claim = claim_of()
+    instance = world.provider.create(claim)
+    world.queue.run(instance.node_name)
+    world.nodes.sync()
+    claim = launched(claim, instance, registered=True)
+    before = world.node.status.node_info.boot_id
+    assert before
+    world.provider.reboot(claim, "operation")
+    assert world.queue.waiting == {instance.node_name: 30.0}
+    assert world.node.status.node_info.boot_id == before
+    world.nodes.failing = [ServerError(500, "InternalError", "no")]
+    world.queue.run(instance.node_name)
+    world.queue.run(instance.node_name)
+    assert world.node.status.node_info.boot_id == "kwok-operation"
+    assert world.queue.waiting == {}
+
+
+def test_nothing_is_rebooted_that_is_not_there() -> None:
+    world = World()
+    with pytest.raises(InstanceNotFoundError):
+        world.provider.reboot(launched(claim_of(), LaunchedInstance("kwok://kwok-x", "c", "a", "spot")), "operation")
