@@ -1,0 +1,53 @@
+"""What annotations of pods say of the cost of their end, and whose word it is.
+
+`controller.kubernetes.io/pod-deletion-cost` orders the pods of a ReplicaSet that shrinks: the least goes first, a pod without one counts as 0. Users
+write it, the webhook where a share is asked for, and the provisioner where it ranks pods by their nodes; what the last wrote stands in a
+second annotation of ours, too. A value that differs from that is somebody else's.
+Source: Kubernetes documentation, ReplicaSet, "Pod deletion cost".
+"""
+
+import re
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+
+LEAST: Final = -(2**31)
+_MOST: Final = 2**31 - 1
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
+
+
+def read_int32(text: str) -> int | None:
+    """A number from -2147483648 to 2147483647 in decimal digits; None for anything else."""
+    if not _WHOLE.fullmatch(text):
+        return None
+    value = int(text)
+    return value if LEAST <= value <= _MOST else None
+
+
+def own_cost(pod: Pod) -> int | None:
+    """The deletion cost that the provisioner gave the pod; None where it has none, or somebody else's."""
+    text = pod.annotations.get(names.POD_DELETION_COST)
+    return read_int32(text) if text is not None and text == pod.annotations.get(names.OWN_DELETION_COST) else None
+
+
+def has_foreign_cost(pod: Pod) -> bool:
+    """Whether the pod has a deletion cost that is not the provisioner's."""
+    return names.POD_DELETION_COST in pod.annotations and own_cost(pod) is None
+
+
+def deletion_cost(pod: Pod) -> int:
+    """What the controller of the pod goes by, whoever wrote it; 0 where nothing is said, or nothing that can be read."""
+    return read_int32(pod.annotations.get(names.POD_DELETION_COST, "")) or 0
+
+
+def disruption_cost(pod: Pod) -> int:
+    """What users say that the eviction of the pod costs, in units of which 2**27 are one ordinary pod; 0 where they say nothing that can be read.
+
+    `karpenter.sh/disruption-cost`; only without that, the deletion cost.
+    Differs: Karpenter leaves deletion costs out altogether while it writes them; here only those that the provisioner wrote.
+    """
+    text = pod.annotations.get(names.DISRUPTION_COST)
+    if text is not None:
+        return read_int32(text) or 0
+    return deletion_cost(pod) if has_foreign_cost(pod) else 0
