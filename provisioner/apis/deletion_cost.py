@@ -36,6 +36,11 @@ def has_foreign_cost(pod: Pod) -> bool:
     return names.POD_DELETION_COST in pod.annotations and own_cost(pod) is None
 
 
+def is_marked(pod: Pod) -> bool:
+    """Whether the provisioner gave the pod a deletion cost, whatever became of it since."""
+    return names.OWN_DELETION_COST in pod.annotations
+
+
 def deletion_cost(pod: Pod) -> int:
     """What the controller of the pod goes by, whoever wrote it; 0 where nothing is said, or nothing that can be read."""
     return read_int32(pod.annotations.get(names.POD_DELETION_COST, "")) or 0
