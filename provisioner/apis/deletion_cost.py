@@ -7,14 +7,19 @@ Source: Kubernetes documentation, ReplicaSet, "Pod deletion cost".
 """
 
 import re
-from typing import Final
+from typing import Any, Final
+
+from msgspec import field
 
 from provisioner.apis import names
+from provisioner.apis.meta import Object
 from provisioner.apis.pods import Pod
 
 LEAST: Final = -(2**31)
 _MOST: Final = 2**31 - 1
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_KARPENTER: Final = "karpenter"
+"""The field manager of Karpenter: the first word of its User-Agent."""
 
 
 def read_int32(text: str) -> int | None:
@@ -56,3 +61,52 @@ def disruption_cost(pod: Pod) -> int:
     if text is not None:
         return read_int32(text) or 0
     return deletion_cost(pod) if has_foreign_cost(pod) else 0
+
+
+class FieldOwner(Object, frozen=True, kw_only=True):
+    """An entry of `managedFields`: who wrote which fields."""
+
+    manager: str = ""
+    fields: dict[str, Any] = field(default_factory=dict, name="fieldsV1")
+
+
+class ManagedMeta(Object, frozen=True, kw_only=True):
+    """Metadata with `managedFields`, which the caches leave out."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = field(default_factory=dict)
+    managed_fields: tuple[FieldOwner, ...] = ()
+
+
+class ManagedPod(Object, frozen=True, kw_only=True):
+    """A pod, as far as it matters who wrote its annotations."""
+
+    metadata: ManagedMeta
+
+
+def is_ranked(pod: Pod) -> bool:
+    """Whether deletion costs of the pod are of use: a ReplicaSet of Kubernetes' own API group controls it."""
+    owner = pod.owner
+    return owner is not None and owner.kind == "ReplicaSet" and owner.api_version.partition("/")[0] == "apps"
+
+
+def may_be_karpenters(pod: Pod) -> bool:
+    """Whether Karpenter 1.15 may have written its deletion cost (PodDeletionCostManagement): all of its values are below 0."""
+    seated = names.ON_DEMAND_SHARE_LABEL in pod.labels  # the webhook wrote it
+    return is_ranked(pod) and has_foreign_cost(pod) and deletion_cost(pod) < 0 and not seated
+
+
+def karpenter_wrote(pod: ManagedPod) -> bool:
+    """Whether the deletion cost of a pod is Karpenter's, and nobody else's."""
+    key = f"f:{names.POD_DELETION_COST}"
+    owners = {one.manager for one in pod.metadata.managed_fields if key in _annotations_of(one)}
+    return (read_int32(pod.metadata.annotations.get(names.POD_DELETION_COST, "")) or 0) < 0 and owners == {_KARPENTER}
+
+
+def _annotations_of(owner: FieldOwner) -> Any:
+    metadata = owner.fields.get("f:metadata")
+    found = metadata.get("f:annotations") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -11,9 +11,10 @@ of StatefulSets, and writes over values of users.
 """
 
 import bisect
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from provisioner.apis import deletion_cost
@@ -67,7 +68,7 @@ class DeletionRanks:
 
     writes: tuple[CostWrite, ...] = ()
     settled: int = 0
-    pending: Mapping[str, int] | None = None
+    pending: Mapping[str, int] = field(default_factory=dict)
     after: str = ""
 
 
@@ -106,7 +107,7 @@ def deletion_ranks(order: NodeOrder, nodes: Sequence[NodeView], most: int, after
     owners: dict[str, list[tuple[NodeView, Pod]]] = {}
     for node in nodes:
         for pod in node.pods:
-            if node.name and is_active(pod) and _is_ranked(pod):
+            if node.name and is_active(pod) and deletion_cost.is_ranked(pod):
                 owners.setdefault(pod.owner.uid if pod.owner is not None else "", []).append((node, pod))
     turns = sorted(owners)
     start = bisect.bisect_right(turns, after)
@@ -129,11 +130,6 @@ def withdrawals(nodes: Iterable[NodeView], most: int) -> tuple[CostWrite, ...]:
     """Takes back what was written to whatever pod, as far as `most` goes."""
     marked = (pod for node in nodes for pod in node.pods if deletion_cost.is_marked(pod))
     return tuple(CostWrite(pod, None) for pod, _ in zip(marked, range(most), strict=False))
-
-
-def _is_ranked(pod: Pod) -> bool:
-    owner = pod.owner
-    return owner is not None and owner.kind == "ReplicaSet" and owner.api_version.partition("/")[0] == "apps"
 
 
 def _of_owner(
@@ -172,7 +168,7 @@ def ascending(known: Sequence[int | None]) -> list[int]:
     )
     found: list[int] = []
     fixed = [(-1, least), *stays, (len(known), end)]
-    for (before, low), (behind, high) in zip(fixed, fixed[1:], strict=False):
+    for (before, low), (behind, high) in itertools.pairwise(fixed):
         missing = behind - before - 1
         if high - low <= missing:
             return ascending([None] * len(known))

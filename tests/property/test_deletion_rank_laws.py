@@ -1,5 +1,6 @@
 """What holds of the deletion costs of pods, whatever the fleet: order of the nodes, stability, few writes, and nobody else's word."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -139,7 +140,7 @@ def test_nobody_else_s_word_is_touched(town: Town) -> None:
 def test_where_the_order_stays_nothing_is_written(town: Town) -> None:
     first = deletion_ranks(town.order, town.nodes, MANY)
     again = deletion_ranks(town.order, written(town.nodes, first.writes), MANY)
-    assert (again.writes, dict(again.pending or {})) == ((), {})
+    assert (again.writes, dict(again.pending)) == ((), {})
 
 
 @given(towns(), st.integers(1, 4))
@@ -192,7 +193,7 @@ def test_numbers_ascend_and_as_many_stay_as_can(known: list[int | None]) -> None
     found = ascending(known)
     assert len(found) == len(known)
     assert all(LEAST < one < 0 for one in found)
-    assert all(one < other for one, other in zip(found, found[1:], strict=False))
+    assert all(one < other for one, other in itertools.pairwise(found))
     assert ascending(found) == found
 
 
