@@ -7,6 +7,7 @@ Source: Kubernetes documentation, ReplicaSet, "Pod deletion cost".
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import field
@@ -39,6 +40,15 @@ def own_cost(pod: Pod) -> int | None:
 def has_foreign_cost(pod: Pod) -> bool:
     """Whether the pod has a deletion cost that is not the provisioner's."""
     return names.POD_DELETION_COST in pod.annotations and own_cost(pod) is None
+
+
+def withdrawn(annotations: Mapping[str, str]) -> dict[str, None]:
+    """Which annotations go where the provisioner's deletion cost is taken back; that of somebody else stays."""
+    mark = annotations.get(names.OWN_DELETION_COST)
+    if mark is None:
+        return {}
+    ours = {names.OWN_DELETION_COST: None}
+    return {**ours, names.POD_DELETION_COST: None} if annotations.get(names.POD_DELETION_COST) == mark else ours
 
 
 def is_marked(pod: Pod) -> bool:

@@ -24,6 +24,7 @@ from tests.support.cluster import World, pod
 from tests.support.kube import Sent, refusal
 from tests.support.worldserver import ServerDied, WorldServer
 
+FORWARD = NodeOrder(frozenset(), ("a", "b"))
 COST, MARK = names.POD_DELETION_COST, names.OWN_DELETION_COST
 
 
@@ -36,7 +37,7 @@ class Town:
     stale: str = ""
     beside: str = ""
     most: int = MOST_WRITES
-    order: NodeOrder = NodeOrder(frozenset(), ("a", "b"))
+    order: NodeOrder = FORWARD
     before: WorldServer | None = None
     orders: list[NodeOrder] = field(default_factory=list)
 

@@ -218,10 +218,10 @@ NOTHING = {
         ],
     ),
     "gates of a later part": (
-        ["--feature-gates=TerminateFirstDrift=true,TerminateFirstRepair=true,PodDeletionCostManagement=true"],
+        ["--feature-gates=TerminateFirstDrift=true,TerminateFirstRepair=true"],
         [
             f"--feature-gates: {name}=true is accepted but has no effect because the feature is not available in this version"
-            for name in ("TerminateFirstDrift", "TerminateFirstRepair", "PodDeletionCostManagement")
+            for name in ("TerminateFirstDrift", "TerminateFirstRepair")
         ],
     ),
     "the former node repair": (
@@ -313,6 +313,7 @@ def test_every_gate_is_known_to_work_or_not() -> None:
     silent = {name for name in str(everything).replace("=true", "").split(",") if not any(name in one for one in said)}
     assert silent == {
         "CapacityBuffer",
+        "PodDeletionCostManagement",
         "NodeOverlay",
         "NodeRepair",
         "ReservedCapacity",
