@@ -281,7 +281,7 @@ class FeatureGates(_Gates):
 class AwsFeatureGates(_Gates):
     """Karpenter's optional features of AWS; `nodeclass_cel` is expressions inside a class's kubelet."""
 
-    nodeclass_cel: bool = _gate("NodeClassCEL", idle=_NOT_HERE)
+    nodeclass_cel: bool = _gate("NodeClassCEL")
     dra_nvidia_gpu: bool = _gate("DRANVIDIAGPU", idle=_NO_DRA)
     dra_efa: bool = _gate("DRAEFA", idle=_NO_DRA)
     reboot_for_repair: bool = _gate("RebootForRepair", idle=_NOT_HERE)

@@ -990,7 +990,8 @@ def _commands_in_flight(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: AllowanceLedger, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
-        self._consuming.clear()
+        self._going.clear()
+        self._unready_of.clear()
 
     patch.setattr(AllowanceLedger, "__init__", forgetful)
 

@@ -164,7 +164,7 @@ class WorldServer(ApiServer):
         """Pods that wait, as the server and our caches know them; of a shape the server knows nothing."""
         self.world.add(*pods)
         for one in pods:
-            meta = {"name": one.name, "namespace": one.namespace, "uid": one.uid}
+            meta: Wire = {"name": one.name, "namespace": one.namespace, "uid": one.uid}
             meta |= {"annotations": dict(one.annotations)} if one.annotations else {}
             self.store("pods", {"metadata": meta, "spec": {}, "status": {"phase": "Pending"}})
 

@@ -242,7 +242,7 @@ def test_a_pod_that_is_gone_is_passed_over_and_a_failure_ends_the_pass() -> None
 
 def managed(town: Town, name: str, cost: str, *managers: str) -> None:
     """A pod whose cost these field managers own."""
-    fields = {"f:metadata": {"f:annotations": {".": {}, f"f:{COST}": {}}}}
+    fields: Wire = {"f:metadata": {"f:annotations": {".": {}, f"f:{COST}": {}}}}
     others = [{"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status": {}}}]
     owners = [{"manager": one, "operation": "Update", "fieldsV1": fields} for one in managers]
     meta = {"annotations": {COST: cost}, "managedFields": [*others, *owners]}
