@@ -92,7 +92,8 @@ class ApiServer:
         self._clock = clock
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self._uids = 0
-        self._owned: dict[tuple[str, str, str], dict[str, str]] = {}  # by plural, key and field manager: annotations as applied
+        # by plural, key and field manager: annotations as applied
+        self._owned: dict[tuple[str, str, str], dict[str, str]] = {}
 
     # ------------------------------------------------------------------ what is around us
 
