@@ -55,7 +55,7 @@ OWN: Final[Groups] = {
     ("Pod annotation", "provisioner"): {
         names.OWN_DELETION_COST: (
             "The value that the provisioner last wrote to `controller.kubernetes.io/pod-deletion-cost` (feature gate "
-            "PodDeletionCostManagement). If that annotation has another value, somebody else wrote it, and the provisioner leaves it alone."
+            "PodDeletionCostManagement). A different value there was written by another program or user, and the provisioner does not change it."
         ),
         names.ON_DEMAND_REPAIRED: "The last eviction that was to repair the share of the owner of this pod, and how many in a row did not help.",
     },
