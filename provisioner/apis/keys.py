@@ -53,6 +53,10 @@ OWN: Final[Groups] = {
         ),
     },
     ("Pod annotation", "provisioner"): {
+        names.OWN_DELETION_COST: (
+            "The value that the provisioner last wrote to `controller.kubernetes.io/pod-deletion-cost` (feature gate "
+            "PodDeletionCostManagement). A different value there was written by another program or user, and the provisioner does not change it."
+        ),
         names.ON_DEMAND_REPAIRED: "The last eviction that was to repair the share of the owner of this pod, and how many in a row did not help.",
     },
     ("Scheduling gate", "webhook"): {
@@ -161,6 +165,12 @@ KARPENTER: Final[Groups] = {
     },
     ("Node or NodeClaim annotation", "you"): {
         names.DO_NOT_REPAIR: "`true`: the node is not repaired, whatever its conditions say.",
+    },
+    ("Pod annotation", "you"): {
+        names.DISRUPTION_COST: (
+            "How expensive it is to evict the pod, from -2147483648 to 2147483647; 134217728 counts as much as another pod. Without "
+            "it, `controller.kubernetes.io/pod-deletion-cost` counts."
+        ),
     },
     ("Node and NodeClaim label", "provisioner"): {
         names.NODEPOOL_LABEL: "The NodePool.",

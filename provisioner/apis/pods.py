@@ -80,7 +80,13 @@ STUCK_AFTER: Final = timedelta(minutes=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OWNER_LENGTH: Final = 317
 """Of an owner's name, UID and kind, and as long as an apiVersion can be: the API server checks none of them, and we write them into objects."""
-_KEPT_FIRST: Final = (names.DO_NOT_DISRUPT, names.CONFIG_MIRROR, names.POD_DELETION_COST)
+_KEPT_FIRST: Final = (
+    names.DO_NOT_DISRUPT,
+    names.CONFIG_MIRROR,
+    names.DISRUPTION_COST,
+    names.POD_DELETION_COST,
+    names.OWN_DELETION_COST,
+)
 _KEPT_ANNOTATIONS: Final = ("dovetail.dev/", "karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
 _ANNOTATION_BYTES: Final = 2048
 """Memory that the annotations of a pod may keep, where there are many or long ones."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.apis.core import PodTemplateSpec
+from provisioner.apis.deletion_cost import read_int32
 from provisioner.apis.keys import KeyPlace, places
 from provisioner.apis.meta import ObjectMeta, OwnerReference
 from provisioner.apis.openapi import Violation
@@ -123,6 +124,10 @@ def _values(document: Mapping[str, Any], spots: Iterable[_Spot]) -> Iterator[Vio
     for spot in spots:
         if spot.place == KeyPlace("Pod", "annotation"):
             yield from _unread(spot.path, StampFacts("x", {}), spot.texts)
+            cost = spot.texts.get(names.DISRUPTION_COST, "0")
+            if read_int32(cost) is None:
+                text = f"{cost[:64]!r} is ignored; use a whole number from -2147483648 to 2147483647"
+                yield Violation(f"{spot.path}[{names.DISRUPTION_COST}]", text)
         elif spot.place == KeyPlace("Namespace", "label"):
             yield from _unread(spot.path, StampFacts("x", spot.texts))
         for key in _SWITCHES:

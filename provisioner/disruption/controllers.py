@@ -1,9 +1,12 @@
 """The controllers of this room: which nodes that still work are ended, by command and by force, and what is said of drift."""
 
 from provisioner.buffers.controller import CapacityBuffers
+from provisioner.disruption import deletion_cost_controller
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import DisruptionController, settings_of
+from provisioner.disruption.deletion_cost_controller import DeletionCosts
+from provisioner.disruption.deletion_ranks import node_order
 from provisioner.disruption.drift_controller import DriftController
 from provisioner.disruption.forceful.controller import ForcefulDisruption
 from provisioner.disruption.loop_detector import LoopDetector
@@ -113,6 +116,15 @@ def controllers(
     drift = DriftController(
         cluster, base.provider_for("nodeclaim.disruption"), writing.claims, base.clock, pool=base.caches.pools.store.get
     )
+    costs = DeletionCosts(
+        cluster,
+        base.client,
+        base.clock,
+        lambda snapshot: node_order(voluntary.view(snapshot, first=frozenset(), expired=lambda: False)),
+        enabled=base.options.feature_gates.pod_deletion_cost_management,
+        stale=base.caches.disruption_is_stale,
+        beside=base.caches.beside,
+    )
     deciding, consolidating = voluntary.pollers
     return [
         Controller(
@@ -143,4 +155,5 @@ def controllers(
         Controller(runner=consolidating),
         Controller(runner=forceful.queue),
         Controller(runner=forceful.poller),
+        Controller(name=deletion_cost_controller.CONTROLLER, poll=costs.poll, closing=costs.close),
     ]

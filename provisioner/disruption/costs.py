@@ -1,35 +1,24 @@
-"""What it costs to disrupt a node, and what the node costs. Source: core spec 6.3."""
+"""What it costs to disrupt a node, and what the node costs. Source: core spec 6.3; Karpenter 1.15."""
 
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from provisioner.apis import names
+from provisioner.apis import deletion_cost, names
 from provisioner.apis.karpenter import NEVER, NodeClaim
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.cloudprovider.types import InstanceType, offering_price
 from provisioner.values.duration import DurationError, parse_duration
 
-_DELETION_COSTS: Final = 2.0**27
+_DISRUPTION_COSTS: Final = 2.0**27
 _PRIORITIES: Final = 2.0**25
 _MOST: Final = 10.0
 
 
 def eviction_cost(pod: Pod) -> float:
-    """What the eviction of one pod costs, from -10 to 10; 1 for one that says nothing of itself.
-
-    A pod-deletion-cost that is no number counts as none.
-    """
-    cost = 1.0 + pod.shape.priority / _PRIORITIES
-    text = pod.annotations.get(names.POD_DELETION_COST)
-    if text is not None:
-        try:
-            said = float(text)
-        except ValueError:
-            said = 0.0
-        if not math.isnan(said):
-            cost += said / _DELETION_COSTS
+    """What the eviction of one pod costs, from -10 to 10; 1 for one that says nothing of itself. See `deletion_cost.disruption_cost`."""
+    cost = 1.0 + pod.shape.priority / _PRIORITIES + deletion_cost.disruption_cost(pod) / _DISRUPTION_COSTS
     return min(_MOST, max(-_MOST, cost))
 
 

@@ -307,15 +307,22 @@ class Client:
         body: object,
         manager: str,
         namespace: str = "",
+        subresource: str = "",
+        *,
+        force: bool = True,
     ) -> T:
-        """Server-side apply: create the object, or own exactly the fields of `body` in it as `manager`."""
+        """Server-side apply: create the object, or own exactly the fields of `body` in it as `manager`.
+
+        Raises:
+            Conflict: without `force`, another manager owns one of them, with another value.
+        """
         answer = self._send(
             "PATCH",
-            resource.path(namespace, name),
+            resource.path(namespace, name, subresource),
             encode(body),
-            query={"fieldManager": manager, "force": "true"},
+            query={"fieldManager": manager, "force": "true" if force else "false"},
             headers=_PATCH_TYPES["apply"],
-            counts=("apply", resource.plural),
+            counts=("apply", _full_name(resource, subresource)),
         )
         return _decode(resource, answer)
 

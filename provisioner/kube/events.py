@@ -33,6 +33,7 @@ MAX_NAME = 253
 
 LIMITS: Mapping[str, tuple[float, int]] = {
     "Nominated": (5.0, 10),
+    "Pod/InsufficientCapacityError": (5.0, 10),
     "UnreadableObject": (1.0, 10),
     "Unconsolidatable": (2.0, 100),
     "DisruptionBlocked": (5.0, 200),
@@ -42,9 +43,9 @@ LIMITS: Mapping[str, tuple[float, int]] = {
     "DoNotDisruptUntil": (2.0, 100),
     "DoNotDisruptGracePeriodElapsed": (2.0, 100),
 }
-"""Per reason: events a second, and how many at once; others are not limited.
+"""Per reason, or kind and reason: events a second, and how many at once; others are not limited.
 
-Source of the first: karpenter `pkg/controllers/provisioning/scheduling/events.go`.
+Source of the first: karpenter `pkg/controllers/provisioning/scheduling/events.go`; of the second: Karpenter 1.15.
 """
 
 TTL_SECONDS: Mapping[str, float] = dict.fromkeys(
@@ -144,7 +145,7 @@ class Recorder:
         sameness = (reason, *(dedupe or (ref.kind, ref.namespace, ref.name, ref.uid, message)))
         with self._changed:
             now = self._clock.monotonic()
-            if self._stopping or self._is_repeated(sameness, now, ttl) or not self._is_allowed(reason):
+            if self._stopping or self._is_repeated(sameness, now, ttl) or not self._is_allowed(ref, reason):
                 self.suppressed += 1
                 return
             if ttl > 0:
@@ -178,13 +179,14 @@ class Recorder:
     def _is_repeated(self, sameness: tuple[str, ...], now: float, ttl: float) -> bool:
         return ttl > 0 and self._said.get(sameness, float("-inf")) > now
 
-    def _is_allowed(self, reason: str) -> bool:
-        limit = LIMITS.get(reason)
+    def _is_allowed(self, ref: ObjectReference, reason: str) -> bool:
+        limited = reason if reason in LIMITS else f"{ref.kind}/{reason}"
+        limit = LIMITS.get(limited)
         if limit is None:
             return True
-        if reason not in self._allowances:
-            self._allowances[reason] = TokenBucket(*limit, self._clock)
-        return self._allowances[reason].spare()
+        if limited not in self._allowances:
+            self._allowances[limited] = TokenBucket(*limit, self._clock)
+        return self._allowances[limited].spare()
 
     def _poll(self) -> float | None:
         with self._changed:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import ec2, names, podpatch
+from provisioner.apis import deletion_cost, ec2, names, podpatch
 from provisioner.apis.conversion.ownership import reconciler_of
 from provisioner.apis.core import CustomResourceDefinition
 from provisioner.apis.meta import ObjectMeta
@@ -221,6 +221,20 @@ def why_not_kept(found: Belongings, keep: Keep) -> str:
             "deletion cannot be undone. Wait until they are gone, or keep their nodes with --for nobody"
         )
     return ""
+
+
+def withdrawing(pods: Iterable[ObjectMeta]) -> LeavePlan:
+    """Take back the deletion costs of these pods, by which ReplicaSets would go on to choose."""
+    return LeavePlan((_given(map(_without_cost, pods)),))
+
+
+def _without_cost(meta: ObjectMeta) -> LeaveStep | None:
+    gone = deletion_cost.withdrawn(meta.annotations)
+    guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    body = {"metadata": {**guard, "annotations": gone}}
+    return (
+        LeaveStep(Verb.MERGE, "pods", meta.name, "deletion cost removed", meta.namespace, body=body) if gone else None
+    )
 
 
 def keeping(found: Belongings, keep: Keep) -> LeavePlan:

@@ -11,7 +11,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.leaving import decisions
 from provisioner.leaving.belongings import Belongings, Keep, LeavePlan
-from provisioner.leaving.gathering import CloudTags, gathered
+from provisioner.leaving.gathering import CloudTags, gathered, marked_pods
 from provisioner.leaving.writes import carry_out
 from provisioner.support.clock import Clock
 from provisioner.values.errors import RefusedError
@@ -73,6 +73,7 @@ class Departure:
                 raise RefusedError(why)
         self._carry_out(decisions.stopping(found))
         quiet = self._await_silence()
+        self._withdraw_costs()
 
         def decide(found: Belongings) -> LeavePlan:
             again = quiet.after(found.lease, self._clock.monotonic())
@@ -86,6 +87,14 @@ class Departure:
             return decisions.keeping(found, keep)
 
         return self._until_done(decide, self._gathered(keep), keep)
+
+    def _withdraw_costs(self) -> None:
+        """Take back deletion costs of pods; those that change meanwhile are looked at again, for so many rounds."""
+        for _ in range(_ROUNDS):
+            plan = decisions.withdrawing(marked_pods(self._client))
+            self._carry_out(plan)
+            if self._dry_run or not plan.next_stage:
+                return
 
     def _gathered(self, keep: Keep | None = None) -> Belongings:
         return gathered(self._client, self._namespace, self._tags if keep is Keep.FOR_NOBODY else None)

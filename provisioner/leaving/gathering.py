@@ -134,6 +134,13 @@ def gathered(client: Client, namespace: str, tags: CloudTags | None = None) -> B
     )
 
 
+def marked_pods(client: Client) -> tuple[ObjectMeta, ...]:
+    """The pods to which the provisioner gave a deletion cost; one page of all pods is in memory at a time."""
+    decode = WRITTEN["pods"].decode
+    found = (decode(item).metadata for item in client.items(resources.PODS))
+    return tuple(one for one in found if names.OWN_DELETION_COST in one.annotations)
+
+
 def _listed(client: Client, resource: Resource[T], namespace: str = "") -> list[T]:
     try:
         return client.list(resource, namespace)

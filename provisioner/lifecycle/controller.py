@@ -17,7 +17,9 @@ from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.apis.pods import is_pending
 from provisioner.apis.reboot import reboots_of
+from provisioner.buffers.virtual_pods import is_virtual
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
@@ -61,8 +63,8 @@ REPLANNING_SECONDS = 0.5
 POSTPONED_SECONDS = 1.0
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
-_MOST_TOLD = 10
 _TOLD_FOR_SECONDS = 300.0
+_PLANNED_AGAIN = Said("the pod is planned again")
 _log = logs.get_logger(__name__)
 
 
@@ -230,6 +232,7 @@ class Lifecycle:
         name, wait = claim.metadata.name, error.retry_after
         self._event(claim, EventMessage("Warning", "InsufficientCapacityError", f"NodeClaim {name} event: {error}"))
         if wait is None:
+            self._tell_pods(claim, error, _PLANNED_AGAIN)
             return self._give_up(claim, "insufficient_capacity", unhealthy=False)
         if error.exhausted:
             now = self._clock.monotonic()
@@ -241,24 +244,27 @@ class Lifecycle:
             if may and turn and self._elsewhere(name):
                 with self._falling:
                     self._fallback.left(name, self._clock.monotonic())
+                self._tell_pods(claim, error, _PLANNED_AGAIN)
                 return self._give_up(claim, "insufficient_capacity", unhealthy=False)
             if may and not turn:
                 wait = min(wait, ELSEWHERE_SECONDS)  # the next turn may be this one's
         self._not_launched(claim, names.INSUFFICIENT_CAPACITY, error)
-        self._tell_pods(claim, error)
+        self._tell_pods(claim, error, Said(f"the launch is retried in {wait:.0f} s"))
         return ReconcileResult(requeue_after=wait)
 
-    def _tell_pods(self, claim: NodeClaim, error: CloudError) -> None:
-        """Say to the pods that wait for a claim why it is not launched; to the first few, since each is a write."""
-        for pod in self._cluster.assigned(NodeKey(claim.metadata.name))[:_MOST_TOLD]:
-            self._recorder.publish(
-                pod_reference(pod),
-                "Warning",
-                "FailedScheduling",
-                f'Failed to schedule pod, NodePool "{claim.pool}": {error}',
-                (pod.uid, type(error).__name__),
-                ttl=_TOLD_FOR_SECONDS,
-            )
+    def _tell_pods(self, claim: NodeClaim, error: InsufficientCapacityError, then: str) -> None:
+        """Say to the pods that wait for a claim why it is not launched, and what happens next; the recorder keeps them few. Source: Karpenter 1.15."""
+        name = claim.metadata.name
+        for pod in filter(is_pending, self._cluster.assigned(NodeKey(name))):
+            if not is_virtual(pod):
+                self._recorder.publish(
+                    pod_reference(pod),
+                    "Warning",
+                    "InsufficientCapacityError",
+                    f"NodeClaim {name} nominated for this pod failed to launch: {error}; {then}",
+                    (pod.uid,),
+                    ttl=_TOLD_FOR_SECONDS,
+                )
 
     def _not_launched(self, claim: NodeClaim, reason: str, error: CloudError) -> None:
         self._say_not_launched(claim, reason, str(error))

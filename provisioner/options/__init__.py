@@ -274,7 +274,7 @@ class FeatureGates(_Gates):
     capacity_buffer: bool = _gate("CapacityBuffer")
     terminate_first_drift: bool = _gate("TerminateFirstDrift", idle=_NOT_HERE)
     terminate_first_repair: bool = _gate("TerminateFirstRepair", idle=_NOT_HERE)
-    pod_deletion_cost_management: bool = _gate("PodDeletionCostManagement", idle=_NOT_HERE)
+    pod_deletion_cost_management: bool = _gate("PodDeletionCostManagement")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

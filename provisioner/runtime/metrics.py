@@ -102,6 +102,18 @@ _CONSUMING = _of_pools(
 EVICTIONS = counter(
     f"{_PREFIX}pods_eviction_requests_total", "Responses to eviction requests, by status code.", ("code",)
 )
+DELETION_COSTS = counter(
+    f"{_PREFIX}pod_deletion_cost_pod_annotation_writes_total",
+    "Deletion costs of pods that were decided, by result.",
+    ("result",),
+)
+_PENDING_DELETION_COSTS = GaugeSeries(
+    gauge(
+        f"{_PREFIX}pod_deletion_cost_nodes_with_pending_annotation_writes",
+        "Nodes with pods whose deletion costs had to be written at the beginning of the most recent pass.",
+        ("nodepool",),
+    )
+)
 PODS_DRAINED = counter(
     f"{_PREFIX}pods_drained_total", "Pods that were evicted or deleted to drain a node, by reason.", ("reason",)
 )
@@ -324,6 +336,11 @@ def budgets(reason: str, counts: Mapping[str, tuple[int, int]]) -> None:
     word = reason.lower()
     _ALLOWED.replace(word, [((pool, word), allowed) for pool, (allowed, _) in counts.items()])
     _CONSUMING.replace(word, [((pool, word), consuming) for pool, (_, consuming) in counts.items()])
+
+
+def pending_deletion_costs(nodes: Mapping[str, int]) -> None:
+    """How many nodes of each NodePool have pods whose deletion costs are to be written."""
+    _PENDING_DELETION_COSTS.replace("", (((pool,), count) for pool, count in nodes.items()))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 from provisioner.apis import names
 from provisioner.apis.core import Deployment, Node, ReplicaSet, StatefulSet
+from provisioner.apis.deletion_cost import deletion_cost
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod, do_not_disrupt, is_terminal
 from provisioner.apis.shapes import PodShape
@@ -246,11 +247,7 @@ def last_attempt(pods: Iterable[Pod], known: ShareAttempt | None = None) -> Shar
 def _order(member: ShareMember) -> tuple[bool, int, float, str]:
     """Pods that came without the webhook first, then those that go first when the owner shrinks, then the newest."""
     pod = member.pod
-    try:
-        cost = int(pod.annotations.get(names.POD_DELETION_COST, "0"))
-    except ValueError:
-        cost = 0
-    return member.seated, cost, -pod.created.timestamp(), pod.name
+    return member.seated, deletion_cost(pod), -pod.created.timestamp(), pod.name
 
 
 # --- from objects to a view ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Final
 
 from provisioner.apis.conversion.ownership import KEEP, RELEASE_NAME, RELEASE_NAMESPACE, owner_of, reconciler_of
 from provisioner.apis.crds import DEFINITIONS
+from provisioner.apis.deletion_cost import may_be_karpenters
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import is_active, is_daemon, is_mirror
 from provisioner.takeover.claim_drift import drift_of
@@ -302,6 +303,12 @@ def _pods(given: TakeoverInput) -> Iterator[TakeoverFinding]:
         yield TakeoverFinding(PODS, _NOTE, text, "add budgets before disruption is released", objects=tuple(free))
     elif running:
         yield TakeoverFinding(PODS, _OK, f"all of {counted(len(running), 'pod')} are covered by a PodDisruptionBudget")
+    ranked = [one.key for one in running if may_be_karpenters(one)]
+    if ranked:
+        have = f"{counted(len(ranked), 'pod')} of ReplicaSets {'has' if len(ranked) == 1 else 'have'}"
+        text = f"{have} a negative pod deletion cost, as Karpenter writes with PodDeletionCostManagement: {listed(ranked, _NAMED)}"
+        advice = "nothing to do: the provisioner removes the values that Karpenter wrote, and keeps yours"
+        yield TakeoverFinding(PODS, _NOTE, text, advice, objects=tuple(ranked))
     if bare:
         text = f"{counted(len(bare), 'pod')} without a controller {'is' if len(bare) == 1 else 'are'} lost when evicted: {listed(bare, _NAMED)}"
         yield TakeoverFinding(PODS, _NOTE, text, objects=tuple(bare))

@@ -92,6 +92,8 @@ class ApiServer:
         self._clock = clock
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self._uids = 0
+        # by plural, key and field manager: annotations as applied
+        self._owned: dict[tuple[str, str, str], dict[str, str]] = {}
 
     # ------------------------------------------------------------------ what is around us
 
@@ -193,7 +195,7 @@ class ApiServer:
         known = self.get(about.plural, about.name, about.namespace)
         if about.sub == "eviction":
             return self._evict(known, sent.body, by)
-        if known is None and "apply-patch" in sent.content_type:
+        if known is None and "apply-patch" in sent.content_type and not about.sub:
             return self._create(about, sent, by)
         if known is None:
             return refusal(404, "NotFound", f"{about.plural} {about.name} is not there")
@@ -250,7 +252,14 @@ class ApiServer:
         return FakeAnswer(data=_DONE)
 
     def _patch(self, about: Asked, known: Wire, sent: Sent, by: object) -> FakeAnswer:
-        if "json-patch" in sent.content_type:
+        if "apply-patch" in sent.content_type and sent.query.get("force") == "false":
+            if _differs(known["metadata"], sent.body.get("metadata", {})):
+                return refusal(409, "Conflict", "another one")
+            applied = self._applied(about, known, sent)
+            if applied is None:
+                return refusal(409, "Conflict", "another manager owns an annotation")
+            changed = applied
+        elif "json-patch" in sent.content_type:
             try:
                 changed = jsonpatch.apply(known, sent.body)
             except jsonpatch.PatchError as error:
@@ -266,6 +275,18 @@ class ApiServer:
             changed["status"] = known["status"]
         changed["metadata"] = {**changed["metadata"], "resourceVersion": known["metadata"]["resourceVersion"]}
         return FakeAnswer(data=_encode(self.store(about.plural, changed, by)))
+
+    def _applied(self, about: Asked, known: Wire, sent: Sent) -> Wire | None:
+        """Server-side apply of annotations without force; None where one is somebody else's: what its manager did not apply last, or what has changed since."""
+        whose = about.plural, _key(about.namespace, about.name), sent.query["fieldManager"]
+        there = dict(known["metadata"].get("annotations", {}))
+        wanted = sent.body["metadata"].get("annotations", {})
+        own = {key: value for key, value in self._owned.get(whose, {}).items() if there.get(key) == value}
+        if any(there.get(key, value) != value and key not in own for key, value in wanted.items()):
+            return None
+        self._owned[whose] = dict(wanted)
+        kept = {key: value for key, value in there.items() if key not in own or key in wanted}
+        return {**known, "metadata": {**known["metadata"], "annotations": {**kept, **wanted}}}
 
     def _evict(self, pod: Wire | None, sent: Wire, by: object) -> FakeAnswer:
         """policy/v1, as far as one budget covers a pod."""

@@ -95,7 +95,7 @@ class WorldServer(ApiServer):
             world.cluster, self.client, self.recorder, world.clock, workers=1, pause=lambda: self.pause
         )
         if before is not None:
-            self.objects, self.version = before.objects, before.version
+            self.objects, self.version, self._owned = before.objects, before.version, before._owned
             known = [(plural, one) for plural in KINDS for one in self.all(plural)]
             for plural, one in sorted(known, key=lambda pair: int(pair[1]["metadata"]["resourceVersion"])):
                 self._heard(Change(None, plural, one["metadata"]["name"], None, one))
@@ -164,7 +164,8 @@ class WorldServer(ApiServer):
         """Pods that wait, as the server and our caches know them; of a shape the server knows nothing."""
         self.world.add(*pods)
         for one in pods:
-            meta = {"name": one.name, "namespace": one.namespace, "uid": one.uid}
+            meta: Wire = {"name": one.name, "namespace": one.namespace, "uid": one.uid}
+            meta |= {"annotations": dict(one.annotations)} if one.annotations else {}
             self.store("pods", {"metadata": meta, "spec": {}, "status": {"phase": "Pending"}})
 
     def claim(self, name: str) -> NodeClaim:
@@ -211,13 +212,14 @@ class WorldServer(ApiServer):
         return answer
 
     def _written(self, pod: Wire) -> None:
-        """A pod as a program has left it: a nomination is told, an end may come at once."""
+        """A pod as a program has left it: a nomination and annotations are told, an end may come at once."""
         meta, cluster = pod["metadata"], self.world.cluster
         if self.ends_at_once and "deletionTimestamp" in meta:
             self.drop("pods", meta["name"], meta["namespace"])
         elif self.tell and (known := cluster.pod(meta["uid"])) is not None:
             to, version = pod.get("status", {}).get("nominatedNodeName", ""), meta["resourceVersion"]
-            cluster.pod_changed(known, msgspec.structs.replace(known, nominated_node_name=to, resource_version=version))
+            now = {"annotations": meta.get("annotations", {}), "nominated_node_name": to, "resource_version": version}
+            cluster.pod_changed(known, msgspec.structs.replace(known, **now))
 
     def _heard(self, change: Change) -> None:
         after = change.after

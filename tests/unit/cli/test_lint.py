@@ -486,6 +486,15 @@ KEYS = {
         "Namespace", "", "annotations", "dovetail.dev/os", "linux", "warning", "of a Namespace; set it in metadata.labels",
     ),
     "a value in a namespace": ("Namespace", "", "labels", "dovetail.dev/scheduler", "on", "error", "use enabled or disabled"),
+    "a cost that is no int32": (
+        "Deployment",
+        "spec.template",
+        "annotations",
+        "karpenter.sh/disruption-cost",
+        "1.5",
+        "error",
+        "'1.5' is ignored; use a whole number from -2147483648 to 2147483647",
+    ),
     "a switch": ("Deployment", "", "annotations", "dovetail.dev/surge", "yes", "error", "'yes' is not supported; use true"),
     "a pool's packing": ("NodePool", "", "annotations", "dovetail.dev/packing", "Cheap", "error", "neither 'cost' nor 'greedy'"),
     "a pool's misspelled annotation": (

@@ -1,5 +1,6 @@
 import threading
 
+import msgspec
 import pytest
 
 from provisioner.apis.core import ObjectReference
@@ -132,6 +133,20 @@ def test_nominations_are_limited_to_ten_at_once_and_five_a_second() -> None:
         events.publish(POD, "Normal", "Nominated", f"{number}", (str(number),))
     events.flush()
     assert [said for _, said in server.said()] == [*map(str, range(10)), *map(str, range(20, 25))]
+    events.stop()
+
+
+def test_ten_thousand_pods_that_wait_for_capacity_cost_five_events_a_second_and_none_of_those_of_nodeclaims() -> None:
+    events, server, clock = recorder()
+    pods = [msgspec.structs.replace(POD, name=f"p{number}", uid=f"u{number}") for number in range(10_000)]
+    claim = ObjectReference(api_version="karpenter.sh/v1", kind="NodeClaim", name="c", uid="c")
+    for _ in range(10):
+        for pod in pods:
+            events.publish(pod, "Warning", "InsufficientCapacityError", "none", (pod.uid,), ttl=300.0)
+        clock.advance(1)
+    events.publish(claim, "Warning", "InsufficientCapacityError", "claim")
+    events.flush()
+    assert [said for _, said in server.said()] == [*["none"] * (10 + 9 * 5), "claim"]
     events.stop()
 
 

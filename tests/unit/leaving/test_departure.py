@@ -204,6 +204,24 @@ def test_karpenter_gets_everything_but_what_is_ours(cluster: LeavingCluster) -> 
 
 
 @pytest.mark.parametrize("keep", Keep)
+def test_deletion_costs_of_ours_are_taken_back_and_those_of_users_stay(cluster: LeavingCluster, keep: Keep) -> None:
+    cost, mark = names.POD_DELETION_COST, names.OWN_DELETION_COST
+    said = {"ours": {cost: "-5", mark: "-5"}, "theirs": {cost: "-5"}, "over": {cost: "7", mark: "-5"}}
+    for name, annotations in said.items():
+        cluster.pod(name, stamped=False, scheduler="default-scheduler")
+        cluster.change("pods", name, {"metadata": {"annotations": annotations}}, "shop")
+    cluster.uninstall(keep, dry_run=True)
+    assert [one for one in cluster.said if "deletion cost" in one] == [
+        "pod/ours deletion cost removed in namespace shop (dry run)",
+        "pod/over deletion cost removed in namespace shop (dry run)",
+    ]
+    assert cluster.writes == []
+    cluster.uninstall(keep)
+    after = {one["metadata"]["name"]: one["metadata"]["annotations"] for one in cluster.all("pods")}
+    assert after == {"ours": {}, "theirs": {cost: "-5"}, "over": {cost: "7"}}
+
+
+@pytest.mark.parametrize("keep", Keep)
 def test_a_dry_run_writes_nothing_and_says_every_step(cluster: LeavingCluster, keep: Keep) -> None:
     cluster.node("a")
     cluster.pod("web")

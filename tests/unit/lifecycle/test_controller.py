@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.core import BriefMeta, CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, OwnerReference, condition
+from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
@@ -324,16 +325,47 @@ def test_a_claim_that_waits_is_written_once() -> None:
     assert set(stage.told) == {"InsufficientCapacityError"}
 
 
-def test_the_pods_that_wait_for_capacity_are_told_the_first_few_of_them() -> None:
+def planned(stage: Stage) -> tuple[Pod, ...]:
+    """Pods of every kind for which the claim was made; the first two of them still wait for it."""
+    waiting = pod("p0"), pod("p1")
+    virtual = pod("buffer", annotations={names.BUFFER_FAKE_POD: "true"})
+    others = virtual, pod("going", deleted=NOON), pod("done", phase="Succeeded"), pod("moving", node="elsewhere")
+    stage.world.add(*waiting, *others)
+    stage.world.cluster.assign(NodeKey("c"), (*waiting, *others))
+    return waiting
+
+
+def pod_events(stage: Stage) -> list[tuple[str, str, str]]:
+    """About pods: the name, the type and the reason."""
+    return [event[1:] for event in stage.server.recorder.events if event[0] == "Pod"]
+
+
+def test_every_pod_that_waits_for_capacity_is_told_of_it_and_when_it_is_tried_again() -> None:
     stage = Stage(SHORT)
-    pods = tuple(pod(f"p{number:02}") for number in range(12))
-    stage.world.add(*pods)
-    stage.world.cluster.assign(NodeKey("c"), pods)
+    waiting = planned(stage)
     stage.look()
-    told = [event for event in stage.server.recorder.events if event[0] == "Pod"]
-    assert told == [("Pod", one.name, "Warning", "FailedScheduling") for one in pods[:10]]
-    said = 'Failed to schedule pod, NodePool "general": no capacity for NodeClaim c: all are sold out'
-    assert said in stage.server.recorder.messages
+    assert pod_events(stage) == [(one.name, "Warning", "InsufficientCapacityError") for one in waiting]
+    assert set(stage.server.recorder.said("InsufficientCapacityError", "Pod")) == {
+        "NodeClaim c nominated for this pod failed to launch: no capacity for NodeClaim c: all are sold out; the launch is retried in 7 s"
+    }
+
+
+@pytest.mark.parametrize(("answer", "elsewhere"), [(NEVER, False), (SHORT, True)])
+def test_so_is_a_pod_whose_claim_gives_way(answer: InsufficientCapacityError, elsewhere: bool) -> None:
+    stage = Stage(answer, elsewhere=lambda _: elsewhere)
+    waiting = planned(stage)
+    while not stage.gone:
+        stage.look()
+        stage.clock.advance(PATIENCE)
+    assert pod_events(stage)[-2:] == [(one.name, "Warning", "InsufficientCapacityError") for one in waiting]
+    assert stage.server.recorder.messages[-1].endswith("; the pod is planned again")
+
+
+def test_an_event_about_capacity_is_the_same_for_a_pod_whatever_it_says() -> None:
+    stage = Stage(SHORT)
+    first, second = planned(stage)
+    stage.look()
+    assert stage.server.recorder.dedupes[-2:] == [(first.uid,), (second.uid,)]
 
 
 def test_an_instance_in_the_end() -> None:

@@ -215,10 +215,10 @@ NOTHING = {
         ],
     ),
     "gates of a later part": (
-        ["--feature-gates=TerminateFirstDrift=true,TerminateFirstRepair=true,PodDeletionCostManagement=true"],
+        ["--feature-gates=TerminateFirstDrift=true,TerminateFirstRepair=true"],
         [
             f"--feature-gates: {name}=true is accepted but has no effect because the feature is not available in this version"
-            for name in ("TerminateFirstDrift", "TerminateFirstRepair", "PodDeletionCostManagement")
+            for name in ("TerminateFirstDrift", "TerminateFirstRepair")
         ],
     ),
 }
@@ -311,6 +311,7 @@ def test_every_gate_is_known_to_work_or_not() -> None:
         "NodeClassCEL",
         "NodeOverlay",
         "NodeRepair",
+        "PodDeletionCostManagement",
         "ReservedCapacity",
         "SpotToSpotConsolidation",
         "StaticCapacity",

@@ -69,8 +69,9 @@ def test_a_pod_that_lists_all_instance_types_is_judged() -> None:
     [
         ({names.DO_NOT_DISRUPT: "true"}, {f"dovetail.dev/a{number}": "x" for number in range(1000)}),
         ({names.POD_DELETION_COST: "7"}, {"karpenter.sh/a": "x" * 100_000}),
+        ({names.DISRUPTION_COST: "7"}, {f"karpenter.sh/a{number}": "x" for number in range(1000)}),
     ],
-    ids=["many", "long"],
+    ids=["many", "long", "cost"],
 )
 def test_annotations_that_decide_are_kept_before_others(kept_first: dict[str, str], many: dict[str, str]) -> None:
     one = decode_pod(wire_bytes(wire_pod(metadata__annotations=many | kept_first)))

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from provisioner.apis import names
 from provisioner.kube import resources
 from provisioner.takeover.checking import OUR_DEFINITIONS, report_on
 from provisioner.takeover.findings import TakeoverFinding, TakeoverReport, TakeoverVerdict
@@ -191,6 +192,20 @@ def test_pods_without_a_budget_and_without_a_controller_are_noted() -> None:
     report = report_on(given(takeover.pod("a"), takeover.pod("b", app="api"), bare, takeover.budget("web")))
     notes = about(report, "pods")
     assert [one.objects for one in notes] == [("default/b",), ("default/bare",)]
+    assert report.exit_status == 0
+
+
+def test_deletion_costs_that_karpenter_may_have_left_are_noted() -> None:
+    def costed(name: str, cost: str, **more: str) -> dict[str, Any]:
+        one = takeover.pod(name)
+        one["metadata"]["annotations"] = {names.POD_DELETION_COST: cost, **more}
+        return one
+
+    ours = costed("ours", "-4", **{names.OWN_DELETION_COST: "-4"})
+    report = report_on(given(costed("a", "-2147483648"), costed("b", "-3"), costed("mine", "5"), ours))
+    (note,) = (one for one in about(report, "pods") if "deletion cost" in one.text)
+    assert note.objects == ("default/a", "default/b")
+    assert "nothing to do" in note.advice
     assert report.exit_status == 0
 
 
