@@ -25,6 +25,7 @@ from provisioner.disruption.methods.drift import has_drifted, in_order
 from provisioner.disruption.methods.moves import in_turns
 from provisioner.disruption.view import DisruptionView
 from provisioner.disruption.waste import Rates
+from provisioner.state.pause import Activity
 from provisioner.state.snapshot import NodeView
 
 _PASSING: Final = frozenset(
@@ -75,8 +76,8 @@ class DeletionRanks:
 def node_order(view: DisruptionView) -> NodeOrder:
     """The order in which disruption would take nodes: what goes, what has drifted, then as consolidation looks at them. Cost: O(nodes + pods)."""
     going = frozenset(one.name for one in view.snapshot.nodes if one.name and one.claim is not None and one.deleting)
-    drifted = in_order(_dynamic(candidates(view, eventual=True, only=has_drifted).eligible))
-    found = candidates(view, eventual=False)
+    drifted = in_order(_dynamic(candidates(view, Activity.DRIFT, only=has_drifted).eligible))
+    found = candidates(view, Activity.CONSOLIDATION)
     pools = view.prepared.world.pools if view.prepared is not None else ()
     rates = Rates.of(kind for pool in pools for kind in pool.instance_types)
     some = [one for one in _dynamic(found.eligible) if one.pool.spec.disruption.consolidate_after != NEVER]
