@@ -209,6 +209,7 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     },
     "csidrivers": {"spec": {"attachRequired": True, "preventPodSchedulingIfMissing": True}},
     "csinodes": {"spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": "i", "allocatable": {"count": 25}}]}},
+    "podgroups": {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}, "priority": 7}},
     "volumeattachments": {"spec": {"attacher": "x", "nodeName": "n1", "source": {"persistentVolumeName": "pv"}}},
     "limitranges": {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]}},
     "namespaces": {"status": {"phase": "Active"}},

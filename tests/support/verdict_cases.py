@@ -259,7 +259,11 @@ CASES = {
     ),
     "consolidation with budgets of 0": Case(
         budgets({"nodes": "0"}),
-        warnings=((BUDGETS, "consolidation is enabled (consolidateAfter 30s)"), (BUDGETS, "for Drifted")),
+        warnings=(
+            (BUDGETS, "consolidation is enabled (consolidateAfter 30s)"),
+            (BUDGETS, "for Drifted"),
+            (BUDGETS, "for Unhealthy"),
+        ),
     ),
     "minValues that cannot be met": Case(
         pool(need(CAPACITY, "Exists", minValues=4)), warnings=((f"{REQUIREMENTS}[0].minValues", "allow only 3"),)

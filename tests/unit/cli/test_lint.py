@@ -93,7 +93,7 @@ def test_a_warning_alone_is_no_failure(tmp_path: Path) -> None:
     result = run(tmp_path, POOL + "    budgets: [{nodes: '0'}]\n")
     assert result.exit_code == 0
     assert ":13: warning: NodePool/general: spec.disruption.budgets: consolidation is enabled" in result.output
-    assert result.output.endswith("1 object checked: 0 errors, 2 warnings\n")
+    assert result.output.endswith("1 object checked: 0 errors, 3 warnings\n")
 
 
 def test_what_the_controllers_refuse_later_is_an_error(tmp_path: Path) -> None:
