@@ -36,7 +36,7 @@ class Offering:
     Attributes:
         requirements: the labels that this offering fixes: zone and capacity type, a reservation where it is one.
         price: USD per hour.
-        available: whether a launch may be tried now.
+        available: nothing but the capacity of its reservation speaks against a launch; for one that may be tried now see `launchable`.
         reservation_capacity: how many instances are left of a reservation; 0 for every other capacity type.
         overlaid: whether a NodeOverlay says the price.
         alternatives: of how many instance types, cheapest first, a launch takes one of which nobody knows which; see `expected_price`.
@@ -60,6 +60,11 @@ class Offering:
         return self.requirements.requirement(names.CAPACITY_TYPE_LABEL).single_value or ""
 
     @functools.cached_property
+    def launchable(self) -> bool:
+        """Whether a launch may be tried now: it is available, and where it is a reservation, an instance is left."""
+        return self.available and (self.capacity_type != names.CAPACITY_RESERVED or self.reservation_capacity > 0)
+
+    @functools.cached_property
     def sort_key(self) -> tuple[int, str, str]:
         """Orders the offerings of one type: micro-USD per hour, then zone, then capacity type."""
         return round(self.price * _MICROS), self.zone, self.capacity_type
@@ -74,7 +79,7 @@ class InstanceType:
         requirements: the labels that its nodes can have: instance type, arch, os, zones, capacity types, the provider's own.
         capacity: what the instance has.
         overhead: what the system keeps of it (kubelet, operating system, eviction threshold).
-        offerings: every way to buy it, available or not.
+        offerings: every way to buy it, launchable or not.
         overlaid: whether a NodeOverlay says part of the capacity.
         partial: resources of which it has parts of a device, each of which counts as one.
     """
@@ -335,14 +340,14 @@ def readiness_of(
 
 
 def compatible_offerings(instance_type: InstanceType, requirements: Requirements) -> tuple[Offering, ...]:
-    """The available offerings on which `requirements` and the offering do not conflict, cheapest first.
+    """The launchable offerings on which `requirements` and the offering do not conflict, cheapest first.
 
     Looks at the offerings only; whether the type itself goes with `requirements` is the caller's question.
     """
     matching = (
         offering
         for offering in instance_type.offerings
-        if offering.available and requirements.conflict(offering.requirements) is None
+        if offering.launchable and requirements.conflict(offering.requirements) is None
     )
     return tuple(sorted(matching, key=lambda offering: offering.sort_key))
 
@@ -353,7 +358,7 @@ def cheapest_offering(instance_type: InstanceType, requirements: Requirements = 
 
 
 def by_price(types: Iterable[InstanceType], requirements: Requirements = NONE) -> list[tuple[InstanceType, Offering]]:
-    """Every available way to launch one instance that goes with `requirements`, cheapest first.
+    """Every way to launch one instance now that goes with `requirements`, cheapest first.
 
     Args:
         types: the catalogue, any order; not mutated.
@@ -361,7 +366,7 @@ def by_price(types: Iterable[InstanceType], requirements: Requirements = NONE) -
 
     Returns:
         (type, offering) pairs by (micro-USD per hour, type name, zone, capacity type).
-        Ties never depend on input order. Empty when nothing is available.
+        Ties never depend on input order. Empty when nothing is launchable.
 
     Cost: O(n log n) in offerings; each price is read once.
     Source: karpenter `pkg/cloudprovider/types.go` OrderByPrice at 226646810.
@@ -472,11 +477,11 @@ def worst_launch_price(offerings: Iterable[Offering], requirements: Requirements
     """The most that a launch under `requirements` can cost, in USD per hour; infinity where none is possible.
 
     A launch takes a reservation where there is one, else spot, else on-demand, so only the first of these that is
-    available and compatible counts.
+    launchable and compatible counts.
 
     Source: karpenter `pkg/cloudprovider/types.go` WorstLaunchPrice.
     """
-    open_to_us = [one for one in offerings if one.available and requirements.conflict(one.requirements) is None]
+    open_to_us = [one for one in offerings if one.launchable and requirements.conflict(one.requirements) is None]
     for kind in _CHEAPEST_KIND_FIRST:
         prices = [offering.price for offering in open_to_us if offering.capacity_type == kind]
         if prices:

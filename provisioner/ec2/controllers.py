@@ -98,7 +98,6 @@ def controllers(
             cluster,
             base.recorder,
             cloud.shortages,
-            cloud.reservations,
             settings,
             reading,
             base.clock,

@@ -159,6 +159,7 @@ MAYBE_DONE: Final = "DovetailMaybeDone"
 UNAUTHORIZED: Final = "Unauthorized"
 LAUNCH_FAILED: Final = "LaunchFailed"
 LAUNCH_TEMPLATE_NOT_FOUND: Final = "LaunchTemplateNotFound"
+RESERVATION_EXCEEDED: Final = "ReservationCapacityExceeded"
 LAUNCH_TEMPLATE_QUOTA: Final = "LaunchTemplateQuotaExceeded"
 SPOT_ROLE_FAILED: Final = "SpotSLRCreationFailed"
 _NO_ADDRESSES: Final = "InsufficientFreeAddressesInSubnet"
@@ -390,7 +391,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         scope=FailureScope.RESERVATION,
         advice="the Capacity Block has not started yet",
     ),
-    _Rule(_code("ReservationCapacityExceeded"), FailureKind.SHORTAGE, LAUNCH_FAILED, scope=FailureScope.RESERVATION),
+    _Rule(_code(RESERVATION_EXCEEDED), FailureKind.SHORTAGE, LAUNCH_FAILED, scope=FailureScope.RESERVATION),
     _Rule(
         _any(
             _code("InsufficientInstanceCapacity", "UnfulfillableCapacity", "Unsupported", "InsufficientCapacity"),

@@ -36,6 +36,7 @@ class OfferingMarket:
         price: of (type, zone, capacity type), as decisions take it; None where there is none.
         open: whether an offering is not known to be short.
         reserved: how many instances are left, by reservation id.
+        reservation_open: whether a reservation, by its id, is not known to be short, whatever is left of it.
         spot_known: whether the spot market was read: then a type that it does not list is not sold as spot.
         shifted: ids of zones that traffic is shifted away from.
         adjusted: whether decisions take another price than EC2's for (type, zone, capacity type).
@@ -44,6 +45,7 @@ class OfferingMarket:
     price: Callable[[str, str, str], float | None]
     open: Callable[[OfferingKey], bool] = field(default=lambda _: True)
     reserved: Mapping[str, int] = field(default_factory=dict)
+    reservation_open: Callable[[str], bool] = field(default=lambda _: True)
     spot_known: bool = False
     shifted: frozenset[str] = frozenset()
     adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
@@ -52,7 +54,7 @@ class OfferingMarket:
 def offerings_of(
     body: InstanceType, zones: Iterable[str], shape: Shape, market: OfferingMarket, *, fit: bool
 ) -> tuple[Offering, ...]:
-    """Every offering of the type, available or not, in order of zone, capacity type, partition, reservation.
+    """Every offering of the type, launchable or not, in order of zone, capacity type, partition, reservation.
 
     Args:
         body: the type as `instance_types.type_of` made it.
@@ -88,7 +90,7 @@ def offerings_of(
             _reserved(one, shape.zone_id(one.availability_zone), partition),
             market.price(body.name, one.availability_zone, names.CAPACITY_RESERVED) or 0.0,
             fit
-            and market.reserved.get(one.id, 0) > 0
+            and market.reservation_open(one.id)
             and own.has(one.availability_zone)
             and one.state != "expiring"
             and shape.zone_id(one.availability_zone) not in market.shifted,
@@ -130,6 +132,7 @@ def market_of(
         ),
         open=lambda offer: shortages.standing(offer, now).available,
         reserved=dict(reserved),
+        reservation_open=lambda name: shortages.reservation_open(name, now),
         spot_known=prices.spot_known,
         shifted=shifted,
     )
