@@ -348,6 +348,18 @@ class ConnectionTracking(Object, frozen=True, kw_only=True):
     ] = UNSET
 
 
+class EnclaveOptions(Object, frozen=True, kw_only=True):
+    """AWS Nitro Enclaves of the instances."""
+
+    enabled: Annotated[
+        bool,
+        Schema(
+            "Whether enclaves are enabled; if so, only instance types that support Nitro Enclaves are used.",
+            required=True,
+        ),
+    ] = field(default_factory=lambda: False)
+
+
 class CPUOptions(Object, frozen=True, kw_only=True):
     """Options of the processor."""
 
@@ -562,6 +574,9 @@ class EC2NodeClassSpec(Object, frozen=True, kw_only=True):
             },
         ),
     ] = UNSET
+    enclave_options: Annotated[
+        EnclaveOptions | UnsetType, Schema("AWS Nitro Enclaves; they are disabled if absent.")
+    ] = UNSET
     connection_tracking: Annotated[
         ConnectionTracking | UnsetType, Schema("How long idle connections are tracked; Nitro instances only.")
     ] = UNSET
@@ -699,6 +714,11 @@ class EC2NodeClass(Object, frozen=True, kw_only=True):
     def kubelet(self) -> dict[str, Any]:
         """The kubelet's fields; not to be changed."""
         return {} if isinstance(self.spec.kubelet, UnsetType) else self.spec.kubelet
+
+    @property
+    def enclaves(self) -> bool:
+        """Whether instances have AWS Nitro Enclaves."""
+        return isinstance(self.spec.enclave_options, EnclaveOptions) and self.spec.enclave_options.enabled
 
     @property
     def tags(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The hashes of an EC2NodeClass, as they stand on the classes and claims of existing clusters.
 
-A claim whose hash differs from its class's has drifted and is replaced, so one wrong bit replaces a fleet; 183 values
+A claim whose hash differs from its class's has drifted and is replaced, so one wrong bit replaces a fleet; 196 values
 of the provider itself hold this module in place (tests/golden). Selectors, IP prefixes and the status are not in them.
 
 Two versions: v6, which we write, and v5, which clusters of Karpenter 1.14 carry. They differ in the kubelet's fields only.
@@ -162,6 +162,7 @@ _SPEC: Final = {
     "network_interfaces": "NetworkInterfaces",
     "detailed_monitoring": "DetailedMonitoring",
     "metadata_options": "MetadataOptions",
+    "enclave_options": "EnclaveOptions",
     "connection_tracking": "ConnectionTracking",
     "context": "Context",
     "cpu_options": "CPUOptions",
@@ -177,12 +178,13 @@ _PARTS: Final[Mapping[type[msgspec.Struct], tuple[str, ...]]] = {
     ec2.NetworkInterface: ("NetworkCardIndex", "DeviceIndex", "InterfaceType"),
     ec2.MetadataOptions: ("HTTPEndpoint", "HTTPProtocolIPv6", "HTTPPutResponseHopLimit", "HTTPTokens"),
     ec2.ConnectionTracking: ("TCPEstablishedTimeout", "UDPStreamTimeout", "UDPTimeout"),
+    ec2.EnclaveOptions: ("Enabled",),
     ec2.CPUOptions: ("NestedVirtualization",),
 }
 """Likewise of what is within it: all fields, in our order."""
 _SMALL: Final = frozenset({"VolumeInitializationRate", *_PARTS[ec2.ConnectionTracking]})
 """Integers of 32 bits; others have 64."""
-_NO_POINTERS: Final = frozenset({"Role", "RootVolume", *_PARTS[ec2.NetworkInterface]})
+_NO_POINTERS: Final = frozenset({"Role", "RootVolume", *_PARTS[ec2.EnclaveOptions], *_PARTS[ec2.NetworkInterface]})
 """Skipped where they are zero; others are set even then. Their integers have 32 bits, too."""
 
 

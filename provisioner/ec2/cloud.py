@@ -88,7 +88,7 @@ class AwsCloud:
             clock,
             self.subnets,
             self.reservations,
-            Intervals.of(self.settings.subnet_refresh, self.settings.ami_refresh),
+            Intervals.of(self.settings.subnet_refresh, self.settings.ami_refresh, self.settings.security_group_refresh),
         )
         self.shifts = (
             ZonalShifts(self.aws, lambda: "" if self.facts.eks is None else self.facts.eks.arn, clock)

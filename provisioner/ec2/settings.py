@@ -47,6 +47,7 @@ class AwsSettings:
     translate_provisioners: bool = False
     ami_refresh: timedelta = timedelta(minutes=1)
     subnet_refresh: timedelta = timedelta(minutes=1)
+    security_group_refresh: timedelta = timedelta(minutes=1)
     system_namespace: str = names.OWN_NAMESPACE
     discounts: str = ""
     rebalance: Rebalance = "ignore"
@@ -87,6 +88,7 @@ class AwsSettings:
             translate_provisioners=options.translate_provisioners,
             ami_refresh=options.ami_refresh_interval,
             subnet_refresh=options.subnet_refresh_interval,
+            security_group_refresh=options.security_group_refresh_interval,
             system_namespace=options.system_namespace,
             discounts=options.discounts,
             rebalance=cast(Rebalance, options.rebalance),

@@ -15,7 +15,7 @@ import ipaddress
 import math
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, Self
@@ -26,6 +26,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from provisioner.apis import names
+from provisioner.apis.karpenter import QUALIFIED_NAME
 from provisioner.support import logs
 from provisioner.values import yamltext
 from provisioner.values.duration import DurationError, parse_duration
@@ -153,11 +154,21 @@ def _paths(text: str) -> tuple[str, ...]:
 
 
 class SpreadDefault(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One default topology spread constraint of kube-scheduler, for pods that have none of their own."""
+    """One default topology spread constraint of kube-scheduler, for pods that have none of their own.
 
-    max_skew: Annotated[int, msgspec.Meta(ge=1)]
+    Attributes:
+        label_selector: none, since kube-scheduler deduces it for each pod.
+        match_label_keys: likewise.
+    """
+
+    max_skew: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     topology_key: Annotated[str, msgspec.Meta(min_length=1)]
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    min_domains: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
+    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+    label_selector: None = None
+    match_label_keys: Annotated[tuple[str, ...], msgspec.Meta(max_length=0)] | None = None
 
 
 class _Spread(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -179,7 +190,15 @@ def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
             "must be a scheduler configuration in YAML or JSON, with podTopologySpread.defaultConstraints alone "
             f"({error})"
         ) from None
-    return found.pod_topology_spread.default_constraints
+    constraints = found.pod_topology_spread.default_constraints
+    for one in constraints:
+        if not re.fullmatch(QUALIFIED_NAME, one.topology_key):
+            raise ValueError(f"must name a label in each topologyKey ({one.topology_key!r} is no label)")
+    pairs = [(one.topology_key, one.when_unsatisfiable) for one in constraints]
+    for key, action in pairs:
+        if pairs.count((key, action)) > 1:
+            raise ValueError(f"must have one default constraint for topologyKey {key} and whenUnsatisfiable {action}")
+    return constraints
 
 
 def _pairs(text: str, example: str) -> dict[str, str]:
@@ -193,8 +212,13 @@ def _pairs(text: str, example: str) -> dict[str, str]:
     return found
 
 
-def _gate(name: str, *, default: bool = False) -> Any:
-    return field(default=default, metadata={"gate": name})
+_NOT_HERE: Final = Said("because the feature is not available in this version")
+_NO_DRA: Final = Said("because nodes for pods with DRA resource claims are not planned in this version")
+
+
+def _gate(name: str, *, default: bool = False, idle: str = "") -> Any:
+    """A gate; `idle` is why it switches nothing, where it does not."""
+    return field(default=default, metadata={"gate": name, "idle": idle})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +250,12 @@ class _Gates:
         values = {attribute: _BOOLEANS[given[name]] for name, attribute in known.items() if name in given}
         return cls(**values, unknown=tuple(sorted(given.keys() - known.keys())))
 
+    def without_effect(self) -> Iterator[tuple[str, str]]:
+        """Of the gates that are on, those that switch nothing, each with the reason."""
+        for one in fields(self):
+            if one.metadata.get("idle") and getattr(self, one.name):
+                yield one.metadata["gate"], one.metadata["idle"]
+
     def __str__(self) -> str:
         return ",".join(
             f"{name}={'true' if getattr(self, attribute) else 'false'}" for name, attribute in self.known().items()
@@ -242,13 +272,19 @@ class FeatureGates(_Gates):
     node_overlay: bool = _gate("NodeOverlay")
     static_capacity: bool = _gate("StaticCapacity")
     capacity_buffer: bool = _gate("CapacityBuffer")
+    terminate_first_drift: bool = _gate("TerminateFirstDrift", idle=_NOT_HERE)
+    terminate_first_repair: bool = _gate("TerminateFirstRepair", idle=_NOT_HERE)
+    pod_deletion_cost_management: bool = _gate("PodDeletionCostManagement", idle=_NOT_HERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsFeatureGates(_Gates):
-    """Karpenter's optional features of AWS; `nodeclass_cel`, expressions inside a class's kubelet, is accepted and not offered."""
+    """Karpenter's optional features of AWS; `nodeclass_cel` is expressions inside a class's kubelet."""
 
-    nodeclass_cel: bool = _gate("NodeClassCEL")
+    nodeclass_cel: bool = _gate("NodeClassCEL", idle=_NOT_HERE)
+    dra_nvidia_gpu: bool = _gate("DRANVIDIAGPU", idle=_NO_DRA)
+    dra_efa: bool = _gate("DRAEFA", idle=_NO_DRA)
+    reboot_for_repair: bool = _gate("RebootForRepair", idle=_NOT_HERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,6 +402,8 @@ class Options:
     ignore_dra_requests: bool = row(True, BOOLEAN, "Do not schedule pods with DRA resource claims; if false, they are scheduled as if they had none.")
     scheduler_config: tuple[SpreadDefault, ...] = row((), SCHEDULER_CONFIG,
         "Scheduler configuration in YAML; only podTopologySpread.defaultConstraints is read.")
+    legacy_node_repair: bool = row(False, BOOLEAN,
+        "Replace unhealthy nodes as Karpenter 1.14 does: at once, whatever budgets allow, and without waiting for a new node (feature gate NodeRepair).")
     feature_gates: FeatureGates = row(FeatureGates(), Parsed("LIST", FeatureGates.parse), "Feature gates as Name=true,Name=false.")
     legacy_node_repair: bool = row(False, BOOLEAN, "Repair nodes as Karpenter 1.14 does (feature gate NodeRepair): without budgets.")
 
@@ -383,6 +421,7 @@ class Options:
     translate_provisioners: bool = own(False, BOOLEAN, "Translate Provisioners and AWSNodeTemplates of Karpenter before v1beta1 (component conversion).")
     ami_refresh_interval: timedelta = row(timedelta(minutes=1), MINUTE, "Interval between refreshes of AMIs.")
     subnet_refresh_interval: timedelta = row(timedelta(minutes=1), MINUTE, "Interval between refreshes of subnets.")
+    security_group_refresh_interval: timedelta = row(timedelta(minutes=1), MINUTE, "Interval between refreshes of security groups.")
     aws_feature_gates: AwsFeatureGates = row(AwsFeatureGates(), Parsed("LIST", AwsFeatureGates.parse), "AWS feature gates as Name=true,Name=false.")
 
     # ours
@@ -467,18 +506,13 @@ class Options:
     def without_effect(self) -> tuple[str, ...]:
         """What was asked for and changes nothing, or soon will not, a sentence each: to be logged at the start."""
         said = [*self.farewells]
-        for flag, gates, known in (
-            ("--feature-gates", self.feature_gates, {}),
-            ("--aws-feature-gates", self.aws_feature_gates, AwsFeatureGates.known()),
-        ):
-            said += [
-                f"{flag}: {name}=true is accepted but has no effect because the feature is not available in this version"
-                for name, attribute in sorted(known.items())
-                if getattr(gates, attribute)
-            ]
+        for flag, gates in (("--feature-gates", self.feature_gates), ("--aws-feature-gates", self.aws_feature_gates)):
+            said += [f"{flag}: {name}=true is accepted but has no effect {why}" for name, why in gates.without_effect()]
             said += [
                 f"{flag}: {name} is not a feature gate of this version and has no effect" for name in gates.unknown
             ]
+        if self.legacy_node_repair:
+            said.append(f"--legacy-node-repair is accepted but has no effect {_NOT_HERE}")
         return tuple(said)
 
     @property

@@ -66,7 +66,12 @@ def policies_of(options: Options) -> Policies:
         devices=DevicePolicy.REFUSE if options.ignore_dra_requests else DevicePolicy.IGNORE,
         spread=tuple(
             TopologySpreadConstraint(
-                max_skew=one.max_skew, topology_key=one.topology_key, when_unsatisfiable=one.when_unsatisfiable
+                max_skew=one.max_skew,
+                topology_key=one.topology_key,
+                when_unsatisfiable=one.when_unsatisfiable,
+                min_domains=one.min_domains,
+                node_affinity_policy=one.node_affinity_policy or "",
+                node_taints_policy=one.node_taints_policy or "",
             )
             for one in options.scheduler_config
         ),

@@ -377,6 +377,10 @@ ROWS: Final[dict[str, Row]] = {
             (high + 1, (f"connectionTracking.{name}",)),
         )
     },
+    "enclaves enabled": row("enclaveOptions", {"enabled": True}),
+    "enclaves disabled": row("enclaveOptions", {"enabled": False}),
+    "enclaves without a word": row("enclaveOptions", {}, "enclaveOptions.enabled"),
+    "enclaves on": row("enclaveOptions", {"enabled": "on"}, "enclaveOptions.enabled"),
     "nested virtualization enabled": row("cpuOptions", {"nestedVirtualization": "enabled"}),
     "nested virtualization on": row("cpuOptions", {"nestedVirtualization": "on"}, "cpuOptions.nestedVirtualization"),
     "user data, context and monitoring": rows({"userData": "#!/bin/sh\n", "context": "c", "detailedMonitoring": True}),

@@ -626,6 +626,7 @@ def templates_of(place: Place, capacity_type: str = names.CAPACITY_ON_DEMAND) ->
         "associatePublicIPAddress": False,
         "ipPrefixCount": 2,
         "cpuOptions": {"nestedVirtualization": "enabled"},
+        "enclaveOptions": {"enabled": True},
         "connectionTracking": {"tcpEstablishedTimeout": 600, "udpStreamTimeout": 100, "udpTimeout": 45},
     }
     base = InstanceSpec(
@@ -637,7 +638,7 @@ def templates_of(place: Place, capacity_type: str = names.CAPACITY_ON_DEMAND) ->
     )
     for spec, instance in (
         ({}, base),
-        (full, dataclasses.replace(base, enclave=True, tenancy="dedicated")),
+        (full, dataclasses.replace(base, tenancy="dedicated")),
         (
             {},
             dataclasses.replace(

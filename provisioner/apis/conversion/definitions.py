@@ -30,7 +30,7 @@ NODE_CLASS_LATER: Final = tuple(
     ("spec", name)
     for name in (
         *("capacityReservationSelectorTerms", "placementGroupSelector", "ipPrefixCount", "kubelet"),
-        *("networkInterfaces", "connectionTracking", "cpuOptions"),
+        *("networkInterfaces", "connectionTracking", "cpuOptions", "enclaveOptions"),
     )
 )
 """Fields that came with v1 or later."""

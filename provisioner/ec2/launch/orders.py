@@ -41,9 +41,6 @@ from provisioner.values.message import Said
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS, Resources
 
-ENCLAVE: Final = "eks.amazonaws.com/nitro-sandbox"
-"""The resource that a claim requests to get an enclave."""
-
 _TRUE: Final = "true"
 
 
@@ -512,7 +509,6 @@ class _TemplateMaker:
         self._instance = replace(
             launch_spec(node_class, requirements, capacity_type, around.group, ipv6=self._node.ipv6),
             partition=int(partition or 0),
-            enclave=ENCLAVE in requests,
         )
         self._texts: dict[int, str] = {}
         self._names: dict[templates.InstanceSpec, str] = {}

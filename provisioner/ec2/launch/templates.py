@@ -61,7 +61,6 @@ class InstanceSpec:
         partition: of the placement group, 0 lets EC2 choose.
         interfaces: in place of a usual one: those of the class, or for EFA where a pod asks for it.
         ipv6: whether the cluster's pods have IPv6 addresses.
-        enclave: whether Nitro Enclaves are enabled.
         reservation: id of the capacity reservation that it launches into, "" for none.
         block: whether that is a capacity block.
         interruptible: whether its owner may take it back.
@@ -77,7 +76,6 @@ class InstanceSpec:
     partition: int = 0
     interfaces: tuple[NetworkInterface, ...] = ()
     ipv6: bool = False
-    enclave: bool = False
     reservation: str = ""
     block: bool = False
     interruptible: bool = False
@@ -151,7 +149,7 @@ def template(
         data["BlockDeviceMappings"] = devices
     if isinstance(spec.cpu_options, ec2.CPUOptions) and isinstance(spec.cpu_options.nested_virtualization, str):
         data["CpuOptions"] = {"NestedVirtualization": spec.cpu_options.nested_virtualization}
-    if instance.enclave:
+    if node_class.enclaves:
         data["EnclaveOptions"] = {"Enabled": True}
     if reservations:
         data["CapacityReservationSpecification"] = _reservation(instance)

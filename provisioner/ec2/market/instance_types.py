@@ -118,6 +118,7 @@ class Shape:
         public: whether instances are to have public IPv4 addresses.
         tracking: whether connection tracking is set.
         nested: whether nested virtualization is wanted.
+        enclaves: whether Nitro Enclaves are wanted.
         prefixes: address prefixes that the first interface starts with.
         ipv6: whether its nodes and their pods have IPv6 addresses.
         group: the placement group, resolved.
@@ -133,6 +134,7 @@ class Shape:
     public: bool = False
     tracking: bool = False
     nested: bool = False
+    enclaves: bool = False
     prefixes: int = 0
     ipv6: bool = False
     reservations: tuple[CapacityReservation, ...] = ()
@@ -168,6 +170,7 @@ class Shape:
             public=spec.associate_public_ip_address is True,
             tracking=isinstance(spec.connection_tracking, ec2.ConnectionTracking),
             nested=nested == "enabled",
+            enclaves=node_class.enclaves,
             prefixes=spec.ip_prefix_count or 0,
             ipv6=ipv6,
             reservations=status.capacity_reservations if reserved else (),
@@ -231,6 +234,8 @@ def unfit(info: TypeInfo, shape: Shape) -> str:
         return "AL2023 does not run on a1"
     if shape.nested and "nested-virtualization" not in info.processor_features:
         return "it does not support nested virtualization"
+    if shape.enclaves and not info.enclaves:
+        return "it does not support Nitro Enclaves"
     if shape.group is not None and shape.group.strategy not in info.placement_strategies:
         return f"it cannot be in a placement group of strategy {shape.group.strategy}"
     if shape.tracking and not info.nitro:

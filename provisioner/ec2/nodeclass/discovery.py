@@ -68,12 +68,13 @@ class Intervals:
 
     subnets: timedelta = KEEP
     images: timedelta = KEEP
+    groups: timedelta = KEEP
     others: timedelta = KEEP
 
     @classmethod
-    def of(cls, subnet_refresh: timedelta, ami_refresh: timedelta) -> "Intervals":
+    def of(cls, subnet_refresh: timedelta, ami_refresh: timedelta, group_refresh: timedelta) -> "Intervals":
         """From the settings, each a little shorter, so that a look at the end of the interval asks again."""
-        return cls(subnet_refresh * 0.9, ami_refresh * 0.9)
+        return cls(subnet_refresh * 0.9, ami_refresh * 0.9, group_refresh * 0.9)
 
 
 class Discovery:
@@ -113,7 +114,7 @@ class Discovery:
     def security_groups(self, node_class: EC2NodeClass) -> tuple[groups.FoundSecurityGroup, ...]:
         """The security groups of a class, by id. Raises `DiscoveryError`."""
         asked = groups.queries(node_class.spec.security_group_selector_terms)
-        return groups.found(row for query in asked for row in self._ask(query, self._intervals.others).value)
+        return groups.found(row for query in asked for row in self._ask(query, self._intervals.groups).value)
 
     def images(self, node_class: EC2NodeClass, minor: int) -> FoundImages:
         """The images of a class for one minor of Kubernetes. Raises `DiscoveryError`."""

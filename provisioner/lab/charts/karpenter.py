@@ -1,7 +1,7 @@
-"""What becomes of each value of Karpenter's chart: taken, renamed, or refused with the reason.
+"""What becomes of each value of Karpenter's chart: taken, accepted without effect, renamed, or refused with the reason.
 
 The keys of two of its versions, and what we say of each, are tables in tests/data. Whoever gives the chart a value that was renamed or refused is told so,
-unless it is the default of Karpenter's chart.
+unless it is the default of Karpenter's chart. What is accepted without effect is told by NOTES.txt of the chart.
 """
 
 import json
@@ -23,12 +23,12 @@ class Verdict(NamedTuple):
         defaults: what it is there, in each version that has it; no refusal where it is given with one of these.
         status: whether the value is ours too.
         now: the key of ours, for a renamed one.
-        reason: of a refusal.
+        reason: of a refusal, or why it has no effect.
     """
 
     key: str
     defaults: tuple[Any, ...]
-    status: Literal["taken", "renamed", "refused"]
+    status: Literal["taken", "accepted", "renamed", "refused"]
     now: str
     reason: str
 
@@ -69,7 +69,7 @@ def refusals(found: Iterable[Verdict]) -> str:
     text = "{{- /* Generated from tests/data/karpenter-chart-verdicts.json by `make manifests`; do not edit. */ -}}\n"
     text += "{{- $values := .Values.AsMap -}}\n"
     for one in found:
-        if one.status == "taken":
+        if one.status in ("taken", "accepted"):
             continue
         path = " ".join(json.dumps(word) for word in one.key.split("."))
         said = f"{one.key}: " + (f"this chart calls it {one.now}" if one.status == "renamed" else one.reason)

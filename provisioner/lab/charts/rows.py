@@ -57,6 +57,12 @@ def camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
+def _gate_key(name: str) -> str:
+    """A feature gate as a key of values, as Karpenter's chart spells it."""
+    short = "DRA"
+    return short.lower() + name.removeprefix(short) if name.startswith(short) else name[0].lower() + name[1:]
+
+
 @dataclass(frozen=True)
 class ChartSetting:
     """One flag of the provisioner as a key of `settings`.
@@ -94,7 +100,7 @@ class ChartSetting:
     def schema(self) -> Document:
         """Of the value, in JSON Schema."""
         if self.gates:
-            return _object({key: {"type": "boolean"} for key in self.gates})
+            return _object({key: {"type": ["boolean", "null"]} for key in self.gates})
         if self.kind == "LIST":
             return _object({one.name: {"type": "string", "pattern": _DURATION} for one in fields(TimeLimits)})
         found: dict[str, Document] = {
@@ -137,7 +143,7 @@ def _settings() -> Iterable[ChartSetting]:
         flag = option.opts[0].removeprefix("--")
         if flag in ELSEWHERE:
             continue
-        gates = {name[0].lower() + name[1:]: name for name in _GATES[flag].known()} if flag in _GATES else {}
+        gates = {_gate_key(name): name for name in _GATES[flag].known()} if flag in _GATES else {}
         shown = str(option.show_default)
         yield ChartSetting(
             _SPELLED.get(flag, camel(flag)),

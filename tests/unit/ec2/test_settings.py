@@ -25,6 +25,7 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
     "translate-provisioners": ("true", "translate_provisioners", True),
     "ami-refresh-interval": ("1h", "ami_refresh", HOUR),
     "subnet-refresh-interval": ("1h", "subnet_refresh", HOUR),
+    "security-group-refresh-interval": ("1h", "security_group_refresh", HOUR),
     "system-namespace": ("ns", "system_namespace", "ns"),
     "discounts": ("configmap/d", "discounts", "configmap/d"),
     "rebalance": ("drain", "rebalance", "drain"),

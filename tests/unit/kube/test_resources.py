@@ -31,8 +31,8 @@ CLASS = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", 
 WRITTEN = {
     "a class of a newer version": (
         resources.EC2NODECLASSES,
-        {"enclaveOptions": {"enabled": True}, "kubelet": {"any": 1}, "metadataOptions": {"new": 1}},
-        ("spec.enclaveOptions", "spec.metadataOptions.new"),
+        {"newOptions": {"enabled": True}, "kubelet": {"any": 1}, "metadataOptions": {"new": 1}},
+        ("spec.metadataOptions.new", "spec.newOptions"),
     ),
     "a pool of a newer version": (
         resources.NODEPOOLS,

@@ -24,7 +24,7 @@ _PROGRAM_SETTINGS = """metrics_port health_probe_port enable_profiling leader_el
 memory_limit log_output_paths log_format bind_address kubeconfig report_port"""
 _AWS_SETTINGS = """cluster_name cluster_endpoint cluster_ca_bundle isolated_vpc eks_control_plane provider
 vm_memory_overhead_percent interruption_queue reserved_enis disable_dry_run enable_zonal_shift translate_provisioners
-ami_refresh_interval subnet_refresh_interval system_namespace discounts rebalance"""
+ami_refresh_interval subnet_refresh_interval security_group_refresh_interval system_namespace discounts rebalance"""
 _OBSERVED = "disable_cluster_state_observability disable_leader_election log_level"
 
 SEEN: dict[str, str] = {
@@ -114,7 +114,7 @@ def settings() -> set[str]:
 
 
 def test_every_setting_has_a_test_that_sees_its_effect_or_is_told_to_have_none() -> None:
-    assert settings() - SEEN.keys() == {"aws_feature_gates"}
+    assert settings() - SEEN.keys() == {"aws_feature_gates", "legacy_node_repair"}
     assert SEEN.keys() - settings() == set()
     assert {one.name for one in fields(TimeLimits) if one.compare} == TIMEOUTS.keys()
 
@@ -209,6 +209,24 @@ NOTHING = {
         [
             "--aws-feature-gates: NodeClassCEL=true is accepted but has no effect because the feature is not available in this version"
         ],
+    ),
+    "gates of DRA": (
+        ["--aws-feature-gates=DRANVIDIAGPU=true,DRAEFA=true"],
+        [
+            f"--aws-feature-gates: {name}=true is accepted but has no effect because nodes for pods with DRA resource claims are not planned in this version"
+            for name in ("DRANVIDIAGPU", "DRAEFA")
+        ],
+    ),
+    "gates of a later part": (
+        ["--feature-gates=TerminateFirstDrift=true,TerminateFirstRepair=true,PodDeletionCostManagement=true"],
+        [
+            f"--feature-gates: {name}=true is accepted but has no effect because the feature is not available in this version"
+            for name in ("TerminateFirstDrift", "TerminateFirstRepair", "PodDeletionCostManagement")
+        ],
+    ),
+    "the former node repair": (
+        ["--legacy-node-repair"],
+        ["--legacy-node-repair is accepted but has no effect because the feature is not available in this version"],
     ),
 }
 

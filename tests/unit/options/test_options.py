@@ -1,3 +1,4 @@
+import json
 from datetime import timedelta
 
 import pytest
@@ -109,7 +110,65 @@ def test_forms(argv: list[str], env: dict[str, str], name: str, want: object) ->
     assert getattr(Options.parse(argv, env), name) == want
 
 
+def constraints(*given: dict[str, object]) -> list[str]:
+    """A flag with these default constraints; what they leave out is usual."""
+    usual = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    found = {"podTopologySpread": {"defaultConstraints": [{**usual, **one} for one in given]}}
+    return [f"--scheduler-config={json.dumps(found)}"]
+
+
+SPREAD = {
+    "what kube-scheduler takes besides": (
+        constraints({"minDomains": 2, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}),
+        SpreadDefault(1, "zone", "DoNotSchedule", 2, "Ignore", "Honor"),
+    ),
+    "what is to be empty": (
+        constraints({"labelSelector": None, "matchLabelKeys": []}),
+        SpreadDefault(1, "zone", "DoNotSchedule", match_label_keys=()),
+    ),
+    "a label of a domain": (
+        constraints({"topologyKey": "topology.kubernetes.io/zone"}),
+        SpreadDefault(1, "topology.kubernetes.io/zone", "DoNotSchedule"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("argv", "want"), SPREAD.values(), ids=SPREAD)
+def test_default_constraints(argv: list[str], want: SpreadDefault) -> None:
+    assert Options.parse(argv, {}).scheduler_config == (want,)
+
+
+def test_one_key_may_be_wished_and_required() -> None:
+    argv = constraints({}, {"whenUnsatisfiable": "ScheduleAnyway"})
+    assert len(Options.parse(argv, {}).scheduler_config) == 2
+
+
 WRONG = {
+    "two equal default constraints": (
+        constraints({}, {"maxSkew": 2}),
+        {},
+        "flag --scheduler-config must have one default constraint for topologyKey zone and whenUnsatisfiable DoNotSchedule",
+    ),
+    "a default constraint over what is no label": (
+        constraints({"topologyKey": "a b"}),
+        {},
+        "flag --scheduler-config must name a label in each topologyKey ('a b' is no label)",
+    ),
+    "a default constraint with a selector": (
+        constraints({"labelSelector": {}}),
+        {},
+        "flag --scheduler-config must be a scheduler configuration",
+    ),
+    "a default constraint with keys": (
+        constraints({"matchLabelKeys": ["a"]}),
+        {},
+        "flag --scheduler-config must be a scheduler configuration",
+    ),
+    "a default constraint with a policy that is none": (
+        constraints({"nodeTaintsPolicy": "honor"}),
+        {},
+        "flag --scheduler-config must be a scheduler configuration",
+    ),
     "a flag that does not exist": (["--metrics-prt=1"], {}, "unknown flag --metrics-prt; did you mean --metrics-port?"),
     "a flag like no other": (["--zzz"], {}, "unknown flag --zzz; --help lists all flags"),
     "a word that is no flag": (["run"], {}, "'run' is not a flag; flags begin with --"),

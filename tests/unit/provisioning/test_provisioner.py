@@ -235,7 +235,7 @@ def test_flags_become_policies() -> None:
         DevicePolicy.REFUSE,
         (),
     )
-    spread = '{"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}'
+    spread = '{"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 3, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}'
     flags = [
         "--preference-policy=Ignore",
         "--min-values-policy=BestEffort",
@@ -249,7 +249,14 @@ def test_flags_become_policies() -> None:
         DevicePolicy.IGNORE,
     )
     assert chosen.spread_defaults.constraints == (
-        TopologySpreadConstraint(max_skew=2, topology_key=names.ZONE_LABEL, when_unsatisfiable="DoNotSchedule"),
+        TopologySpreadConstraint(
+            max_skew=2,
+            topology_key=names.ZONE_LABEL,
+            when_unsatisfiable="DoNotSchedule",
+            min_domains=3,
+            node_affinity_policy="Ignore",
+            node_taints_policy="Honor",
+        ),
     )
 
 

@@ -29,6 +29,9 @@ CASES = {
     "no pool of the fleet has any": Case("UnfulfillableCapacity", FailureKind.SHORTAGE, scope=FailureScope.OFFERING),
     "not sold in that zone": Case("Unsupported", FailureKind.SHORTAGE, scope=FailureScope.OFFERING),
     "reservation used up": Case("ReservationCapacityExceeded", FailureKind.SHORTAGE, scope=FailureScope.RESERVATION),
+    "reservation is taken back": Case(
+        "InvalidCapacityReservationState.Unavailable", FailureKind.SHORTAGE, scope=FailureScope.RESERVATION
+    ),
     "spread placement group is full": Case(
         "InsufficientInstanceCapacity",
         FailureKind.SHORTAGE,

@@ -62,7 +62,7 @@ def a_claim(image: str = "ami-1", *, group: str = "") -> NodeClaim:
 def newer(one: EC2NodeClass) -> EC2NodeClass:
     """The same, with a field that this version does not know."""
     known = {name: getattr(one, name) for name in EC2NodeClass.__struct_fields__}
-    return ec2.NewerEC2NodeClass(**known, unread=("spec.enclaveOptions",))
+    return ec2.NewerEC2NodeClass(**known, unread=("spec.newOptions",))
 
 
 OTHER_HASH = {**HASHED, ec2.HASH_ANNOTATION: "2"}

@@ -102,7 +102,7 @@ CASES = {
     "nested virtualization": Case(
         {"CpuOptions": {"NestedVirtualization": "enabled"}}, {"cpuOptions": {"nestedVirtualization": "enabled"}}
     ),
-    "an enclave": Case({"EnclaveOptions": {"Enabled": True}}, instance=replace(INSTANCE, enclave=True)),
+    "an enclave": Case({"EnclaveOptions": {"Enabled": True}}, {"enclaveOptions": {"enabled": True}}),
     "dedicated, in a partition": Case(
         {"Placement": {"Tenancy": "dedicated", "GroupId": "pg-1", "PartitionNumber": 2}},
         instance=replace(INSTANCE, tenancy="dedicated", group="pg-1", partition=2),
@@ -202,6 +202,7 @@ def test_equal_templates_have_one_name_different_ones_do_not() -> None:
     named = {made(case.spec, case.instance, case.region).name for case in CASES.values()}
     assert len(named) == len(CASES)
     assert made().name not in named
+    assert made({"enclaveOptions": {"enabled": False}}) == made()
     assert all(
         re.fullmatch(r"dovetail\.dev/[0-9a-f]{40}", name) for name in named
     )  # EC2 takes 3-128 of [a-zA-Z0-9().-/_]

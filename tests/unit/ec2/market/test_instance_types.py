@@ -441,6 +441,10 @@ FITS = {
     "nested virtualization that is not there": FitCase(
         "m5.large", replace(LINUX, nested=True), "it does not support nested virtualization"
     ),
+    "enclaves that are not there": FitCase(
+        "t3.large", replace(LINUX, enclaves=True), "it does not support Nitro Enclaves"
+    ),
+    "enclaves": FitCase("m5.xlarge", replace(LINUX, enclaves=True), ""),
     "nested virtualization": FitCase("m8i.large", replace(LINUX, nested=True), ""),
     "a strategy that goes": FitCase("m5.large", replace(LINUX, group=PlacementGroup("pg", "cluster")), ""),
     "a strategy that does not": FitCase(
@@ -585,6 +589,7 @@ def test_the_shape_of_a_class() -> None:
         "connectionTracking": {"udpTimeout": 30},
         "ipPrefixCount": 2,
         "cpuOptions": {"nestedVirtualization": "enabled"},
+        "enclaveOptions": {"enabled": True},
         "networkInterfaces": [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}],
     }
     status = {
@@ -608,7 +613,7 @@ def test_the_shape_of_a_class() -> None:
     assert shape.family == ec2.BOTTLEROCKET
     assert shape.zones == (("a", "id-a"), ("b", "id-b"))
     assert shape.kubelet == Kubelet(50, 4, (("cpu", "1"),), (), (("memory.available", "5%"),))
-    assert (shape.tracking, shape.nested, shape.prefixes, shape.group) == (True, True, 2, group)
+    assert (shape.tracking, shape.nested, shape.enclaves, shape.prefixes, shape.group) == (True, True, True, 2, group)
     assert shape.interfaces is not None
     assert [one.id for one in shape.reservations] == ["cr-1"]
     assert Shape.of(class_of(spec, status), reserved=False).reservations == ()
