@@ -405,7 +405,6 @@ class Options:
     legacy_node_repair: bool = row(False, BOOLEAN,
         "Replace unhealthy nodes as Karpenter 1.14 does: at once, whatever budgets allow, and without waiting for a new node (feature gate NodeRepair).")
     feature_gates: FeatureGates = row(FeatureGates(), Parsed("LIST", FeatureGates.parse), "Feature gates as Name=true,Name=false.")
-    legacy_node_repair: bool = row(False, BOOLEAN, "Repair nodes as Karpenter 1.14 does (feature gate NodeRepair): without budgets.")
 
     # Karpenter's, for AWS
     cluster_name: str = row("", TEXT, "Name of the cluster; required with --provider=aws.")
@@ -511,8 +510,6 @@ class Options:
             said += [
                 f"{flag}: {name} is not a feature gate of this version and has no effect" for name in gates.unknown
             ]
-        if self.legacy_node_repair:
-            said.append(f"--legacy-node-repair is accepted but has no effect {_NOT_HERE}")
         return tuple(said)
 
     @property

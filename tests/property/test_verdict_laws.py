@@ -19,8 +19,10 @@ from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import BACKING_OFF, CALLED_OFF, REPLACES
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.forceful.repair import decide_repairs
-from provisioner.disruption.methods import consolidation, drift, emptiness, static_drift
+from provisioner.disruption.methods import consolidation, drift, emptiness, repair, static_drift
 from provisioner.disruption.methods.emptiness import is_empty
+from provisioner.disruption.repair_breaker import repair_breaker
+from provisioner.disruption.repair_policies import RepairPolicySet
 from provisioner.disruption.verdicts import EXPIRED, INTERRUPTED, UNHEALTHY, forced, of_method
 from provisioner.disruption.view import VALIDATION, DisruptionStanding, DisruptionView, MethodAnswer
 from provisioner.interruption.response import decide_interruptions
@@ -32,13 +34,19 @@ from tests.support.problems import of_app
 
 WORLDS: Final = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 100
 METHODS: Final[dict[str, Callable[[DisruptionView], MethodAnswer]]] = {
+    UNHEALTHY: repair.propose,
     "Empty": emptiness.emptiness,
     "Drifted": drift.propose,
     "Static": static_drift.propose,
     "Underutilized": consolidation.propose,
 }
 STATIC: Final = "static"
-POLICY: Final = RepairPolicy("Ready", "False", timedelta(minutes=10))
+POLICIES: Final = RepairPolicySet(
+    [
+        RepairPolicy("Ready", "False", timedelta(minutes=10)),
+        RepairPolicy("Disk", "False", timedelta(0), termination_grace_period=timedelta(0), priority=1),
+    ]
+)
 
 
 @st.composite
@@ -93,10 +101,17 @@ def fleets(draw: st.DrawFn) -> Fleet:
             command="c" if state == "in a command" else "",
             nominated=state == "nominated",
             initialized=state != "starting",
+            do_not_repair=draw(st.integers(0, 9)) == 0,
             do_not_disrupt=state == "protected",
             ready=draw(st.integers(0, 5)) > 0,
         )
     fleet.budgets = [budget("web", "web", draw(st.sampled_from((0, 1, 9))))] if draw(st.integers(0, 3)) == 0 else []
+    for one in fleet.nodes:
+        if one.claim is not None and draw(st.integers(0, 3)) == 0:
+            since = NOON - timedelta(seconds=draw(st.sampled_from((1, 599, 6000))))
+            said = Condition(type=draw(st.sampled_from(("Ready", "Disk"))), status="False", last_transition_time=since)
+            if (wrong := POLICIES.illness([(said, since)], None)) is not None:
+                fleet.ill[one.key.name] = wrong
     fleet.pending = [
         running(one.name, one.shape, phase="Pending", node_name="", scheduled=False, unschedulable=True)
         for one in pods(3)
@@ -136,6 +151,8 @@ def concerned(reason: str, node: NodeView, fleet: Fleet) -> bool:
     mine = next((one for one in fleet.pools if one.metadata.name == node.pool), None)
     static = mine is not None and mine.spec.replicas is not None
     has_drifted = node.claim is not None and drift.has_drifted(node.claim)
+    if reason == UNHEALTHY:
+        return node.key.name in fleet.ill
     if reason in ("Drifted", "Static"):
         return has_drifted and static is (reason == "Static")
     if mine is None or static or mine.spec.disruption.consolidate_after == "Never":
@@ -205,23 +222,45 @@ def test_what_needs_no_budget_has_one_verdict_for_each_reason_too(fleet: Fleet, 
         for one in snapshot.nodes
         if data.draw(st.integers(0, 2)) == 0
     }
-    since = st.sampled_from((NOON, NOON - timedelta(hours=1)))
-    conditions = {
-        one.name: ((Condition(type="Ready", status="False", last_transition_time=data.draw(since)), data.draw(since)),)
-        for one in snapshot.nodes
-        if data.draw(st.integers(0, 3)) == 0
-    }
-    repairs = decide_repairs(snapshot, (POLICY,), conditions)
+    legacy = data.draw(st.booleans())
+    breaker = repair_breaker(snapshot, fleet.ill, domains=not legacy)
+    repairs = decide_repairs(snapshot, fleet.ill, breaker, legacy=legacy)
+    mine = {one.key.name for one in snapshot.nodes if legacy or not one.pool or not one.is_ours}
     decision = decide_interruptions(snapshot, marks, AllowanceLedger(snapshot))
     pause = data.draw(st.sampled_from((NOTHING, Pause(pools={"general": PauseValue(DISRUPTION)}))))
     for node in snapshot.nodes:
         told = list(forced(node, snapshot, pause, repairs, marks, decision))
         wanted = {
             EXPIRED: node.claim is not None and time_left(node.claim, snapshot.at) is not None,
-            UNHEALTHY: node.name in conditions,
+            UNHEALTHY: node.key.name in fleet.ill and node.key.name in mine,
             INTERRUPTED: node.key.name in marks,
         }
         assert Counter(reason for reason, _ in told) == Counter(reason for reason, there in wanted.items() if there)
         for _, one in told:
             assert one.message
             assert one.standing is not DisruptionStanding.NOT_DUE or (one.until is not None and one.until > snapshot.at)
+
+
+@settings(max_examples=WORLDS, deadline=None)
+@given(fleets())
+def test_repairs_keep_every_budget_and_hold_what_the_breaker_holds(fleet: Fleet) -> None:
+    """Counted by the one ledger, one after another, as they are admitted."""
+    view = fleet.view()
+    ledger = AllowanceLedger(view.snapshot)
+    nodes = {one.key.name: one for one in view.snapshot.nodes}
+    breaker = repair_breaker(view.snapshot, fleet.ill)
+    answer = repair.propose(view)
+    for one in answer.proposals:
+        (key,) = one.candidates
+        assert not ledger.refusal(one.candidates, one.reason)
+        ledger.spend(one.candidates)
+        assert not breaker.why(nodes[key])
+        assert not nodes[key].do_not_repair
+        assert fleet.ill[key].choice(view.snapshot.at) is not None
+        assert one.repair is not None
+        assert all(nodes[name].key.name not in fleet.ill for name in one.placements), "pods would move twice"
+    told = Counter(one.key for one in answer.blocked if one.key)
+    due = {key for key, one in fleet.ill.items() if one.choice(view.snapshot.at) is not None}
+    silent = {key for key, one in answer.quiet.items() if one.standing is DisruptionStanding.UNDER_WAY}
+    gone = {name for one in answer.proposals for name in one.candidates}
+    assert told == Counter(due - silent - gone), "each node that is due and stays is told, once"

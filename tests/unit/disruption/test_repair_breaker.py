@@ -149,13 +149,12 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 def inside(fleet: Fleet, key: tuple[str, str]) -> set[str]:
-    word, value = key
-    of = {
-        "in zone": lambda one: one.labels[names.ZONE_LABEL],
-        "of instance type": lambda one: one.labels[names.INSTANCE_TYPE_LABEL],
-        "with image": lambda one: one.claim.status.image_id,
-    }[word]
-    return {one.key.name for one in fleet.nodes if of(one) == value}
+    def value(one: NodeView) -> str:
+        assert one.claim is not None
+        labels = {"in zone": names.ZONE_LABEL, "of instance type": names.INSTANCE_TYPE_LABEL}
+        return one.labels[labels[key[0]]] if key[0] in labels else one.claim.status.image_id
+
+    return {one.key.name for one in fleet.nodes if value(one) == key[1]}
 
 
 def some(draw: st.DataObject, those: Iterable[str]) -> set[str]:

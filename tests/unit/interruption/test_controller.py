@@ -13,7 +13,6 @@ from provisioner.apis.command import CandidateRecord, CommandRecord
 from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.apis.pods import Pod
 from provisioner.disruption.budget_ledger import BudgetLedger
-from provisioner.disruption.controller import BUDGET_REASONS
 from provisioner.interruption.controller import PATIENCE_SECONDS, Interruptions
 from provisioner.kube.errors import ApiError
 from provisioner.runtime.live_reads import INTERRUPTED_SECONDS
@@ -308,7 +307,7 @@ def test_an_allowance_that_a_command_has_spent_meanwhile_closes_nothing(workers:
     assert stage.is_closed("a")
 
 
-@pytest.mark.parametrize("reason", BUDGET_REASONS)
+@pytest.mark.parametrize("reason", names.BUDGET_REASONS)
 def test_a_spot_interruption_asks_no_budget_and_uses_it_up(workers: WorkerPool, reason: str) -> None:
     stage = Stage(workers)
     cluster = stage.world.cluster

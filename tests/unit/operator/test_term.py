@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from fractions import Fraction
 from functools import partial
 from typing import Any, cast
 
@@ -364,6 +365,20 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
         lambda made: {policy.toleration for some in repair_policies(made)._found.values() for _, policy, _ in some},
         {timedelta(minutes=7)},
     ),
+    "--legacy-node-repair": (
+        ["--legacy-node-repair", "--feature-gates=NodeRepair=true"],
+        lambda made: (
+            made._known.forceful._legacy,
+            getattr(made._known.disruption._ill, "__self__", None),
+            {one.termination_grace_period for some in repair_policies(made)._found.values() for _, one, _ in some},
+        ),
+        (True, None, {timedelta(0)}),
+    ),
+    "--repair-breaker": (
+        ["--repair-breaker=0.35"],
+        lambda made: (made._known.forceful._share, made._known.disruption._settings.repair_breaker),
+        (Fraction(7, 20), Fraction(7, 20)),
+    ),
     "--cpu-requests": (["--cpu-requests=60000"], lambda made: queue(made, "nodeclaim.lifecycle").workers, 100),
     "--disable-cluster-state-observability": (
         ["--disable-cluster-state-observability"],
@@ -419,6 +434,13 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
         False,
     ),
 }
+
+
+def test_commands_that_repair_and_what_calls_them_off_know_the_same_health() -> None:
+    made = term()._known
+    health = made.forceful._health
+    assert of(made.disruption._ill) is health
+    assert of(made.disruption._commands.inspector._is_broken) is health
 
 
 @pytest.mark.parametrize(("flags", "found", "want"), REACHED.values(), ids=REACHED)

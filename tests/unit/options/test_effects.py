@@ -52,6 +52,9 @@ SEEN: dict[str, str] = {
         f"{_UNIT}nodeclaims/test_growth_ledger.py::test_flags_become_limits",
     ),
     "repair_timeout": f"{_UNIT}disruption/forceful/test_controller.py::test_flags_become_repair_policies",
+    **dict.fromkeys(
+        ("legacy_node_repair", "repair_breaker"), f"{_UNIT}operator/test_term.py::test_a_flag_reaches_its_part"
+    ),
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
     "consolidation": f"{_UNIT}disruption/test_consolidation_state.py::test_flags_become_settings",
     "mass_deletion_guard": f"{_UNIT}termination/test_deletion_guards.py::test_more_than_the_share_of_a_cascade_waits_all_of_it",
@@ -114,7 +117,7 @@ def settings() -> set[str]:
 
 
 def test_every_setting_has_a_test_that_sees_its_effect_or_is_told_to_have_none() -> None:
-    assert settings() - SEEN.keys() == {"aws_feature_gates", "legacy_node_repair"}
+    assert settings() - SEEN.keys() == {"aws_feature_gates"}
     assert SEEN.keys() - settings() == set()
     assert {one.name for one in fields(TimeLimits) if one.compare} == TIMEOUTS.keys()
 
@@ -223,10 +226,6 @@ NOTHING = {
             f"--feature-gates: {name}=true is accepted but has no effect because the feature is not available in this version"
             for name in ("TerminateFirstDrift", "TerminateFirstRepair", "PodDeletionCostManagement")
         ],
-    ),
-    "the former node repair": (
-        ["--legacy-node-repair"],
-        ["--legacy-node-repair is accepted but has no effect because the feature is not available in this version"],
     ),
 }
 

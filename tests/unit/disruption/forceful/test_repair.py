@@ -26,7 +26,7 @@ SICK = Condition(type=names.READY, status="False", last_transition_time=NOON - t
 YOUNG = Condition(type=names.READY, status="False", last_transition_time=NOON - timedelta(minutes=1))
 
 
-def decide(fleet: Fleet, *, legacy: bool = True, **conditions: Condition) -> RepairDecision:
+def decide(fleet: Fleet, legacy: bool = True, /, **conditions: Condition) -> RepairDecision:
     found = {name: POLICIES.illness([(one, LONG_AGO)], OLD) for name, one in conditions.items()}
     ill = {name: one for name, one in found.items() if one is not None}
     snapshot = fleet.snapshot()
@@ -39,7 +39,7 @@ def test_no_more_than_a_fifth_of_a_pool_is_taken_for_broken(sick: int, repaired:
     fleet = Fleet()
     for number in range(6):
         fleet.node(f"n{number}")
-    found = decide(fleet, **{f"n{number}": SICK for number in range(sick)})
+    found = decide(fleet, **dict.fromkeys((f"n{number}" for number in range(sick)), SICK))
     assert len(found.repair) == repaired
     if not repaired:
         assert {str(one) for one in found.blocked} == {'More than 20% of the nodes of NodePool "general" are unhealthy'}
@@ -69,7 +69,7 @@ def test_nodes_of_nodepools_that_stay_are_the_business_of_commands() -> None:
     for name in "abcdefghi":
         fleet.node(name, pool="" if name == "a" else "general")
     assert [one.key for one in decide(fleet, a=SICK, b=SICK).repair] == ["a", "b"]
-    (one,) = decide(fleet, legacy=False, a=SICK, b=SICK).repair
+    (one,) = decide(fleet, False, a=SICK, b=SICK).repair
     assert (one.key, one.condition, one.status, one.grace) == ("a", names.READY, "False", timedelta(minutes=7))
 
 
@@ -77,6 +77,6 @@ def test_nodes_of_nodepools_that_stay_are_the_business_of_commands() -> None:
 def test_do_not_repair_keeps_a_node_but_from_legacy_repair(legacy: bool) -> None:
     fleet = Fleet()
     fleet.node("a", pool="", do_not_repair=True)
-    found = decide(fleet, legacy=legacy, a=SICK)
+    found = decide(fleet, legacy, a=SICK)
     assert len(found.repair) == legacy
     assert [one.message for one in found.blocked] == ([] if legacy else [VETO])
