@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.conditions import ConditionSet, LeafCause
@@ -29,6 +29,28 @@ _MICROS = 1_000_000
 _CHEAPEST_KIND_FIRST = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
 
 
+class CapKind(enum.StrEnum):
+    """What may be full so that nothing more can be launched until an instance under it ends."""
+
+    RESERVATION = "reservation"
+    PLACEMENT_GROUP = "placement-group"
+    VCPU_QUOTA = "vcpu-quota"
+    ADDRESSES = "addresses"
+    NODE_LIMIT = "node-limit"
+    """limits.nodes of a static NodePool; no provider says so."""
+
+
+class StructuralCap(NamedTuple):
+    """Something that is full, and stays so for as long as the instances under it run.
+
+    Attributes:
+        name: tells it from others of its kind, as users read it.
+    """
+
+    kind: CapKind
+    name: str
+
+
 @dataclass(frozen=True)
 class Offering:
     """One way to buy an instance type.
@@ -40,6 +62,7 @@ class Offering:
         reservation_capacity: how many instances are left of a reservation; 0 for every other capacity type.
         overlaid: whether a NodeOverlay says the price.
         alternatives: of how many instance types, cheapest first, a launch takes one of which nobody knows which; see `expected_price`.
+        full: what admits no further instance, as its cloud or a count of our own instances says: never because a launch failed; None for nothing.
     """
 
     requirements: Requirements
@@ -48,6 +71,7 @@ class Offering:
     reservation_capacity: int = 0
     overlaid: bool = False
     alternatives: int = 1
+    full: StructuralCap | None = None
 
     @functools.cached_property
     def zone(self) -> str:
@@ -61,8 +85,9 @@ class Offering:
 
     @functools.cached_property
     def launchable(self) -> bool:
-        """Whether a launch may be tried now: it is available, and where it is a reservation, an instance is left."""
-        return self.available and (self.capacity_type != names.CAPACITY_RESERVED or self.reservation_capacity > 0)
+        """Whether a launch may be tried now: it is available, nothing is full, and where it is a reservation, an instance is left."""
+        has_room = self.capacity_type != names.CAPACITY_RESERVED or self.reservation_capacity > 0
+        return self.available and self.full is None and has_room
 
     @functools.cached_property
     def sort_key(self) -> tuple[int, str, str]:

@@ -391,17 +391,13 @@ _RULES: Final[tuple[_Rule, ...]] = (
         scope=FailureScope.RESERVATION,
         advice="the Capacity Block has not started yet",
     ),
-<<<<<<< HEAD
-    _Rule(_code(RESERVATION_EXCEEDED), FailureKind.SHORTAGE, LAUNCH_FAILED, scope=FailureScope.RESERVATION),
-=======
     _Rule(
         # the second: an interruptible reservation that its owner takes back
-        _code("ReservationCapacityExceeded", "InvalidCapacityReservationState.Unavailable"),
+        _code(RESERVATION_EXCEEDED, "InvalidCapacityReservationState.Unavailable"),
         FailureKind.SHORTAGE,
         LAUNCH_FAILED,
         scope=FailureScope.RESERVATION,
     ),
->>>>>>> wt-accept
     _Rule(
         _any(
             _code("InsufficientInstanceCapacity", "UnfulfillableCapacity", "Unsupported", "InsufficientCapacity"),

@@ -122,6 +122,7 @@ class Shape:
         prefixes: address prefixes that the first interface starts with.
         ipv6: whether its nodes and their pods have IPv6 addresses.
         group: the placement group, resolved.
+        subnets: (zone, id) of each, sorted.
     """
 
     family: str
@@ -139,6 +140,7 @@ class Shape:
     ipv6: bool = False
     reservations: tuple[CapacityReservation, ...] = ()
     group: PlacementGroup | None = None
+    subnets: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(
@@ -175,6 +177,7 @@ class Shape:
             ipv6=ipv6,
             reservations=status.capacity_reservations if reserved else (),
             group=group,
+            subnets=tuple(sorted({(subnet.zone, subnet.id) for subnet in status.subnets})),
         )
 
     @property
