@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from provisioner.apis.command import RepairTerms
+from provisioner.apis.command import RepairTerms, TerminateFirst
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.message import EventMessage
@@ -51,6 +51,7 @@ class Proposal:
         scores: of each Balanced pool that it takes nodes of, by name.
         late: its pods' places are legal once the candidates are gone, not while they drain.
         repair: how a broken node goes; None for other reasons.
+        first: that the candidate goes before its replacement is launched; None where it does not.
     """
 
     reason: str
@@ -62,6 +63,7 @@ class Proposal:
     scores: tuple[Score, ...] = ()
     late: bool = False
     repair: RepairTerms | None = None
+    first: TerminateFirst | None = None
 
     @property
     def pods(self) -> Iterator[Pod]:

@@ -87,7 +87,11 @@ def released(caps: Iterable[StructuralCap], place: TakenPlace) -> StructuralCap 
 
 def recovered(pools: Iterable[SchedulingPool]) -> tuple[SchedulingPool, ...]:
     """NodePools as they will be once nothing is short, while what is full stays full. Cost: the offerings."""
-    return _with_offerings(pools, lambda kind, one: replace(one, available=_may_come_back(kind, one)))
+
+    def back(kind: InstanceType, one: Offering) -> Offering:
+        return replace(one, available=_may_come_back(kind, one))
+
+    return tuple(replace(pool, instance_types=_with_offerings(pool.instance_types, back)) for pool in pools)
 
 
 def credited(pools: Iterable[SchedulingPool], cap: StructuralCap, cpu_millis: int) -> tuple[SchedulingPool, ...]:
@@ -98,6 +102,11 @@ def credited(pools: Iterable[SchedulingPool], cap: StructuralCap, cpu_millis: in
         cap: that is full.
         cpu_millis: of the instance, which limits what its share of a quota is enough for.
     """
+    return tuple(replace(pool, instance_types=credited_types(pool.instance_types, cap, cpu_millis)) for pool in pools)
+
+
+def credited_types(types: Iterable[InstanceType], cap: StructuralCap, cpu_millis: int) -> tuple[InstanceType, ...]:
+    """Instance types with one instance less under a cap; arguments as of `credited`."""
 
     def opened(kind: InstanceType, one: Offering) -> Offering:
         if one.full != cap or (cap.kind is CapKind.VCPU_QUOTA and kind.capacity.amount(CPU) > cpu_millis):
@@ -105,7 +114,7 @@ def credited(pools: Iterable[SchedulingPool], cap: StructuralCap, cpu_millis: in
         left = 1 if cap.kind is CapKind.RESERVATION else one.reservation_capacity
         return replace(one, full=None, reservation_capacity=left)
 
-    return _with_offerings(pools, opened)
+    return _with_offerings(types, opened)
 
 
 def draws(result: Result, pools: Iterable[SchedulingPool], cap: StructuralCap) -> int:
@@ -151,15 +160,6 @@ def _may_come_back(kind: InstanceType, one: Offering) -> bool:
 
 
 def _with_offerings(
-    pools: Iterable[SchedulingPool], change: Callable[[InstanceType, Offering], Offering]
-) -> tuple[SchedulingPool, ...]:
-    return tuple(
-        replace(
-            pool,
-            instance_types=tuple(
-                replace(kind, offerings=tuple(change(kind, one) for one in kind.offerings))
-                for kind in pool.instance_types
-            ),
-        )
-        for pool in pools
-    )
+    types: Iterable[InstanceType], change: Callable[[InstanceType, Offering], Offering]
+) -> tuple[InstanceType, ...]:
+    return tuple(replace(kind, offerings=tuple(change(kind, one) for one in kind.offerings)) for kind in types)

@@ -272,8 +272,8 @@ class FeatureGates(_Gates):
     node_overlay: bool = _gate("NodeOverlay")
     static_capacity: bool = _gate("StaticCapacity")
     capacity_buffer: bool = _gate("CapacityBuffer")
-    terminate_first_drift: bool = _gate("TerminateFirstDrift", idle=_NOT_HERE)
-    terminate_first_repair: bool = _gate("TerminateFirstRepair", idle=_NOT_HERE)
+    terminate_first_drift: bool = _gate("TerminateFirstDrift")
+    terminate_first_repair: bool = _gate("TerminateFirstRepair")
     pod_deletion_cost_management: bool = _gate("PodDeletionCostManagement", idle=_NOT_HERE)
 
 

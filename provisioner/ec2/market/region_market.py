@@ -27,7 +27,7 @@ from provisioner.ec2.market.discovered_capacity import MemoryTable, Seen
 from provisioner.ec2.market.instance_types import MarketSettings, PlacementGroup, Shape
 from provisioner.ec2.market.offerings import OfferingMarket, market_of
 from provisioner.ec2.market.prices import PriceBook, PriceList
-from provisioner.ec2.market.structural_caps import FullCapacity, full_groups
+from provisioner.ec2.market.structural_caps import FullCapacity, occupancy
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.errors import ApiError
@@ -288,8 +288,9 @@ class RegionMarket:
         if ledger.rows:
             used = ledger.used(bought(around.claims()), region)
             paid = LedgerPrices(ledger, used, region, now)
-        full = FullCapacity(around.spent(), full_groups(around.claims()), around.dry())
-        return market_of(self._book.current(), paid, self.shortages, now, around.reserved(), around.shifted(), full)
+        reserved, groups = occupancy(around.claims(), around.reserved())
+        full = FullCapacity(around.spent(), groups, around.dry())
+        return market_of(self._book.current(), paid, self.shortages, now, reserved, around.shifted(), full)
 
     # ------------------------------------------------------------------ what nodes show
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.command import awaited_by
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import CapKind, StructuralCap
 from provisioner.ec2 import labels
@@ -14,6 +15,7 @@ from provisioner.ec2.market.instance_types import Shape
 from provisioner.ec2.market.unavailable_offerings import OfferingKey
 
 SPREAD: Final = "spread"
+_IN: Final = " in "
 SPREAD_MOST: Final = 7
 """Instances of a rack-level spread placement group in one zone. Source: EC2 User Guide, "Placement strategies for your placement groups"."""
 
@@ -50,18 +52,32 @@ class FullCapacity:
     def _of_place(self, offer: OfferingKey, shape: Shape) -> StructuralCap | None:
         spreads = shape.group is not None and shape.group.strategy == SPREAD
         if spreads and (offer.group, offer.zone) in self.groups:
-            return StructuralCap(CapKind.PLACEMENT_GROUP, f"{offer.group} in {offer.zone}")
+            return StructuralCap(CapKind.PLACEMENT_GROUP, f"{offer.group}{_IN}{offer.zone}")
         mine = [subnet for zone, subnet in shape.subnets if zone == offer.zone]
         if mine and self.subnets.issuperset(mine):
             return StructuralCap(CapKind.ADDRESSES, ", ".join(mine))
         return None
 
 
-def full_groups(claims: Iterable[NodeClaim]) -> frozenset[tuple[str, str]]:
-    """Placement groups and zones with at least `SPREAD_MOST` instances of ours, whatever their strategy. Cost: O(claims)."""
-    counts = Counter(
-        (group, claim.metadata.labels.get(names.ZONE_LABEL, ""))
-        for claim in claims
-        if claim.status.provider_id and (group := claim.metadata.labels.get(labels.PLACEMENT_GROUP_ID, ""))
-    )
-    return frozenset(place for place, count in counts.items() if count >= SPREAD_MOST)
+def occupancy(
+    claims: Iterable[NodeClaim], reserved: Mapping[str, int]
+) -> tuple[dict[str, int], frozenset[tuple[str, str]]]:
+    """What NodeClaims that wait for a place of their own leave to others: instances left by reservation, and spread placement groups that are full, by zone.
+
+    Args:
+        claims: of the cluster.
+        reserved: instances left, by reservation id.
+
+    Cost: O(claims).
+    """
+    left, counts = dict(reserved), Counter[tuple[str, str]]()
+    for claim in claims:
+        awaited = awaited_by(claim)
+        if awaited is not None and awaited.kind == CapKind.RESERVATION and awaited.name in left:
+            left[awaited.name] = max(0, left[awaited.name] - 1)
+        elif awaited is not None and awaited.kind == CapKind.PLACEMENT_GROUP:
+            group, _, zone = awaited.name.partition(_IN)
+            counts[group, zone] += 1
+        elif claim.status.provider_id and (group := claim.metadata.labels.get(labels.PLACEMENT_GROUP_ID, "")):
+            counts[group, claim.metadata.labels.get(names.ZONE_LABEL, "")] += 1
+    return left, frozenset(place for place, count in counts.items() if count >= SPREAD_MOST)

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.command import Awaited
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import CapKind, StructuralCap
 from provisioner.ec2 import labels
 from provisioner.ec2.market.instance_types import PlacementGroup, Shape
-from provisioner.ec2.market.structural_caps import SPREAD_MOST, FullCapacity, full_groups
+from provisioner.ec2.market.structural_caps import SPREAD_MOST, FullCapacity, occupancy
 from provisioner.ec2.market.unavailable_offerings import OfferingKey
 from tests.support.cluster import claim
 
@@ -58,7 +60,7 @@ def test_a_reservation_needs_its_place_too() -> None:
 
 
 def test_instances_of_a_group_are_counted_by_zone() -> None:
-    def some(count: int, zone: str, group: str = "pg-1", launched: bool = True) -> list[object]:
+    def some(count: int, zone: str, group: str = "pg-1", launched: bool = True) -> list[NodeClaim]:
         own = {labels.PLACEMENT_GROUP_ID: group, names.ZONE_LABEL: zone} if group else {names.ZONE_LABEL: zone}
         return [
             claim(f"{zone}-{group}-{number}-{launched}", provider_id=f"aws:///{number}" if launched else "", labels=own)
@@ -71,4 +73,15 @@ def test_instances_of_a_group_are_counted_by_zone() -> None:
         *some(1, "b", launched=False),
         *some(SPREAD_MOST, "c", group=""),
     ]
-    assert full_groups(claims) == {("pg-1", "a")}  # type: ignore[arg-type]
+    assert occupancy(claims, {})[1] == {("pg-1", "a")}
+    waits = claim(
+        "w", annotations={names.AWAITS_ANNOTATION: Awaited("b-0", "u", "placement-group", "pg-1 in b").to_text()}
+    )
+    assert occupancy([*claims, waits], {})[1] == {("pg-1", "a"), ("pg-1", "b")}, "its place is held"
+
+
+def test_a_place_of_a_reservation_is_held_for_whoever_waits_for_it() -> None:
+    waits = claim("w", annotations={names.AWAITS_ANNOTATION: Awaited("a", "u", "reservation", "cr-1").to_text()})
+    assert occupancy([waits], {"cr-1": 1, "cr-2": 1})[0] == {"cr-1": 0, "cr-2": 1}
+    assert occupancy([waits], {"cr-1": 0})[0] == {"cr-1": 0}
+    assert occupancy([claim("w")], {"cr-1": 1})[0] == {"cr-1": 1}
