@@ -224,7 +224,7 @@ NOTHING = {
         ["--feature-gates=TerminateFirstDrift=true,TerminateFirstRepair=true,PodDeletionCostManagement=true"],
         [
             f"--feature-gates: {name}=true is accepted but has no effect because the feature is not available in this version"
-            for name in ("TerminateFirstDrift", "TerminateFirstRepair", "PodDeletionCostManagement")
+            for name in ("PodDeletionCostManagement",)
         ],
     ),
 }
@@ -317,4 +317,6 @@ def test_every_gate_is_known_to_work_or_not() -> None:
         "ReservedCapacity",
         "SpotToSpotConsolidation",
         "StaticCapacity",
+        "TerminateFirstDrift",
+        "TerminateFirstRepair",
     }
