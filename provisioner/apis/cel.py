@@ -1,37 +1,53 @@
 """The part of CEL that the rules of our CustomResourceDefinitions are written in, so that one text serves API server and programs. Pure.
 
-Strings, integers, booleans, lists, `||`, `&&`, `!`, comparisons, `in`, fields, indices, `has`, `int`, `size`, the macros `all`, `exists`,
-`exists_one` and `filter`, and the string functions that stand in `_METHODS`. A rule that needs more fails when it is compiled; a unit
-test compiles them all.
+Strings, integers, doubles, booleans, lists, `?:`, `||`, `&&`, `!`, comparisons, `in`, arithmetic, fields, indices, `has`, `int`, `double`,
+`size`, the macros `all`, `exists`, `exists_one` and `filter`, and the string functions that stand in `_METHODS`. A rule that needs more
+fails when it is compiled; a unit test compiles them all.
+
+Formulas are what users write, for numbers: with `min` and `max`, without macros, and bounded.
 
 Source: cel-spec doc/langdef.md; `find`, `split` and `lowerAscii` as in the libraries of kube-apiserver.
+Differs: types are checked while a text is evaluated, so a branch that is never taken may be wrong; integers and doubles compare.
 """
 
 import functools
+import math
+import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from provisioner.values.requirement import parse_int
 
 Scope: TypeAlias = Mapping[str, Any]
 Program: TypeAlias = Callable[[Scope], Any]
+N = TypeVar("N", int, float)
 
 _TOKEN: Final = re.compile(
-    r"""\s*(?:(?P<string>'[^'\\]*'|"[^"\\]*")|(?P<number>[0-9]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"""
-    r"""|(?P<sign>\|\||&&|==|!=|<=|>=|[<>!().,\[\]]))""",
+    r"""\s*(?:(?P<string>'[^'\\]*'|"[^"\\]*")|(?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"""
+    r"""|(?P<sign>\|\||&&|==|!=|<=|>=|[<>!().,\[\]?:+*/%-]))""",
     re.ASCII,
 )
 _END: Final = ("end", "")
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter"})
+_INT64: Final = range(-(1 << 63), 1 << 63)
+FORMULA_CHARACTERS: Final = 1024
+"""The longest formula; so it is evaluated in some 10 us to 100 us, and neither deeply nested."""
+_NESTED: Final = 48
+_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
+"""Of a pattern: Python may try for ever where RE2 does not."""
 
 
 class CelSyntaxError(ValueError):
-    """A text that is no CEL, or more of it than is understood here; a mistake of ours, not of a user."""
+    """A text that is no CEL, or more of it than is understood here; of a rule a mistake of ours, of a formula its user's."""
 
 
 class CelError(Exception):
     """A rule that cannot be evaluated over this value, such as for a field that is absent; the API server refuses the object then."""
+
+
+class CelTypeError(CelError):
+    """No such operation on values of these types."""
 
 
 @functools.cache
@@ -43,10 +59,37 @@ def compiled(text: str) -> Program:
     Raises:
         CelSyntaxError: the text is not understood.
     """
-    parser = _Parser(text)
-    program = parser.either()
-    parser.expect("")
-    return program
+    return _Parser(text).whole()
+
+
+@functools.lru_cache(maxsize=256)
+def formula(text: str, variables: frozenset[str]) -> Program:
+    """A user's text as a function of these variables; the function raises `CelError`.
+
+    Raises:
+        CelSyntaxError: it is not understood, names another variable, or is too long or too deeply nested.
+    """
+    if len(text) > FORMULA_CHARACTERS:
+        raise CelSyntaxError(f"it has {len(text)} characters, and at most {FORMULA_CHARACTERS} are read")
+    return _Parser(text, variables).whole()
+
+
+def number(program: Program, scope: Scope) -> int:
+    """What a formula comes to, a double without its fraction.
+
+    Raises:
+        CelTypeError: it is no number.
+        CelError: it cannot be computed for these values, or is not finite.
+    """
+    try:
+        found = program(scope)
+    except RecursionError:
+        raise CelError("it is nested too deeply") from None
+    if type(found) not in (int, float):
+        raise CelTypeError(f"it must be an int or a double, not {found!r}")
+    if not math.isfinite(found):
+        raise CelError(f"it is not finite ({found})")
+    return int(found)
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
@@ -62,12 +105,22 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 
 class _Parser:
-    """Recursive descent, one method a level of precedence; each returns a function of the variables."""
+    """Recursive descent, one method a level of precedence; each returns a function of the variables.
 
-    def __init__(self, text: str) -> None:
+    Args:
+        variables: of a formula; None for a rule.
+    """
+
+    def __init__(self, text: str, variables: frozenset[str] | None = None) -> None:
         self._text = text
         self._tokens = _tokens(text)
-        self._at = 0
+        self._at = self._depth = 0
+        self._variables = variables
+
+    def whole(self) -> Program:
+        program = self._choice()
+        self.expect("")
+        return program
 
     def _next(self) -> tuple[str, str]:
         token = self._tokens[self._at]
@@ -85,7 +138,22 @@ class _Parser:
         if (token := self._next())[1] != sign:
             raise CelSyntaxError(f"{self._text!r}: expected {sign or 'the end'!r}, found {token[1]!r}")
 
-    def either(self) -> Program:
+    def _choice(self) -> Program:
+        self._nest()
+        condition = self._either()
+        if self._takes("?"):
+            then = self._either()
+            self.expect(":")
+            condition = functools.partial(_choose, condition, then, self._choice())
+        self._depth -= 1
+        return condition
+
+    def _nest(self) -> None:
+        self._depth += 1
+        if self._variables is not None and self._depth > _NESTED:
+            raise CelSyntaxError(f"{self._text!r}: nested too deeply")
+
+    def _either(self) -> Program:
         left = self._both()
         while self._takes("||"):
             left = functools.partial(_decide, left, self._both(), True)
@@ -98,22 +166,36 @@ class _Parser:
         return left
 
     def _relation(self) -> Program:
-        left = self._unary()
+        left = self._sum()
         while sign := self._takes("==", "!=", "<", "<=", ">", ">=", "in"):
-            left = functools.partial(_relate, _RELATIONS[sign], left, self._unary())
+            left = functools.partial(_relate, _RELATIONS[sign], left, self._sum())
+        return left
+
+    def _sum(self) -> Program:
+        left = self._product()
+        while sign := self._takes("+", "-"):
+            left = functools.partial(_compute, sign, left, self._product())
+        return left
+
+    def _product(self) -> Program:
+        left = self._unary()
+        while sign := self._takes("*", "/", "%"):
+            left = functools.partial(_compute, sign, left, self._unary())
         return left
 
     def _unary(self) -> Program:
-        if self._takes("!"):
+        if sign := self._takes("!", "-"):
+            self._nest()
             inner = self._unary()
-            return lambda scope: not _boolean(inner(scope))
+            self._depth -= 1
+            return (lambda scope: not _boolean(inner(scope))) if sign == "!" else functools.partial(_negate, inner)
         return self._postfix()
 
     def _postfix(self) -> Program:
         value = self._primary()
         while sign := self._takes(".", "["):
             if sign == "[":
-                value = functools.partial(_index, value, self.either())
+                value = functools.partial(_index, value, self._choice())
                 self.expect("]")
                 continue
             kind, name = self._next()
@@ -123,24 +205,25 @@ class _Parser:
         return value
 
     def _method(self, value: Program, name: str) -> Program:
-        if name in _MACROS:
+        if name in _MACROS and self._variables is None:
             kind, variable = self._next()
             if kind != "name":
                 raise CelSyntaxError(f"{self._text!r}: {variable!r}is not a variable")
             self.expect(",")
-            body = self.either()
+            body = self._choice()
             self.expect(")")
             return functools.partial(_macro, name, value, variable, body)
         if name not in _METHODS:
             raise CelSyntaxError(f"{self._text!r}: the function {name} is not known here")
-        return functools.partial(_call, _METHODS[name], value, self._arguments(")"))
+        function = _matches if name == "matches" and self._variables is not None else _METHODS[name]
+        return functools.partial(_call, function, value, self._arguments(")"))
 
     def _arguments(self, end: str) -> tuple[Program, ...]:
         found: list[Program] = []
         while not self._takes(end):
             if found:
                 self.expect(",")
-            found.append(self.either())
+            found.append(self._choice())
         return tuple(found)
 
     def _primary(self) -> Program:
@@ -150,7 +233,9 @@ class _Parser:
                 literal = text[1:-1]
                 return lambda _: literal
             case "number", _:
-                number = int(text)
+                number = int(text) if text.isdecimal() else float(text)
+                if isinstance(number, int) and number not in _INT64:
+                    raise CelSyntaxError(f"{self._text!r}: {text} is no integer of 64 bits")
                 return lambda _: number
             case "name", "true" | "false":
                 truth = text == "true"
@@ -161,13 +246,18 @@ class _Parser:
                 if not isinstance(member, functools.partial) or member.func is not _field:
                     raise CelSyntaxError(f"{self._text!r}: has() takes a field")
                 return functools.partial(_has, *member.args)
-            case "name", "size" | "int" if self._takes("("):
-                (inner,) = self._arguments(")")
-                return functools.partial(_call, _METHODS["size"] if text == "size" else _integer, inner, ())
+            case "name", "size" | "int" | "double" if self._takes("("):
+                return self._function(_FUNCTIONS[text], 1)
+            case "name", "min" | "max" if self._variables is not None and self._takes("("):
+                return self._function(functools.partial(_extreme, text == "max"), 2)
             case "name", _:
+                if self._variables is not None and text not in self._variables:
+                    raise CelSyntaxError(
+                        f"{text!r} is not known; the variables are {', '.join(sorted(self._variables))}"
+                    )
                 return functools.partial(_variable, text)
             case "sign", "(":
-                inner = self.either()
+                inner = self._choice()
                 self.expect(")")
                 return inner
             case "sign", "[":
@@ -175,6 +265,12 @@ class _Parser:
                 return lambda scope: [item(scope) for item in items]
             case _:
                 raise CelSyntaxError(f"{self._text!r}: {text or 'the end'!r} is not expected")
+
+    def _function(self, function: Callable[..., Any], takes: int) -> Program:
+        arguments = self._arguments(")")
+        if len(arguments) != takes:
+            raise CelSyntaxError(f"{self._text!r}: a function takes {takes} and not {len(arguments)} arguments")
+        return functools.partial(_call, function, arguments[0], arguments[1:])
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------------
@@ -216,11 +312,75 @@ def _macro(name: str, value: Program, variable: str, body: Program, scope: Scope
     return name == "all"
 
 
+def _choose(condition: Program, then: Program, otherwise: Program, scope: Scope) -> Any:
+    return then(scope) if _boolean(condition(scope)) else otherwise(scope)
+
+
+def _negate(value: Program, scope: Scope) -> int | float:
+    found = value(scope)
+    if type(found) is int:
+        return _within(-found)
+    if type(found) is float:
+        return -found
+    raise CelTypeError(f"{found!r} is not a number")
+
+
+def _compute(sign: str, left: Program, right: Program, scope: Scope) -> Any:
+    """Of two integers or of two doubles; both do not mix. `+` joins strings too."""
+    one, other = left(scope), right(scope)
+    kinds = {type(one), type(other)}
+    if kinds == {str} and sign == "+":
+        return one + other
+    if kinds == {int}:
+        return _whole(sign, one, other)
+    if kinds == {float} and sign != "%":
+        if sign == "/" and other == 0:
+            return math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one) * math.copysign(1, other)
+        return _DOUBLES[sign](one, other)
+    raise CelTypeError(f"there is no {one!r} {sign} {other!r}; int() and double() convert")
+
+
+def _whole(sign: str, one: int, other: int) -> int:
+    if sign in _INTEGERS:
+        return _within(_INTEGERS[sign](one, other))
+    if other == 0:
+        raise CelError("division by zero" if sign == "/" else "modulus by zero")
+    quotient = abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
+    return _within(quotient) if sign == "/" else one - quotient * other
+
+
+def _within(number: N) -> N:
+    if isinstance(number, int) and number not in _INT64:
+        raise CelError("integer overflow")
+    return number
+
+
+def _extreme(greatest: bool, one: Any, other: Any) -> int | float:
+    kinds = {type(one), type(other)}
+    if not kinds <= {int, float}:
+        raise CelTypeError(f"{one!r} and {other!r} are not two numbers")
+    found: int | float = max(one, other) if greatest else min(one, other)
+    return found if len(kinds) == 1 else float(found)
+
+
+_INTEGERS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
+_DOUBLES: Final[Mapping[str, Callable[[float, float], float]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+
+
 def _relate(relation: Callable[[Any, Any], bool], left: Program, right: Program, scope: Scope) -> bool:
     try:
         return relation(left(scope), right(scope))
     except TypeError as error:
-        raise CelError(str(error)) from error
+        raise CelTypeError(str(error)) from error
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -246,7 +406,9 @@ def _variable(name: str, scope: Scope) -> Any:
 
 def _field(value: Program, name: str, scope: Scope) -> Any:
     found = value(scope)
-    if not isinstance(found, Mapping) or name not in found:
+    if not isinstance(found, Mapping):
+        raise CelTypeError(f"{found!r} has no fields")
+    if name not in found:
         raise CelError(f"no such key: {name}")
     return found[name]
 
@@ -269,13 +431,15 @@ def _index(value: Program, at: Program, scope: Scope) -> Any:
 def _call(function: Callable[..., Any], value: Program, arguments: tuple[Program, ...], scope: Scope) -> Any:
     try:
         return function(value(scope), *(argument(scope) for argument in arguments))
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, AttributeError) as error:
+        raise CelTypeError(str(error)) from error
+    except (ValueError, OverflowError, re.error) as error:
         raise CelError(str(error)) from error
 
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise CelError(f"{value!r} is not a boolean")
+        raise CelTypeError(f"{value!r} is not a boolean")
     return value
 
 
@@ -283,7 +447,7 @@ def _integer(value: Any) -> int:
     number = parse_int(value) if isinstance(value, str) else int(value)
     if number is None:
         raise CelError(f"{value!r} is not an integer")
-    return number
+    return int(_within(number))
 
 
 @functools.cache
@@ -297,9 +461,17 @@ def _find(text: str, pattern: str) -> str:
     return match[0] if match else ""
 
 
+def _matches(text: str, pattern: str) -> bool:
+    if _REPEATED_GROUP.search(pattern):
+        raise CelError(f"{pattern!r} repeats a group, which is not supported")
+    return expression(pattern).search(text) is not None
+
+
+_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"size": len, "int": _integer, "double": float}
 _METHODS: Final[Mapping[str, Callable[..., Any]]] = {
     "size": len,
     "matches": lambda text, pattern: expression(pattern).search(text) is not None,
+    "contains": lambda text, part: part in text,
     "find": _find,
     "startsWith": str.startswith,
     "endsWith": str.endswith,

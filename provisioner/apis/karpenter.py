@@ -6,7 +6,7 @@ Whoever only wants to know what the list holds asks the properties of `NodePool`
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Final, TypeVar
 
 from msgspec import UNSET, UnsetType, field
@@ -15,6 +15,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Amounts
 from provisioner.apis.meta import Condition, Object, ObjectMeta
 from provisioner.apis.schema import CelRule, Schema
+from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.taints import Taint
 
@@ -561,3 +562,16 @@ class NodeClaim(Object, frozen=True, kw_only=True):
     def pool(self) -> str:
         """Name of its NodePool, "" for one that stands alone."""
         return self.metadata.labels.get(names.NODEPOOL_LABEL, "")
+
+
+def grace_of(claim: NodeClaim, longest: timedelta | None) -> timedelta | None:
+    """How long the drain of a claim's Node may take; None for no end, also where the claim's own period cannot be read.
+
+    Args:
+        claim: whose own period counts where it has one.
+        longest: the period of a claim without; None is no end.
+    """
+    try:
+        return parse_duration(text) if (text := claim.spec.termination_grace_period) else longest
+    except DurationError:
+        return None

@@ -732,7 +732,9 @@ class DisruptionController:
 
     def _say_blocked(self, blocked: Blocked, snapshot: Snapshot) -> None:
         is_repair = blocked.event == NODE_REPAIR_BLOCKED
-        message = EventMessage("Warning" if is_repair else "Normal", blocked.event, str(blocked))
+        message = EventMessage("Normal", blocked.event, str(blocked))
+        if is_repair:
+            message = EventMessage("Warning", NODE_REPAIR_BLOCKED, str(blocked))
         if not blocked.key:
             found = next((view.pool for view in snapshot.pools if view.pool.metadata.name == blocked.pool), None)
             if found is not None:

@@ -132,5 +132,5 @@ def _of_pool(percent: str, pool: str) -> str:
 
 def _of_domain(percent: str, word: str, value: str) -> str:
     return Said(
-        f'More than {percent} of the nodes {word} "{value}" are unhealthy, and at least {TIMES} times as large a share as of the other nodes'
+        f'More than {percent} of the nodes {word} "{value}" are unhealthy, at least {TIMES} times the share of the other nodes'
     )

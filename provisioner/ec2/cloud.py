@@ -131,6 +131,7 @@ class AwsCloud:
                 types_of=self.market.types,
                 cluster=self.facts.cluster,
                 max_pods=self.market.max_pods,
+                reserved=self.market.reserved,
                 efa_launch=self.market.efa_launch,
                 claims=caches.cluster.claims,
                 claims_now=lambda: client.list(resources.NODECLAIMS),

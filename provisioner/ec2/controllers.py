@@ -17,6 +17,7 @@ from provisioner.ec2.interruption.zonal_shift_controller import ZonalShiftContro
 from provisioner.ec2.nodeclass.controller import NodeClassContext, NodeClassController, ProfileCollector
 from provisioner.ec2.nodeclass.dry_run import Rehearsal
 from provisioner.ec2.nodeclass.profiles import Naming, Profiles
+from provisioner.ec2.nodeclass.validation import ClassGates
 from provisioner.ec2.translation_controller import Translator
 from provisioner.interruption.controller import Interruptions
 from provisioner.lifecycle.garbage_collection import InstanceCollector
@@ -135,6 +136,8 @@ def _node_classes(cloud: "AwsCloud", base: Base, writing: Writers, profiles: Pro
         subnet_refresh=settings.subnet_refresh.total_seconds(),
         isolated_vpc=settings.isolated_vpc,
         reserved=cloud.reserves,
+        gates=ClassGates(settings.gates.nodeclass_cel, settings.gates.dra_nvidia_gpu),
+        formula_problem=cloud.market.formula_problem,
     )
 
 

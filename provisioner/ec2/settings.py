@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 
 from provisioner.apis import names
 from provisioner.ec2.access.client import DESCRIBING, MUTATING, QUEUE, CallPolicy, CallRate
-from provisioner.options import Options
+from provisioner.options import AwsFeatureGates, Options
 
 Rebalance = Literal["ignore", "replace", "drain"]
 
@@ -48,6 +48,7 @@ class AwsSettings:
     ami_refresh: timedelta = timedelta(minutes=1)
     subnet_refresh: timedelta = timedelta(minutes=1)
     security_group_refresh: timedelta = timedelta(minutes=1)
+    gates: AwsFeatureGates = field(default_factory=AwsFeatureGates)
     system_namespace: str = names.OWN_NAMESPACE
     discounts: str = ""
     rebalance: Rebalance = "ignore"
@@ -89,6 +90,7 @@ class AwsSettings:
             ami_refresh=options.ami_refresh_interval,
             subnet_refresh=options.subnet_refresh_interval,
             security_group_refresh=options.security_group_refresh_interval,
+            gates=options.aws_feature_gates,
             system_namespace=options.system_namespace,
             discounts=options.discounts,
             rebalance=cast(Rebalance, options.rebalance),

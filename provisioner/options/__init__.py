@@ -281,7 +281,7 @@ class FeatureGates(_Gates):
 class AwsFeatureGates(_Gates):
     """Karpenter's optional features of AWS; `nodeclass_cel` is expressions inside a class's kubelet."""
 
-    nodeclass_cel: bool = _gate("NodeClassCEL", idle=_NOT_HERE)
+    nodeclass_cel: bool = _gate("NodeClassCEL")
     dra_nvidia_gpu: bool = _gate("DRANVIDIAGPU", idle=_NO_DRA)
     dra_efa: bool = _gate("DRAEFA", idle=_NO_DRA)
     reboot_for_repair: bool = _gate("RebootForRepair", idle=_NOT_HERE)
@@ -456,8 +456,8 @@ class Options:
         "Time that a Node condition which means a broken node must last before the node is replaced (feature gate NodeRepair); 0 uses the times of the "
         "cloud provider, 10 to 30 minutes.")
     repair_breaker: float = own(0.2, SHARE,
-        "Share of unhealthy nodes, rounded up to whole nodes, above which the nodes of a NodePool are not repaired (feature gate NodeRepair); likewise of a "
-        "zone, image or instance type, if at least three of five or more nodes are unhealthy, and three times the share of the other nodes.")
+        "Share of unhealthy nodes, rounded up to whole nodes, above which the nodes of a NodePool are not repaired (feature gate NodeRepair). The same holds "
+        "for a zone, image or instance type if at least three of five or more nodes are unhealthy, and three times the share of the other nodes.")
     aws_region: str = row("", TEXT, "Region of the cluster; if empty, the Region of the instance that the provisioner runs on.")
     consolidation: str = own("saving", choice("saving", "karpenter"),
         "When nodes are consolidated: with saving, when four hours of savings outweigh the cost of moving the pods; with karpenter, when there are any"

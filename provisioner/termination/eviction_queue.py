@@ -13,7 +13,7 @@ from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import ObjectReference, PodDisruptionBudget
 from provisioner.apis.interruption import has_begun
-from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.karpenter import NodeClaim, grace_of
 from provisioner.apis.meta import condition, version_number
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
 from provisioner.kube import resources
@@ -28,7 +28,6 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.bounded import forget_oldest, put_newest
-from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.message import EventMessage, Said
 
 #: A pod that the API server has agreed to end is not asked again for so long: longer than it takes to notice a watch that was cut.
@@ -121,19 +120,6 @@ def why_paused(claim: NodeClaim | None, pause: Pause, now: datetime) -> str:
 def counting_deadline(claim: NodeClaim | None, pause: Pause, now: datetime) -> datetime | None:
     """When the claim's Node is terminated whatever runs on it; None where nothing says so, and while its drain is paused."""
     return deadline_of(claim) if claim is not None and not why_paused(claim, pause, now) else None
-
-
-def grace_of(claim: NodeClaim, longest: timedelta | None) -> timedelta | None:
-    """How long the drain of a claim's Node may take; None for no end, also where the claim's own period cannot be read.
-
-    Args:
-        claim: whose own period counts where it has one.
-        longest: the period of a claim without; None is no end.
-    """
-    try:
-        return parse_duration(text) if (text := claim.spec.termination_grace_period) else longest
-    except DurationError:
-        return None
 
 
 def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:

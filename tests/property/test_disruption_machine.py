@@ -991,7 +991,6 @@ def _commands_in_flight(patch: pytest.MonkeyPatch) -> None:
     def forgetful(self: AllowanceLedger, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
         self._going.clear()
-        self._unready.clear()
         self._unready_of.clear()
 
     patch.setattr(AllowanceLedger, "__init__", forgetful)

@@ -575,7 +575,7 @@ ROWS: tuple[Row, ...] = (
     ),
     # --- repair --------------------------------------------------------------------------------------------------------------
     row(
-        "a node that has not been ready for long is replaced past every protection",
+        "with --legacy-node-repair a node that has not been ready for long is replaced past every protection",
         pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}),
         deploy("web", 1, annotations={names.DO_NOT_DISRUPT: "true"}),
         settled(1, 1),
@@ -586,6 +586,7 @@ ROWS: tuple[Row, ...] = (
         event("DisruptionTerminating", "Disrupting Node: Unhealthy"),
         first_gone(),
         pods_run(1),
+        group="legacy-repair",
     ),
     row(
         "a node that has not been ready for a short while is left alone",
@@ -601,18 +602,6 @@ ROWS: tuple[Row, ...] = (
             "Node", first_named(scene), {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": None}}}
         ),
         may_orphan,
-    ),
-    row(
-        "where more than a fifth of a pool is broken nothing is repaired, and the nodes say so",
-        pool(disruption=NEVER),
-        deploy("web", 4),
-        settled(4, 4),
-        not_ready(2),
-        may_orphan,
-        event("NodeRepairBlocked", kind="Node"),
-        lambda scene: scene.throughout(
-            8, lambda: "" if set(scene.facts.claims) == {one.name for one in scene.claims()} else "it was replaced"
-        ),
     ),
     row(
         "without the feature gate NodeRepair broken nodes stay",
@@ -931,6 +920,7 @@ ROWS: tuple[Row, ...] = (
         settled(1, 0),
         not_ready(),
         gone(),
+        group="repair",
     ),
     # --- nodes that vanish --------------------------------------------------------------------------------------------------------
     row(

@@ -40,6 +40,8 @@ GROUPS: dict[str, Group] = {
     "capped": Group((GATES, "--max-disrupting-nodes=1")),
     "slow": Group((GATES, "--max-claims-per-minute=2")),
     "gates-off": Group(()),
+    "repair": Group((GATES, "--repair-timeout=6s")),
+    "legacy-repair": Group((GATES, "--repair-timeout=6s", "--legacy-node-repair")),
     "stopped": Group(),
     BESIDE_LEADING: Group(),
     ALONE: Group(),

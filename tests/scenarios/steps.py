@@ -693,8 +693,8 @@ def is_ready(node: Node | None) -> bool:
     return node is not None and is_true(node.status.conditions, names.READY)
 
 
-def not_ready(count: int = 1, *, since: timedelta = timedelta(minutes=20)) -> Step:
-    """The first Nodes by name have not been Ready for so long."""
+def not_ready(count: int = 1, *, status: str = "False", since: timedelta = timedelta(minutes=20)) -> Step:
+    """The first Nodes by name have not been Ready for so long; `status` is False or Unknown."""
 
     def step(scene: Scene) -> None:
         moment = (datetime.now(tz=UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -703,7 +703,7 @@ def not_ready(count: int = 1, *, since: timedelta = timedelta(minutes=20)) -> St
                 "conditions": [
                     {
                         "type": "Ready",
-                        "status": "False",
+                        "status": status,
                         "reason": "KubeletNotReady",
                         "message": "not ready by label",
                         "lastHeartbeatTime": moment,
@@ -712,9 +712,9 @@ def not_ready(count: int = 1, *, since: timedelta = timedelta(minutes=20)) -> St
                 ]
             }
         }
-        broken = sorted(scene.facts.nodes)[:count]
+        broken, label = sorted(scene.facts.nodes)[:count], "unknown" if status == "Unknown" else "true"
         for name in broken:
-            scene.change("Node", name, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": "true"}}})
+            scene.change("Node", name, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": label}}})
         scene.await_true(lambda: not any(map(is_ready, map(scene.watching.nodes.get, broken))), "they are not ready")
         for name in broken:
             path = f"/api/v1/nodes/{name}/status"

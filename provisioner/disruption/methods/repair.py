@@ -6,6 +6,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.command import RepairTerms, TerminateFirst
+from provisioner.apis.karpenter import grace_of
 from provisioner.cloudprovider.types import StructuralCap
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates, pods_blocking
@@ -18,7 +19,6 @@ from provisioner.disruption.simulation.simulator import Simulation
 from provisioner.disruption.view import NOT_JUDGED, DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.pause import Activity
-from provisioner.termination.eviction_queue import grace_of
 from provisioner.values.message import Said
 
 METHOD: Final = "repair"

@@ -115,6 +115,7 @@ class OrderBuilder:
             subnets={zone: chosen.id for zone, chosen in self._subnets.by_zone(node_class, now, addresses).items()},
             addresses=addresses,
             max_pods=lambda instance_type: world.max_pods(node_class, instance_type),
+            kept=lambda instance_type: world.reserved(node_class, instance_type),
             efa=lambda instance_type: world.efa_launch(node_class, instance_type),
             standing=lambda offer: self._shortages.standing(offer, now),
             group=world.group_of(node_class),

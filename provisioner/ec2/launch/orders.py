@@ -35,7 +35,7 @@ from provisioner.ec2.launch.userdata.inputs import (
     node_labels,
     node_taints,
 )
-from provisioner.ec2.market.instance_types import EfaLaunch, PlacementGroup, image_for
+from provisioner.ec2.market.instance_types import EfaLaunch, PlacementGroup, Reserved, image_for
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, OfferingStanding
 from provisioner.values.message import Said
 from provisioner.values.requirement import Requirements
@@ -53,6 +53,7 @@ class LaunchWorld:
         types_of: the catalogue of a class; () while EC2 has not listed it.
         cluster: that instances join; raises a `CloudError` while it is not known.
         max_pods: what the kubelet of an instance type is told, for a class.
+        reserved: what it is told to reserve, where the class has expressions for that; () elsewhere.
         efa_launch: how a type is launched for pods that ask for EFA, for a class.
         claims: all NodeClaims that there are, from a cache.
         claims_now: the same, asked of the API server now; raises `ApiError`.
@@ -72,6 +73,7 @@ class LaunchWorld:
     claims_now: Callable[[], Sequence[NodeClaim]]
     read: Callable[[str], NodeClaim]
     write: Callable[[NodeClaim, Mark | None], NodeClaim]
+    reserved: Callable[[EC2NodeClass, str], Reserved] = lambda _class, _type: ()
     efa_launch: Callable[[EC2NodeClass, str], EfaLaunch] = lambda _class, _type: EfaLaunch()
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
     adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
@@ -93,6 +95,7 @@ class OrderContext:
         subnets: the subnet that is used, by zone.
         group: the placement group that the class resolved to.
         max_pods: what the kubelet of a type is told.
+        kept: what it is told to reserve, where the class has expressions for that; () elsewhere.
         efa: how a type is launched for pods that ask for EFA.
         addresses: that one instance takes from its subnet.
         standing: how much may be expected of an offering.
@@ -108,6 +111,7 @@ class OrderContext:
     subnets: Mapping[str, str]
     max_pods: Callable[[str], int]
     standing: Callable[[OfferingKey], OfferingStanding] = field(default=lambda _: OfferingStanding.OPEN)
+    kept: Callable[[str], Reserved] = field(default=lambda _: ())
     efa: Callable[[str], EfaLaunch] = field(default=lambda _: EfaLaunch())
     addresses: int = 1
     group: PlacementGroup | None = None
@@ -510,7 +514,7 @@ class _TemplateMaker:
             launch_spec(node_class, requirements, capacity_type, around.group, ipv6=self._node.ipv6),
             partition=int(partition or 0),
         )
-        self._texts: dict[int, str] = {}
+        self._texts: dict[tuple[int, Reserved], str] = {}
         self._names: dict[templates.InstanceSpec, str] = {}
 
     def template(self, one: InstanceType, offering: Offering) -> tuple[str, str]:
@@ -523,7 +527,7 @@ class _TemplateMaker:
         spec = replace(
             self._instance,
             image=image.id,
-            user_data=self._user_data(pods),
+            user_data=self._user_data(pods, self._around.kept(one.name)),
             interfaces=interfaces,
             reservation=offering.requirements.requirement(labels.RESERVATION_ID).single_value or "",
             block=kind == labels.CAPACITY_BLOCK,
@@ -551,14 +555,15 @@ class _TemplateMaker:
             return efa.interfaces, efa.max_pods
         return self._around.node_class.network_interfaces, self._around.max_pods(instance_type)
 
-    def _user_data(self, max_pods: int) -> str:
-        text = self._texts.get(max_pods)
+    def _user_data(self, max_pods: int, kept: Reserved) -> str:
+        text = self._texts.get((max_pods, kept))
         if text is None:
             try:
-                text = rendering.encoded(rendering.render(replace(self._node, max_pods=max_pods)))
+                kubelet = {**self._node.kubelet, **{field: dict(amounts) for field, amounts in kept if amounts}}
+                text = rendering.encoded(rendering.render(replace(self._node, max_pods=max_pods, kubelet=kubelet)))
             except UserDataError as error:
                 raise CreateError(names.LAUNCH_FAILED, f"user data: {error}") from error
-            self._texts[max_pods] = text
+            self._texts[max_pods, kept] = text
         return text
 
 

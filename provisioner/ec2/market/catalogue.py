@@ -58,6 +58,7 @@ class _Built:
     Attributes:
         guessed: the types with the memory that they are guessed to have, without offerings.
         images: ids of the images that they boot; "" without one.
+        fits: whether they can be launched for the class, but for images.
         memory: bytes that were learned; None where nothing was.
         bodies: `guessed` with `memory`.
         types: `bodies` with offerings.
@@ -65,6 +66,7 @@ class _Built:
 
     guessed: tuple[InstanceType, ...]
     images: tuple[str, ...]
+    fits: tuple[bool, ...]
     learned_version: int
     memory: tuple[int | None, ...]
     bodies: tuple[InstanceType, ...]
@@ -158,7 +160,7 @@ class EC2Catalogue:
         learned_version: int,
     ) -> tuple[InstanceType, ...]:
         with self._lock:
-            region, infos, zones, settings = self._region, self._infos, self._all_zones, self._settings
+            region, zones, settings = self._region, self._all_zones, self._settings
             before = self._built.get(shape)
         if before is not None and (before.market_version, before.learned_version) == (market_version, learned_version):
             return before.types
@@ -177,9 +179,11 @@ class EC2Catalogue:
                 zones,
                 shape,
                 market,
-                fit=_boots(shape, image) and not instance_types.unfit(infos[body.name], shape),
+                fit=fits and _boots(shape, image),
             )
-            for body, one, former, image in zip(built.bodies, known, bodies, built.images, strict=True)
+            for body, one, former, image, fits in zip(
+                built.bodies, known, bodies, built.images, built.fits, strict=True
+            )
         )
         if before is not None and all(map(operator.is_, made, before.types)):
             made = before.types
@@ -211,7 +215,11 @@ def _first(region: Region, shape: Shape, settings: MarketSettings) -> _Built:
     images = tuple(
         "" if (image := instance_types.image_for(one.requirements, shape.amis)) is None else image.id for one in guessed
     )
-    return _Built(guessed, images, 0, (None,) * len(guessed), guessed, None, ())
+    fits = tuple(
+        not (instance_types.unfit(one, shape) or instance_types.formula_problem(one, shape, settings))
+        for one in region.infos
+    )
+    return _Built(guessed, images, fits, 0, (None,) * len(guessed), guessed, None, ())
 
 
 def _boots(shape: Shape, image: str) -> bool:

@@ -8,6 +8,7 @@ Differs: a part of a GPU (g6f) counts as one that pods may have, as its nodes ad
     bandwidth from EC2's own figures; bare metal of the Nitro system takes connection tracking (it has no hypervisor, but Nitro cards).
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -24,7 +25,8 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2 import labels
 from provisioner.ec2.access.wire import TypeInfo
 from provisioner.ec2.launch.block_devices import DEFAULT_DEVICES
-from provisioner.ec2.market import static_data
+from provisioner.ec2.market import kubelet_formulas, static_data
+from provisioner.ec2.market.kubelet_formulas import FormulaError
 from provisioner.values import jsontext
 from provisioner.values.quantity import Quantity, QuantityError
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -53,6 +55,8 @@ _EVICTION_SIGNALS: Final = {"memory.available": MEMORY, "nodefs.available": EPHE
 _RESERVABLE: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _VAGUE_NETWORK: Final = frozenset({"Very Low", "Low", "Low to Moderate", "Moderate", "High"})
 
+Reserved = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+"""Fields of a kubelet that reserve something, and what by resource."""
 LearnedMemory = Callable[[str, str], int | None]
 """Bytes of memory that nodes of (instance type, AMI id) turned out to have; None where nothing was learned."""
 
@@ -84,9 +88,9 @@ class PlacementGroup:
 
 @dataclass(frozen=True, slots=True)
 class Kubelet:
-    """The fields of a class's kubelet that change what pods may use; amounts are quantities or percentages, as written."""
+    """The fields of a class's kubelet that change what pods may use, as written: quantities, percentages and expressions (`kubelet_formulas`)."""
 
-    max_pods: int | None = None
+    max_pods: int | str | None = None
     pods_per_core: int = 0
     kube_reserved: tuple[tuple[str, str], ...] = ()
     system_reserved: tuple[tuple[str, str], ...] = ()
@@ -97,12 +101,17 @@ class Kubelet:
         """Read them from `spec.kubelet`; what is malformed is left out here, validation has said so on the class."""
         max_pods, per_core = fields.get("maxPods"), fields.get("podsPerCore")
         return cls(
-            max_pods if isinstance(max_pods, int) and max_pods >= 0 else None,
+            max_pods if isinstance(max_pods, str) or (isinstance(max_pods, int) and max_pods >= 0) else None,
             per_core if isinstance(per_core, int) and per_core > 0 else 0,
             _pairs(fields.get("kubeReserved")),
             _pairs(fields.get("systemReserved")),
             _pairs(fields.get("evictionHard")),
         )
+
+    @property
+    def has_formulas(self) -> bool:
+        """Whether its values differ by instance type."""
+        return isinstance(self.max_pods, str) or _has_formulas((*self.kube_reserved, *self.system_reserved))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +303,63 @@ def efa_interfaces(info: TypeInfo, shape: Shape) -> tuple[NetworkInterface, ...]
 
 
 def max_pods(info: TypeInfo, shape: Shape, settings: MarketSettings) -> int:
-    """How many pods a node of the type may have; what its kubelet is told."""
+    """How many pods a node of the type may have; what its kubelet is told. As without maxPods where that is an expression without a value."""
+    asked = shape.kubelet.max_pods
+    if isinstance(asked, str):
+        usual = _pods(None, info, shape, settings)
+        try:
+            asked = kubelet_formulas.pods(asked, _facts(info, usual))
+        except FormulaError:
+            return usual
+    return _pods(asked, info, shape, settings)
+
+
+def resolved_kubelet(info: TypeInfo, shape: Shape, settings: MarketSettings) -> Kubelet:
+    """The class's fields with values in place of expressions.
+
+    Raises:
+        FormulaError: one has none for this type; instances of it cannot be launched.
+    """
     kubelet = shape.kubelet
-    if kubelet.max_pods is not None:
-        pods = kubelet.max_pods
+    if not kubelet.has_formulas:
+        return kubelet
+    if isinstance(kubelet.max_pods, str):
+        kubelet_formulas.pods(kubelet.max_pods, _facts(info, _pods(None, info, shape, settings)))
+    pods = max_pods(info, shape, settings)
+    facts = _facts(info, pods)
+    return dataclasses.replace(
+        kubelet,
+        max_pods=pods,
+        kube_reserved=kubelet_formulas.reserved(kubelet.kube_reserved, facts),
+        system_reserved=kubelet_formulas.reserved(kubelet.system_reserved, facts),
+    )
+
+
+def formula_problem(info: TypeInfo, shape: Shape, settings: MarketSettings) -> str:
+    """Why the expressions of the class's kubelet have no values for this type, a clause; "" where they have."""
+    try:
+        resolved_kubelet(info, shape, settings)
+    except FormulaError as error:
+        return str(error)
+    return ""
+
+
+def _facts(info: TypeInfo, pods: int) -> dict[str, int | str]:
+    """What an expression may name."""
+    return {
+        "vcpus": info.vcpus,
+        "memory_mib": info.memory_mib,
+        "default_enis": info.default_interfaces,
+        "ips_per_eni": info.ipv4_per_interface,
+        "max_pods": pods,
+        "instance_type": info.name,
+    }
+
+
+def _pods(asked: int | None, info: TypeInfo, shape: Shape, settings: MarketSettings) -> int:
+    kubelet = shape.kubelet
+    if asked is not None:
+        pods = asked
     elif shape.windows:
         pods = _DEFAULT_PODS
     elif settings.prefix_delegation and info.nitro:
@@ -403,6 +465,8 @@ def _capacity(info: TypeInfo, shape: Shape, settings: MarketSettings) -> Resourc
 
 
 def _overhead(info: TypeInfo, shape: Shape, settings: MarketSettings) -> Resources:
+    with contextlib.suppress(FormulaError):
+        shape = dataclasses.replace(shape, kubelet=resolved_kubelet(info, shape, settings))
     kept = _quantities(kube_reserved(info, shape, settings).items()) + _quantities(shape.kubelet.system_reserved)
     storage = _storage(info, shape)
     whole = {MEMORY: guessed_memory(info, settings), EPHEMERAL_STORAGE: storage}
@@ -617,6 +681,11 @@ def _truth(value: bool) -> str:
 
 def _kebab(text: str) -> str:
     return text.lower().replace(" ", "-")
+
+
+@functools.lru_cache(maxsize=256)  # asked for each type
+def _has_formulas(amounts: tuple[tuple[str, str], ...]) -> bool:
+    return any(kubelet_formulas.is_formula(text) for _, text in amounts)
 
 
 def _pairs(fields: object) -> tuple[tuple[str, str], ...]:

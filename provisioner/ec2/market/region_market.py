@@ -268,6 +268,29 @@ class RegionMarket:
         info = self.info(instance_type)
         return 0 if info is None else instance_types.max_pods(info, self.shape(node_class), self._catalogue.settings)
 
+    def reserved(self, node_class: EC2NodeClass, instance_type: str) -> instance_types.Reserved:
+        """What expressions of the class's kubelet reserve on a type; () without any.
+
+        Raises:
+            FormulaError: one has no value for the type, which is not launched then.
+        """
+        info, shape = self.info(instance_type), self.shape(node_class)
+        if info is None or not shape.kubelet.has_formulas:
+            return ()
+        found = instance_types.resolved_kubelet(info, shape, self._catalogue.settings)
+        return (("kubeReserved", found.kube_reserved), ("systemReserved", found.system_reserved))
+
+    def formula_problem(self, node_class: EC2NodeClass) -> str:
+        """The first type of the region, by name, for which an expression of the class's kubelet has no value, a clause; "" for none.
+
+        Cost: nothing without expressions, else some 0.2 s.
+        """
+        shape = self._shape(node_class)
+        if not shape.kubelet.has_formulas:
+            return ""
+        found = (instance_types.formula_problem(one, shape, self._catalogue.settings) for one in self._region.infos)
+        return next(filter(None, found), "")
+
     def efa_launch(self, node_class: EC2NodeClass, instance_type: str) -> instance_types.EfaLaunch:
         """How instances of the type are launched for pods that ask for EFA; without any for a type that the region does not have."""
         info = self.info(instance_type)

@@ -28,6 +28,7 @@ from provisioner.ec2.nodeclass.profiles import ProfileError, Profiles
 from provisioner.ec2.nodeclass.subnets import Subnet
 from provisioner.ec2.nodeclass.validation import (
     INVALID_USER_DATA,
+    ClassGates,
     acceptance,
     unsupported_alias,
     validate,
@@ -88,6 +89,7 @@ class NodeClassController:
         subnet_refresh: seconds after which subnets are looked up again.
         isolated_vpc: IAM cannot be reached: profiles are neither made nor deleted.
         reserved: whether the feature gate ReservedCapacity is on.
+        formula_problem: why an expression of a class's kubelet has no value for some instance type; "" where all have.
     """
 
     def __init__(
@@ -105,7 +107,10 @@ class NodeClassController:
         subnet_refresh: float = 60.0,
         isolated_vpc: bool = False,
         reserved: bool = True,
+        gates: ClassGates | None = None,
+        formula_problem: Callable[[EC2NodeClass], str] = lambda _: "",
     ) -> None:
+        self._gates, self._formula_problem = gates, formula_problem
         self._client, self._around, self._discovery = client, around, discovery
         self._profiles, self._rehearsal, self._writer = profiles, rehearsal, writer
         self._recorder, self._clock, self._templates = recorder, clock, templates
@@ -287,12 +292,17 @@ class NodeClassController:
 
     def _validation(self, node_class: EC2NodeClass, findings: Sequence[ClassFinding]) -> ClassFinding:
         cluster = self._around.cluster()
-        verdict = validate(node_class, cluster)
+        verdict = validate(node_class, cluster, self._gates)
         if verdict.reason:
             return _invalid(verdict.reason, verdict.message, verdict.warnings)
         waiting = verdicts.dependencies(findings)
         if waiting is not None:
             return replace(waiting, warnings=verdict.warnings)
+        if problem := self._formula_problem(node_class):
+            found = _invalid(
+                ec2.KUBELET_EXPRESSION_EVALUATION_FAILED, Said(f"spec.kubelet: {problem}"), verdict.warnings
+            )
+            return replace(found, look_again=_VALIDATE_SECONDS)
         pools = self._pools_of(node_class)
         try:
             size, of_size = sized(node_class, cluster, pools)

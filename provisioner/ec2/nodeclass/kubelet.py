@@ -20,6 +20,7 @@ import msgspec
 from provisioner.apis import ec2, openapi
 from provisioner.apis.crds import QUANTITY
 from provisioner.apis.ec2_hash import FORMER_KUBELET_FIELDS
+from provisioner.ec2.market.kubelet_formulas import is_formula, syntax_problem
 from provisioner.values.duration import parse_duration
 from provisioner.values.message import Said
 from provisioner.values.quantity import Quantity, QuantityError
@@ -116,18 +117,19 @@ class Findings:
         return "; ".join(self.problems)
 
 
-def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int = ANY) -> Findings:
+def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int = ANY, *, expressions: bool = False) -> Findings:
     """Judge the fields of one class.
 
     Args:
         kubelet: `spec.kubelet`, whatever stands in it.
         family: the class's AMI family.
         minor: of the cluster's version, e.g. 33 for 1.33; where it is not known, a field that no kubelet knows is a warning.
+        expressions: whether the feature gate NodeClassCEL is on, or not known.
     """
     newest = max(tables())
     late = minor == ANY or minor > newest
     minor = newest if minor == ANY else minor
-    # an expression for maxPods is judged later
+    # an expression for maxPods is judged below
     typed = {name: value for name, value in kubelet.items() if name != "maxPods" or not isinstance(value, str)}
     wrong, strange = openapi.judged(_schema(minor), dict(sorted(typed.items())))
     unknown = tuple(_stranger(one.path, minor) for one in strange)
@@ -140,12 +142,15 @@ def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int = ANY) -> 
     warnings = unknown if late else ()
     if problems:
         return Findings(ec2.INVALID_KUBELET_CONFIGURATION, tuple(problems), warnings)
-    if expressions := tuple(_expressions(kubelet)):
+    formulas = tuple(_expressions(kubelet))
+    if formulas and not expressions:
         found = tuple(
-            Said(f'{path}: "{text}" is an expression, which is not supported; use a value')
-            for path, text in expressions
+            Said(f'{path}: "{text}" is an expression; use a value, or enable the AWS feature gate NodeClassCEL')
+            for path, text in formulas
         )
         return Findings(ec2.KUBELET_EXPRESSIONS_DISABLED, found, warnings)
+    if invalid := tuple(f"{path}: {why}" for path, text in formulas if (why := syntax_problem(text))):
+        return Findings(ec2.KUBELET_EXPRESSION_INVALID, invalid, warnings)
     if unsupported := tuple(_unsupported(kubelet, family)):
         return Findings(ec2.UNSUPPORTED_KUBELET_CONFIGURATION, unsupported, warnings)
     return Findings(warnings=warnings)
@@ -179,14 +184,6 @@ def _stranger(path: str, minor: int) -> str:
     if since is not None and since > minor:
         return Said(f"{path}: unknown to the kubelet of Kubernetes 1.{minor} (available since 1.{since})")
     return Said(f"{path}: unknown to the kubelet of Kubernetes 1.{minor}")
-
-
-def _is_quantity(text: str) -> bool:
-    try:
-        Quantity.parse(text)
-    except QuantityError:
-        return False
-    return True
 
 
 # --- values; every type is right from here on ------------------------------------------------------------------
@@ -266,7 +263,7 @@ def _expressions(kubelet: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "maxPods", kubelet["maxPods"]
     for field in _RESERVED:
         for resource, amount in sorted((kubelet.get(field) or {}).items()):
-            if amount is not None and not _is_quantity(amount):
+            if amount is not None and is_formula(amount):
                 yield f"{field}[{resource}]", amount
 
 

@@ -20,6 +20,7 @@ from provisioner.ec2.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, 
 from provisioner.ec2.launch.userdata.unread import unread
 from provisioner.ec2.nodeclass.kubelet import check_kubelet
 from provisioner.values.message import Said
+from provisioner.values.requirement import parse_int
 
 INVALID_USER_DATA: Final = "InvalidUserData"
 """Our own reason: the provider finds out at the launch."""
@@ -44,6 +45,19 @@ _WINDOWS_WITHOUT_IPV6: Final = Said(
 
 
 @dataclass(frozen=True, slots=True)
+class ClassGates:
+    """AWS feature gates that say what a class may ask for.
+
+    Attributes:
+        expressions: NodeClassCEL.
+        gpu_sharing: DRANVIDIAGPU.
+    """
+
+    expressions: bool = False
+    gpu_sharing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ClassVerdict:
     """Whether a class can be used, as far as it alone can tell.
 
@@ -65,13 +79,15 @@ def user_data_too_long(problem: str) -> str:
     return Said(f"spec.userData: {problem}; shorten it")
 
 
-def validate(node_class: ec2.EC2NodeClass, cluster: JoinedCluster) -> ClassVerdict:
+def validate(node_class: ec2.EC2NodeClass, cluster: JoinedCluster, gates: "ClassGates | None" = None) -> ClassVerdict:
     """Judge one class by itself; what it selects and what AWS permits is for others.
 
     Returns:
-        The first reason in the provider's order (kubelet, tags), then ours.
+        The first reason in the provider's order (kubelet, sharing of GPUs, tags), then ours.
     """
-    kubelet = check_kubelet(node_class.kubelet, node_class.family, cluster.minor)
+    gates = gates or ClassGates()
+    kubelet = check_kubelet(node_class.kubelet, node_class.family, cluster.minor, expressions=gates.expressions)
+    sharing = _gpu_sharing(node_class, gates)
     user_data = _user_data(node_class)
     reason, message, kept = "", "", ""
     if too_long := _unread_for_its_size(user_data):
@@ -81,6 +97,8 @@ def validate(node_class: ec2.EC2NodeClass, cluster: JoinedCluster) -> ClassVerdi
         message = Said("AMI family AL2023 requires the service CIDR of the cluster, which could not be discovered")
     elif kubelet.reason:
         reason, message = kubelet.reason, Said(f"spec.kubelet: {kubelet.message}")
+    elif sharing is not None:
+        reason, message = sharing
     elif tags := tuple(_restricted_tags(node_class.tags)):
         reason, message = ec2.TAG_VALIDATION_FAILED, "; ".join(tags)
     elif problem := _unreadable(node_class.family, user_data):
@@ -108,6 +126,25 @@ def validate(node_class: ec2.EC2NodeClass, cluster: JoinedCluster) -> ClassVerdi
     )
 
 
+def _gpu_sharing(node_class: ec2.EC2NodeClass, gates: ClassGates) -> tuple[str, str] | None:
+    """What is wrong with how GPUs are to be shared over DRA, as reason and message; None for nothing."""
+    value = node_class.metadata.annotations.get(ec2.CONSUMABLE_CAPACITY_ANNOTATION, "")
+    if value in ("", "disabled"):
+        return None
+    shares = parse_int(value.removeprefix("+")) or 0
+    if value not in ("memory", "unlimited") and shares < 1:
+        text = Said(
+            f'annotation {ec2.CONSUMABLE_CAPACITY_ANNOTATION}: "{value}" is not disabled, memory, unlimited or a number of 1 or more'
+        )
+        return ec2.NVIDIA_CONSUMABLE_CAPACITY_INVALID, text
+    if not gates.gpu_sharing:
+        text = Said(
+            f"annotation {ec2.CONSUMABLE_CAPACITY_ANNOTATION} enables GPU sharing, but the AWS feature gate DRANVIDIAGPU is disabled; remove it"
+        )
+        return ec2.DRA_DISABLED, text
+    return None
+
+
 def acceptance(node_class: ec2.EC2NodeClass) -> dict[str, str]:
     """The annotation with which `validate` lets a class be used whose nodes never join with its user data, as long as that stays; else {}."""
     user_data = _user_data(node_class)
@@ -122,7 +159,7 @@ def acceptance(node_class: ec2.EC2NodeClass) -> dict[str, str]:
 
 def offline(node_class: ec2.EC2NodeClass) -> verdicts.ObjectVerdict:
     """What is to be said of a class whatever the cluster is: for its errors `validate` finds no cluster that could use it."""
-    kubelet = check_kubelet(node_class.kubelet, node_class.family)
+    kubelet = check_kubelet(node_class.kubelet, node_class.family, expressions=True)
     user_data = _user_data(node_class)
     too_long = size_problem(user_data)  # rendered, it may be shorter; but it is not worth being read here
     problem = "" if too_long else _unreadable(node_class.family, user_data) or refused(node_class.family, user_data)

@@ -90,7 +90,7 @@ def test_flags_become_settings() -> None:
 
 
 def test_every_method_is_asked_in_the_order_of_karpenter() -> None:
-    assert [one.name for one in METHODS] == ["empty", "static_drift", "drift"]
+    assert [one.name for one in METHODS] == ["repair", "empty", "static_drift", "drift"]
     assert [one.name for one in CONSOLIDATIONS] == ["single"]
 
 

@@ -101,8 +101,16 @@ def test_only_the_value_that_is_to_blame_is_held() -> None:
     assert held(fleet, "a0", "a1", "a2", "b0") == {f"a{number}" for number in range(10)}
     (text,) = breaker(fleet, "a0", "a1", "a2").domains.values()
     assert text == (
-        'More than 20% of the nodes in zone "a" are unhealthy, and at least 3 times as large a share as of the other nodes'
+        'More than 20% of the nodes in zone "a" are unhealthy, at least 3 times the share of the other nodes'
     )
+
+
+def test_nodes_that_never_were_initialized_are_no_evidence_against_a_zone() -> None:
+    fleet = fleet_of(0, 20, pools=5)
+    for number in range(10):
+        add(fleet, f"a{number}", zone="a", of=f"p{number % 4 + 1}", initialized=number > 0)
+    assert breaker(fleet, "a1", "a2", "a3").domains
+    assert not breaker(fleet, "a0", "a1", "a2").domains
 
 
 def test_images_and_instance_types_trip_too() -> None:

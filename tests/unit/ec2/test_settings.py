@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.ec2.access.client import DESCRIBING, MUTATING, CallRate
 from provisioner.ec2.settings import AwsSettings
-from provisioner.options import Options
+from provisioner.options import AwsFeatureGates, Options
 
 HOUR = timedelta(hours=1)
 SETTINGS: dict[str, tuple[str, str, Any]] = {
@@ -26,6 +26,7 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
     "ami-refresh-interval": ("1h", "ami_refresh", HOUR),
     "subnet-refresh-interval": ("1h", "subnet_refresh", HOUR),
     "security-group-refresh-interval": ("1h", "security_group_refresh", HOUR),
+    "aws-feature-gates": ("NodeClassCEL=true", "gates", AwsFeatureGates(nodeclass_cel=True)),
     "system-namespace": ("ns", "system_namespace", "ns"),
     "discounts": ("configmap/d", "discounts", "configmap/d"),
     "rebalance": ("drain", "rebalance", "drain"),

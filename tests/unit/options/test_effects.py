@@ -24,7 +24,7 @@ _PROGRAM_SETTINGS = """metrics_port health_probe_port enable_profiling leader_el
 memory_limit log_output_paths log_format bind_address kubeconfig report_port"""
 _AWS_SETTINGS = """cluster_name cluster_endpoint cluster_ca_bundle isolated_vpc eks_control_plane provider
 vm_memory_overhead_percent interruption_queue reserved_enis disable_dry_run enable_zonal_shift translate_provisioners
-ami_refresh_interval subnet_refresh_interval security_group_refresh_interval system_namespace discounts rebalance"""
+aws_feature_gates ami_refresh_interval subnet_refresh_interval security_group_refresh_interval system_namespace discounts rebalance"""
 _OBSERVED = "disable_cluster_state_observability disable_leader_election log_level"
 
 SEEN: dict[str, str] = {
@@ -117,7 +117,7 @@ def settings() -> set[str]:
 
 
 def test_every_setting_has_a_test_that_sees_its_effect_or_is_told_to_have_none() -> None:
-    assert settings() - SEEN.keys() == {"aws_feature_gates"}
+    assert settings() - SEEN.keys() == set()
     assert SEEN.keys() - settings() == set()
     assert {one.name for one in fields(TimeLimits) if one.compare} == TIMEOUTS.keys()
 
@@ -182,8 +182,7 @@ def test_every_setting_with_an_effect_is_read_by_the_program() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith(("options", "self")):
                 read.add(node.attr)
-    gates = {"aws_feature_gates"}  # of which none works
-    assert settings() - read - gates == set()
+    assert settings() - read == set()
 
 
 NOTHING = {
@@ -207,12 +206,7 @@ NOTHING = {
         ["--feature-gates=Teleport=true"],
         ["--feature-gates: Teleport is not a feature gate of this version and has no effect"],
     ),
-    "a gate of AWS": (
-        ["--aws-feature-gates=NodeClassCEL=true"],
-        [
-            "--aws-feature-gates: NodeClassCEL=true is accepted but has no effect because the feature is not available in this version"
-        ],
-    ),
+    "a gate of AWS": (["--aws-feature-gates=NodeClassCEL=true"], []),
     "gates of DRA": (
         ["--aws-feature-gates=DRANVIDIAGPU=true,DRAEFA=true"],
         [
@@ -308,10 +302,13 @@ def test_every_gate_is_known_to_work_or_not() -> None:
         ],
         {},
     ).feature_gates
-    said = Options(feature_gates=everything, aws_feature_gates=AwsFeatureGates(nodeclass_cel=True)).without_effect()
-    silent = {name for name in str(everything).replace("=true", "").split(",") if not any(name in one for one in said)}
+    of_aws = AwsFeatureGates.parse(",".join(f"{name}=true" for name in AwsFeatureGates.known()))
+    said = Options(feature_gates=everything, aws_feature_gates=of_aws).without_effect()
+    every = f"{everything},{of_aws}".replace("=true", "").split(",")
+    silent = {name for name in every if not any(name in one for one in said)}
     assert silent == {
         "CapacityBuffer",
+        "NodeClassCEL",
         "NodeOverlay",
         "NodeRepair",
         "ReservedCapacity",

@@ -1,4 +1,5 @@
 import base64
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -166,6 +167,28 @@ def test_types_of_other_pod_numbers_need_other_templates() -> None:
         around(types=(M5, replace(M5, name="m5.xlarge")), max_pods={"m5.large": 29, "m5.xlarge": 58}.__getitem__),
     )
     assert len(order.needed) == 2
+
+
+def test_what_expressions_reserve_is_in_the_user_data_of_each_type() -> None:
+    spec = {"kubelet": {"kubeReserved": {"cpu": "vcpus * 10", "pid": "1000"}, "evictionMaxPodGracePeriod": 5}}
+    kept = {"m5.large": "20m", "m5.xlarge": "40m"}
+    order = orders.order_of(
+        claim(ON_DEMAND | {names.ARCH_LABEL: ["amd64"]}),
+        around(
+            node_class=node_class(spec),
+            types=(M5, replace(M5, name="m5.xlarge")),
+            max_pods=lambda _: 29,
+            kept=lambda name: (("kubeReserved", (("cpu", kept[name]), ("pid", "1000"))), ("systemReserved", ())),
+        ),
+    )
+    texts = {base64.b64decode(one.data["UserData"]).decode() for one in order.needed}
+    assert len(texts) == 2
+    for amount in kept.values():
+        (text,) = (one for one in texts if re.search(rf"cpu: .?{amount}\b", one))
+        assert "1000" in text
+        assert "systemReserved" not in text
+        assert "vcpus" not in text
+    assert all("evictionMaxPodGracePeriod: 5" in one for one in texts)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from provisioner.ec2 import labels
 from provisioner.ec2.access import wire
 from provisioner.ec2.launch import templates
 from provisioner.ec2.market import instance_types
+from provisioner.ec2.market.catalogue import EC2Catalogue, Region
 from provisioner.ec2.market.instance_types import Kubelet, MarketSettings, PlacementGroup, Shape
+from provisioner.ec2.market.offerings import OfferingMarket
 from provisioner.values.requirement import Operator
 from tests.support import ec2pages
 from tests.support.ec2 import hardware, nodes
@@ -147,12 +149,55 @@ ROOM = {
     ),
     "evictionSoft does not count": RoomCase(with_kubelet(evictionSoft={"memory.available": "2Gi"})),
     "malformed amounts are left to validation": RoomCase(
-        with_kubelet(systemReserved={"cpu": "lots"}, evictionHard={"memory.available": "x%"}, maxPods="10 + 1")
+        with_kubelet(systemReserved={"cpu": "lots"}, evictionHard={"memory.available": "x%"}, maxPods="10 +")
     ),
     "no guess of the memory overhead": RoomCase(
         settings=replace(SETTINGS, vm_memory_overhead=0.0), want={"memory": f"{8192 - (11 * 29 + 255) - 100}Mi"}
     ),
 }
+
+
+FORMULAS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "pods": ({"maxPods": "min(110, default_enis * (ips_per_eni - 1))"}, {"pods": "27"}),
+    "of pods the usual number is known": ({"maxPods": "max_pods - 9"}, {"pods": "20"}),
+    "of what is reserved the number that was asked for": (
+        {"maxPods": "20", "systemReserved": {"memory": "max_pods * 8"}},
+        {"pods": "20", "memory": f"{8192 - 615 - 100 - (11 * 29 + 255) - 160}Mi"},
+    ),
+    "cpu, in millicores": ({"kubeReserved": {"cpu": "vcpus * 61"}}, {"cpu": "1870m"}),
+    "a quantity beside an expression": ({"kubeReserved": {"cpu": "1", "memory": "memory_mib / 16"}}, {"cpu": "1"}),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_expressions_of_the_kubelet(name: str) -> None:
+    kubelet, want = FORMULAS[name]
+    shape = with_kubelet(**kubelet)
+    room = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], shape, SETTINGS).allocatable.to_wire()
+    assert {key: room[key] for key in want} == want
+    assert instance_types.formula_problem(info_of("m5.large"), shape, SETTINGS) == ""
+
+
+NO_VALUES: dict[str, tuple[dict[str, Any], str]] = {
+    "no number": ({"maxPods": "1 / (vcpus - 2)"}, "cannot be evaluated for m5.large: division by zero"),
+    "too many pods": ({"maxPods": "vcpus * 2147483647"}, "which is not from 0 to 2147483647"),
+    "fewer pods than none": ({"maxPods": "0 - vcpus"}, '"0 - vcpus" is -2 for m5.large'),
+    "less than nothing": ({"systemReserved": {"cpu": "vcpus - 3"}}, "which is negative"),
+    "nothing of the sort": ({"kubeReserved": {"cpu": "cpus"}}, "'cpus' is not known"),
+}
+
+
+@pytest.mark.parametrize("name", NO_VALUES)
+def test_a_type_for_which_an_expression_has_no_value_is_not_launched(name: str) -> None:
+    kubelet, want = NO_VALUES[name]
+    shape, info = with_kubelet(**kubelet), info_of("m5.large")
+    assert want in instance_types.formula_problem(info, shape, SETTINGS)
+    catalogue = EC2Catalogue(SETTINGS)
+    catalogue.load(Region.of([info], [(info.name, "us-east-1a")]))
+    (made,) = catalogue.types(shape, OfferingMarket(price=lambda *_: 1.0), 0)
+    assert not any(one.available for one in made.offerings)
+    usual = catalogue.types(replace(shape, kubelet=Kubelet()), OfferingMarket(price=lambda *_: 1.0), 0)
+    assert any(one.available for one in usual[0].offerings)
 
 
 @pytest.mark.parametrize("case", ROOM.values(), ids=ROOM)

@@ -356,3 +356,18 @@ def test_learned_memory_is_used_for_its_image() -> None:
     (learned,) = [one for one in found.types(node_class()) if one.name == "m5.large"]
     assert learned.capacity["memory"] == 7 * GIB
     assert not found.learn(node("7Gi"), claim(), node_class()), "known already"
+
+
+def test_what_expressions_of_the_kubelet_come_to() -> None:
+    found = filled(World(), FakeClock())
+    formulas = msgspec.structs.replace(
+        node_class(), spec=msgspec.structs.replace(node_class().spec, kubelet={"kubeReserved": {"cpu": "vcpus * 30"}})
+    )
+    wrong = msgspec.structs.replace(
+        formulas, spec=msgspec.structs.replace(formulas.spec, kubelet={"maxPods": "1 / (vcpus - 2)"})
+    )
+    assert found.reserved(node_class(), "m5.large") == ()
+    assert found.reserved(formulas, "m5.large") == (("kubeReserved", (("cpu", "60m"),)), ("systemReserved", ()))
+    assert found.formula_problem(node_class()) == found.formula_problem(formulas) == ""
+    assert "cannot be evaluated for c5.large: division by zero" in found.formula_problem(wrong)
+    assert found.max_pods(wrong, "m5.large") == 29, "as without it"

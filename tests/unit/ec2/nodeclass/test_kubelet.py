@@ -153,6 +153,27 @@ ROWS: dict[str, Row] = {
 }
 
 
+FORMULAS = {
+    "expressions": row("", maxPods="min(110, vcpus * 8)", kubeReserved={"memory": "max_pods * 11 + 255", "cpu": "1"}),
+    "a number in quotes": row("", maxPods="110"),
+    "one that cannot be read": row(
+        "KubeletExpressionInvalid", "systemReserved[cpu]: 'cpus' is not known", systemReserved={"cpu": "cpus * 2"}
+    ),
+    "one that is no number": row(
+        "KubeletExpressionInvalid", "maxPods: it must be an int or a double", maxPods="vcpus > 2"
+    ),
+    "what is wrong comes before": row(INVALID, "podsPerCore", maxPods="1+", podsPerCore=-1),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_expressions_where_the_gate_is_on(name: str) -> None:
+    kubelet, reason, words = FORMULAS[name]
+    found = check_kubelet(kubelet, "AL2023", 33, expressions=True)
+    assert (found.reason, found.warnings) == (reason, ())
+    assert all(word in found.message for word in words)
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_a_rule(name: str) -> None:
     kubelet, reason, words = ROWS[name]

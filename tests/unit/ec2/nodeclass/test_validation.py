@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.meta import ObjectMeta
 from provisioner.ec2.launch.userdata.inputs import JoinedCluster
 from provisioner.ec2.nodeclass.validation import (
     PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES,
+    ClassGates,
     acceptance,
     offline,
     size_problem,
@@ -31,7 +33,11 @@ def class_of(**spec: Any) -> EC2NodeClass:
 REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "nothing special": ({}, "", ""),
     "a kubelet field that is none": ({"kubelet": {"x": 1}}, "InvalidKubeletConfiguration", "spec.kubelet: x: unknown"),
-    "an expression": ({"kubelet": {"maxPods": "1+1"}}, "KubeletExpressionsDisabled", "which is not supported"),
+    "an expression": (
+        {"kubelet": {"maxPods": "1+1"}},
+        "KubeletExpressionsDisabled",
+        "enable the AWS feature gate NodeClassCEL",
+    ),
     "a field that the family has no place for": (
         {"kubelet": {"port": 1}, "amiSelectorTerms": [{"alias": "bottlerocket@latest"}]},
         "UnsupportedKubeletConfiguration",
@@ -89,6 +95,34 @@ REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "Custom user data is the user's own business": ({"userData": "MIME-Version: x", "amiFamily": "Custom"}, "", ""),
 }
+
+
+SHARING: dict[str, tuple[str, bool, str]] = {
+    "none": ("", False, ""),
+    "off": ("disabled", False, ""),
+    "by memory": ("memory", False, "DRADisabled"),
+    "by anything": ("unlimited", False, "DRADisabled"),
+    "by a number": ("4", False, "DRADisabled"),
+    "by a number, with the gate": ("4", True, ""),
+    "by memory, with the gate": ("memory", True, ""),
+    "by nothing": ("0", True, "NVIDIAConsumableCapacityInvalid"),
+    "by less": ("-1", False, "NVIDIAConsumableCapacityInvalid"),
+    "by what nobody knows": ("Memory", True, "NVIDIAConsumableCapacityInvalid"),
+}
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_how_gpus_are_to_be_shared(name: str) -> None:
+    value, gate, reason = SHARING[name]
+    metadata = ObjectMeta(name="a", annotations={"karpenter.k8s.aws/nvidia-consumable-capacity": value})
+    node_class = msgspec.structs.replace(class_of(), metadata=metadata)
+    assert validate(node_class, CLUSTER, ClassGates(gpu_sharing=gate)).reason == reason
+
+
+def test_expressions_are_taken_where_their_gate_is_on() -> None:
+    node_class = class_of(kubelet={"maxPods": "vcpus * 8"})
+    assert validate(node_class, CLUSTER, ClassGates(expressions=True)).reason == ""
+    assert offline(node_class).errors == ()
 
 
 @pytest.mark.parametrize("name", REASONS)
