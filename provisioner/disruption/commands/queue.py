@@ -6,7 +6,7 @@ that the next leader goes on with, or marks of none, which it takes back. Source
 
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -343,7 +343,7 @@ class CommandQueue:
                         return ReconcileResult(requeue_after=AGAIN_SECONDS)
                     found = self.inspector.validated(record)
                 case CommandStep.BEGIN_DRAIN:
-                    self._write(self._draining(record))
+                    self._write(_draining(record, self._clock.now()))
                 case CommandStep.DRAIN:
                     drained = self._drained(following.names)
                     if not drained:
@@ -442,11 +442,6 @@ class CommandQueue:
                     self._refused(memory, name, error)
             except REFUSALS as error:
                 self._refused(memory, name, error)
-
-    def _draining(self, record: CommandRecord) -> CommandRecord:
-        """With the time at which its drain is called off."""
-        first = record.first.begun(self._clock.now()) if record.first is not None else None
-        return msgspec.structs.replace(record, phase=CommandPhase.DRAINING, first=first)
 
     def _drained(self, those: Iterable[str]) -> bool:
         """Ask the pods of these candidates to leave, which stay for now; whether none is left that would hold a drain."""
@@ -619,6 +614,12 @@ class CommandQueue:
 
     def _say(self, those: Iterable[str], message: EventMessage) -> None:
         publish(self._recorder, self._cluster, those, message)
+
+
+def _draining(record: CommandRecord, now: datetime) -> CommandRecord:
+    """With the time at which its drain is called off."""
+    first = record.first.begun(now) if record.first is not None else None
+    return msgspec.structs.replace(record, phase=CommandPhase.DRAINING, first=first)
 
 
 def _told_of(record: CommandRecord) -> dict[str, Any]:

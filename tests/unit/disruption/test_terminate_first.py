@@ -200,7 +200,7 @@ def crash_after(stage: Stage, writes: int) -> None:
         except ServerDied:
             return None
 
-    stage.commands.queue._reconcile = until_it_dies  # type: ignore[assignment]
+    stage.commands.queue._reconcile = until_it_dies
     stage.disruption.run_once()
     stage.settle()
 

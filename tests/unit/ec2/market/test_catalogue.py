@@ -136,7 +136,7 @@ def test_without_a_price_last() -> None:
 
 
 RESERVATION = CapacityReservation(id="cr-1", availability_zone="a", instance_type="m5.large")
-RESERVATIONS: dict[str, tuple[dict[str, Any], int, frozenset[str], bool]] = {
+RESERVATIONS: dict[str, tuple[dict[str, Any], int, dict[str, Any], tuple[bool, bool]]] = {
     "with instances left": ({}, 2, {}, (True, True)),
     "used up": ({}, 0, {}, (True, False)),
     "expiring": ({"state": "expiring"}, 2, {}, (False, False)),
