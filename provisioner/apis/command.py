@@ -11,7 +11,7 @@ import enum
 import math
 import zlib
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Self
 
 import msgspec
@@ -38,6 +38,8 @@ class CommandPhase(enum.StrEnum):
 
     COMMITTED = "Committed"
     """It may still be called off."""
+    DRAINING = "Draining"
+    """Its pods are asked to leave though their node stays, until a time; then it is called off."""
     DELETING = "Deleting"
     """It was found valid: every candidate goes, whatever happens."""
 
@@ -84,6 +86,45 @@ class RepairTerms(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if self.grace_seconds is None else timedelta(seconds=self.grace_seconds)
 
 
+class TerminateFirst(msgspec.Struct, frozen=True, omit_defaults=True):
+    """That the candidate goes before its successor is launched, since there is no room for both.
+
+    Attributes:
+        kind: of what is full; see `cloudprovider.types.CapKind`.
+        name: likewise, which.
+        bound_seconds: the longest time that its pods may take to leave before it is called off; None where its drain ends by force.
+        until: the end of that time, once it has begun.
+    """
+
+    kind: Annotated[str, msgspec.Meta(max_length=64)]
+    name: Annotated[str, msgspec.Meta(max_length=1024)]
+    bound_seconds: Annotated[int, msgspec.Meta(ge=0, le=_MOST_GRACE_SECONDS)] | None = None
+    until: datetime | None = None
+
+    def begun(self, now: datetime) -> Self:
+        """With the time at which its drain is called off."""
+        seconds = self.bound_seconds or 0
+        return msgspec.structs.replace(self, until=now.replace(microsecond=0) + timedelta(seconds=seconds))
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """What a successor waits for that is written before its place is free: the annotation `dovetail.dev/awaits`.
+
+    Attributes:
+        claim, uid: the NodeClaim that goes first.
+        kind, name: what is full; as of `TerminateFirst`.
+    """
+
+    claim: str
+    uid: str
+    kind: str = ""
+    name: str = ""
+
+    def to_text(self) -> str:
+        """As it is written."""
+        return _ENCODER.encode(self).decode()
+
+
 class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One command.
 
@@ -95,6 +136,7 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         replacements: in the order in which the solver opened them.
         phase: how far it has come.
         repair: how a node goes that is Unhealthy; None for other reasons.
+        first: that its only candidate goes before its only replacement is launched; None where the replacement comes first.
         packed: the bodies of all replacements, where they are too large as they are; only in writing.
     """
 
@@ -106,6 +148,7 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     replacements: tuple[Replacement, ...] = ()
     phase: CommandPhase = CommandPhase.COMMITTED
     repair: RepairTerms | None = None
+    first: TerminateFirst | None = None
     packed: str = ""
 
     @property
@@ -125,6 +168,8 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 _decode = jsontext.decoder(CommandRecord)
+_decode_awaited = jsontext.decoder(Awaited)
+_MOST_AWAITED: Final = 4096
 _decode_bodies = jsontext.decoder(tuple[dict[str, Any] | None, ...])
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
@@ -185,10 +230,28 @@ def command_on(claim: NodeClaim) -> CommandRecord | None:
     if found.v != VERSION or not found.id or not found.candidates:
         return None
     first = found.candidates[0]
+    if found.first is not None and (len(found.candidates), len(found.replacements)) != (1, 1):
+        return None
     ordered = sorted(set(found.candidate_names))
     if (first.name, first.uid) != (claim.metadata.name, claim.metadata.uid) or list(found.candidate_names) != ordered:
         return None
     return _unpacked(found) if found.packed else found
+
+
+def is_gated(claim: NodeClaim) -> bool:
+    """Whether a claim takes the place of another one, and is not launched before that is gone."""
+    return names.AWAITS_ANNOTATION in claim.metadata.annotations
+
+
+def awaited_by(claim: NodeClaim) -> Awaited | None:
+    """What a gated claim waits for; None where it is not gated, or nobody can read it."""
+    text = claim.metadata.annotations.get(names.AWAITS_ANNOTATION, "")
+    if not text or len(text) > _MOST_AWAITED:
+        return None
+    try:
+        return _decode_awaited(text)
+    except msgspec.DecodeError:
+        return None
 
 
 def is_marked(claim: NodeClaim) -> bool:

@@ -108,6 +108,10 @@ OWN: Final[Groups] = {
         names.REBOOT_ANNOTATION: "The reboots of its node in the last 24 hours, and the one that is in progress or has failed; keep it.",
         names.COMMAND_MEMBER_ANNOTATION: "ID of the disruption command of which it is another candidate.",
         names.REPLACES_ANNOTATION: "ID of the disruption command that it was created for.",
+        names.AWAITS_ANNOTATION: (
+            "The NodeClaim whose place it takes, and what is full until that is gone; it is not launched before. Removing it launches the instance at "
+            "once."
+        ),
         names.ENDED_FOR: "Why it was deleted without a disruption command: `expired`, `scaled-down` or `unhealthy`; a pause holds its drain.",
         names.REMOVALS_ANNOTATION: "When nodes for owners of its pods were removed within the last hour; three times is a loop.",
     },

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.conditions import ConditionSet, LeafCause
@@ -29,6 +29,28 @@ _MICROS = 1_000_000
 _CHEAPEST_KIND_FIRST = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
 
 
+class CapKind(enum.StrEnum):
+    """What may be full so that nothing more can be launched until an instance under it ends."""
+
+    RESERVATION = "reservation"
+    PLACEMENT_GROUP = "placement-group"
+    VCPU_QUOTA = "vcpu-quota"
+    ADDRESSES = "addresses"
+    NODE_LIMIT = "node-limit"
+    """limits.nodes of a static NodePool; no provider says so."""
+
+
+class StructuralCap(NamedTuple):
+    """Something that is full, and stays so for as long as the instances under it run.
+
+    Attributes:
+        name: tells it from others of its kind, as users read it.
+    """
+
+    kind: CapKind
+    name: str
+
+
 @dataclass(frozen=True)
 class Offering:
     """One way to buy an instance type.
@@ -36,10 +58,11 @@ class Offering:
     Attributes:
         requirements: the labels that this offering fixes: zone and capacity type, a reservation where it is one.
         price: USD per hour.
-        available: whether a launch may be tried now.
+        available: nothing but the capacity of its reservation speaks against a launch; for one that may be tried now see `launchable`.
         reservation_capacity: how many instances are left of a reservation; 0 for every other capacity type.
         overlaid: whether a NodeOverlay says the price.
         alternatives: of how many instance types, cheapest first, a launch takes one of which nobody knows which; see `expected_price`.
+        full: what admits no further instance, as its cloud or a count of our own instances says: never because a launch failed; None for nothing.
     """
 
     requirements: Requirements
@@ -48,6 +71,7 @@ class Offering:
     reservation_capacity: int = 0
     overlaid: bool = False
     alternatives: int = 1
+    full: StructuralCap | None = None
 
     @functools.cached_property
     def zone(self) -> str:
@@ -58,6 +82,12 @@ class Offering:
     def capacity_type(self) -> str:
         """on-demand, spot or reserved; "" where it names none or several."""
         return self.requirements.requirement(names.CAPACITY_TYPE_LABEL).single_value or ""
+
+    @functools.cached_property
+    def launchable(self) -> bool:
+        """Whether a launch may be tried now: it is available, nothing is full, and where it is a reservation, an instance is left."""
+        has_room = self.capacity_type != names.CAPACITY_RESERVED or self.reservation_capacity > 0
+        return self.available and self.full is None and has_room
 
     @functools.cached_property
     def sort_key(self) -> tuple[int, str, str]:
@@ -74,7 +104,7 @@ class InstanceType:
         requirements: the labels that its nodes can have: instance type, arch, os, zones, capacity types, the provider's own.
         capacity: what the instance has.
         overhead: what the system keeps of it (kubelet, operating system, eviction threshold).
-        offerings: every way to buy it, available or not.
+        offerings: every way to buy it, launchable or not.
         overlaid: whether a NodeOverlay says part of the capacity.
         partial: resources of which it has parts of a device, each of which counts as one.
         attach_limits: by CSI driver, how many volumes its nodes take, as far as the cloud says; CSINodes know better.
@@ -351,14 +381,14 @@ def readiness_of(
 
 
 def compatible_offerings(instance_type: InstanceType, requirements: Requirements) -> tuple[Offering, ...]:
-    """The available offerings on which `requirements` and the offering do not conflict, cheapest first.
+    """The launchable offerings on which `requirements` and the offering do not conflict, cheapest first.
 
     Looks at the offerings only; whether the type itself goes with `requirements` is the caller's question.
     """
     matching = (
         offering
         for offering in instance_type.offerings
-        if offering.available and requirements.conflict(offering.requirements) is None
+        if offering.launchable and requirements.conflict(offering.requirements) is None
     )
     return tuple(sorted(matching, key=lambda offering: offering.sort_key))
 
@@ -369,7 +399,7 @@ def cheapest_offering(instance_type: InstanceType, requirements: Requirements = 
 
 
 def by_price(types: Iterable[InstanceType], requirements: Requirements = NONE) -> list[tuple[InstanceType, Offering]]:
-    """Every available way to launch one instance that goes with `requirements`, cheapest first.
+    """Every way to launch one instance now that goes with `requirements`, cheapest first.
 
     Args:
         types: the catalogue, any order; not mutated.
@@ -377,7 +407,7 @@ def by_price(types: Iterable[InstanceType], requirements: Requirements = NONE) -
 
     Returns:
         (type, offering) pairs by (micro-USD per hour, type name, zone, capacity type).
-        Ties never depend on input order. Empty when nothing is available.
+        Ties never depend on input order. Empty when nothing is launchable.
 
     Cost: O(n log n) in offerings; each price is read once.
     Source: karpenter `pkg/cloudprovider/types.go` OrderByPrice at 226646810.
@@ -488,11 +518,11 @@ def worst_launch_price(offerings: Iterable[Offering], requirements: Requirements
     """The most that a launch under `requirements` can cost, in USD per hour; infinity where none is possible.
 
     A launch takes a reservation where there is one, else spot, else on-demand, so only the first of these that is
-    available and compatible counts.
+    launchable and compatible counts.
 
     Source: karpenter `pkg/cloudprovider/types.go` WorstLaunchPrice.
     """
-    open_to_us = [one for one in offerings if one.available and requirements.conflict(one.requirements) is None]
+    open_to_us = [one for one in offerings if one.launchable and requirements.conflict(one.requirements) is None]
     for kind in _CHEAPEST_KIND_FIRST:
         prices = [offering.price for offering in open_to_us if offering.capacity_type == kind]
         if prices:

@@ -83,6 +83,14 @@ def settings_of(options: Options) -> DisruptionSettings:
         acceptance=Acceptance(options.consolidation),
         repair_breaker=share_of(options),
         drain_timeout=options.drain_timeout or None,
+        first_for=frozenset(
+            reason
+            for reason, gate in (
+                (names.REASON_DRIFTED, options.feature_gates.terminate_first_drift),
+                (names.REASON_UNHEALTHY, options.feature_gates.terminate_first_repair),
+            )
+            if gate
+        ),
     )
 
 

@@ -114,7 +114,7 @@ class PriceHistory:
         falls = (
             former.until
             for one in kind.offerings
-            if one.available and asked.conflict(one.requirements) is None
+            if one.launchable and asked.conflict(one.requirements) is None
             for former in ways.get(one.requirements, ())
             if one.price < (1 - _LEAST) * former.asked
         )
@@ -144,7 +144,7 @@ def _then(ways: _Ways, one: Offering, at: datetime) -> Former:
 
 
 def _state(one: Offering, until: datetime) -> Former:
-    return Former(until, one.price if one.available else math.inf, one.price)
+    return Former(until, one.price if one.launchable else math.inf, one.price)
 
 
 def _changed(
@@ -168,10 +168,10 @@ def _changed_ways(was: InstanceType | None, kind: InstanceType, known: _Ways, at
     for one in kind.offerings:
         past, before = known.get(one.requirements, ()), old.get(one.requirements)
         if before is None:
-            past = _with(past, Former(at, math.inf, one.price)) if one.available else past
-        elif before.available and before.price >= NO_INSTANCES_PRICE:
+            past = _with(past, Former(at, math.inf, one.price)) if one.launchable else past
+        elif before.launchable and before.price >= NO_INSTANCES_PRICE:
             pass  # its price was not known, so nobody can tell whether it changed
-        elif (before.price, before.available) != (one.price, one.available):
+        elif (before.price, before.launchable) != (one.price, one.launchable):
             past = _with(past, _state(before, at))
         if past:
             found[one.requirements] = past

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from provisioner.apis.command import RepairTerms
+from provisioner.apis.command import RepairTerms, TerminateFirst
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.message import EventMessage
@@ -52,6 +52,7 @@ class Proposal:
         late: its pods' places are legal once the candidates are gone, not while they drain.
         repair: how a broken node goes; None for other reasons.
         reboot: it is rebooted, and stays; no command carries that out.
+        first: that the candidate goes before its replacement is launched; None where it does not.
     """
 
     reason: str
@@ -64,6 +65,7 @@ class Proposal:
     late: bool = False
     repair: RepairTerms | None = None
     reboot: bool = False
+    first: TerminateFirst | None = None
 
     @property
     def pods(self) -> Iterator[Pod]:

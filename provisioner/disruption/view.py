@@ -46,6 +46,8 @@ class DisruptionSettings:
         spot_to_spot: the feature gate SpotToSpotConsolidation.
         acceptance: the flag `--consolidation`.
         repair_breaker: the flag `--repair-breaker`.
+        first_for: reasons, of Drifted and Unhealthy, for which a node may go before its successor is launched: the feature gates TerminateFirstDrift and
+            TerminateFirstRepair.
         drain_timeout: the flag `--drain-timeout`; None where NodeClaims without a terminationGracePeriod are drained for as long as it takes.
     """
 
@@ -53,6 +55,7 @@ class DisruptionSettings:
     acceptance: Acceptance = Acceptance.SAVING
     repair_breaker: Fraction = SHARE
     drain_timeout: timedelta | None = None
+    first_for: frozenset[str] = frozenset()
 
 
 class DisruptionStanding(enum.StrEnum):

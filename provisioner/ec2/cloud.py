@@ -103,6 +103,8 @@ class AwsCloud:
             self._reads(),
             MarketContext(
                 reserved=self.reservations.counts,
+                spent=self.reservations.spent,
+                dry=self.subnets.spent,
                 shifted=shifted,
                 claims=caches.cluster.claims,
                 group_of=self.discovery.placement_group,

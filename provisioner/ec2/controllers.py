@@ -99,7 +99,6 @@ def controllers(
             cluster,
             base.recorder,
             cloud.shortages,
-            cloud.reservations,
             settings,
             reading,
             base.clock,

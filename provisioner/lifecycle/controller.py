@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from provisioner.apis import names
+from provisioner.apis.command import awaited_by
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
@@ -34,6 +35,7 @@ from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.lifecycle import registration
 from provisioner.lifecycle.launch_fallback import Fallback
+from provisioner.lifecycle.launch_gate import LaunchGate, gate_of
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.options import Options
 from provisioner.runtime import metrics
@@ -61,6 +63,8 @@ ELSEWHERE_SECONDS = 0.5
 #: A claim whose pods are being planned again is looked at again after so long.
 REPLANNING_SECONDS = 0.5
 POSTPONED_SECONDS = 1.0
+#: A NodeClaim that waits for the end of another one is looked at again after so long; no event is of both.
+GATED_SECONDS = 0.5
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
 _TOLD_FOR_SECONDS = 300.0
@@ -178,6 +182,8 @@ class Lifecycle:
     # ------------------------------------------------------------------ launch
 
     def _launch(self, claim: NodeClaim) -> ReconcileResult:
+        if (gated := self._gated(claim)) is not None:
+            return gated
         if self._beside():
             self._waits_since.pop(claim.metadata.name, None)  # what Karpenter takes is no time of ours
             return ReconcileResult(requeue_after=BESIDE_SECONDS)
@@ -226,6 +232,27 @@ class Lifecycle:
         with self._falling:
             self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
         return self._deadline(claim)
+
+    def _gated(self, claim: NodeClaim) -> ReconcileResult | None:
+        """What is done with a claim whose place is not free; None where it may be launched, or waits for nothing."""
+        awaited = awaited_by(claim)
+        other = self._cluster.claim(awaited.claim) if awaited is not None else None
+        match gate_of(claim, other, self._cluster.command_waiting_for(claim.metadata.name)):
+            case LaunchGate.OPEN:
+                return None
+            case LaunchGate.FREED:
+                self._writer.metadata(claim, annotations={names.AWAITS_ANNOTATION: None})
+                return ReconcileResult(requeue_after=0.0)
+            case LaunchGate.RELEASED:
+                _log.info("Deleting NodeClaim because the node that it was to replace stays", nodeclaim=claim.name)
+                self._writer.delete(claim, version=claim.metadata.resource_version)
+                return DONE
+            case LaunchGate.HELD:
+                self._waits_since.pop(claim.metadata.name, None)
+                if awaited is not None:
+                    why = Said(f"waiting until NodeClaim {awaited.claim} is terminated, whose place it takes")
+                    self._say_not_launched(claim, names.AWAITS_TERMINATION, why)
+                return ReconcileResult(requeue_after=GATED_SECONDS)
 
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> ReconcileResult:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""

@@ -212,7 +212,6 @@ def _pairs(text: str, example: str) -> dict[str, str]:
     return found
 
 
-_NOT_HERE: Final = Said("because the feature is not available in this version")
 _NO_DRA: Final = Said("because nodes for pods with DRA resource claims are not planned in this version")
 
 
@@ -272,8 +271,8 @@ class FeatureGates(_Gates):
     node_overlay: bool = _gate("NodeOverlay")
     static_capacity: bool = _gate("StaticCapacity")
     capacity_buffer: bool = _gate("CapacityBuffer")
-    terminate_first_drift: bool = _gate("TerminateFirstDrift", idle=_NOT_HERE)
-    terminate_first_repair: bool = _gate("TerminateFirstRepair", idle=_NOT_HERE)
+    terminate_first_drift: bool = _gate("TerminateFirstDrift")
+    terminate_first_repair: bool = _gate("TerminateFirstRepair")
     pod_deletion_cost_management: bool = _gate("PodDeletionCostManagement")
 
 

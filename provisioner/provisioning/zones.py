@@ -30,7 +30,7 @@ def pending_by_zone(world: World, pods: Iterable[Pod]) -> Mapping[str, int]:
             for types in {id(pool.instance_types): pool.instance_types for pool in world.pools}.values()
             for one in types
             for offering in one.offerings
-            if offering.available
+            if offering.launchable
         }
         | {one.labels.get(ZONE_LABEL, "") for one in world.bins if not one.leaving}
     )

@@ -154,6 +154,11 @@ _POOL_DECISIONS = counter(
     "Disruptions that were started, by NodePool of the candidate.",
     ("decision", "reason", "consolidation_type", "nodepool"),
 )
+_TERMINATE_FIRST = counter(
+    f"{_PREFIX}voluntary_disruption_terminate_first_decisions_total",
+    "Disruptions that were started whose node goes before its replacement is launched, because there is no room for both.",
+    ("nodepool", "reason", "terminate_first_reason"),
+)
 _EVALUATION = histogram(
     f"{_PREFIX}voluntary_disruption_decision_evaluation_duration_seconds",
     "Duration of one evaluation of a disruption method.",
@@ -367,6 +372,16 @@ def decision(decision: str, reason: str, consolidation_type: str, pools: Iterabl
     _DECISIONS.labels(decision, reason, consolidation_type).inc()
     for pool in pools:
         _POOL_DECISIONS.labels(decision, reason, consolidation_type, pool).inc()
+
+
+_TERMINATE_FIRST_REASONS = {"reservation": "no-reserved-capacity", "node-limit": "static-at-limit"}
+"""Karpenter's words, for the two of `CapKind` that it knows."""
+
+
+def terminate_first(reason: str, kind: str, pools: Iterable[str]) -> None:
+    """A disruption was begun whose node goes first; `kind` is of what is full."""
+    for pool in pools:
+        _TERMINATE_FIRST.labels(pool, reason, _TERMINATE_FIRST_REASONS.get(kind, kind)).inc()
 
 
 @contextmanager

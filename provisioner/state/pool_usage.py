@@ -3,6 +3,7 @@
 from collections import Counter
 
 from provisioner.apis import names
+from provisioner.apis.command import is_gated
 from provisioner.apis.karpenter import NodePool
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView
@@ -15,7 +16,7 @@ class PoolUsage:
 
     def __init__(self) -> None:
         self._pools: dict[str, NodePool] = {}
-        self._of: dict[NodeKey, tuple[str, Resources]] = {}
+        self._of: dict[NodeKey, tuple[str, Resources, int]] = {}
         self._sums: dict[str, dict[str, int]] = {}
         self._nodes = Counter[str]()
         self._views: dict[str, PoolView] = {}
@@ -40,7 +41,9 @@ class PoolUsage:
 
     def node_changed(self, key: NodeKey, view: NodeView | None) -> None:
         """A node is seen so now; None where it is gone."""
-        new = (view.pool, view.charge) if view is not None and view.claim is not None else None
+        claim = view.claim if view is not None else None
+        # one that waits for the place of another one is no node yet
+        new = (view.pool, view.charge, 0 if is_gated(claim) else 1) if view is not None and claim is not None else None
         old = self._of.get(key)
         if new == old:
             return
@@ -65,8 +68,8 @@ class PoolUsage:
             self._frozen = tuple(self.view(name) for name in sorted(self._pools))
         return self._frozen
 
-    def _add(self, pool: str, charge: Resources, *, sign: int) -> None:
-        self._nodes[pool] += sign
+    def _add(self, pool: str, charge: Resources, nodes: int, *, sign: int) -> None:
+        self._nodes[pool] += sign * nodes
         if not self._nodes[pool]:
             del self._nodes[pool]
         sums = self._sums.setdefault(pool, {})

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.command import is_gated
 from provisioner.apis.core import CSIDriver, CSINode
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
@@ -160,7 +161,7 @@ class ViewKeeper:
         None where nothing that can be read limits the NodePool. Cost: what changed since the last snapshot.
         """
         pool = self._usage.pool(claim.pool)
-        if pool is None or not pool.spec.limits:
+        if pool is None or not pool.spec.limits or (pool.is_static and is_gated(claim)):
             return None
         self.refresh()
         try:

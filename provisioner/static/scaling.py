@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from provisioner.apis import names
+from provisioner.apis.command import is_gated
 from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
@@ -59,7 +60,10 @@ def decide(snapshot: Snapshot, pool: NodePool) -> StaticDecision:
         may_go.sort(key=lambda one: _rank(one[0], one[1], snapshot.at))
         return StaticDecision(delete=tuple(node.key.name for node, _ in may_go[: len(active) - replicas]))
     missing = max(0, replicas - len(there))
-    room, limit = room_of(pool, len(mine)), str(pool.spec.limits.get(names.NODES, ""))
+    room, limit = (
+        room_of(pool, sum(not is_gated(claim) for _, claim in mine)),
+        str(pool.spec.limits.get(names.NODES, "")),
+    )
     create = missing if room is None else min(missing, room)
     return StaticDecision(create=create, refused=missing - create, limit=limit)
 

@@ -210,6 +210,19 @@ class Terminator:
             return InstanceEnding(EndState.GONE, sight.nodes, volumes=volumes, failed_launch=gone.failed_launch)
         return InstanceEnding(EndState.UNDER_WAY, sight.nodes, volumes=volumes)
 
+    def evict(self, claim: NodeClaim) -> int:
+        """Ask the pods of a claim that stays to leave, as its drain would; how many there are that would hold it, objects that cannot be read included.
+
+        None is forced: one that budgets or annotations keep stays.
+
+        Raises:
+            ApiError: as `look`.
+        """
+        sight = self.look(claim)
+        drain = drain_step(map(self._evictions.departures.saw, sight.pods), self._clock.now())
+        self._evictions.add(self._evictions.due(drain.evict))
+        return drain.waiting + len(sight.unreadable) + len(sight.strangers)
+
     def forget(self, claim: NodeClaim) -> None:
         """The claim is gone, or about to be."""
         with self._lock:

@@ -26,7 +26,6 @@ from provisioner.ec2.interruption.queue import InterruptionQueue, Received
 from provisioner.ec2.interruption.queue_controller import QueueReader
 from provisioner.ec2.interruption.zonal_shift import ZonalShifts
 from provisioner.ec2.market.unavailable_offerings import Shortages
-from provisioner.ec2.nodeclass.reservations import ReservationBook
 from provisioner.ec2.settings import AwsSettings
 from provisioner.lifecycle.garbage_collection import InstanceCollector
 from provisioner.support.clock import SystemClock
@@ -193,7 +192,6 @@ def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> N
             server.world.cluster,
             server.recorder,
             Shortages(),
-            ReservationBook(),
             settings,
             workers,
             clock,

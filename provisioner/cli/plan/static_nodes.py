@@ -28,7 +28,7 @@ def static_nodes(pool: NodePool, types: tuple[InstanceType, ...]) -> tuple[list[
         for one in types
         if one.requirements.conflict(wanted) is None
         for offering in one.offerings
-        if offering.available and offering.requirements.conflict(wanted) is None
+        if offering.launchable and offering.requirements.conflict(wanted) is None
     ]
     if not found or count < 1:
         return [], f"{said} and has no nodes in this plan."

@@ -7,7 +7,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
-from provisioner.apis.command import CandidateRecord, CommandRecord
+from provisioner.apis.command import CandidateRecord, CommandRecord, TerminateFirst
 from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.interruption import INSTANCE_TERMINATED, interruption_of
 from provisioner.apis.karpenter import NodeClaim
@@ -87,8 +87,10 @@ class CommandInspector:
         pods = (self._cluster.pod(uid) for entry in plan.pods for uid in entry.uids)
         return NewClaim(dict(body), claim, tuple(pod for pod in pods if pod is not None))
 
-    def facts(self, record: CommandRecord, memory: CommandMemory, found: CommandVerdict | None) -> CommandFacts:
-        """One instant of a command; what is seen of its replacements is kept in its memory."""
+    def facts(
+        self, record: CommandRecord, memory: CommandMemory, found: CommandVerdict | None, *, drained: bool = False
+    ) -> CommandFacts:
+        """One instant of a command; what is seen of its replacements is kept in its memory. `found` and `drained` as of `CommandFacts`."""
         candidates = tuple(self._candidate(record, one) for one in record.candidates)
         replacements = tuple((name, self.replacement(record, name, memory)) for name in record.replacement_names)
         bodies = {one.name for one in record.replacements if one.body is not None}
@@ -98,7 +100,14 @@ class CommandInspector:
             creatable=frozenset(bodies | memory.new.keys()),
             stalled=self._stalled(record, memory, (record.phase, candidates, replacements)),
             verdict=found,
+            drained=drained,
+            overdue=self._overdue(record.first),
         )
+
+    def _overdue(self, first: TerminateFirst | None) -> str:
+        if first is None or first.until is None or self._clock.now() < first.until:
+            return ""
+        return Said(f"its pods did not leave within {first.bound_seconds} s, and nothing forces them")
 
     def _candidate(self, record: CommandRecord, one: CandidateRecord) -> CandidateFacts:
         claim = self._cluster.claim(one.name)
@@ -173,7 +182,9 @@ class CommandInspector:
         snapshot = self._cluster.snapshot()
         if record.replacements:  # a budget that allows nothing yet shows in the caches; only the last look is a list
             cached = [self._sighted_in_caches(record, name) for name in record.candidate_names]
-            early = verdict(record.reason, cached, snapshot.pod_budgets, snapshot, replaced=True)
+            early = verdict(
+                record.reason, cached, snapshot.pod_budgets, snapshot, replaced=True, first=record.first is not None
+            )
             if early.waits:
                 return early
         if why := self.why_postponed(record.candidate_names):
@@ -182,7 +193,8 @@ class CommandInspector:
             return None
         sighted = [self._sighted(record, one) for one in record.candidates]
         budgets, bad = self._budgets(pod for one in sighted for pod in one.pods)
-        found = verdict(record.reason, sighted, budgets, snapshot, replaced=bool(record.replacements))
+        replaced, first = bool(record.replacements), record.first is not None
+        found = verdict(record.reason, sighted, budgets, snapshot, replaced=replaced, first=first)
         return CommandVerdict(bad) if bad and not found.objection else found
 
     def _is_current(self, record: CommandRecord) -> bool:

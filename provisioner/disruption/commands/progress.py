@@ -3,6 +3,10 @@
     committed ─▶ candidates marked ─▶ replacements created ─▶ initialized ─▶ valid ─▶ candidates deleted ─▶ gone
         └────────────┴──────────────────────┴───────────────────┴─────────────┴─▶ rolled back
 
+Where there is no room for both (`CommandRecord.first`), the replacement is created, and not launched before the candidate is gone:
+
+    committed ─▶ candidate marked ─▶ replacement created ─▶ valid ─▶ drained, within a bound ─▶ valid ─▶ candidate deleted ─▶ gone ─▶ launched
+
 Every step is idempotent and taken from what is written on objects, so that whoever leads next goes on with it.
 Source: core spec 6.14. Differs: Karpenter's queue is forgotten in a restart, and its timeout counts from the command's beginning.
 """
@@ -28,6 +32,10 @@ class CommandStep(enum.Enum):
     """Look at the API server whether the candidates may still go."""
     AWAIT_BUDGET = "await budget"
     """Wait for a PodDisruptionBudget; look again."""
+    BEGIN_DRAIN = "begin drain"
+    """Write that pods leave, and until when."""
+    DRAIN = "drain"
+    """Ask the pods of the candidate to leave; look again."""
     SEAL = "seal"
     """Write that the candidates go, so that a crash between two deletions leaves no half of it."""
     DELETE = "delete"
@@ -97,6 +105,8 @@ class CommandFacts:
         creatable: names of the replacements that can be created: what to send is written, or remembered.
         stalled: why it is given up, since nothing has changed for too long; "" while it is not.
         verdict: of a look that was just taken; None where none was.
+        drained: no pod holds the only candidate any more, as a look that was just taken showed.
+        overdue: why it is given up, since its pods took too long to leave; "" while they may.
     """
 
     candidates: tuple[CandidateFacts, ...]
@@ -104,6 +114,8 @@ class CommandFacts:
     creatable: frozenset[str] = frozenset()
     stalled: str = ""
     verdict: CommandVerdict | None = None
+    drained: bool = False
+    overdue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +146,10 @@ def next_step(record: CommandRecord, facts: CommandFacts) -> Next:
         return Next(CommandStep.ROLL_BACK, why=why)
     if failed := _those(facts, ReplacementState.FAILED):
         return Next(CommandStep.ROLL_BACK, failed, f"replacement NodeClaim {failed[0]} failed")
-    if facts.stalled:
+    draining = record.phase is CommandPhase.DRAINING
+    if draining and facts.overdue and not facts.drained:
+        return Next(CommandStep.ROLL_BACK, why=facts.overdue)
+    if facts.stalled and not draining:  # a drain has its own end
         return Next(CommandStep.ROLL_BACK, _those(facts, ReplacementState.COMING), facts.stalled)
     if unmarked := tuple(one.name for one in here if not one.marked):
         return Next(CommandStep.MARK, unmarked)
@@ -142,13 +157,17 @@ def next_step(record: CommandRecord, facts: CommandFacts) -> Next:
         if not facts.creatable.issuperset(absent):
             return Next(CommandStep.ROLL_BACK, why=Said(f"replacement NodeClaim {absent[0]} was never created"))
         return Next(CommandStep.CREATE, absent)
-    if coming := _those(facts, ReplacementState.COMING):
+    if (coming := _those(facts, ReplacementState.COMING)) and record.first is None:
         return Next(CommandStep.AWAIT_REPLACEMENTS, coming)
+    if draining and not facts.drained:
+        return Next(CommandStep.DRAIN, tuple(staying))
     if facts.verdict is None:
         return Next(CommandStep.VALIDATE)
     if facts.verdict.objection:
-        step = CommandStep.AWAIT_BUDGET if facts.verdict.waits else CommandStep.ROLL_BACK
-        return Next(step, why=facts.verdict.objection)
+        waits = facts.verdict.waits and record.first is None  # whoever goes first waits with nothing begun
+        return Next(CommandStep.AWAIT_BUDGET if waits else CommandStep.ROLL_BACK, why=facts.verdict.objection)
+    if record.first is not None and record.first.bound_seconds is not None and not draining:
+        return Next(CommandStep.BEGIN_DRAIN)
     return Next(CommandStep.SEAL) if len(staying) > 1 else Next(CommandStep.DELETE, tuple(staying))
 
 

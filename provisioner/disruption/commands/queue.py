@@ -6,7 +6,7 @@ that the next leader goes on with, or marks of none, which it takes back. Source
 
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -14,11 +14,11 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.command import (
+    Awaited,
     CandidateRecord,
     CommandPhase,
     CommandRecord,
     CommandTooLargeError,
-    RepairTerms,
     Replacement,
     encode_command,
     is_marked,
@@ -79,6 +79,8 @@ BUDGET_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 1.0
 #: Candidates that the caches have not shown as they are for so long were chosen by an outdated view: the command is called off, and another may follow.
 OUTDATED_SECONDS: Final = 5.0
+#: Pods that are asked to leave though their node stays are looked at again after so long.
+DRAIN_SECONDS: Final = 1.0
 #: A command that is paused looks again after so long.
 PAUSED_SECONDS: Final = 0.5
 #: Failures in a row after which a command is called off that is not written, has no replacements, or whose candidates are refused to go: some 20 s.
@@ -94,7 +96,7 @@ class CommandQueue:
         creator: the only creator of NodeClaims.
         plans: writes plans to which pods were added.
         taints: closes Nodes and opens them again.
-        terminator: lists pods at the API server.
+        terminator: lists pods at the API server, and asks them to leave.
         stale: which watch is behind, in words; no step is taken before all have caught up.
         timeout: without any progress, after which a command is called off.
         pause: whose commands wait; one that is not written yet is forgotten.
@@ -129,6 +131,7 @@ class CommandQueue:
         )
         self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
         self._recorder, self._taints, self._clock, self._stale, self._pause = recorder, taints, clock, stale, pause
+        self._terminator = terminator
         self.queue = KeyedQueue("disruption.queue", self.reconcile, clock, workers=DISRUPTERS)
         self.heals = KeyedQueue("disruption-heal", self.heal, clock, workers=HEALERS)
 
@@ -180,6 +183,7 @@ class CommandQueue:
                 )
             ),
             repair=proposal.repair,
+            first=proposal.first,
         )
         if None in claims or not claims or any(map(self._is_left_over, proposal.candidates)):
             return False  # what is taken back at this moment might be this command's
@@ -214,6 +218,9 @@ class CommandQueue:
         for planned in proposal.replacements:
             try:
                 marks = {**self.loops.marks(planned.pods), names.REPLACES_ANNOTATION: record.id}
+                if (first := record.first) is not None:
+                    (one,) = record.candidates
+                    marks[names.AWAITS_ANNOTATION] = Awaited(one.name, one.uid, first.kind, first.name).to_text()
                 made = partial(planned_claim, planned, annotations=marks, hold_seconds=self._cluster.hold_seconds)
                 new = self._creator.announce(planned.pool, made)
             except NoFreeNameError as error:
@@ -313,28 +320,22 @@ class CommandQueue:
         return ReconcileResult(failed=True)
 
     def _go_on(self, holder: str, memory: CommandMemory) -> ReconcileResult:
-        for key in memory.placed:  # not before the record: who reads a plan must know that its pods are going
-            self._plans.changed(key)
-        memory.placed = ()
+        self._tell_plans(memory)
         found: CommandVerdict | None = None
+        drained = False
         for _ in range(_MOST_STEPS):
             command = self._cluster.command_held_by(holder)
             if command is None:
                 return DONE
             record = command.record
-            following = next_step(record, self.inspector.facts(record, memory, found))
+            following = next_step(record, self.inspector.facts(record, memory, found, drained=drained))
             found = None
             if following.step is not CommandStep.MARK:
                 self.book.closed(record)
             match following.step:
                 case CommandStep.MARK:
-                    if why := self.inspector.why_postponed(following.names):
-                        if memory.postponed_at is None:
-                            memory.postponed_at = self._clock.monotonic()
-                        if self._clock.monotonic() - memory.postponed_at >= OUTDATED_SECONDS:
-                            return self._call_off(command, memory, why, record)
-                        return ReconcileResult(requeue_after=AGAIN_SECONDS)
-                    memory.postponed_at = None
+                    if (postponed := self._postpones(command, memory, following.names)) is not None:
+                        return postponed
                     self._mark(record, following.names)
                 case CommandStep.CREATE:
                     self._create(record, memory, following.names)
@@ -342,6 +343,12 @@ class CommandQueue:
                     if self.book.awaits_others(record, memory):
                         return ReconcileResult(requeue_after=AGAIN_SECONDS)
                     found = self.inspector.validated(record)
+                case CommandStep.BEGIN_DRAIN:
+                    self._write(_draining(record, self._clock.now()))
+                case CommandStep.DRAIN:
+                    drained = self._drained(following.names)
+                    if not drained:
+                        return ReconcileResult(requeue_after=DRAIN_SECONDS)
                 case CommandStep.SEAL:
                     self._write(msgspec.structs.replace(record, phase=CommandPhase.DELETING))
                 case CommandStep.DELETE:
@@ -356,6 +363,23 @@ class CommandQueue:
                     return ReconcileResult(requeue_after=BUDGET_SECONDS)
                 case CommandStep.AWAIT_END | CommandStep.DONE:
                     return DONE
+        return ReconcileResult(requeue_after=AGAIN_SECONDS)
+
+    def _tell_plans(self, memory: CommandMemory) -> None:
+        """Not before the record: who reads a plan must know that its pods are going."""
+        for key in memory.placed:
+            self._plans.changed(key)
+        memory.placed = ()
+
+    def _postpones(self, command: Command, memory: CommandMemory, those: Iterable[str]) -> ReconcileResult | None:
+        """What is done where the caches may not show candidates as they are, before these are closed; None where they do."""
+        if not (why := self.inspector.why_postponed(those)):
+            memory.postponed_at = None
+            return None
+        if memory.postponed_at is None:
+            memory.postponed_at = self._clock.monotonic()
+        if self._clock.monotonic() - memory.postponed_at >= OUTDATED_SECONDS:
+            return self._call_off(command, memory, why)
         return ReconcileResult(requeue_after=AGAIN_SECONDS)
 
     # ------------------------------------------------------------------ steps
@@ -376,7 +400,7 @@ class CommandQueue:
             method=record.method,
             candidates=list(record.candidate_names),
             replacements=list(record.replacement_names),
-            **_told_of(record.repair),
+            **_told_of(record),
         )
 
     def _write(self, record: CommandRecord) -> None:
@@ -420,6 +444,11 @@ class CommandQueue:
             except REFUSALS as error:
                 self._refused(memory, name, error)
 
+    def _drained(self, those: Iterable[str]) -> bool:
+        """Ask the pods of these candidates to leave, which stay for now; whether none is left that would hold a drain."""
+        claims = (claim for name in those if (claim := self._cluster.claim(name)) is not None)
+        return not sum(map(self._terminator.evict, claims))
+
     def _refused(self, memory: CommandMemory, name: str, error: object) -> None:
         _log.warning("Failed to create a replacement NodeClaim", nodeclaim=name, error=str(error))
         memory.failed.add(name)
@@ -450,9 +479,11 @@ class CommandQueue:
 
     def _count_decision(self, record: CommandRecord) -> None:
         decision = "replace" if record.replacements else "delete"
-        metrics.decision(
-            decision, record.reason.lower(), consolidation_type(record.method), self.inspector.pools(record)
-        )
+        pools, reason = self.inspector.pools(record), record.reason.lower()
+        if record.first is not None:
+            decision = "terminate-first"
+            metrics.terminate_first(reason, record.first.kind, pools)
+        metrics.decision(decision, reason, consolidation_type(record.method), pools)
 
     # ------------------------------------------------------------------ calling off
 
@@ -588,11 +619,20 @@ class CommandQueue:
         publish(self._recorder, self._cluster, those, message)
 
 
-def _told_of(repair: RepairTerms | None) -> dict[str, Any]:
-    """What a log says of a repair, besides."""
-    if repair is None:
-        return {}
-    return {"condition": repair.condition, "termination_grace_period_seconds": repair.grace_seconds}
+def _draining(record: CommandRecord, now: datetime) -> CommandRecord:
+    """With the time at which its drain is called off."""
+    first = record.first.begun(now) if record.first is not None else None
+    return msgspec.structs.replace(record, phase=CommandPhase.DRAINING, first=first)
+
+
+def _told_of(record: CommandRecord) -> dict[str, Any]:
+    """What a log says of a command, besides."""
+    told: dict[str, Any] = {}
+    if (repair := record.repair) is not None:
+        told |= {"condition": repair.condition, "termination_grace_period_seconds": repair.grace_seconds}
+    if (first := record.first) is not None:
+        told |= {"terminate_first": f"{first.kind} {first.name}"}
+    return told
 
 
 _CONSOLIDATION_TYPES: Final = {"empty": "empty", "multi": "multi", "single": "single", rebuilding.METHOD: "multi"}

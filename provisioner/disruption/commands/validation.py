@@ -54,6 +54,7 @@ def verdict(
     snapshot: Snapshot,
     *,
     replaced: bool,
+    first: bool = False,
 ) -> CommandVerdict:
     """What stands against a command.
 
@@ -64,6 +65,7 @@ def verdict(
         budgets: every PodDisruptionBudget of the pods' namespaces.
         snapshot: the instant; says which pods have a place.
         replaced: replacements were made; then it pays to wait for a budget that allows nothing at the moment.
+        first: the candidate goes before its replacement is launched, so no place of its pods is open yet.
     """
     places = {pod.uid: node for node in snapshot.nodes for pod in node.assigned} if reason != names.REASON_EMPTY else {}
     eventual = reason in (names.REASON_DRIFTED, names.REASON_UNHEALTHY)
@@ -77,7 +79,7 @@ def verdict(
             return CommandVerdict(Said("pods are planned for the node"))
         if eventual and not one.stands:
             return CommandVerdict(_passed(reason, one.name))
-        moving = [pod for pod in one.pods if is_reschedulable(pod)]
+        moving = [pod for pod in one.pods if is_reschedulable(pod)] if not first else []
         if reason == names.REASON_EMPTY and moving:
             return CommandVerdict(Said(f"pod {moving[0].key} runs on the node"))
         for pod in moving:

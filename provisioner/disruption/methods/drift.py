@@ -9,6 +9,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, candidates
+from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.pool_drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation.simulator import Simulation, SimulationAnswer
@@ -60,7 +61,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
     drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
     blocked, quiet = list(found.blocked), found.quiet
     allowance = Allowance(view, names.REASON_DRIFTED)
-    awaited = unjudged(view)
+    awaited, may_go_first = unjudged(view), names.REASON_DRIFTED in view.settings.first_for
     closed = {str(one.node.key) for one in drifted}
     simulation: Simulation | None = None  # none while budgets allow nothing: it asks about all pods that wait
     anywhere: Simulation | None = None
@@ -92,26 +93,21 @@ def propose(view: DisruptionView) -> MethodAnswer:
         if answer.result is None and len(drifted) > 1:
             anywhere = anywhere or simulation.reopened(closed)
             answer = ask_alone(anywhere, one)
-        why = answer.refusal if answer.result is None else _waits(one, answer.result, moving)
-        if answer.result is None or why:
+        result, first = answer.result, None
+        if result is None and may_go_first and (place := terminate_first.ask_first(anywhere or simulation, one)):
+            result, first = place[0], terminate_first.terms(place[1], one, view, forced=False)
+        why = answer.refusal if result is None else _waits(one, result, moving)
+        if result is None or why:
             blocked.append(Blocked(one.key, one.node.pool, why))
             continue
-        if len(answer.result.claims) > 1:
+        if len(result.claims) > 1:
             moving.add(one.node.pool)
         for world in (simulation, anywhere):
             if world is not None:
-                world.accept((one,), answer.result)
+                world.accept((one,), result)
         allowance.take(one.node)
-        proposals.append(
-            Proposal(
-                names.REASON_DRIFTED,
-                METHOD,
-                (one.key,),
-                answer.result.claims,
-                dict(answer.result.existing),
-                late=answer.late,
-            )
-        )
+        reason, existing = names.REASON_DRIFTED, dict(result.existing)
+        proposals.append(Proposal(reason, METHOD, (one.key,), result.claims, existing, late=answer.late, first=first))
     quiet.update((one.key, allowance.why(one.node.pool)) for one in short)
     return MethodAnswer(
         tuple(proposals),

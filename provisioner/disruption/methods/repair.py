@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.command import RepairTerms
+from provisioner.apis.command import RepairTerms, TerminateFirst
 from provisioner.apis.karpenter import grace_of
-from provisioner.cloudprovider.types import RepairAction
+from provisioner.cloudprovider.types import RepairAction, StructuralCap
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates, pods_blocking
-from provisioner.disruption.methods import static_drift
+from provisioner.disruption.methods import static_drift, terminate_first
 from provisioner.disruption.methods.drift import ask_alone
 from provisioner.disruption.proposal import NODE_REPAIR_BLOCKED, Blocked, Proposal
 from provisioner.disruption.repair_breaker import repair_breaker
@@ -134,6 +134,7 @@ class _Places:
         self._types: Final = CandidateTypes(view)
         self._simulation: Simulation | None = None
         self._rooms: Final[dict[str, int | None]] = {}
+        self._may_go_first: Final = names.REASON_UNHEALTHY in view.settings.first_for
 
     @property
     def judged(self) -> Mapping[str, str]:
@@ -149,17 +150,22 @@ class _Places:
             closed = {str(node.key) for node in self._view.snapshot.nodes if node.key.name in self._view.ill}
             self._simulation = Simulation(self._view, self._prepared, closed)
         answer = ask_alone(self._simulation, one)
-        if answer.result is None:
-            return answer.refusal
-        self._simulation.accept((one,), answer.result)
+        result, first = answer.result, None
+        if result is None:
+            place = terminate_first.ask_first(self._simulation, one) if self._may_go_first else None
+            if place is None:
+                return answer.refusal
+            result, first = place[0], self._first(place[1], one)
+        self._simulation.accept((one,), result)
         return Proposal(
             names.REASON_UNHEALTHY,
             METHOD,
             (one.key,),
-            answer.result.claims,
-            dict(answer.result.existing),
+            result.claims,
+            dict(result.existing),
             late=answer.late,
             repair=terms,
+            first=first,
         )
 
     def _static(self, one: Candidate, terms: RepairTerms) -> Proposal | str:
@@ -167,11 +173,16 @@ class _Places:
         pool, name = one.pool, one.pool.name
         if why := static_drift.why_kept(self._view, pool):
             return why
-        made = static_drift.successor(pool, self._types.of_pool(name).values())
-        if isinstance(made, str):
-            return made
         room = self._rooms[name] if name in self._rooms else static_drift.room_left(self._view, pool)
-        if room is not None and room <= 0:
-            return static_drift.node_limit_reached(name)
-        self._rooms[name] = None if room is None else room - 1
-        return Proposal(names.REASON_UNHEALTHY, METHOD, (one.key,), (made,), repair=terms)
+        types = tuple(self._types.of_pool(name).values())
+        place = static_drift.successor_of(pool, types, room, one, enabled=self._may_go_first)
+        if isinstance(place, str):
+            return place
+        made, cap = place
+        first = None if cap is None else self._first(cap, one)
+        self._rooms[name] = room if room is None or first is not None else room - 1
+        return Proposal(names.REASON_UNHEALTHY, METHOD, (one.key,), (made,), repair=terms, first=first)
+
+    def _first(self, cap: StructuralCap, one: Candidate) -> TerminateFirst:
+        choice = self._view.ill[one.key].choice(self._view.snapshot.at)
+        return terminate_first.terms(cap, one, self._view, forced=choice is not None and choice.grace is not None)

@@ -5,15 +5,18 @@ from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.command import is_gated
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.apis.meta import is_true
-from provisioner.cloudprovider.types import InstanceType, by_price, price_of_ways
+from provisioner.cloudprovider.types import CapKind, InstanceType, StructuralCap, by_price, price_of_ways
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
+from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.methods.drift import has_drifted, in_order, more_drift, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.structural_capacity import credited_types, full_by, no_room, place_of, released
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
-from provisioner.scheduling.node_claims import template_labels
+from provisioner.scheduling.node_claims import template_labels, template_requirements
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.pause import Activity
 from provisioner.state.pool_usage import room_of
@@ -28,11 +31,6 @@ METHOD: Final = "static_drift"
 def _too_many_static(pool: str) -> str:
     """What is said while a static NodePool has more nodes than replicas."""
     return Said(f'NodePool "{pool}" has more nodes than replicas, so it scales down or replaces others first')
-
-
-def node_limit_reached(pool: str) -> str:
-    """What is said of a node for which its static NodePool can make no successor first."""
-    return Said(f'NodePool "{pool}" has reached its limit for nodes')
 
 
 def why_kept(view: DisruptionView, pool: NodePool) -> str:
@@ -52,7 +50,42 @@ def successor(pool: NodePool, types: Iterable[InstanceType]) -> PlannedClaim | s
 
 def room_left(view: DisruptionView, pool: NodePool) -> int | None:
     """How many nodes more a static NodePool may have; None for no limit."""
-    return room_of(pool, sum(1 for one in view.snapshot.nodes if one.pool == pool.name and one.claim is not None))
+    mine = (one.claim for one in view.snapshot.nodes if one.pool == pool.name and one.claim is not None)
+    return room_of(pool, sum(not is_gated(claim) for claim in mine))
+
+
+def successor_of(
+    pool: NodePool, types: tuple[InstanceType, ...], room: int | None, one: Candidate, *, enabled: bool
+) -> tuple[PlannedClaim, StructuralCap | None] | str:
+    """What takes the place of a node of a static NodePool, and for what the node must go first; else why there is nothing, as users read it.
+
+    Args:
+        pool: the NodePool.
+        types: its instance types.
+        room: how many nodes more it may have; None for no limit.
+        one: the node.
+        enabled: the node may go first.
+
+    Cost: the offerings.
+    """
+    made = successor(pool, types)
+    if isinstance(made, str):
+        try:
+            caps = full_by(types, template_requirements(pool))
+        except RequirementError:
+            caps = frozenset()
+        if not caps:
+            return made
+        place = place_of(one.node.labels, one.instance_type)
+        cap = released(caps, place)
+        if cap is None or not enabled:
+            return no_room(cap or min(caps), held=cap is not None)
+        made = successor(pool, credited_types(types, cap, place.cpu_millis))
+        return made if isinstance(made, str) else (made, cap)
+    if room is None or room > 0:
+        return made, None
+    limit = StructuralCap(CapKind.NODE_LIMIT, pool.name)
+    return (made, limit) if enabled else no_room(limit, held=True)
 
 
 def propose(view: DisruptionView) -> MethodAnswer:
@@ -72,7 +105,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
     found = candidates(view, Activity.DRIFT)
     types = CandidateTypes(view)
     allowance = Allowance(view, names.REASON_DRIFTED)
-    awaited = unjudged(view)
+    awaited, may_go_first = unjudged(view), names.REASON_DRIFTED in view.settings.first_for
     proposals: list[Proposal] = []
     rechecks: list[datetime] = []
     short: list[Candidate] = []
@@ -97,20 +130,19 @@ def propose(view: DisruptionView) -> MethodAnswer:
             wave = DisruptionVerdict(DisruptionStanding.NOT_DUE, more_drift(name), awaited[name])
             quiet.update((one.key, wave) for one in those)
             continue
-        template = successor(pool, types.of_pool(name).values())
-        if isinstance(template, str):
-            blocked += [Blocked(one.key, name, template) for one in those]
-            continue
         room = room_left(view, pool)
         for one in those:
-            if room is not None and room <= 0:
-                blocked.append(Blocked(one.key, name, node_limit_reached(name)))
+            place = successor_of(pool, tuple(types.of_pool(name).values()), room, one, enabled=may_go_first)
+            if isinstance(place, str):
+                blocked.append(Blocked(one.key, name, place))
             elif allowance.lacks(name):
                 short.append(one)
             else:
                 allowance.take(one.node)
-                room = None if room is None else room - 1
-                proposals.append(Proposal(names.REASON_DRIFTED, METHOD, (one.key,), (template,)))
+                made, cap = place
+                first = None if cap is None else terminate_first.terms(cap, one, view, forced=False)
+                room = room if room is None or first is not None else room - 1
+                proposals.append(Proposal(names.REASON_DRIFTED, METHOD, (one.key,), (made,), first=first))
     quiet.update((one.key, allowance.why(one.node.pool)) for one in short)
     return MethodAnswer(
         tuple(proposals),

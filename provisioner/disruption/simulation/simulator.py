@@ -297,6 +297,13 @@ class Simulation:
         )
         return other
 
+    def offered(self, pools: tuple[SchedulingPool, ...]) -> "Simulation":
+        """The same world by now with other instance types in its NodePools."""
+        other = copy.copy(self)
+        other._bins = dict(self._bins)  # noqa: SLF001 - its own copy
+        other._prepared = self._prepared.updated(Changes(pools=pools))  # noqa: SLF001 - likewise
+        return other
+
     def accept(self, some: Iterable[Candidate], result: Result) -> None:
         """From now on these nodes leave, and their pods are where `result` has them. New claims take no other pod: a command depends on no other."""
         listed = list(some)

@@ -159,6 +159,7 @@ MAYBE_DONE: Final = "DovetailMaybeDone"
 UNAUTHORIZED: Final = "Unauthorized"
 LAUNCH_FAILED: Final = "LaunchFailed"
 LAUNCH_TEMPLATE_NOT_FOUND: Final = "LaunchTemplateNotFound"
+RESERVATION_EXCEEDED: Final = "ReservationCapacityExceeded"
 LAUNCH_TEMPLATE_QUOTA: Final = "LaunchTemplateQuotaExceeded"
 SPOT_ROLE_FAILED: Final = "SpotSLRCreationFailed"
 _NO_ADDRESSES: Final = "InsufficientFreeAddressesInSubnet"
@@ -392,7 +393,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     _Rule(
         # the second: an interruptible reservation that its owner takes back
-        _code("ReservationCapacityExceeded", "InvalidCapacityReservationState.Unavailable"),
+        _code(RESERVATION_EXCEEDED, "InvalidCapacityReservationState.Unavailable"),
         FailureKind.SHORTAGE,
         LAUNCH_FAILED,
         scope=FailureScope.RESERVATION,

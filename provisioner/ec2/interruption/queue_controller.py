@@ -18,7 +18,6 @@ from provisioner.ec2.interruption.messages import MessageError, Notice, NoticeKi
 from provisioner.ec2.interruption.queue import InterruptionQueue, Received
 from provisioner.ec2.launch.orders import offer_of
 from provisioner.ec2.market.unavailable_offerings import Shortages
-from provisioner.ec2.nodeclass.reservations import ReservationBook
 from provisioner.ec2.settings import AwsSettings
 from provisioner.interruption.controller import Interruptions
 from provisioner.kube.events import Recorder
@@ -54,8 +53,7 @@ class QueueReader:
     """One thread, of `poller`, that waits for messages; at the stop it is not waited for: what a receive brings comes again.
 
     Args:
-        shortages: told of spot capacity that is taken back.
-        reservations: told of reservations that are taken back.
+        shortages: told of spot capacity and reservations that are taken back.
     """
 
     def __init__(
@@ -65,13 +63,12 @@ class QueueReader:
         cluster: Cluster,
         recorder: Recorder,
         shortages: Shortages,
-        reservations: ReservationBook,
         settings: AwsSettings,
         workers: WorkerPool,
         clock: Clock,
     ) -> None:
         self._queue, self._interruptions, self._cluster, self._recorder = queue, interruptions, cluster, recorder
-        self._shortages, self._reservations, self._settings = shortages, reservations, settings
+        self._shortages, self._settings = shortages, settings
         self._workers, self._clock = workers, clock
         self.poller = ApiPoller("interruption-queue", self._receive, RETRY_SECONDS, expected=BOTOCORE_ERRORS)
 
@@ -126,7 +123,8 @@ class QueueReader:
         if notice.kind is NoticeKind.SPOT_INTERRUPTED and new:  # once: telling it twice would double the back-off
             self._shortages.taken_back(offer_of(claim), now, SPOT_CODE)
         elif notice.kind is NoticeKind.RESERVATION_INTERRUPTED:
-            self._reservations.exhausted(claim.metadata.labels.get(labels.RESERVATION_ID, ""), now)
+            reservation = claim.metadata.labels.get(labels.RESERVATION_ID, "")
+            self._shortages.reservation_failed(reservation, now, str(notice.kind))
 
     def _may_be_launching(self, notice: Notice, message: Received) -> bool:
         if notice.kind not in _PRESSING or message.sent is None or self._clock.now() - message.sent > UNKNOWN_PATIENCE:

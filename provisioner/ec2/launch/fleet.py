@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.ec2 import labels
-from provisioner.ec2.access.errors import Failure, FailureKind, FailureScope, classify
+from provisioner.ec2.access.errors import RESERVATION_EXCEEDED, Failure, FailureKind, FailureScope, classify
 from provisioner.ec2.launch.launch_marks import BATCH_TAG, Mark
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 
@@ -196,7 +196,7 @@ def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, no
     other reasons, it is those offerings' (an image that a type cannot boot, a code that nobody knows), and the next order must not be of them alone.
 
     Returns:
-        The reservations that turned out to be used up, in order.
+        The reservations that turned out to be used up, in order. One that gave nothing for another reason is short, as an offering is.
     """
     offers = {(one.offer.instance_type, one.offer.zone): one.offer for one in overrides}
     instances: dict[OfferingKey, int] = {}
@@ -211,7 +211,10 @@ def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, no
     for one in found.refused:
         code, scope = one.failure.code, one.failure.scope
         if one.reservation and scope in {FailureScope.OFFERING, FailureScope.RESERVATION}:
-            empty.add(one.reservation)
+            if code == RESERVATION_EXCEEDED:
+                empty.add(one.reservation)
+            else:
+                table.reservation_failed(one.reservation, now, code)
         elif scope in {FailureScope.SUBNET, FailureScope.PREFIXES}:
             table.subnet_failed(one.subnet, now, code, prefixes=scope is FailureScope.PREFIXES)
         elif (

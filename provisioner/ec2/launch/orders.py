@@ -288,7 +288,7 @@ def reopening(
                 for offering in one.offerings
                 if offering.zone in zones and requirements.conflict(offering.requirements) is None
                 for offer in (_offer(one, offering, around.group, _partition_of(offering)),)
-                if offering.available or not available(offer)
+                if offering.launchable or not available(offer)
             }
         )
     )

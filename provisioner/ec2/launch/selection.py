@@ -67,7 +67,7 @@ def select(
     """
     flexible = not any(requirement.min_values for requirement in requirements.values())
     steps: list[tuple[str, Callable[[Sequence[InstanceType]], list[InstanceType]]]] = [
-        ("compatible-available-filter", lambda types: _compatible(types, requirements, requests)),
+        ("compatible-launchable-filter", lambda types: _compatible(types, requirements, requests)),
         ("capacity-reservation-type-filter", lambda types: _one_reservation_type(types, requirements)),
         ("capacity-block-filter", lambda types: _one_capacity_block(types, requirements)),
         ("reserved-offering-filter", lambda types: _one_reservation_a_zone(types, requirements)),

@@ -134,6 +134,7 @@ class Shape:
         prefixes: address prefixes that the first interface starts with.
         ipv6: whether its nodes and their pods have IPv6 addresses.
         group: the placement group, resolved.
+        subnets: (zone, id) of each, sorted.
     """
 
     family: str
@@ -152,6 +153,7 @@ class Shape:
     reservations: tuple[CapacityReservation, ...] = ()
     group: PlacementGroup | None = None
     volumes: int = 1
+    subnets: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(
@@ -189,6 +191,7 @@ class Shape:
             reservations=status.capacity_reservations if reserved else (),
             group=group,
             volumes=_volumes(node_class),
+            subnets=tuple(sorted({(subnet.zone, subnet.id) for subnet in status.subnets})),
         )
 
     @property

@@ -18,8 +18,10 @@ from provisioner.ec2 import labels
 from provisioner.ec2.market.discounts import LedgerPrices
 from provisioner.ec2.market.instance_types import Shape
 from provisioner.ec2.market.prices import LAST_RESORT_USD_PER_HOUR, PriceList
+from provisioner.ec2.market.structural_caps import FullCapacity
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.values.requirement import Operator, Requirement, Requirements
+from provisioner.values.resources import CPU
 
 _BUYABLE: Final = (names.CAPACITY_ON_DEMAND, names.CAPACITY_SPOT)
 _SPOT_ALTERNATIVES: Final = 15
@@ -36,23 +38,27 @@ class OfferingMarket:
         price: of (type, zone, capacity type), as decisions take it; None where there is none.
         open: whether an offering is not known to be short.
         reserved: how many instances are left, by reservation id.
+        reservation_open: whether a reservation, by its id, is not known to be short, whatever is left of it.
         spot_known: whether the spot market was read: then a type that it does not list is not sold as spot.
         shifted: ids of zones that traffic is shifted away from.
+        full: what admits no further instance.
         adjusted: whether decisions take another price than EC2's for (type, zone, capacity type).
     """
 
     price: Callable[[str, str, str], float | None]
     open: Callable[[OfferingKey], bool] = field(default=lambda _: True)
     reserved: Mapping[str, int] = field(default_factory=dict)
+    reservation_open: Callable[[str], bool] = field(default=lambda _: True)
     spot_known: bool = False
     shifted: frozenset[str] = frozenset()
+    full: FullCapacity = field(default_factory=FullCapacity)
     adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
 
 
 def offerings_of(
     body: InstanceType, zones: Iterable[str], shape: Shape, market: OfferingMarket, *, fit: bool
 ) -> tuple[Offering, ...]:
-    """Every offering of the type, available or not, in order of zone, capacity type, partition, reservation.
+    """Every offering of the type, launchable or not, in order of zone, capacity type, partition, reservation.
 
     Args:
         body: the type as `instance_types.type_of` made it.
@@ -64,6 +70,7 @@ def offerings_of(
     own = body.requirements.requirement(names.ZONE_LABEL)
     kinds = [kind for kind in _BUYABLE if body.requirements.requirement(names.CAPACITY_TYPE_LABEL).has(kind)]
     group = shape.group
+    vcpus = body.capacity.amount(CPU) // 1000
     partitions = ("",) if group is None or not group.partitions else tuple(map(str, range(1, group.partitions + 1)))
     found = []
     for zone in sorted(zones):
@@ -75,12 +82,14 @@ def offerings_of(
             usd = LAST_RESORT_USD_PER_HOUR if price is None else price
             for partition in partitions:
                 offer = OfferingKey(kind, body.name, zone, "" if group is None else group.id, partition)
+                full = market.full.of(offer, shape, vcpus)
                 found.append(
                     Offering(
                         _buyable(kind, zone, zone_id, partition),
                         usd,
-                        sold and market.open(offer),
+                        sold and (full is not None or market.open(offer)),  # what is full explains a launch that failed
                         alternatives=_SPOT_ALTERNATIVES if kind == names.CAPACITY_SPOT and market.spot_known else 1,
+                        full=full,
                     )
                 )
     found.extend(
@@ -88,11 +97,22 @@ def offerings_of(
             _reserved(one, shape.zone_id(one.availability_zone), partition),
             market.price(body.name, one.availability_zone, names.CAPACITY_RESERVED) or 0.0,
             fit
-            and market.reserved.get(one.id, 0) > 0
+            and market.reservation_open(one.id)
             and own.has(one.availability_zone)
             and one.state != "expiring"
             and shape.zone_id(one.availability_zone) not in market.shifted,
             reservation_capacity=market.reserved.get(one.id, 0),
+            full=market.full.of_reservation(
+                one.id,
+                OfferingKey(
+                    names.CAPACITY_RESERVED,
+                    body.name,
+                    one.availability_zone,
+                    "" if group is None else group.id,
+                    partition,
+                ),
+                shape,
+            ),
         )
         for one in shape.reservations_of(body.name)
         for partition in partitions
@@ -107,6 +127,7 @@ def market_of(
     now: datetime,
     reserved: Mapping[str, int],
     shifted: frozenset[str] = frozenset(),
+    full: FullCapacity = FullCapacity(),  # noqa: B008  (frozen)
 ) -> tuple[OfferingMarket, Hashable]:
     """The market at `now`, and a version that is equal for as long as nothing in it changes: for `Catalogue.types`.
 
@@ -117,6 +138,7 @@ def market_of(
         now: aware.
         reserved: instances left, by reservation id.
         shifted: ids of zones that traffic is shifted away from.
+        full: what admits no further instance.
     """
 
     def paid(name: str, zone: str, kind: str) -> float | None:
@@ -130,12 +152,15 @@ def market_of(
         ),
         open=lambda offer: shortages.standing(offer, now).available,
         reserved=dict(reserved),
+        reservation_open=lambda name: shortages.reservation_open(name, now),
         spot_known=prices.spot_known,
         shifted=shifted,
+        full=full,
     )
     version = (
         *(prices.version, prices.spot_known, None if ledger is None else ledger.version),
         *(shortages.version(now), tuple(sorted(reserved.items())), shifted),
+        *(full.reservations, full.groups, full.subnets, tuple(sorted(full.vcpus_left.items()))),
     )
     return market, version
 

@@ -27,6 +27,7 @@ from provisioner.ec2.market.discovered_capacity import MemoryTable, Seen
 from provisioner.ec2.market.instance_types import MarketSettings, PlacementGroup, Shape
 from provisioner.ec2.market.offerings import OfferingMarket, market_of
 from provisioner.ec2.market.prices import PriceBook, PriceList
+from provisioner.ec2.market.structural_caps import FullCapacity, occupancy
 from provisioner.ec2.market.unavailable_offerings import Shortages
 from provisioner.ec2.settings import AwsSettings
 from provisioner.kube.errors import ApiError
@@ -88,13 +89,17 @@ class MarketContext:
     Attributes:
         reserved: instances left, by reservation id.
         shifted: ids of zones that traffic is shifted away from.
-        claims: of the cluster; their instances use up discounts.
+        spent: ids of reservations of which no instance is left, as EC2 was read.
+        dry: ids of subnets without a free address, likewise.
+        claims: of the cluster; their instances use up discounts and placement groups.
         group_of: what the placement group selector of a class resolved to.
         ipv6: whether nodes of a class have IPv6 addresses.
     """
 
     reserved: Callable[[], Mapping[str, int]] = dict
     shifted: Callable[[], frozenset[str]] = frozenset
+    spent: Callable[[], frozenset[str]] = frozenset
+    dry: Callable[[], frozenset[str]] = frozenset
     claims: Callable[[], Iterable[NodeClaim]] = tuple
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
     ipv6: Callable[[EC2NodeClass], bool] = lambda _: False
@@ -304,7 +309,9 @@ class RegionMarket:
         if ledger.rows:
             used = ledger.used(bought(around.claims()), region)
             paid = LedgerPrices(ledger, used, region, now)
-        return market_of(self._book.current(), paid, self.shortages, now, around.reserved(), around.shifted())
+        reserved, groups = occupancy(around.claims(), around.reserved())
+        full = FullCapacity(around.spent(), groups, around.dry())
+        return market_of(self._book.current(), paid, self.shortages, now, reserved, around.shifted(), full)
 
     # ------------------------------------------------------------------ what nodes show
 

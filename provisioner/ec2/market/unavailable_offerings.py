@@ -40,7 +40,7 @@ CONFIG_KEY: Final = "shortage.json"
 _GROWTH: Final = 4
 _JITTER: Final = 0.1
 _FLEET: Final = ("fleet",)
-_SUBNET, _PREFIXES = "subnet", "prefixes"
+_SUBNET, _PREFIXES, _RESERVATION = "subnet", "prefixes", "reservation"
 _Key = tuple[str, ...]
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -156,7 +156,7 @@ class Shortages:
         """EC2 could not give `offer`, and `scope` says how much that closes.
 
         Failures that come in while it is closed count once: they are answers to calls that were under way. `FailureScope.SUBNET`,
-        `FailureScope.PREFIXES` and `FailureScope.RESERVATION` are kept elsewhere (`subnet_failed`, the discovery's counts) and change nothing here.
+        `FailureScope.PREFIXES` and `FailureScope.RESERVATION` are told otherwise (`subnet_failed`, `reservation_failed`) and change nothing here.
         """
         with self._lock:
             match scope:
@@ -205,6 +205,17 @@ class Shortages:
         with self._lock:
             entries = (self._live((kind, subnet), now) for kind in ((_SUBNET, _PREFIXES) if prefixes else (_SUBNET,)))
             return all(entry is None or now >= entry.until for entry in entries)
+
+    def reservation_failed(self, reservation: str, now: datetime, code: str = "") -> None:
+        """EC2 gave nothing of the reservation, or takes its instances back, though it is not full; other ways to buy its type stay open."""
+        with self._lock:
+            self._close((_RESERVATION, reservation), now, code)
+
+    def reservation_open(self, reservation: str, now: datetime) -> bool:
+        """Whether launches into the reservation may be tried, if anything is left of it."""
+        with self._lock:
+            entry = self._live((_RESERVATION, reservation), now)
+            return entry is None or now >= entry.until
 
     def fleet_open_at(self, now: datetime) -> datetime:
         """When the next CreateFleet may be sent, for the quota of fleets; `now` where nothing speaks against it."""

@@ -13,10 +13,11 @@ MOST_KEPT: Final = 4096
 
 @dataclass(slots=True)
 class _Entry:
-    """One id; of changes only those count that the reading cannot know of."""
+    """One id; of changes only those count that the reading cannot know of. `refused`: a launch said that nothing is left, and nobody has read since."""
 
     count: int = 0
     read_at: datetime | None = None
+    refused: bool = False
     changes: list[tuple[datetime, int]] = field(default_factory=list)
 
     @property
@@ -40,7 +41,7 @@ class Counts:
             for name, count in counts.items():
                 entry = self._entry(name)
                 if entry.read_at is None or asked > entry.read_at:
-                    entry.count, entry.read_at = count, asked
+                    entry.count, entry.read_at, entry.refused = count, asked, False
                     entry.changes = [pair for pair in entry.changes if pair[0] >= asked]
 
     def change(self, name: str, by: int, now: datetime) -> None:
@@ -52,12 +53,18 @@ class Counts:
         """EC2 says that nothing is left."""
         with self._lock:
             entry = self._entry(name)
-            entry.count, entry.read_at, entry.changes = 0, max(now, entry.read_at or now), []
+            entry.count, entry.read_at, entry.changes, entry.refused = 0, max(now, entry.read_at or now), [], True
 
     def said(self) -> dict[str, int]:
         """What EC2 said last of everything, whatever has changed since."""
         with self._lock:
             return {name: entry.count for name, entry in self._entries.items() if entry.read_at is not None}
+
+    def spent(self) -> frozenset[str]:
+        """Ids of which nothing is left as it was read; the word of a launch that failed is not enough."""
+        with self._lock:
+            known = ((name, one) for name, one in self._entries.items() if one.read_at is not None)
+            return frozenset(name for name, one in known if one.left <= 0 and not one.refused)
 
     def counts(self) -> dict[str, int]:
         """What is left of everything that was ever read; may be negative."""

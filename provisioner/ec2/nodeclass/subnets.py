@@ -103,7 +103,7 @@ class SubnetBook:
         self._lock = threading.Lock()
         self._counts = Counts()
         self._pending: Counter[str] = Counter()  # addresses of launches under way
-        self.exhausted = self._counts.exhausted
+        self.exhausted, self.spent = self._counts.exhausted, self._counts.spent
 
     def note(self, subnets: Iterable[Subnet], asked: datetime) -> None:
         """Take over what EC2 says; see `Counts.note`."""

@@ -36,7 +36,7 @@ _MAX_ANSWERS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class PricedOffering:
-    """The cheapest available offering of one type under some requirements."""
+    """The cheapest launchable offering of one type under some requirements."""
 
     row: int
     offering: Offering
@@ -63,9 +63,7 @@ class Catalogue:
                 states = self._by_key.setdefault(key, {})
                 states[requirement] = states.get(requirement, 0) | bit
             for offering in instance_type.offerings:
-                if offering.available and (
-                    offering.capacity_type != CAPACITY_RESERVED or offering.reservation_capacity > 0
-                ):
+                if offering.launchable:
                     rows = self._offered.setdefault(offering.requirements, {})
                     known = rows.get(row)
                     if known is None or offering.sort_key < known.sort_key:

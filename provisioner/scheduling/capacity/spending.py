@@ -54,7 +54,7 @@ def reached(left: int, types: Iterable[InstanceType], requirements: Requirements
 
 def lowest(one: InstanceType, requirements: Requirements) -> InstanceType:
     """A type as `--max-usd-per-hour` counts it before its node is launched: with the least that one costs in the NodePool now."""
-    offered = [each for each in one.offerings if each.available and each.requirements.conflict(requirements) is None]
+    offered = [each for each in one.offerings if each.launchable and each.requirements.conflict(requirements) is None]
     return _with(one, USD_OF_ALL, min([each.price for each in offered if isfinite(each.price)], default=0.0))
 
 

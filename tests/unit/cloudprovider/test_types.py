@@ -27,9 +27,9 @@ from provisioner.values.requirement import NONE, Requirement, Requirements
 from provisioner.values.resources import Resources
 
 
-def offer(zone: str, kind: str, price: float, *, available: bool = True) -> Offering:
+def offer(zone: str, kind: str, price: float, *, available: bool = True, left: int = 0) -> Offering:
     labels = {names.ZONE_LABEL: zone, names.CAPACITY_TYPE_LABEL: kind}
-    return Offering(Requirements.from_labels(labels), price, available)
+    return Offering(Requirements.from_labels(labels), price, available, reservation_capacity=left)
 
 
 def kind_of(name: str, *offerings: Offering, **labels: str) -> InstanceType:
@@ -148,6 +148,20 @@ def test_an_instance_whose_price_vanished_costs_what_its_type_does_on_demand() -
     assert offering_price(kind_of("t", gone), "a", "spot") is None
 
 
+LAUNCHABLE = {
+    "on-demand": (offer("a", "on-demand", 1), True),
+    "spot that is short": (offer("a", "spot", 1, available=False), False),
+    "a reservation with an instance left": (offer("a", "reserved", 1, left=1), True),
+    "a full reservation, which is no less available": (offer("a", "reserved", 1), False),
+    "a reservation that expires": (offer("a", "reserved", 1, available=False, left=1), False),
+}
+
+
+@pytest.mark.parametrize(("one", "want"), LAUNCHABLE.values(), ids=LAUNCHABLE)
+def test_health_and_capacity_are_two_things(one: Offering, want: bool) -> None:
+    assert one.launchable is want
+
+
 WORST = {
     "nothing is for sale": ((), math.inf),
     "the dearest on-demand": ((offer("a", "on-demand", 1), offer("b", "on-demand", 2)), 2),
@@ -155,7 +169,8 @@ WORST = {
         (offer("a", "spot", 0.5), offer("b", "spot", 0.7), offer("b", "on-demand", 2)),
         0.7,
     ),
-    "a reservation comes before spot": ((offer("a", "reserved", 0.1), offer("b", "spot", 0.7)), 0.1),
+    "a reservation comes before spot": ((offer("a", "reserved", 0.1, left=1), offer("b", "spot", 0.7)), 0.1),
+    "a full reservation does not count": ((offer("a", "reserved", 0.1), offer("b", "spot", 0.7)), 0.7),
     "what is sold out does not count": ((offer("a", "spot", 0.5, available=False), offer("b", "on-demand", 2)), 2),
 }
 

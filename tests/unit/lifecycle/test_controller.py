@@ -9,6 +9,14 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.command import (
+    Awaited,
+    CandidateRecord,
+    CommandRecord,
+    Replacement,
+    TerminateFirst,
+    encode_command,
+)
 from provisioner.apis.core import BriefMeta, CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, OwnerReference, condition
@@ -26,6 +34,7 @@ from provisioner.lifecycle.controller import (
     BESIDE_SECONDS,
     ELSEWHERE_SECONDS,
     FINALIZE_REQUEUE_SECONDS,
+    GATED_SECONDS,
     POSTPONED_SECONDS,
     REPLANNING_SECONDS,
     Lifecycle,
@@ -951,3 +960,38 @@ def test_a_node_waits_for_no_driver_once_its_pod_is_elsewhere() -> None:
     stage.world.cluster.pod_changed(before, bound(before, "elsewhere"))
     stage.look()
     assert initialized(stage)[0] == names.TRUE
+
+
+def test_a_claim_that_takes_the_place_of_another_one_is_launched_when_that_is_gone() -> None:
+    stage = Stage(INSTANCE)
+    waits = {
+        names.AWAITS_ANNOTATION: Awaited("a", "uid-a", "reservation", "cr-1").to_text(),
+        names.REPLACES_ANNOTATION: "c-1",
+    }
+    record = CommandRecord(
+        id="c-1",
+        reason="Drifted",
+        method="drift",
+        candidates=(CandidateRecord("a", "uid-a"),),
+        replacements=(Replacement("c"),),
+        first=TerminateFirst("reservation", "cr-1"),
+    )
+    old = claim("a", uid="uid-a", annotations={names.COMMAND_ANNOTATION: encode_command(record)})
+    stage.server.put(old, claim("c", annotations=waits))
+    for _ in range(3):
+        assert stage.look().requeue_after == GATED_SECONDS
+        stage.clock.advance(TIMEOUTS.launch.total_seconds())
+    assert (stage.provider.created, stage.gone, stage.reason) == (0, False, "Unknown/AwaitsTermination")
+    stage.world.cluster.claim_changed(stage.world.cluster.claim("a"), None)
+    stage.look()
+    assert names.AWAITS_ANNOTATION not in stage.server.claim("c").metadata.annotations, "nothing else is waited for"
+    stage.look()
+    assert (stage.provider.created, stage.gone) == (1, False)
+
+
+def test_a_claim_whose_place_does_not_become_free_is_deleted() -> None:
+    stage = Stage(INSTANCE)
+    waits = {names.AWAITS_ANNOTATION: Awaited("a", "uid-a").to_text(), names.REPLACES_ANNOTATION: "c-1"}
+    stage.server.put(claim("a", uid="uid-a"), claim("c", annotations=waits))
+    stage.look()
+    assert (stage.provider.created, stage.gone) == (0, True)

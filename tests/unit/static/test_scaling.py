@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement
+from provisioner.apis.command import Awaited, CandidateRecord, CommandRecord, Replacement
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodePool
 from provisioner.state.cluster import Cluster
@@ -113,6 +113,22 @@ def test_a_scale_down_in_the_middle_of_a_command_spares_its_replacement() -> Non
     world.cluster.claim_changed(None, claim("new"))
     assert decided(world, 2).delete == ("b",)
     assert decided(world, 0).delete == ("b", "c")
+
+
+def test_a_successor_that_waits_for_the_place_of_another_node_is_no_node_yet() -> None:
+    world = a_world("a", "b")
+    begin(world.cluster, "a", replacements=("new",))
+    waits = {names.AWAITS_ANNOTATION: Awaited("a", "uid-a", "node-limit", "general").to_text()}
+    world.cluster.claim_changed(None, claim("new", annotations=waits))
+    assert decided(world, 2, limits={"nodes": "2"}) == StaticDecision(limit="2")
+    assert decided(world, 4, limits={"nodes": "3"}) == StaticDecision(create=1, limit="3"), (
+        "one is missing, and has room"
+    )
+    world.cluster.pool_changed(None, static(2, limits={"nodes": "2"}))
+    (seen,) = world.cluster.snapshot().pools
+    assert seen.nodes == 2
+    assert world.cluster.asked_of_limits(claim("new", annotations=waits)) is None, "the limit keeps it from nothing"
+    assert world.cluster.asked_of_limits(claim("other")) is not None
 
 
 def aged(hours: float, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.apis.command import CandidateRecord, CommandPhase, CommandRecord, Replacement
+from provisioner.apis.command import CandidateRecord, CommandPhase, CommandRecord, Replacement, TerminateFirst
 from provisioner.disruption.commands.progress import (
     CandidateFacts,
     CommandFacts,
@@ -38,7 +38,9 @@ def changed(candidates: tuple[CandidateFacts, ...], which: int, **changes: Any) 
     return tuple(replace(one, **changes) if number == which else one for number, one in enumerate(candidates))
 
 
-def step_of(given: CommandFacts, phase: CommandPhase = CommandPhase.COMMITTED) -> Next:
+def step_of(
+    given: CommandFacts, phase: CommandPhase = CommandPhase.COMMITTED, first: TerminateFirst | None = None
+) -> Next:
     record = CommandRecord(
         id="id",
         reason="Drifted",
@@ -46,6 +48,7 @@ def step_of(given: CommandFacts, phase: CommandPhase = CommandPhase.COMMITTED) -
         candidates=tuple(CandidateRecord(one.name, f"uid-{one.name}") for one in given.candidates),
         replacements=tuple(Replacement(name) for name, _ in given.replacements),
         phase=phase,
+        first=first,
     )
     return next_step(record, given)
 
@@ -140,7 +143,94 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("phase", CommandPhase)
+FORCED, BOUNDED = TerminateFirst("reservation", "cr-1"), TerminateFirst("reservation", "cr-1", bound_seconds=600)
+COMMITTED, DRAINING, DELETING = CommandPhase.COMMITTED, CommandPhase.DRAINING, CommandPhase.DELETING
+
+
+@dataclass(frozen=True)
+class FirstCase:
+    want: Next
+    given: CommandFacts
+    phase: CommandPhase = COMMITTED
+    first: TerminateFirst = BOUNDED
+
+
+FIRST = {
+    "it is marked before the place is held": FirstCase(
+        Next(CommandStep.MARK, ("a",)), facts(changed(ONE, 0, marked=False), ABSENT)
+    ),
+    "the place is held before anything ends": FirstCase(Next(CommandStep.CREATE, ("new-0",)), facts(ONE, ABSENT)),
+    "held, it is validated though nothing is launched": FirstCase(Next(CommandStep.VALIDATE), facts(ONE, COMING)),
+    "valid, its pods leave first": FirstCase(Next(CommandStep.BEGIN_DRAIN), facts(ONE, COMING, verdict=VALID)),
+    "valid, and its drain is forced: it goes": FirstCase(
+        Next(CommandStep.DELETE, ("a",)), facts(ONE, COMING, verdict=VALID), first=FORCED
+    ),
+    "a budget is not waited for": FirstCase(ROLL_BACK, facts(ONE, COMING, verdict=WAITS)),
+    "nor is it where the drain is forced": FirstCase(ROLL_BACK, facts(ONE, COMING, verdict=WAITS), first=FORCED),
+    "not valid, it is called off": FirstCase(ROLL_BACK, facts(ONE, COMING, verdict=BLOCKED)),
+    "its pods leave": FirstCase(Next(CommandStep.DRAIN, ("a",)), facts(ONE, COMING), DRAINING),
+    "its pods leave, however long nothing else happens": FirstCase(
+        Next(CommandStep.DRAIN, ("a",)), facts(ONE, COMING, stalled="no progress"), DRAINING
+    ),
+    "its pods took too long": FirstCase(ROLL_BACK, replace(facts(ONE, COMING), overdue="too long"), DRAINING),
+    "the time counts from where they are asked": FirstCase(
+        Next(CommandStep.VALIDATE), replace(facts(ONE, COMING), overdue="too long")
+    ),
+    "they left at the last moment": FirstCase(
+        Next(CommandStep.VALIDATE), replace(facts(ONE, COMING), overdue="too long", drained=True), DRAINING
+    ),
+    "drained, it is validated again": FirstCase(
+        Next(CommandStep.VALIDATE), replace(facts(ONE, COMING), drained=True), DRAINING
+    ),
+    "drained and valid, it goes": FirstCase(
+        Next(CommandStep.DELETE, ("a",)), replace(facts(ONE, COMING, verdict=VALID), drained=True), DRAINING
+    ),
+    "drained, and protected meanwhile": FirstCase(
+        ROLL_BACK, replace(facts(ONE, COMING, verdict=BLOCKED), drained=True), DRAINING
+    ),
+    "whoever held the place is gone": FirstCase(blames("new-0"), facts(ONE, FAILED), DRAINING),
+    "its cloud takes the node back": FirstCase(ROLL_BACK, facts(changed(ONE, 0, interrupted=True), COMING), DRAINING),
+    "a user deletes it meanwhile": FirstCase(
+        Next(CommandStep.AWAIT_END), facts(changed(ONE, 0, deleting=True), COMING), DRAINING
+    ),
+    "it lost its taint, and is closed again": FirstCase(
+        Next(CommandStep.MARK, ("a",)), facts(changed(ONE, 0, marked=False), COMING), DRAINING
+    ),
+    "it is gone": FirstCase(Next(CommandStep.DONE), facts(changed(ONE, 0, there=False), COMING), DRAINING),
+}
+
+
+@pytest.mark.parametrize("case", FIRST.values(), ids=FIRST)
+def test_edges_of_what_goes_first(case: FirstCase) -> None:
+    assert step_of(case.given, case.phase, case.first) == case.want
+
+
+def test_nothing_goes_first_before_its_place_is_held() -> None:
+    """In every combination of facts: nothing ends, and no pod is asked to leave, without a successor that exists."""
+    for state, marked, drained, overdue, verdict, phase, first in itertools.product(
+        ReplacementState,
+        (True, False),
+        (True, False),
+        ("", "late"),
+        (None, VALID, BLOCKED, WAITS),
+        (COMMITTED, DRAINING),
+        (FORCED, BOUNDED),
+    ):
+        given = facts(changed(ONE, 0, marked=marked), state, verdict=verdict)
+        found = step_of(replace(given, drained=drained, overdue=overdue), phase, first).step
+        if found in (CommandStep.DELETE, CommandStep.BEGIN_DRAIN, CommandStep.DRAIN):
+            assert marked
+            assert state in (COMING, READY)
+        if found is CommandStep.DELETE:
+            assert verdict == VALID
+            assert first is FORCED or (phase is DRAINING and drained)
+        if found is CommandStep.DRAIN:
+            assert (phase, overdue) == (DRAINING, "")
+        assert found is not CommandStep.AWAIT_REPLACEMENTS
+        assert found is not CommandStep.AWAIT_BUDGET
+
+
+@pytest.mark.parametrize("phase", [COMMITTED, DELETING])
 def test_edges_that_are_not_there(phase: CommandPhase) -> None:
     """In every combination of facts: nothing is deleted unvalidated, nothing before its replacements, nothing twice."""
     for given in EVERY:

@@ -14,7 +14,6 @@ from provisioner.ec2.interruption.queue import InterruptionQueue, Received
 from provisioner.ec2.interruption.queue_controller import QueueReader
 from provisioner.ec2.launch.orders import offer_of
 from provisioner.ec2.market.unavailable_offerings import OfferingStanding, Shortages
-from provisioner.ec2.nodeclass.reservations import ReservationBook
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import WorkerPool, pool
@@ -77,8 +76,7 @@ class Stage:
     def __init__(self, workers: WorkerPool, **settings: Any) -> None:
         self.world = World()
         self.server = WorldServer(self.world)
-        self.queue, self.shortages, self.book = FakeQueue(), Shortages(), ReservationBook()
-        self.book.note({"cr-1": 3}, NOON)
+        self.queue, self.shortages = FakeQueue(), Shortages()
         interruptions = self.server.interruptions(workers)
         self.reader = QueueReader(
             cast(InterruptionQueue, self.queue),
@@ -86,7 +84,6 @@ class Stage:
             self.world.cluster,
             self.server.recorder,
             self.shortages,
-            self.book,
             AwsSettings(cluster_name="c", region="us-east-1", **settings),
             workers,
             self.world.clock,
@@ -182,11 +179,12 @@ def test_a_message_that_comes_twice_is_written_once_and_closes_the_offering_once
     assert stage.shortages.standing(offer, NOON + timedelta(seconds=179)) is OfferingStanding.CLOSED
 
 
-def test_a_reservation_that_is_taken_back_has_no_instances_left(workers: WorkerPool) -> None:
+def test_a_reservation_that_is_taken_back_is_left_alone_for_a_while(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.queue.put(event(RESERVATION))
     stage.reader.poll()
-    assert stage.book.available("cr-1") == 0
+    assert not stage.shortages.reservation_open("cr-1", NOON)
+    assert stage.shortages.reservation_open("cr-2", NOON)
 
 
 def test_an_instance_that_we_end_ourselves_says_nothing_new(workers: WorkerPool) -> None:

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -280,6 +281,20 @@ def test_a_used_up_reservation_is_named_and_closes_no_offering() -> None:
     )
     assert empty == ("cr-1",)
     assert len(table) == 0
+
+
+OF_A_RESERVATION = ("InsufficientInstanceCapacity", "InvalidCapacityReservationState.PendingActivation")
+
+
+@pytest.mark.parametrize("code", OF_A_RESERVATION)
+def test_a_reservation_that_gives_nothing_is_short_by_itself_and_not_full(code: str) -> None:
+    asked = (replace(ASKED[0], reservation="cr-1", offer=replace(ASKED[0].offer, capacity_type="reserved")),)
+    table, empty = noted(refusal(code, InstanceType="m5.large", AvailabilityZone="a"), asked=asked)
+    assert empty == ()
+    assert not table.reservation_open("cr-1", NOON)
+    assert table.reservation_open("cr-2", NOON)
+    assert table.reservation_open("cr-1", NOON + timedelta(minutes=1))
+    assert all(table.standing(one.offer, NOON) is OfferingStanding.OPEN for one in (*asked, ASKED[0]))
 
 
 def test_the_fleet_quota_closes_launches_only() -> None:

@@ -387,7 +387,7 @@ def test_equal_claims_have_equal_orders() -> None:
 
 
 ERRORS: dict[str, tuple[NodeClaim, Mapping[str, Any], type[Exception], str]] = {
-    "nothing fits": (claim(requests={"cpu": "64"}), {}, InsufficientCapacityError, "compatible-available-filter"),
+    "nothing fits": (claim(requests={"cpu": "64"}), {}, InsufficientCapacityError, "compatible-launchable-filter"),
     "no subnet": (claim(), {"subnets": {}}, InsufficientCapacityError, "no subnet"),
     "no image": (
         claim(),

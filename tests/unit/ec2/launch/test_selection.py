@@ -177,7 +177,7 @@ NOTHING = {
 @pytest.mark.parametrize("types", NOTHING.values(), ids=NOTHING)
 def test_nothing_left_names_the_filter(types: tuple[InstanceType, ...]) -> None:
     with pytest.raises(
-        InsufficientCapacityError, match="c-1: no instance type remains after the filter compatible-available-filter"
+        InsufficientCapacityError, match="c-1: no instance type remains after the filter compatible-launchable-filter"
     ):
         chosen(types)
 

@@ -136,23 +136,24 @@ def test_without_a_price_last() -> None:
 
 
 RESERVATION = CapacityReservation(id="cr-1", availability_zone="a", instance_type="m5.large")
-RESERVATIONS: dict[str, tuple[dict[str, Any], int, frozenset[str], bool]] = {
-    "with instances left": ({}, 2, frozenset(), True),
-    "used up": ({}, 0, frozenset(), False),
-    "expiring": ({"state": "expiring"}, 2, frozenset(), False),
-    "in a zone without subnet": ({"availability_zone": "c"}, 2, frozenset(), False),
-    "in a shifted zone": ({}, 2, frozenset({"id-a"}), False),
+RESERVATIONS: dict[str, tuple[dict[str, Any], int, dict[str, Any], tuple[bool, bool]]] = {
+    "with instances left": ({}, 2, {}, (True, True)),
+    "used up": ({}, 0, {}, (True, False)),
+    "expiring": ({"state": "expiring"}, 2, {}, (False, False)),
+    "in a zone without subnet": ({"availability_zone": "c"}, 2, {}, (False, False)),
+    "in a shifted zone": ({}, 2, {"shifted": frozenset({"id-a"})}, (False, False)),
+    "short": ({}, 2, {"reservation_open": lambda name: name != "cr-1"}, (False, False)),
+    "where another one is short": ({}, 2, {"reservation_open": lambda name: name == "cr-1"}, (True, True)),
 }
 
 
-@pytest.mark.parametrize(("changes", "left", "shifted", "want"), RESERVATIONS.values(), ids=RESERVATIONS)
-def test_reservations(changes: dict[str, Any], left: int, shifted: frozenset[str], want: bool) -> None:
+@pytest.mark.parametrize(("changes", "left", "market", "want"), RESERVATIONS.values(), ids=RESERVATIONS)
+def test_reservations(changes: dict[str, Any], left: int, market: dict[str, Any], want: tuple[bool, bool]) -> None:
+    """Whether one is available, and whether an instance of it can be launched."""
     own = msgspec.structs.replace(RESERVATION, **changes)
-    found = offered(
-        replace(SHAPE, reservations=(own,)), OfferingMarket(price, reserved={"cr-1": left}, shifted=shifted)
-    )
+    found = offered(replace(SHAPE, reservations=(own,)), OfferingMarket(price, reserved={"cr-1": left}, **market))
     one = found[own.availability_zone, "reserved", "cr-1"]
-    assert (one.available, one.reservation_capacity, one.price) == (want, left, 1e-8)
+    assert ((one.available, one.launchable), one.reservation_capacity, one.price) == (want, left, 1e-8)
 
 
 def test_partitions_are_offerings_of_their_own() -> None:

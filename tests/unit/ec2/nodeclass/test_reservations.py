@@ -177,3 +177,42 @@ def test_what_is_left(case: tuple[list[Step], int]) -> None:
         step(book)
     assert book.available("cr") == want
     assert book.counts().get("cr", 0) == want
+
+
+SPENT: dict[str, tuple[list[Step], bool]] = {
+    "never read": ([], False),
+    "read with some left": ([lambda book: book.note({"cr": 1}, later(0))], False),
+    "read with none left": ([lambda book: book.note({"cr": 0}, later(0))], True),
+    "taken by our own launch": (
+        [lambda book: book.note({"cr": 1}, later(0)), lambda book: book.launched("cr", 1, later(1))],
+        True,
+    ),
+    "given back": ([lambda book: book.note({"cr": 0}, later(0)), lambda book: book.terminated("cr", later(1))], False),
+    "only a launch said so": (
+        [lambda book: book.note({"cr": 1}, later(0)), lambda book: book.exhausted("cr", later(1))],
+        False,
+    ),
+    "a launch said so, and it was read since": (
+        [
+            lambda book: book.note({"cr": 1}, later(0)),
+            lambda book: book.exhausted("cr", later(1)),
+            lambda book: book.note({"cr": 0}, later(2)),
+        ],
+        True,
+    ),
+    "a launch said so, and what is read is older": (
+        [
+            lambda book: book.exhausted("cr", later(1)),
+            lambda book: book.note({"cr": 0}, later(0)),
+        ],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("steps", "want"), SPENT.values(), ids=SPENT)
+def test_a_reservation_is_full_as_it_was_read(steps: list[Step], want: bool) -> None:
+    book = ReservationBook()
+    for step in steps:
+        step(book)
+    assert (book.spent() == {"cr"}) is want
