@@ -240,13 +240,13 @@ def command_on(claim: NodeClaim) -> CommandRecord | None:
 
 def is_gated(claim: NodeClaim) -> bool:
     """Whether a claim takes the place of another one, and is not launched before that is gone."""
-    return names.AWAITS_ANNOTATION in claim.metadata.annotations
+    return names.AWAITS_ANNOTATION in claim.metadata.annotations and not claim.status.provider_id
 
 
 def awaited_by(claim: NodeClaim) -> Awaited | None:
     """What a gated claim waits for; None where it is not gated, or nobody can read it."""
     text = claim.metadata.annotations.get(names.AWAITS_ANNOTATION, "")
-    if not text or len(text) > _MOST_AWAITED:
+    if not is_gated(claim) or len(text) > _MOST_AWAITED:
         return None
     try:
         return _decode_awaited(text)

@@ -362,7 +362,11 @@ class DisruptionController:
             metrics.budgets(reason, counts)
         self._say_protections(snapshot)
         begun: list[Proposal] = []
-        ill = self._ill(snapshot)
+        try:
+            ill = self._ill(snapshot)
+        except Exception:  # noqa: BLE001 - of what it is about, nothing is repaired; other methods go on
+            _log.exception("The health of nodes could not be judged; none is repaired in this pass")
+            ill = {}
         for method in self._methods:
             try:
                 begun += self._run(method, snapshot, ledger, empty_for, begun, ill)

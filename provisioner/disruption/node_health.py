@@ -58,7 +58,7 @@ class NodeHealth:
         found = {
             node.key.name: (node.claim, self._cluster.node(node.name))
             for node in snapshot.nodes
-            if node.claim is not None and node.name
+            if node.claim is not None and node.name and (self._policies.kinds or after_reboot(node.claim) is not None)
         }
         ill: dict[str, Illness] = {}
         with self._lock:

@@ -161,7 +161,7 @@ class Reboots:
         if claim is None:
             self._forget(name)
             return DONE
-        if self._stale():
+        if self._stale() or self._pause().beside:  # what another Karpenter began is its own while it leads
             return ReconcileResult(requeue_after=STALE_SECONDS)
         try:
             self._write_begun(claim)

@@ -275,7 +275,7 @@ def order_of(claim: NodeClaim, around: OrderContext) -> Order:
 def reopening(
     claim: NodeClaim, around: OrderContext, available: Callable[[OfferingKey], bool]
 ) -> tuple[OfferingKey, ...]:
-    """The offers that the claim could take were they not short just now; none: it can never be launched as it is."""
+    """The offers that the claim could take were they not short or full just now; none: it can never be launched as it is."""
     requirements, requests = wishes_of(claim)
     known = labels.WELL_KNOWN | names.WELL_KNOWN_LABELS
     zones = {one.zone for one in around.node_class.status.subnets}
@@ -288,7 +288,7 @@ def reopening(
                 for offering in one.offerings
                 if offering.zone in zones and requirements.conflict(offering.requirements) is None
                 for offer in (_offer(one, offering, around.group, _partition_of(offering)),)
-                if offering.launchable or not available(offer)
+                if offering.launchable or offering.full is not None or not available(offer)
             }
         )
     )

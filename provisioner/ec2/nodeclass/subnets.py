@@ -103,7 +103,7 @@ class SubnetBook:
         self._lock = threading.Lock()
         self._counts = Counts()
         self._pending: Counter[str] = Counter()  # addresses of launches under way
-        self.exhausted, self.spent = self._counts.exhausted, self._counts.spent
+        self.exhausted = self._counts.exhausted
 
     def note(self, subnets: Iterable[Subnet], asked: datetime) -> None:
         """Take over what EC2 says; see `Counts.note`."""
@@ -113,6 +113,11 @@ class SubnetBook:
         """Addresses that are left of a subnet when everything under way is launched; of one that was never read, none less what is launched."""
         pending = self._pending[subnet_id]  # first: a launch that ends meanwhile counts twice rather than not at all
         return self._counts.left(subnet_id) - pending
+
+    def spent(self) -> frozenset[str]:
+        """Ids of those without a free address, as EC2 says: of what was launched since, some may be gone again."""
+        said = self._counts.said()
+        return frozenset(one for one in self._counts.spent() if said.get(one, 1) <= 0)
 
     def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int = 1) -> Mapping[str, Subnet]:
         """For each zone of the class the subnet with most addresses left, which may be fewer than none; of equal ones the first in its status.

@@ -15,9 +15,12 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.disruption.commands.book import SPARED_SECONDS
 from provisioner.disruption.controller import METHODS
-from provisioner.disruption.node_health import repair_policies_of
+from provisioner.disruption.node_health import NodeHealth, repair_policies_of
+from provisioner.disruption.repair_policies import Illnesses
 from provisioner.ec2.provider import _REPAIRS
 from provisioner.options import Options
+from provisioner.state.cluster import Cluster
+from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import REGISTRY
 from provisioner.termination.eviction_queue import deadline_of
 from tests.support.clock import NOON
@@ -307,3 +310,29 @@ def test_a_timeout_overrides_all_tolerations(five: Make) -> None:
     turn(stage)
     turn(stage, 6)
     assert begun(stage, "a")
+
+
+class _Unasked(Cluster):
+    """A state that must not be asked for Nodes."""
+
+    def __init__(self) -> None:
+        """Nothing of a state is needed."""
+
+
+def test_without_policies_no_node_is_looked_at(five: Make) -> None:
+    stage = five()
+    idle = NodeHealth(_Unasked(), stage.world.clock, ())
+    assert idle.at(stage.world.cluster.snapshot()) == {}
+
+
+def test_health_that_cannot_be_judged_ends_no_other_method(stages: Staged, caplog: pytest.LogCaptureFixture) -> None:
+    stage = stages("a", "b", after="0s")
+
+    def unjudged(_snapshot: Snapshot) -> Illnesses:
+        raise ArithmeticError
+
+    stage.disruption._ill = unjudged
+    for _ in range(3):
+        turn(stage, 20)
+    assert not stage.server.has("nodeclaims", "a") or begun(stage, "a")
+    assert "The health of nodes could not be judged" in caplog.text

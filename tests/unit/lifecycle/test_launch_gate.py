@@ -15,6 +15,7 @@ from provisioner.apis.command import (
     awaited_by,
     command_on,
     encode_command,
+    is_gated,
 )
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.lifecycle.launch_gate import LaunchGate, gate_of
@@ -73,6 +74,8 @@ def test_gate(case: Case) -> None:
 def test_what_is_written_is_read_back() -> None:
     assert awaited_by(claim("new", annotations={names.AWAITS_ANNOTATION: AWAITED.to_text()})) == AWAITED
     assert awaited_by(claim("new", annotations={names.AWAITS_ANNOTATION: "x" * 5000})) is None
+    launched = claim("new", annotations={names.AWAITS_ANNOTATION: AWAITED.to_text()}, provider_id="aws:///a/i-1")
+    assert (awaited_by(launched), is_gated(launched)) == (None, False), "it was launched by a version without gates"
     record = command().record
     begun = CommandRecord(
         **{

@@ -344,6 +344,19 @@ def test_a_pause_calls_off_what_has_not_come_to_a_call(five: Make) -> None:
     assert stage.is_open()
 
 
+def test_a_reboot_of_a_karpenter_that_leads_is_left_to_it(five: Make) -> None:
+    stage = five()
+    says(stage, "a")
+    stage.pause = Pause(beside="Karpenter leads")
+    known = stage.server.node("a")
+    stage.server.put(changed(known, spec=changed(known.spec, taints=(names.REBOOTING_TAINT,))))
+    turn(stage, 10)
+    assert not stage.is_open()
+    stage.pause = Pause()
+    turn(stage, 60)
+    assert stage.is_open()
+
+
 def test_a_pause_does_not_leave_a_node_that_is_away(five: Make) -> None:
     stage = five()
     to_the_call(stage)

@@ -12,7 +12,7 @@ from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
-from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.cloudprovider.types import CapKind, InstanceType, Offering, StructuralCap
 from provisioner.ec2 import labels
 from provisioner.ec2.launch import fleet, orders
 from provisioner.ec2.launch.orders import Made, Order, OrderContext
@@ -412,6 +412,7 @@ def test_no_order(given: NodeClaim, changes: Mapping[str, Any], error: type[Exce
 
 
 SHUT = kind("m5.large", sold("spot", "a", 0.04, available=False), sold("spot", "z", 0.04))
+FULL = kind("m5.large", replace(sold("spot", "a", 0.04), full=StructuralCap(CapKind.ADDRESSES, "subnet-a")))
 REOPENING: dict[str, tuple[dict[str, list[str]], bool, list[OfferingKey]]] = {
     "what is short opens again": ({}, False, [OfferingKey("spot", "m5.large", "a")]),
     "what is not sold at all does not": ({}, True, []),
@@ -423,6 +424,10 @@ REOPENING: dict[str, tuple[dict[str, list[str]], bool, list[OfferingKey]]] = {
 def test_what_opens_again(wanted: dict[str, list[str]], open_: bool, want: list[OfferingKey]) -> None:
     found = orders.reopening(claim(wanted), around(types=(SHUT,)), lambda _: open_)
     assert list(found) == want
+
+
+def test_what_is_full_opens_again_though_nothing_is_short() -> None:
+    assert orders.reopening(claim(), around(types=(FULL,)), lambda _: True) == (OfferingKey("spot", "m5.large", "a"),)
 
 
 CLASSES: dict[str, tuple[EC2NodeClass | None, type[Exception] | None]] = {

@@ -281,6 +281,15 @@ def test_a_subnet_with_fewer_addresses_than_an_instance_takes_is_not_chosen() ->
     assert {zone: one.id for zone, one in chosen.items()} == {"a": "subnet-a2"}
 
 
+def test_a_subnet_is_spent_as_it_was_read_and_not_by_our_own_launches() -> None:
+    book = SubnetBook()
+    read(book, 0, a1=2, b1=0)
+    book.settle("subnet-a1", 40, 40, later(1))
+    assert (of_zones(book, "a1", "b1"), book.spent()) == ({"a": ("a1", -38 + 40)}, {"subnet-b1"})
+    read(book, 3, a1=0)
+    assert book.spent() == {"subnet-a1", "subnet-b1"}
+
+
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), max_size=20))
 def test_what_is_reserved_and_settled_is_never_lost(launches: list[tuple[int, int]]) -> None:
     book = SubnetBook()
