@@ -322,13 +322,14 @@ class DisruptionController:
         self, snapshot: Snapshot, ledger: AllowanceLedger, virtual: tuple[Pod, ...], *, buys: bool
     ) -> DisruptionView:
         """What every question to a method has in common; virtual pods take room where the method is asked about money."""
+        rebooting = self._reboots.begun() if self._reboots is not None else frozenset[str]()
         return DisruptionView(
             snapshot=self.worlds.with_room_for(snapshot, virtual),
             prepared=self.worlds.at(snapshot) if buys else None,
             allowed=ledger.allowed,
             why_none=ledger.why_none,
             ceiling=ledger.ceiling(),
-            under_way=self._under_way(snapshot),
+            under_way=rebooting.union(*(one.record.candidate_names for one in snapshot.commands)),
             spared=self._spared(snapshot, buys=buys),
             pause=self._pause(),
             loops=self._commands.loops.holds(),
@@ -337,11 +338,6 @@ class DisruptionController:
             types_of=self.worlds.types_of,
             prices=self._prices,
         )
-
-    def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
-        """NodeClaims whose disruption has begun, as far as their own views do not say so."""
-        rebooting = self._reboots.begun() if self._reboots is not None else frozenset[str]()
-        return rebooting.union(*(one.record.candidate_names for one in snapshot.commands))
 
     def run_once(self) -> None:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""

@@ -124,6 +124,7 @@ def controllers(
         enabled=base.options.feature_gates.pod_deletion_cost_management,
         stale=base.caches.disruption_is_stale,
         beside=base.caches.beside,
+        most=deletion_cost_controller.MOST_WRITES,
     )
     deciding, consolidating = voluntary.pollers
     return [

@@ -61,7 +61,7 @@ class DeletionCosts:
         enabled: bool,
         stale: Callable[[], str],
         beside: Callable[[], str],
-        most: int = MOST_WRITES,
+        most: int,
     ) -> None:
         self._cluster, self._client, self._clock, self._order = cluster, client, clock, order
         self._enabled, self._stale, self._beside, self._most = enabled, stale, beside, most

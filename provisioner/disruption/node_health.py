@@ -61,18 +61,18 @@ class NodeHealth:
             if node.claim is not None and node.name and (self._policies.kinds or after_reboot(node.claim) is not None)
         }
         ill: dict[str, Illness] = {}
-        with self._lock:
-            now, before, seen = self._clock.now(), self._seen, dict[_Key, datetime]()
-            for name, (claim, node) in found.items():
-                if node is None:
-                    continue
-                conditions = self._conditions(node)
-                for key, _ in conditions:
-                    seen[key] = before.get(key, now)
-                sighted: list[Sighted] = [(one, seen[key]) for key, one in conditions]
-                if (wrong := self._illness(claim, node, sighted, now)) is not None:
-                    ill[name] = wrong
-            self._seen = seen
+        now, before, seen = self._clock.now(), self._seen, dict[_Key, datetime]()
+        for name, (claim, node) in found.items():
+            if node is None:
+                continue
+            conditions = self._conditions(node)
+            for key, _ in conditions:
+                seen[key] = before.get(key, now)
+            sighted: list[Sighted] = [(one, seen[key]) for key, one in conditions]
+            if (wrong := self._illness(claim, node, sighted, now)) is not None:
+                ill[name] = wrong
+        with self._lock:  # another thread may have looked meanwhile: the first sight counts
+            self._seen = {key: min(at, self._seen.get(key, at)) for key, at in seen.items()}
         return ill
 
     def _illness(self, claim: NodeClaim, node: Node, sighted: list[Sighted], now: datetime) -> Illness | None:

@@ -100,9 +100,12 @@ class Caches:
         self.claims = self._reflect(resources.NODECLAIMS, self._carried(self.cluster.claim_changed), NodeClaimChanged)
         self.daemons = self._reflect(resources.DAEMONSETS, self._carried(self.cluster.daemonset_changed))
         self.pods = self._reflect(resources.PODS, self._carried(self.cluster.pod_changed), PodChanged, page=PODS_PAGE)
-        kinds = resources.EC2NODECLASSES if options.provider == "aws" else resources.KWOKNODECLASSES
         #: Only the provider's own kind: the CRDs of the other may be missing.
-        self.classes: Reflector[Any] = self._reflect(kinds, _ignored, NodeClassChanged)
+        self.classes: Reflector[Any] = (
+            self._reflect(resources.EC2NODECLASSES, _ignored, NodeClassChanged)
+            if options.provider == "aws"
+            else self._reflect(resources.KWOKNODECLASSES, _ignored, NodeClassChanged)
+        )
         self._settings_key = f"{options.system_namespace}/{names.SETTINGS_CONFIGMAP}"
         self.settings = self._reflect(
             resources.CONFIGMAPS,

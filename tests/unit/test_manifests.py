@@ -481,6 +481,8 @@ def asked_for(paths: list[str]) -> set[Use]:
             ]
             whole = "/".join([resource.plural, *map(str, below)])
             verbs = ("list", "watch") if name in WATCHERS else CLIENT_VERBS.get(name, ())
+            if name == "apply" and below:
+                verbs = ("patch",)  # a subresource is of an object that exists
             uses |= {Use(verb, resource.group, whole) for verb in verbs}
     return uses
 
@@ -572,6 +574,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     ("dovetail-provisioner", "components/kwok"): {
         (READ, "karpenter.kwok.sh", "kwoknodeclasses"): "its classes",
         ("create", "", "nodes"): "its instances, which are Nodes",
+        ("patch", "", "nodes/status"): "the boot ID of those that are rebooted",
     },
     ("dovetail-provisioner", "components/aws"): {
         (f"{READ} patch", CLASSES, "ec2nodeclasses"): "its classes, their hash and finalizer",

@@ -193,7 +193,7 @@ class KwokProvider:
         if known is not None and _belongs(known, claim):
             return _instance(known)
         delay = self._delay(claim)
-        node = self._node(claim, *self._choose(claim))
+        node = _launched(claim, *self._choose(claim))
         if delay <= timedelta(0):
             return _instance(self._put(node))
         self._put_later(node, delay)
@@ -399,12 +399,6 @@ class KwokProvider:
         fitting = len({instance_type.name for instance_type, _ in ways})
         return Said(f"its resource requests fit none of the {fitting} instance types that its requirements allow")
 
-    def _node(self, claim: NodeClaim, instance_type: InstanceType, offering: Offering) -> Node:
-        requirements = requirements_of(claim.spec.requirements).merged(instance_type.requirements)
-        labels = _labels(requirements.merged(offering.requirements), instance_type)
-        labels |= {names.INSTANCE_PRICE_ANNOTATION: f"{offering.price:f}"}
-        return _node(claim, labels, instance_type.capacity, instance_type.allocatable)
-
     def _put(self, node: Node) -> Node:
         """Create the Node, or find the one that an earlier try made."""
         try:
@@ -430,7 +424,11 @@ class KwokProvider:
         with self._lock:
             boot_id = self._reboots.pop(node_name, "")
         if boot_id:
-            return self._boot(node_name, boot_id)
+            if not _booted(self._client, node_name, boot_id):
+                with self._lock:
+                    self._reboots.setdefault(node_name, boot_id)
+                return ReconcileResult(failed=True)
+            return DONE
         with self._lock:
             launch = self._launches.get(node_name)
             if launch is None or launch.joined_at is not None:
@@ -450,19 +448,6 @@ class KwokProvider:
                 self._launches[node_name] = _Launch(node, sent=True, joined_at=self._clock.monotonic())
         if cancelled and created is not None:
             self._delete(created)
-        return DONE
-
-    def _boot(self, node_name: str, boot_id: str) -> ReconcileResult | None:
-        try:
-            body = {"status": {"nodeInfo": {"bootID": boot_id}}}
-            self._client.patch(NODES, node_name, body, subresource="status")
-        except NotFound:
-            return DONE
-        except ApiError as error:
-            _log.warning("Failed to reboot a Node; retrying", node=node_name, error=str(error))
-            with self._lock:
-                self._reboots.setdefault(node_name, boot_id)
-            return ReconcileResult(failed=True)
         return DONE
 
     def _delete(self, node: Node) -> None:
@@ -521,6 +506,25 @@ def _labels(requirements: Requirements, instance_type: InstanceType) -> dict[str
         if value:
             labels[key] = value
     return labels
+
+
+def _booted(client: NodeClient, node_name: str, boot_id: str) -> bool:
+    """Whether a Node has its new boot ID, or is gone."""
+    try:
+        client.patch(NODES, node_name, {"status": {"nodeInfo": {"bootID": boot_id}}}, subresource="status")
+    except NotFound:
+        pass
+    except ApiError as error:
+        _log.warning("Failed to reboot a Node; retrying", node=node_name, error=str(error))
+        return False
+    return True
+
+
+def _launched(claim: NodeClaim, instance_type: InstanceType, offering: Offering) -> Node:
+    requirements = requirements_of(claim.spec.requirements).merged(instance_type.requirements)
+    labels = _labels(requirements.merged(offering.requirements), instance_type)
+    labels |= {names.INSTANCE_PRICE_ANNOTATION: f"{offering.price:f}"}
+    return _node(claim, labels, instance_type.capacity, instance_type.allocatable)
 
 
 def _node(claim: NodeClaim, labels: dict[str, str], capacity: Resources, allocatable: Resources) -> Node:

@@ -305,6 +305,7 @@ def test_every_gate_is_known_to_work_or_not() -> None:
         "NodeOverlay",
         "NodeRepair",
         "PodDeletionCostManagement",
+        "RebootForRepair",
         "ReservedCapacity",
         "SpotToSpotConsolidation",
         "StaticCapacity",
