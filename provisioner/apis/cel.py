@@ -34,6 +34,10 @@ FORMULA_CHARACTERS: Final = 1024
 """The longest formula; so it is evaluated in some 10 us to 100 us, and neither deeply nested."""
 _NESTED: Final = 48
 _REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
+_QUANTIFIER: Final = re.compile(r"[*+?{]")
+_MOST_QUANTIFIERS: Final = 3
+_LONGEST_TEXT: Final = 64
+"""Characters that are searched: with `_MOST_QUANTIFIERS`, some hundred thousand steps at the most."""
 """Of a pattern: Python may try for ever where RE2 does not."""
 
 
@@ -449,7 +453,7 @@ def _integer(value: Any) -> int:
     return _within(number)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=512)
 def expression(pattern: str) -> "re.Pattern[str]":
     """A pattern of a definition as Python reads it: `$` is the very end, classes are ASCII's, as in RE2."""
     return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
@@ -463,6 +467,10 @@ def _find(text: str, pattern: str) -> str:
 def _matches(text: str, pattern: str) -> bool:
     if _REPEATED_GROUP.search(pattern):
         raise CelError(f"{pattern!r} repeats a group, which is not supported")
+    if len(_QUANTIFIER.findall(pattern)) > _MOST_QUANTIFIERS:
+        raise CelError(f"{pattern!r} has more than {_MOST_QUANTIFIERS} quantifiers, which is not supported")
+    if len(text) > _LONGEST_TEXT:
+        raise CelError(f"matches() supports texts of up to {_LONGEST_TEXT} characters")
     return expression(pattern).search(text) is not None
 
 

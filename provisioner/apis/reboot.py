@@ -22,7 +22,9 @@ HISTORY: Final = timedelta(hours=24)
 _MAX_BYTES: Final = 4096
 _MOST_TIMES: Final = 8
 _MOST_GRACE_SECONDS: Final = 10**9
-BootId = Annotated[str, msgspec.Meta(max_length=256)]
+BOOT_ID_LENGTH: Final = 256
+"""Characters. A kubelet may say more than that; its Node is not rebooted."""
+BootId = Annotated[str, msgspec.Meta(max_length=BOOT_ID_LENGTH)]
 
 
 class RebootEnd(enum.StrEnum):

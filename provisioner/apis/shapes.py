@@ -378,6 +378,10 @@ def host_ports_of(spec: PodSpec) -> tuple[ContainerPort, ...]:
     return tuple(sorted(ports, key=lambda port: (port.host_port, port.protocol, port.host_ip)))
 
 
+FEATURES: Final = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "VolumeBindMountOptions")
+"""That a pod can need of its kubelet."""
+
+
 def features_of(spec: PodSpec) -> tuple[str, ...]:
     """Features without which kube-scheduler refuses a node to the pod (Node `status.declaredFeatures`), sorted.
 
@@ -387,14 +391,12 @@ def features_of(spec: PodSpec) -> tuple[str, ...]:
     Differs: mounts of ephemeral containers, which a pod gets once it runs, are not looked at.
     """
     containers = (*spec.containers, *spec.init_containers)
-    needed = {
-        "RestartAllContainersOnContainerExits": any(
-            rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules
-        ),
-        "UserNamespacesHostNetworkSupport": spec.host_network and spec.host_users is False,
-        "VolumeBindMountOptions": any(mount.bind_mount_options for one in containers for mount in one.volume_mounts),
-    }
-    return tuple(name for name, is_needed in needed.items() if is_needed)
+    needed = (
+        any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules),
+        spec.host_network and spec.host_users is False,
+        any(mount.bind_mount_options for one in containers for mount in one.volume_mounts),
+    )
+    return tuple(name for name, is_needed in zip(FEATURES, needed, strict=True) if is_needed)
 
 
 # --- effective requests ----------------------------------------------------------------------------------------

@@ -121,13 +121,20 @@ class DeletionCosts:
         return done
 
     def _apply(self, pod: Pod, value: int | None) -> str:
-        said = {} if value is None else {names.POD_DELETION_COST: str(value), names.OWN_DELETION_COST: str(value)}
+        said = {names.POD_DELETION_COST: str(value), names.OWN_DELETION_COST: str(value)}
         metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": said}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         try:
-            self._client.apply(
-                resources.PODS, pod.name, body, MANAGER, pod.namespace, subresource="status", force=False
-            )
+            if (
+                value is None
+            ):  # an apply would leave a mark that somebody else wrote, and it would be taken back for ever
+                guard = {"uid": pod.uid, "resourceVersion": pod.resource_version}
+                taken = {"metadata": {**guard, "annotations": deletion_cost.withdrawn(pod.annotations)}}
+                self._client.patch(resources.PODS, pod.name, taken, pod.namespace, subresource="status")
+            else:
+                self._client.apply(
+                    resources.PODS, pod.name, body, MANAGER, pod.namespace, subresource="status", force=False
+                )
         except NotFound:
             return "skipped_notfound"
         except (Conflict, Invalid):  # another pod of the name, or somebody else's value

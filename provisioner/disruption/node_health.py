@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition
-from provisioner.apis.reboot import reboots_of
+from provisioner.apis.reboot import BOOT_ID_LENGTH, reboots_of
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.disruption.repair_policies import Illness, Illnesses, RepairPolicySet, Sighted, after_reboot
 from provisioner.options import Options
@@ -83,7 +83,10 @@ class NodeHealth:
         if wrong is None and failed is None:
             return None
         matches = (*(wrong.matches if wrong is not None else ()), *((failed,) if failed is not None else ()))
-        return Illness(matches, may_reboot=bool(node.status.node_info.boot_id) and reboots_of(claim).may_begin(now))
+        return Illness(
+            matches,
+            may_reboot=0 < len(node.status.node_info.boot_id) <= BOOT_ID_LENGTH and reboots_of(claim).may_begin(now),
+        )
 
     def is_broken(self, node: Node) -> bool:
         """Whether any of its conditions means a broken node, however short it has lasted."""

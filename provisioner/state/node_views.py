@@ -13,6 +13,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.reboot import is_rebooting
+from provisioner.apis.shapes import FEATURES
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.confirmation import guard_of
 from provisioner.state.expected_node import Expected, claim_labels, claim_requirements, own_labels
@@ -23,6 +24,7 @@ from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
 NODE: Final = Resources.of({names.NODES: 1})
+_NEEDED: Final = frozenset(FEATURES)
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -116,16 +118,15 @@ def view_of(given: Inputs) -> NodeView:
 
 
 def _features(node: Node | None) -> frozenset[str] | None:
-    """What the kubelet declares; it says so together with its version."""
+    """What the kubelet declares of that which pods can need, however much it says; it says so together with its version."""
     if node is None or not node.status.node_info.kubelet_version:
         return None
-    return _set_of(node.status.declared_features)
+    return _one_for_all(_NEEDED.intersection(node.status.declared_features))
 
 
-@functools.lru_cache(maxsize=256)
-def _set_of(features: tuple[str, ...]) -> frozenset[str]:
-    """One for all nodes that declare the same."""
-    return frozenset(features)
+@functools.lru_cache(maxsize=8)
+def _one_for_all(features: frozenset[str]) -> frozenset[str]:
+    return features
 
 
 def _limits(given: Inputs) -> Mapping[str, int]:

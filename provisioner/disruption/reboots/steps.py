@@ -259,6 +259,8 @@ def _returned(facts: RebootFacts, episode: RebootEpisode, node: RebootNode) -> N
         return NextReboot(RebootStep.OPEN)
     if not node.ready:
         return _await(facts, since + RECOVERY)
+    if episode.intent is None:  # nor does it count among the reboots of a day
+        return NextReboot(RebootStep.END, end=RebootEnd.CALLED_OFF, why=Said("the Node has rebooted by itself"))
     return NextReboot(RebootStep.END, end=RebootEnd.SUCCEEDED)
 
 

@@ -185,6 +185,8 @@ NO_NUMBERS: dict[str, tuple[str, type[CelError]]] = {
     "the negative of the least integer": ("-(-9223372036854775807 - 1)", CelError),
     "an int of what is not finite": ("int(1.0 / 0.0)", CelError),
     "a pattern that takes for ever": ('instance_type.matches("(m+)+$") ? 1 : 2', CelError),
+    "a pattern with too many ways": ('instance_type.matches("a*a*a*a*b") ? 1 : 2', CelError),
+    "a text that is too long": ("'" + "a" * 65 + "'.matches('a') ? 1 : 2", CelError),
     "a pattern that is none": ('instance_type.matches("(") ? 1 : 2', CelError),
 }
 

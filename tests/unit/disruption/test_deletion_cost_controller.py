@@ -76,7 +76,10 @@ class Town:
         return found
 
     def now(self, one: Pod) -> Pod:
-        return msgspec.structs.replace(one, annotations=self.wire(one.name)["metadata"].get("annotations", {}))
+        told = self.wire(one.name)["metadata"]
+        return msgspec.structs.replace(
+            one, annotations=told.get("annotations", {}), resource_version=told["resourceVersion"]
+        )
 
     def said(self) -> dict[str, dict[str, str]]:
         """The annotations of each pod on the server."""
@@ -180,6 +183,17 @@ def test_with_the_gate_off_what_was_written_is_withdrawn_and_then_all_rests() ->
     assert off.costs.poll() == REST_SECONDS
     assert off.server.done == ["PATCH pods/a", "PATCH pods/b"]
     assert not off.orders
+
+
+def test_a_mark_that_a_user_writes_is_removed_once_and_keeps_nobody_elses_cost() -> None:
+    town = Town()
+    town.costs.poll()
+    town.annotate("a", mark="1", cost="1")
+    off = Town(pods=town.pods, enabled=False, before=town.server, most=1)
+    for _ in range(4):
+        last = off.costs.poll()
+        off.hear()
+    assert (last, off.said()) == (REST_SECONDS, {"a": {}, "b": {}})
 
 
 def test_where_the_gate_was_never_on_nothing_is_written() -> None:

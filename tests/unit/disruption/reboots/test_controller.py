@@ -365,9 +365,10 @@ def test_a_pause_does_not_leave_a_node_that_is_away(five: Make) -> None:
     assert told(stage) == ("False", "RebootSucceeded")
 
 
-def test_a_node_without_a_boot_id_is_replaced(five: Make) -> None:
+@pytest.mark.parametrize("boot", ["", "b" * 257], ids=["none", "too long to be recorded"])
+def test_a_node_without_a_boot_id_is_replaced(five: Make, boot: str) -> None:
     stage = five()
-    says(stage, "a", boot="", reason="NvidiaXID46Error", since=NOON)
+    says(stage, "a", boot=boot, reason="NvidiaXID46Error", since=NOON)
     turn(stage)
     assert told(stage) == ("", "")
     assert command_on(stage.server.claim("a")) is not None
