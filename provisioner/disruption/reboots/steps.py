@@ -260,7 +260,9 @@ def _returned(facts: RebootFacts, episode: RebootEpisode, node: RebootNode) -> N
     if not node.ready:
         return _await(facts, since + RECOVERY)
     if episode.intent is None:  # nor does it count among the reboots of a day
-        return NextReboot(RebootStep.END, end=RebootEnd.CALLED_OFF, why=Said("the Node has rebooted by itself"))
+        return NextReboot(
+            RebootStep.END, end=RebootEnd.CALLED_OFF, why=Said("the Node rebooted before it was asked to")
+        )
     return NextReboot(RebootStep.END, end=RebootEnd.SUCCEEDED)
 
 

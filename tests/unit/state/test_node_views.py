@@ -16,4 +16,4 @@ def test_of_declared_features_only_those_count_that_pods_can_need() -> None:
         declared_features=(FEATURES[0], *(f"Feature{number}" for number in range(1000))),
     )
     world.cluster.node_changed(None, replace(made, status=status))
-    assert [one.features for one in world.cluster.snapshot().nodes] == [{FEATURES[0]}]
+    assert [one.features for one in world.cluster.snapshot().nodes] == [frozenset({FEATURES[0]})]
