@@ -143,7 +143,6 @@ def refused(*values: str) -> str:
         ("replicas=3", "replicas: this chart calls it provisioner.replicas"),
         ("controller.image.tag=2", "controller.image.tag: this chart calls it image.tag"),
         ("hostNetwork=true", "hostNetwork: the namespace enforces the Pod Security Standard restricted"),
-        ("settings.enableDRA=true", "settings.enableDRA: nodes for pods with DRA resource claims are not planned"),
         ("settings.bathMaxDuration=5s", "bathMaxDuration"),
         ("settings.batchMaxDuration=soon", "batchMaxDuration"),
         ("settings.featureGates.nodeRepair=perhaps", "nodeRepair"),

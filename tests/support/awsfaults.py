@@ -74,6 +74,7 @@ _READS_OURS: Final = frozenset(
 _NODECLASS: Final = "tests/integration/test_nodeclass.py"
 _DISCOVERY: Final = "tests/integration/test_aws_discovery.py"
 _DAY_TWO: Final = "tests/integration/test_aws_day_two.py"
+_REBOOTS: Final = "tests/integration/test_aws_reboots.py"
 _READERS: Final = "tests/integration/test_aws_faults.py: test_a_reader_of_the_process_goes_on"
 
 
@@ -106,6 +107,7 @@ _ALL_ELSEWHERE: Final[Mapping[str, str]] = {
         f"{_NODECLASS}: test_a_new_class_waits_for_a_call_that_fails_and_says_so"
     ),
     "DescribeInstanceStatus": f"{_DAY_TWO}: test_while_ec2_does_not_say_nobody_is_marked",
+    "RebootInstances": f"{_REBOOTS}: test_what_ec2_answers_is_asked_for_no_second_time",
     "ReceiveMessage": f"{_DAY_TWO}: test_no_trouble_of_the_queue_loses_a_notice",
     "DeleteMessageBatch": f"{_DAY_TWO}: test_no_trouble_of_the_queue_loses_a_notice",
     **dict.fromkeys((*REGION, "DescribeCluster", "GetManagedResource", "GetQueueUrl"), _READERS),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from provisioner.lab.devcluster import versions
 from tests.support.ec2 import fleet, hardware, instances
 from tests.support.ec2.faults import Script
 from tests.support.ec2.filters import check_tags, tags_of
@@ -63,7 +64,7 @@ class Setup:
     endpoint: str = ""
     ca_bundle: str = ""
     kubeconfig: str = ""
-    version: str = "1.36"
+    version: str = versions.DEFAULT
     region: str = "us-west-2"
     seed: int = 1
     factor: float = 1.0
