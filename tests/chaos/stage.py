@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import copy
+import os
 import random
 import threading
 from collections import Counter
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from provisioner.kube.resources import NODEPOOLS
+from provisioner.lab.devcluster import versions
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.devcluster.components import COMPONENTS
 from provisioner.lab.devcluster.errors import DevClusterError
@@ -195,7 +197,7 @@ def stage(
                 base64.b64encode(cluster.ca.certificate_pem).decode(),
                 str(cluster.kubeconfig),
             )
-            ec2 = Ec2.start(nodes, log=cluster.log("ec2"))
+            ec2 = Ec2.start(nodes, log=cluster.log("ec2"), version=versions.chosen_minor(os.environ))
         found = ChaosCluster(cluster, session, ec2, chance, every_method=every_method)
         if programs:
             found.start(programs)

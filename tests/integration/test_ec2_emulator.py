@@ -28,7 +28,6 @@ from provisioner.ec2.market.prices import PriceBook
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import NODES
-from provisioner.lab.devcluster import versions
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support import ec2pages
@@ -1375,10 +1374,7 @@ def test_who_we_are_and_instance_profiles(ec2: Ec2) -> None:
 
 def test_the_cluster_and_zonal_shifts(ec2: Ec2) -> None:
     cluster = call(ec2, "describe_cluster", "eks", name="dovetail")["cluster"]
-    assert (cluster["version"], cluster["kubernetesNetworkConfig"]["serviceIpv4Cidr"]) == (
-        versions.DEFAULT,
-        "10.96.0.0/16",
-    )
+    assert (cluster["version"], cluster["kubernetesNetworkConfig"]["serviceIpv4Cidr"]) == ("1.36", "10.96.0.0/16")
     assert code_of(lambda: call(ec2, "describe_cluster", "eks", name="other"))[0] == "ResourceNotFoundException"
 
     def away() -> list[str]:

@@ -372,7 +372,7 @@ NOT_READY: Final[dict[str, tuple[dict[str, Any], str, tuple[str, str], str]]] = 
         {"kubelet": {"maxPods": "max_pods - 1"}},
         "ValidationSucceeded",
         ("False", "KubeletExpressionsDisabled"),
-        "which is not supported",
+        "NodeClassCEL",
     ),
     "user data with which no node joins": (
         {"userData": "#cloud-config\npackages: [jq]\n"},

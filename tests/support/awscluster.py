@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import NotFound, ServerError
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
+from provisioner.lab.devcluster import versions
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.devcluster.processes import Record
 from provisioner.lab.harness import applying
@@ -57,7 +59,9 @@ class AwsCluster:
         self.nodes = ClusterOfNodes(
             CLUSTER, cluster.host, base64.b64encode(self._connection.authority).decode(), str(cluster.kubeconfig)
         )
-        self.ec2 = Ec2.start(self.nodes, log=cluster.log("ec2"), **ec2)
+        self.ec2 = Ec2.start(
+            self.nodes, log=cluster.log("ec2"), **{"version": versions.chosen_minor(os.environ), **ec2}
+        )
         prepare(self.client)
         applying.apply(self.client, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
 

@@ -6,6 +6,7 @@ variables and by nothing else.
 
 import base64
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
+from provisioner.lab.devcluster import versions
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness.programs import ProgramError
 from provisioner.lab.harness.workload import REPOSITORY
@@ -48,6 +50,7 @@ class EmulatedEc2:
             "ca_bundle": base64.b64encode(authority).decode(),
             "kubeconfig": str(cluster.kubeconfig),
             "region": REGION,
+            "version": versions.chosen_minor(os.environ),
         }
         with log.open("ab") as sink:
             process = subprocess.Popen(

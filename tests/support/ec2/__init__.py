@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, Self
 
 import urllib3
 
-from provisioner.lab.devcluster import versions
 from tests.support.ec2.faults import Fault, in_turn
 
 __all__ = ["Call", "ClusterOfNodes", "Ec2", "Fault", "Vpc", "in_turn"]
@@ -113,7 +112,7 @@ class Ec2:
         clock_factor: float = 1.0,
         data: Literal["full", "small"] = "full",
         region: str = "us-west-2",
-        version: str = "",
+        version: str = "1.36",
         rate_limits: bool = True,
         policies: Sequence[Mapping[str, Any]] = (),
         quotas: Mapping[str, int] | None = None,
@@ -132,7 +131,7 @@ class Ec2:
             clock_factor: so many of EC2's seconds pass in a real one: boots, notices and shortages are so much shorter.
             data: "small" knows some 170 instance types.
             region: its types, zones and prices.
-            version: of Kubernetes, as EKS tells it; "" is that of the dev cluster.
+            version: of Kubernetes, as EKS tells it.
             rate_limits: whether EC2's limits on calls hold.
             policies: IAM policy documents that every call must be allowed by; none: all are.
             quotas: vCPUs by "on-demand" and "spot".
@@ -152,7 +151,7 @@ class Ec2:
             "factor": clock_factor,
             "data": data,
             "region": region,
-            "version": version or versions.chosen_minor(os.environ),
+            "version": version,
             "rates": rate_limits,
             "policies": list(policies),
             "quotas": dict(quotas or {}),

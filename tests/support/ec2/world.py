@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from provisioner.lab.devcluster import versions
 from tests.support.ec2 import fleet, hardware, instances
 from tests.support.ec2.faults import Script
 from tests.support.ec2.filters import check_tags, tags_of
@@ -64,7 +63,7 @@ class Setup:
     endpoint: str = ""
     ca_bundle: str = ""
     kubeconfig: str = ""
-    version: str = versions.DEFAULT
+    version: str = "1.36"
     region: str = "us-west-2"
     seed: int = 1
     factor: float = 1.0
