@@ -16,7 +16,7 @@ from tests.support.ec2.protocol import AwsError
 AMAZON: Final = "602401143452"
 _GIB: Final = 2**30
 _RELEASED: Final = datetime(2026, 8, 3, tzinfo=UTC)
-_MINORS: Final = range(28, 37)
+_MINORS: Final = range(28, 38)
 _AL2_LAST: Final = 32
 _BOTTLEROCKET: Final = ("1.44.0", "1.46.0", "1.50.0", "1.52.0")
 _WINDOWS: Final = {"2019": 28, "2022": 28, "2025": 35}
