@@ -121,20 +121,12 @@ class DeletionCosts:
         return done
 
     def _apply(self, pod: Pod, value: int | None) -> str:
-        said = {names.POD_DELETION_COST: str(value), names.OWN_DELETION_COST: str(value)}
-        metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": said}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         try:
-            if (
-                value is None
-            ):  # an apply would leave a mark that somebody else wrote, and it would be taken back for ever
-                guard = {"uid": pod.uid, "resourceVersion": pod.resource_version}
-                taken = {"metadata": {**guard, "annotations": deletion_cost.withdrawn(pod.annotations)}}
-                self._client.patch(resources.PODS, pod.name, taken, pod.namespace, subresource="status")
-            else:
-                self._client.apply(
-                    resources.PODS, pod.name, body, MANAGER, pod.namespace, subresource="status", force=False
-                )
+            if value is not None:
+                self._give(pod, str(value))
+            else:  # not by an apply, which would leave a mark that somebody else wrote, to be taken back for ever
+                gone = deletion_cost.withdrawn(pod.annotations)
+                self._remove(pod.name, pod.namespace, pod.uid, pod.resource_version, gone)
         except NotFound:
             return "skipped_notfound"
         except (Conflict, Invalid):  # another pod of the name, or somebody else's value
@@ -143,6 +135,17 @@ class DeletionCosts:
             metrics.DELETION_COSTS.labels("error").inc()
             raise
         return "updated"
+
+    def _give(self, pod: Pod, cost: str) -> None:
+        said = {names.POD_DELETION_COST: cost, names.OWN_DELETION_COST: cost}
+        metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": said}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        self._client.apply(resources.PODS, pod.name, body, MANAGER, pod.namespace, subresource="status", force=False)
+
+    def _remove(self, name: str, namespace: str, uid: str, version: str, gone: dict[str, None]) -> None:
+        """Take annotations from the pod as it was when that was decided, whoever owns them."""
+        body = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": gone}}
+        self._client.patch(resources.PODS, name, body, namespace, subresource="status")
 
     def _clear_inherited(self, snapshot: Snapshot) -> bool:
         """Remove what Karpenter wrote, as far as one pass may; whether there may be more."""
@@ -162,10 +165,9 @@ class DeletionCosts:
 
     def _clear(self, one: deletion_cost.ManagedPod) -> bool:
         meta = one.metadata
-        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        body = {"metadata": {**guard, "annotations": {names.POD_DELETION_COST: None}}}
+        gone = {names.POD_DELETION_COST: None}
         try:
-            self._client.patch(resources.PODS, meta.name, body, meta.namespace, subresource="status")
+            self._remove(meta.name, meta.namespace, meta.uid, meta.resource_version, gone)
         except (NotFound, Conflict):
             return False
         return True

@@ -121,7 +121,7 @@ def awaited_driver(cluster: Cluster, claim: NodeClaim, node: Node) -> str:
 def missing(claim: NodeClaim, node: Node, driver: str = "") -> ConditionMessage | None:
     """Why this Node is not initialised yet; None when it is. `driver`: as of `awaited_driver`. Source: core spec 5.
 
-    Differs: Karpenter does not look at CSI drivers, so pods that need one are planned again while it is still to come.
+    Differs: Karpenter does not look at CSI drivers.
     """
     if not is_true(node.status.conditions, names.READY):
         return ConditionMessage(names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_READY, "Node status is NotReady")

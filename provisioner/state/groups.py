@@ -106,10 +106,10 @@ class _Tally:
 
 
 class PodGroups:
-    """Groups as the watches tell them. Memory: an entry a member; every event is O(1). Not thread-safe.
+    """Groups as the watches tell them. Memory: an entry a member. An event is O(1), or O(members) where it turns whether the group is tried. Not thread-safe.
 
     Attributes:
-        served: whether the API server has PodGroups; until that is known, members wait for nothing. Where it has none, pods are single.
+        served: whether the API server has PodGroups; until that is known, members wait for their group. Where it has none, pods are single.
     """
 
     def __init__(self) -> None:
