@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.deletion_cost import ManagedPod, deletion_cost, own_cost
+from provisioner.apis.deletion_cost import ManagedPod, deletion_cost, is_marked
 from provisioner.disruption.deletion_cost_controller import MANAGER
 from provisioner.kube.client import Client
 from provisioner.kube.resources import PODS
@@ -96,14 +96,13 @@ def test_a_replica_set_that_shrinks_gives_up_the_pods_of_the_cheapest_node_first
     try:
         eventually(
             lambda: (
-                not any(own_cost(one) for one in plot.pods())
+                not any(is_marked(one) for one in plot.pods())
                 and deletion_cost(client.get(PODS, left.name, plot.name)) == 0
             ),
             "the costs are withdrawn",
             SECONDS,
         )
         assert {one.name: deletion_cost(one) for one in plot.pods() if deletion_cost(one)} == {mine.name: 77}
-        assert not [one for one in plot.pods() if names.OWN_DELETION_COST in one.annotations]
         plot.clear()
     finally:
         program.stop()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
@@ -183,7 +184,10 @@ def test_a_successor_that_waits_is_no_node_yet() -> None:
     fleet.node("b", several(1, "x"), drifted=NOON - timedelta(minutes=1))
     assert [one.first is not None for one in asked(fleet, "drift").proposals] == [True, True]
     waits = {names.AWAITS_ANNOTATION: Awaited("a", "uid-a", "node-limit", "general").to_text()}
-    fleet.node("new", annotations=waits)
+    made = fleet.node("new", annotations=waits)
+    assert made.claim is not None
+    status = msgspec.structs.replace(made.claim.status, provider_id="")
+    fleet.nodes[-1] = replace(made, claim=msgspec.structs.replace(made.claim, status=status), provider_id="")
     fleet.pools = [ready_pool(pool(replicas=3, limits={"nodes": "3"}))]
     assert [one.first is None for one in asked(fleet, "drift").proposals] == [True, False], "one more has room"
 
