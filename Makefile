@@ -26,8 +26,6 @@ PYTEST := $(BIN)/python -m pytest
 PROCESSES ?= 5
 BY_MODULE := --dist loadscope --no-loadscope-reorder
 MINORS ?= 1.37 1.36 1.35
-# of make test: on 1.37 the admission policy stamps some pods otherwise than the webhook (tests/integration/test_admission_policy.py)
-TESTED ?= 1.36
 JUDGED := $(addprefix tests/integration/test_,$(addsuffix .py,extender nomination scenarios_at_once scheduler_judge scheduling_wiring))
 KEEPING := -p tests.support.durations
 # a container may forbid bytecode; then each of some hundred starts of a program would compile its modules anew, half a second of processor time each
@@ -60,7 +58,7 @@ whole: install lint
 	trap "kill $$pid 2> /dev/null" INT TERM; \
 	status=0; $(MAKE) --no-print-directory binaries || status=1; \
 	other=0; wait $$pid || other=1; cat results/quick.txt; \
-	test $$status -ne 0 || DOVETAIL_KUBERNETES=$(TESTED) $(BIN)/python -m tests.support.alone -rfEs -n $(PROCESSES) $(BY_MODULE) $(KEEPING) tests/integration || status=1; \
+	test $$status -ne 0 || $(BIN)/python -m tests.support.alone -rfEs -n $(PROCESSES) $(BY_MODULE) $(KEEPING) tests/integration || status=1; \
 	test $$status -eq 0 || echo "tests/integration, or the build of its control plane, failed: see above"; \
 	test $$other -eq 0 || echo "types, layers, generated files, or tests/unit, tests/property, tests/golden failed: see above"; \
 	exit $$((status | other))
@@ -71,7 +69,7 @@ quick: install # keeps no list of failures: tests/support/alone.py reads the one
 
 .PHONY: binaries
 binaries: install
-	@DOVETAIL_KUBERNETES=$(TESTED) $(BIN)/dovetail dev build --metrics
+	@$(BIN)/dovetail dev build --metrics
 	@$(BIN)/dovetail dev build --tools || test -z "$$CI" # without a network: tests that need them are skipped, and named (tests/support/skips.py)
 
 check: lint types arch unit ## what to run before a commit (about a minute)
@@ -87,7 +85,6 @@ integration: install ## tests on the real control plane
 
 judge: install ## kube-scheduler (1.37, 1.36, 1.35; MINORS=1.37 for one) judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
 	@for minor in $(MINORS); do echo "kube-scheduler $$minor"; DOVETAIL_KUBERNETES=$$minor $(PYTEST) -m "not bench" $(JUDGED) || exit 1; done
-	DOVETAIL_KUBERNETES=1.37 $(PYTEST) -m judge tests/integration/test_gangs.py
 	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py tests/integration/test_converter_dead.py
 
 package: install ## what is installed, upgraded and removed as a whole: the image of both architectures, upgrades and removals

@@ -6,7 +6,7 @@ what one does. The policy comes first (the API server asks policies before webho
 Left to the webhook, because a policy cannot know it or say it: the scheduler (no Lease in CEL), tolerations of NodePools (one parameter object
 only), shares on demand (it counts no pods), deprecated labels, and warnings for values that are not supported, which stamp nothing here as there.
 
-Values of patches are maps: kube-apiserver 1.36 panics on a list of `Object` values.
+Values of patches are made of maps and texts alone: kube-apiserver 1.36 panics on a list of `Object` values, 1.37 cannot write an element of the pod's own lists.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/ (v1 since Kubernetes 1.36).
 """
@@ -304,17 +304,18 @@ def _patches() -> Iterator[str]:
         f" : !has(object.spec.affinity.nodeAffinity) ? [JSONPatch{{op: 'add', path: '/spec/affinity/nodeAffinity', value: {node_affinity}}}]"
         f" : [JSONPatch{{op: 'add', path: '{_REQUIRED_PATH}', value: {required}}}])"
     )
-    added = " + ".join(
-        f"(size({missing}[i]) > 0 ? [{_expression(one, f'{missing}[i]')}] : [])"
-        for one in stamping.AFFINITY_SETTINGS
-        for missing in [f"variables.missing{_name(one)}"]
-    )
+    terms = f"path: '{_REQUIRED_PATH}/nodeSelectorTerms/' + string(i) + '/matchExpressions"
     any_added = " || ".join(f"size(variables.missing{_name(one)}[i]) > 0" for one in stamping.AFFINITY_SETTINGS)
     yield (
-        f"variables.terms.transformList(i, t, {any_added}, JSONPatch{{op: 'add',"
-        f" path: '{_REQUIRED_PATH}/nodeSelectorTerms/' + string(i) + '/matchExpressions',"
-        f" value: (has(t.matchExpressions) ? t.matchExpressions : []) + {added}}})"
+        f"variables.terms.transformList(i, t, !has(t.matchExpressions) && ({any_added}),"
+        f" JSONPatch{{op: 'add', {terms}', value: []}})"
     )
+    for one in stamping.AFFINITY_SETTINGS:
+        missing = f"variables.missing{_name(one)}[i]"
+        yield (
+            f"variables.terms.transformList(i, t, size({missing}) > 0,"
+            f" JSONPatch{{op: 'add', {terms}/-', value: {_expression(one, missing)}}})"
+        )
     constraint = (
         f"{{'maxSkew': dyn(1), 'topologyKey': dyn('{names.ZONE_LABEL}'), 'whenUnsatisfiable': dyn('ScheduleAnyway'),"
         " 'labelSelector': dyn({'matchLabels': variables.shared})}"

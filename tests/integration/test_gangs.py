@@ -18,7 +18,7 @@ from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot, prepare
 
-pytestmark = [pytest.mark.plane, pytest.mark.judge]  # of Kubernetes 1.37, which make test does not build yet
+pytestmark = pytest.mark.plane
 
 
 @pytest.fixture(scope="module")
