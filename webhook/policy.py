@@ -6,7 +6,8 @@ what one does. The policy comes first (the API server asks policies before webho
 Left to the webhook, because a policy cannot know it or say it: the scheduler (no Lease in CEL), tolerations of NodePools (one parameter object
 only), shares on demand (it counts no pods), deprecated labels, and warnings for values that are not supported, which stamp nothing here as there.
 
-Values of patches are made of maps and texts alone: kube-apiserver 1.36 panics on a list of `Object` values, 1.37 cannot write an element of the pod's own lists.
+Values of patches are made of maps and texts alone: kube-apiserver 1.36 panics on a list of `Object` values, 1.37 cannot write elements of
+the pod's own lists.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/ (v1 since Kubernetes 1.36).
 """
