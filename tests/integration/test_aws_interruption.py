@@ -47,6 +47,7 @@ def the_claim(aws: AwsCluster) -> NodeClaim:
     aws.await_running(1)
     aws.eventually(lambda: len(standing(aws.initialized())) == 1, "the claim is initialised", SECONDS)
     (claim,) = standing(aws.initialized())
+    aws.eventually(lambda: {one["id"] for one in aws.ec2.alive()} == {instance_of(claim)}, "the others end", SECONDS)
     return claim
 
 
