@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from provisioner.apis import names
 from provisioner.apis.conversion.ownership import KEEP, RELEASE_NAME, RELEASE_NAMESPACE, owner_of, reconciler_of
 from provisioner.apis.crds import DEFINITIONS
 from provisioner.apis.deletion_cost import may_be_karpenters
-from provisioner.apis.meta import selects
+from provisioner.apis.meta import is_true, selects
 from provisioner.apis.pods import is_active, is_daemon, is_mirror
 from provisioner.takeover.claim_drift import drift_of
 from provisioner.takeover.findings import TakeoverFinding, TakeoverReport, TakeoverVerdict
@@ -44,6 +45,7 @@ def report_on(given: TakeoverInput) -> TakeoverReport:
         *_settings(given),
         *_fields(given),
         *claim_findings(given),
+        *_reboots(given),
         *_webhooks(given),
         *_aws(given),
         *_pods(given),
@@ -235,6 +237,30 @@ def claim_findings(given: TakeoverInput) -> Iterator[TakeoverFinding]:
 
 
 # --- what is around -------------------------------------------------------------------------------------------------
+
+
+def _reboots(given: TakeoverInput) -> Iterator[TakeoverFinding]:
+    """Nodes that Karpenter has begun to reboot, or on which it left its marks. Source: core spec 1.15, node repair by reboot."""
+    ours = {one.name for one in given.claims if names.REBOOT_ANNOTATION in one.metadata.annotations}
+    closed = {
+        one.spec.provider_id for one in given.nodes if any(t.key == names.REBOOTING_TAINT.key for t in one.spec.taints)
+    }
+    begun = sorted(
+        one.name
+        for one in given.claims
+        if one.name not in ours
+        and (
+            is_true(one.status.conditions, names.REBOOTING)
+            or names.REBOOT_PRE_BOOT_ID in one.metadata.annotations
+            or one.status.provider_id in closed - {""}
+        )
+    )
+    if begun:
+        text = f"Karpenter has begun to reboot the {'node' if len(begun) == 1 else 'nodes'} of {listed(begun, _NAMED)}"
+        advice = (
+            "nothing to do: Dovetail waits for the reboots that were requested, and removes what is left of the others"
+        )
+        yield TakeoverFinding(NODECLAIMS, _NOTE, text, advice, objects=tuple(begun))
 
 
 def _webhooks(given: TakeoverInput) -> Iterator[TakeoverFinding]:

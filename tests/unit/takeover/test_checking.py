@@ -209,6 +209,42 @@ def test_deletion_costs_that_karpenter_may_have_left_are_noted() -> None:
     assert report.exit_status == 0
 
 
+def test_reboots_that_karpenter_has_begun_are_noted() -> None:
+    pool, its_class = node_pool(), node_class()
+
+    def claimed(name: str, *conditions: dict[str, str], **annotations: str) -> dict[str, Any]:
+        one = node_claim(name, pool, its_class, **annotations)
+        one["status"]["conditions"] = [*one["status"]["conditions"], *conditions]
+        return one
+
+    def told(status: str) -> dict[str, str]:
+        return {"type": names.REBOOTING, "status": status, "lastTransitionTime": "2026-07-20T12:00:00Z"}
+
+    closed = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "node-tainted"},
+        "spec": {
+            "providerID": "aws:///us-east-1a/i-tainted",
+            "taints": [{"key": names.REBOOTING_TAINT.key, "effect": "NoSchedule"}],
+        },
+    }
+    documents = [
+        claimed("asked", told("True")),
+        claimed("done", told("False")),
+        claimed("left", **{names.REBOOT_PRE_BOOT_ID: "b"}),
+        claimed("ours", told("True"), **{names.REBOOT_ANNOTATION: "{}"}),
+        claimed("tainted"),
+        claimed("plain"),
+        closed,
+    ]
+    (note,) = (
+        one for one in about(report_on(given(pool, its_class, *documents)), "NodeClaims") if "reboot" in one.text
+    )
+    assert note.objects == ("asked", "left", "tainted")
+    assert note.verdict is TakeoverVerdict.NOTE
+
+
 def test_every_definition_of_ours_is_asked_for() -> None:
     assert "ec2nodeclasses.karpenter.k8s.aws" in OUR_DEFINITIONS
 
