@@ -262,7 +262,7 @@ def test_a_node_shows_the_features_that_its_kubelet_declares_once_it_has_reporte
     for one in (bare, reported(), reported(first, second, "NoPodNeedsThis"), reported(first)):
         world.cluster.node_changed(None, one)
         found.append({each.name: each.features for each in ask(world).bins})
-    declared = (None, frozenset(), frozenset({first, second}), frozenset({first}))
+    declared: tuple[frozenset[str] | None, ...] = (None, frozenset(), frozenset({first, second}), frozenset({first}))
     assert found == [{"m": told, "coming": None} for told in declared]
 
 
