@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.attachments import attachments_of
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
@@ -25,7 +26,6 @@ from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime import metrics
 from provisioner.runtime.node_patch import appended, merged, patch_node
 from provisioner.runtime.object_reference import reference_of
-from provisioner.scheduling.constraints.volumes import attachments_of
 from provisioner.scheduling.nomination.unaided import looks_at_others
 from provisioner.scheduling.world import storage_of
 from provisioner.state.cluster import Cluster

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.attachments import DEFAULT_CLASS
 from provisioner.apis.core import Node, StorageClass, StorageClassMeta
 from provisioner.apis.karpenter import NodeClassReference, NodePool
 from provisioner.apis.meta import Condition
@@ -20,7 +21,7 @@ from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, Workload, expanded, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
-from provisioner.scheduling.constraints.volumes import DEFAULT_CLASS, statically_bound
+from provisioner.scheduling.constraints.volumes import statically_bound
 from provisioner.scheduling.problem import Storage, World
 from provisioner.scheduling.world import world_of
 from provisioner.state.admission import admission_of
