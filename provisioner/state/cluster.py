@@ -98,10 +98,12 @@ class Cluster:
         self._lock = threading.RLock()
         self._settled = False
         self._joining, self._pods, self._commands = Joining(), PodIndex(), Commands()
+        self._around, self._protection = SurroundingsKeeper(clock.now), PodProtection()
         self._plans = Plans(
             self._joining,
             self._pods,
             self._commands,
+            self._around,
             self._assignment_changed,
             hold_ttl=hold_ttl,
             plan_ttl=plan_ttl,
@@ -109,7 +111,6 @@ class Cluster:
             wall=clock.now,
         )
         self._daemons, self._usage = DaemonSets(), PoolUsage()
-        self._around, self._protection = SurroundingsKeeper(clock.now), PodProtection()
         self._leaving = Leaving(self._protection, self._plans.assignments)
         self._pending = PendingPods(self._pods, self._plans.assignments, grace)
         self._views = ViewKeeper(
@@ -295,8 +296,8 @@ class Cluster:
     admission_changed = _of(lambda self: self._daemons.admission, AdmissionKeeper.changed)
     assign = _now(lambda self: self._plans, Plans.assign)
     budget_changed = _of(lambda self: self._leaving, Leaving.budget_changed)
-    csi_driver_changed = _of(lambda self: self._views, ViewKeeper.csi_driver_changed)
-    csi_node_changed = _of(lambda self: self._views, ViewKeeper.csi_node_changed)
+    csi_driver_changed = _now(lambda self: self._views, ViewKeeper.csi_driver_changed)
+    csi_node_changed = _now(lambda self: self._views, ViewKeeper.csi_node_changed)
     daemonset_changed = _of(lambda self: self._daemons, DaemonSets.changed)
     hold_launches = _now(lambda self: self._plans.claims, ClaimPlans.hold_launches)
     launch_begins = _now(lambda self: self._plans.claims, ClaimPlans.launch_begins)
@@ -320,12 +321,12 @@ class Cluster:
     command_waiting_for = _of(lambda self: self._commands, Commands.for_which)
     commands = _of(lambda self: self._commands, Commands.frozen)
     companions_coming = _of(lambda self: self._plans.open_nodes, OpenNodes.companions_coming)
-    drivers_missing = _of(lambda self: self._around, SurroundingsKeeper.drivers_missing)
     ending_nodes = _of(lambda self: self._joining, Joining.ending_nodes)
     is_limited_in_money = _of(lambda self: self._usage, PoolUsage.is_limited_in_money)
     is_planned = _of(lambda self: self._plans.assignments, Assignments.is_planned)
     is_unanswered = _now(lambda self: self._plans.open_nodes, OpenNodes.is_unanswered)
     is_unneeded = _of(lambda self: self._plans.claims, ClaimPlans.is_unneeded)
+    lacking = _of(lambda self: self._plans.open_nodes, OpenNodes.lacking)
     last_pod_event = _of(lambda self: self._views, ViewKeeper.last_pod_event)
     moved = _of(lambda self: self._plans, Plans.moved)
     node = _of(lambda self: self._joining, Joining.node)

@@ -29,6 +29,7 @@ from provisioner.state.pod_index import PodIndex
 from provisioner.state.promises import PodFamily, ends_at, is_over, taken
 from provisioner.state.snapshot import NodeView
 from provisioner.state.staying import StayingNodes
+from provisioner.state.surroundings import SurroundingsKeeper
 
 
 class Plans:
@@ -36,6 +37,7 @@ class Plans:
 
     Args:
         commands: the disruption commands under way.
+        around: which CSI drivers pods need, and nodes have.
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most, where its claim's plan does not say otherwise.
         plan_ttl: how long a node that is not keeps it.
@@ -54,6 +56,7 @@ class Plans:
         joining: Joining,
         pods: PodIndex,
         commands: Commands,
+        around: SurroundingsKeeper,
         changed: Callable[[NodeKey, str], None],
         *,
         hold_ttl: timedelta,
@@ -66,7 +69,9 @@ class Plans:
         self._wall = wall
         self.assignments, self.misses, self._staying = Assignments(), Misses(), StayingNodes(joining, commands)
         self.claims = ClaimPlans(joining, pods, commands, self.assignments)
-        self.open_nodes = OpenNodes(joining, pods, commands, self.assignments, self.claims, self._staying, is_held)
+        self.open_nodes = OpenNodes(
+            joining, pods, commands, self.assignments, self.claims, self._staying, around, is_held
+        )
 
     # ------------------------------------------------------------------ claims
 
@@ -291,7 +296,7 @@ class Plans:
                 elif one.open_since is not None and (pod := self._pods.get(one.uid)) is not None:
                     cause = self.open_nodes.missed(one, pod, now) if not pod.node_name else None
                     done += self._miss(one, pod, cause, now) if cause is not None else []
-                elif coming:
+                elif coming and not self.open_nodes.is_open(key):
                     break  # those after it are younger
         self.misses.forget_old(now)
         self.open_nodes.progress.forget_old(now)
@@ -432,7 +437,7 @@ class Plans:
         self.assignments.end(one)
         if not self.assignments.has(one.key):
             self.open_nodes.forget(one.key)
-        elif one.made_at not in self.assignments.made_at(one.key):
+        elif one.lacks or one.made_at not in self.assignments.made_at(one.key):
             self.open_nodes.recount()
         self._changed(one.key, uid)
         told: list[Effect] = [PodSettled(one.key, uid, outcome) if uid else PlanOutdated(one.key)]

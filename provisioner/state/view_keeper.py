@@ -90,19 +90,21 @@ class ViewKeeper:
                 self._dirty.update(view.key for view in self.views.frozen() if view.pool == pool.metadata.name)
         return []
 
-    def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
+    def csi_node_changed(self, now: float, old: CSINode | None, new: CSINode | None) -> bool:
         """A CSINode was added, changed or removed; whether its Node takes other volumes now."""
         one = new or old
         changed = one is not None and self._around.csi_node_changed(old, new)
         if changed and one is not None:
             self._dirty.add(self._joining.key_of_name(one.metadata.name))
+            self._plans.open_nodes.drivers_changed(now, one.metadata.name)
         return changed
 
-    def csi_driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> bool:
+    def csi_driver_changed(self, now: float, old: CSIDriver | None, new: CSIDriver | None) -> bool:
         """A CSIDriver was added, changed or removed; whether Nodes without it take other pods now."""
         changed = self._around.csi_driver_changed(old, new)
         if changed:
             self._dirty.update(view.key for view in self.views.frozen())
+        self._plans.open_nodes.drivers_changed(now)
         return changed
 
     def note_pod(self, known: Pod | None, pod: Pod, now: Callable[[], datetime], *, alive: bool) -> None:
