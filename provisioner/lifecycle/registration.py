@@ -28,7 +28,7 @@ from provisioner.runtime.object_reference import reference_of
 from provisioner.scheduling.nomination.unaided import looks_at_others
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
-from provisioner.state.lacking import NOTHING, Lacking, unregistered
+from provisioner.state.lacking import NOTHING, Lacking, resources_of
 from provisioner.state.misses import TOGETHER_SECONDS
 from provisioner.support import logs
 from provisioner.support.backoff import doubling
@@ -128,17 +128,17 @@ def missing(claim: NodeClaim, node: Node, lacking: Lacking = NOTHING) -> Conditi
                 names.EPHEMERAL_TAINTS_EXIST,
                 f'KnownEphemeralTaint "{taint}" still exists',
             )
-    requested = unregistered(
-        node, [name for name, amount in claim.spec.resources.requests.items() if str(amount) != "0"]
-    )
-    for resource in sorted({*requested, *lacking.resources}):
+    requested = {name for name, amount in claim.spec.resources.requests.items() if str(amount) != "0"}
+    resource = min({*lacking.resources, *(requested - resources_of(node))}, default="")
+    if resource:
         return ConditionMessage(
             names.INITIALIZED,
             names.UNKNOWN,
             names.RESOURCE_NOT_REGISTERED,
             f'Resource "{resource}" was requested but not registered',
         )
-    for driver in lacking.drivers:
+    driver = min(lacking.drivers, default="")
+    if driver:
         return ConditionMessage(
             names.INITIALIZED,
             names.UNKNOWN,

@@ -27,7 +27,8 @@ class Assignment(Promise):
         renews: whether the last pod of it ran, so that its successor has the time of any pod.
         open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it, or it lacks what the pod needs.
         lacks: whether the node, open to others, lacks something that the pod needs.
-        late: whether it did, so that what kube-scheduler says of the Node's taints does not tell since when the node takes the pod.
+        complete: version of its Node when that had what the pod needs and it had lacked, 0 where it lacked nothing: what is said of an older pod is from
+            before, and that no taint is counted does not tell that it is not.
         came_open: the pod was created after the node had opened: nothing that is said of it is older.
         waiting: pods that waited for a node at that moment.
         nodes, tainted: Nodes that there were at that moment, and how many of them had a taint that the pod does not tolerate.
@@ -42,7 +43,7 @@ class Assignment(Promise):
     renews: bool = False
     open_since: float | None = None
     lacks: bool = False
-    late: bool = False
+    complete: int = 0
     came_open: bool = False
     waiting: int = 0
     nodes: int = 0

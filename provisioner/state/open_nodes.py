@@ -17,7 +17,7 @@ from provisioner.state.claim_plans import ClaimPlans
 from provisioner.state.disruption_commands import Commands
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
-from provisioner.state.lacking import NOTHING, Lacking, unregistered
+from provisioner.state.lacking import NOTHING, Lacking, resources_of
 from provisioner.state.misses import TOGETHER_SECONDS, Look, PlanProgress, is_evidence, is_relative, verdict
 from provisioner.state.node_views import falling_taints
 from provisioner.state.pod_index import PodIndex
@@ -35,7 +35,7 @@ class _Openness:
 
     Attributes:
         open_since: since when; None while taints that will fall are on it, or no Node has come.
-        version: of its Node when it was first seen open, or, later, to have what it had lacked.
+        version: of its Node when it was first seen open.
         lacks: some of its pods wait for something that it lacks.
         joined: (Nodes with it, Nodes removed until then) when its Node came; None where that was before the first plan.
         empty: no Node has come.
@@ -89,15 +89,16 @@ class OpenNodes:
             self._coming = None if openness.open_since is not None else self._coming
             openness.open_since, openness.lacks, openness.empty = None, False, node is None
             for one in self._assignments.on(key):
-                one.open_since, one.lacks, one.late = None, False, False
+                one.open_since, one.lacks, one.complete = None, False, 0
             return
         if openness.open_since is None:
             openness.open_since, self._coming = now, None
             openness.version = version_number(node.metadata.resource_version)
             for one in self._assignments.on(key):
                 self.progress.note(one.made_at, now)
+        there = resources_of(node)
         for one in self._assignments.on(key):
-            self._note_lacks(one, node, openness, now)
+            self._note_lacks(one, node, there, now)
             if one.open_since is None and not one.lacks:
                 self._open(one, now)
         openness.lacks = any(one.lacks for one in self._assignments.on(key))
@@ -119,7 +120,8 @@ class OpenNodes:
 
         Of CSI drivers only those count that must be there. Cost: O(assignments of the node, and their volumes).
         """
-        found = [self._lacking(one, node) for one in self._assignments.on(key)]
+        there = resources_of(node)
+        found = [self._lacking(one, node, there) for one in self._assignments.on(key)]
         resources = {name for one in found for name in one.resources}
         awaited = {driver for one in found for driver in one.drivers}
         drivers = awaited & self._around.drivers_missing(node.metadata.name)
@@ -145,7 +147,7 @@ class OpenNodes:
         self.note(one.key, now)
         # where the pods' watch lags, a pod that is seen for the first time may have been judged before the node opened
         seen_open = is_new and one.open_since is not None and not pod.unschedulable
-        one.came_open = seen_open and not self._is_older(pod, one.key)
+        one.came_open = seen_open and not self._is_older(pod, one)
 
     def shut_out(self, key: NodeKey) -> list[Assignment]:
         """What is planned onto a Node that somebody cordons before it is open; of an open one kube-scheduler says so at once."""
@@ -177,7 +179,7 @@ class OpenNodes:
         openness = self._openness.get(one.key) if one is not None else None
         if one is None or pod is None or pod.node_name or openness is None or openness.joined is None:
             return False
-        came = openness.open_since is not None and (openness.open_since == one.open_since or one.late)
+        came = openness.open_since is not None and (openness.open_since == one.open_since or one.complete > 0)
         return came and one.open_since is not None and not is_evidence(self._look(one, pod, now))
 
     def companions_coming(self, claims: Collection[str]) -> bool:
@@ -197,24 +199,26 @@ class OpenNodes:
             for key, openness in self._openness.items()
         )
 
-    def _lacking(self, one: Assignment, node: Node) -> Lacking:
-        """What a Node lacks of what one pod needs."""
-        pod = self._pods.get(one.uid)
-        resources = unregistered(node, one.shape.requests.wanted) if one.shape is not None else ()
-        drivers = self._around.drivers_awaited(node.metadata.name, pod) if pod is not None else ()
-        return Lacking(resources, tuple(sorted(drivers)))
+    def _lacking(self, one: Assignment, node: Node, there: frozenset[str]) -> Lacking:
+        """What a Node, which has these resources, lacks of what one pod needs."""
+        shape = one.shape
+        if shape is None or (not shape.volumes and there.issuperset(shape.requests.wanted)):
+            return NOTHING
+        resources = tuple(sorted({*shape.requests.wanted} - there))
+        pod = self._pods.get(one.uid) if shape.volumes else None
+        drivers = tuple(sorted(self._around.drivers_awaited(node.metadata.name, pod))) if pod is not None else ()
+        return Lacking(resources, drivers) if resources or drivers else NOTHING
 
-    def _note_lacks(self, one: Assignment, node: Node, openness: _Openness, now: float) -> None:
-        """Of an open node: whether it has what this pod needs. From when it has, what was said before counts no more than while it had a taint."""
-        lacks = self._lacking(one, node) != NOTHING
-        if lacks != one.lacks:
-            self._coming = None
-            if not lacks:
-                openness.version = version_number(node.metadata.resource_version)
-                self.progress.note(one.made_at, now)
-        one.lacks, one.late = lacks, one.late or lacks
+    def _note_lacks(self, one: Assignment, node: Node, there: frozenset[str], now: float) -> None:
+        """Of an open node: whether it has what this pod needs."""
+        lacks = self._lacking(one, node, there) is not NOTHING
         if lacks:
             one.open_since = None
+        if lacks != one.lacks:
+            one.lacks, self._coming = lacks, None
+            if not lacks:
+                one.complete = max(1, version_number(node.metadata.resource_version))
+                self.progress.note(one.made_at, now)
 
     def _open(self, one: Assignment, now: float) -> None:
         """The node takes this pod from now on."""
@@ -230,7 +234,7 @@ class OpenNodes:
         openness = self._openness.get(one.key)
         since = one.open_since if one.open_since is not None else now
         opened = openness.open_since if openness is not None else None
-        told = one.came_open or (opened is not None and opened >= one.made_at and not one.late)
+        told = one.came_open or (opened is not None and opened >= one.made_at and not one.complete)
         joined = openness.joined if openness is not None and told else None
         leaving, is_relatively = self._is_left(one), is_relative(pod.scheduled_message)
         return Look(
@@ -246,7 +250,7 @@ class OpenNodes:
             waiting=one.waiting,
             quiet_for=now - max(since, self.progress.last(one.made_at)),
             coming=is_relatively and self._is_coming(one.made_at),
-            older=self._is_older(pod, one.key),
+            older=self._is_older(pod, one),
             came_open=one.came_open,
             leaving=leaving,
             held=leaving and is_relatively and self._is_held(self._joining.key_of_name(one.leaves)),
@@ -254,10 +258,10 @@ class OpenNodes:
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
 
-    def _is_older(self, pod: Pod, key: NodeKey) -> bool:
-        """Whether the pod, as it is known, is from before the node opened."""
-        openness = self._openness.get(key)
-        return openness is not None and version_number(pod.resource_version) < openness.version
+    def _is_older(self, pod: Pod, one: Assignment) -> bool:
+        """Whether the pod, as it is known, is from before the node opened to it."""
+        openness = self._openness.get(one.key)
+        return openness is not None and version_number(pod.resource_version) < max(openness.version, one.complete)
 
     def _is_left(self, one: Assignment) -> bool:
         """Whether a Node that goes, and that the pod leaves or its node replaces, is still there."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -180,7 +181,7 @@ def question_of(
     static = {pool.name for pool in staying if pool.is_static}
     types_of, more = _offered(objects, staying, table, clock)
     notes += more
-    cluster = Cluster(types_of.of_claim, clock)
+    cluster = Cluster(types_of.of_claim, clock, driver_grace=timedelta(0))
     replaced = {
         node.metadata.name for node in objects.nodes if anew and is_worker(node) and _pool_of(node) not in static
     }

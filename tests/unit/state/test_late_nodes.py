@@ -148,6 +148,16 @@ def test_what_kube_scheduler_says_before_it_came_does_not_count_whenever_it_is_s
     assert missed(waits(world, 14)) == []
 
 
+def test_where_the_watch_of_pods_lags_what_is_older_than_the_resource_does_not_count() -> None:
+    late = KINDS["a resource that no device plugin has registered"]
+    world, one = arranged(late)
+    before = refused(one, late.said)
+    late.comes(world, "a")
+    world.clock.advance(5)
+    assert missed(world.cluster.pod_changed(one, before)) == []
+    assert missed(says(world, PORTS)) == ["host_ports"]
+
+
 @of_each_kind
 def test_a_pod_that_is_refused_after_it_came_is_missed(late: Late) -> None:
     world, _ = arranged(late)
