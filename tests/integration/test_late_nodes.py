@@ -128,7 +128,7 @@ def with_disk(plot: Plot, driver: str, label: str) -> list[tuple[Resource[Any], 
     return [(PVS, plot.name), (CSIDRIVERS, driver)]
 
 
-DISK = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+DISK: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 KINDS: dict[str, tuple[str, str, Callable[[Plot, str], None]]] = {
     "a device plugin": ("", "", device_plugin),
     "a CSI driver that must be there": (MUST, names.ZONE_LABEL, csi_driver(MUST)),
@@ -156,7 +156,8 @@ def test_one_node_is_made_where_what_its_pod_needs_registers_ten_seconds_late(
     try:
         limits: dict[str, Any] = {} if driver else {"limits": {GPU: "1"}}
         container = {"name": "main", "image": "none.invalid/none", "resources": {"requests": {"cpu": "1"}, **limits}}
-        plot.deploy("late", 1, containers=[container], **(DISK if driver else {}))
+        volumes = DISK if driver else {}
+        plot.deploy("late", 1, containers=[container], **volumes)
 
         def let_in() -> str:
             found = [one for one in plot.nodes() if names.REGISTERED_LABEL in one.metadata.labels]
