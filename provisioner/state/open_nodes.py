@@ -150,16 +150,17 @@ class OpenNodes:
         one.came_open = seen_open and not self._is_older(pod, one)
 
     def shut_out(self, key: NodeKey) -> list[Assignment]:
-        """What is planned onto a Node that somebody cordons before it is open; of an open one kube-scheduler says so at once."""
+        """What is planned onto a Node that somebody cordons before it is open to it; of an open one kube-scheduler says so at once."""
         node, _ = self._joining.pair(key) or (None, None)
         openness = self._openness.get(key)
-        if node is None or openness is None or openness.open_since is not None:
+        if node is None or openness is None or not (openness.open_since is None or openness.lacks):
             return []
         cordon = [taint for taint in node.spec.taints if taint.key == names.CORDONED_TAINT_KEY]
         return [
             one
             for one in (self._assignments.on(key) if cordon else ())
-            if one.shape is None or first_untolerated(one.shape.tolerations, cordon) is not None
+            if one.open_since is None
+            and (one.shape is None or first_untolerated(one.shape.tolerations, cordon) is not None)
         ]
 
     def missed(self, one: Assignment, pod: Pod, now: float, *, hear: bool = False) -> str | None:

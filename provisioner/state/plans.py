@@ -23,7 +23,7 @@ from provisioner.state.effects import Effect, NominationLost, PlanOutdated, PodM
 from provisioner.state.expected_node import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
-from provisioner.state.misses import Misses
+from provisioner.state.misses import Misses, cause_of
 from provisioner.state.open_nodes import OpenNodes
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.promises import PodFamily, ends_at, is_over, taken
@@ -292,7 +292,7 @@ class Plans:
                     pod = self._pods.get(one.uid)
                     if pod is not None and self._staying.is_candidate(pod.node_name):
                         continue  # a command may wait long for its other replacements, or for a budget
-                    done += self._end(one, effects.EXPIRED)
+                    done += self._overdue(one, pod, now)
                 elif one.open_since is not None and (pod := self._pods.get(one.uid)) is not None:
                     cause = self.open_nodes.missed(one, pod, now) if not pod.node_name else None
                     done += self._miss(one, pod, cause, now) if cause is not None else []
@@ -386,6 +386,12 @@ class Plans:
             pod.uid, pod.shape.key, self._node_name(one.key), pod.scheduled_message, one.made_at, now
         )
         return [PodMissed(one.key, pod, cause, stop), *self._end(one, effects.MISSED)]
+
+    def _overdue(self, one: Assignment, pod: Pod | None, now: float) -> list[Effect]:
+        """The time of a place is over. A pod that waits for what its node lacks avoids that node: planned there again, it might wait for ever."""
+        if pod is None or pod.node_name or not one.lacks:
+            return self._end(one, effects.EXPIRED)
+        return self._miss(one, pod, cause_of("", pod.scheduled_message), now)
 
     def _close(self, one: Assignment, pod: Pod, now: float) -> list[Effect]:
         """The pod runs somewhere: give the room back, or see it used."""

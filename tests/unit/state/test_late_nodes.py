@@ -13,6 +13,7 @@ from provisioner.apis.pods import Pod, PodShape
 from provisioner.state.effects import Effect, PodMissed, PodSettled
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import UNANSWERED
+from provisioner.values.taints import Taint
 from tests.support.cluster import World, bound, claim, node, pod, refused
 from tests.support.problems import DRIVER, shape, storage_class, uses, volume_claim
 
@@ -190,8 +191,8 @@ def test_what_never_comes_is_waited_for_as_long_as_the_plan_lasts(late: Late) ->
     says(world, late.said)
     assert waits(world, 899) == []
     effects = waits(world, 2)
-    assert [one.outcome for one in effects if isinstance(one, PodSettled)] == ["expired"]
-    assert missed(effects) == []
+    assert [one.outcome for one in effects if isinstance(one, PodSettled)] == ["missed"]
+    assert world.cluster.snapshot().avoided == {"one": frozenset({"a"})}, "it would be planned there again, for ever"
 
 
 @pytest.mark.parametrize("late", list(KINDS.values())[1:], ids=list(KINDS)[1:])
@@ -201,8 +202,27 @@ def test_on_an_initialized_node_it_is_waited_for_as_long_as_room_is_held(late: L
     says(world, late.said)
     assert missed(waits(world, 118)) == []
     assert world.assigned("a") == ["one"]
-    waits(world, 3)
+    assert len(missed(waits(world, 3))) == 1
     assert world.assigned("a") == []
+
+
+@of_each_kind
+def test_a_cordon_ends_the_wait(late: Late) -> None:
+    world, _ = arranged(late)
+    waits(world, 5)
+    known = world.cluster.node("a")
+    assert known is not None
+    cordon = Taint(key=names.CORDONED_TAINT_KEY, effect="NoSchedule")
+    version = str(int(known.metadata.resource_version) + 1000)
+    effects = world.cluster.node_changed(
+        known,
+        msgspec.structs.replace(
+            known,
+            spec=msgspec.structs.replace(known.spec, taints=(cordon,)),
+            metadata=msgspec.structs.replace(known.metadata, resource_version=version),
+        ),
+    )
+    assert effects == [PodSettled(A, "one", "lost")]
 
 
 @of_each_kind
