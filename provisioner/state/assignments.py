@@ -25,7 +25,10 @@ class Assignment(Promise):
         taken_at: when its pod took it over; minus infinity while it is the first one's.
         leaves: the Node that the pod before it ran on, "" for none.
         renews: whether the last pod of it ran, so that its successor has the time of any pod.
-        open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it.
+        open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it, or it lacks what the pod needs.
+        lacks: whether the node, open to others, lacks something that the pod needs.
+        complete: version of its Node when that had what the pod needs and it had lacked, 0 where it lacked nothing: what is said of an older pod is from
+            before, and that no taint is counted does not tell that it is not.
         came_open: the pod was created after the node had opened: nothing that is said of it is older.
         waiting: pods that waited for a node at that moment.
         nodes, tainted: Nodes that there were at that moment, and how many of them had a taint that the pod does not tolerate.
@@ -39,6 +42,8 @@ class Assignment(Promise):
     leaves: str = ""
     renews: bool = False
     open_since: float | None = None
+    lacks: bool = False
+    complete: int = 0
     came_open: bool = False
     waiting: int = 0
     nodes: int = 0

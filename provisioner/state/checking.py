@@ -38,7 +38,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     """Another state that was told the facts of this one at once, at one moment of the monotonic clock. Call under its lock.
 
     What no object tells is taken over: which pods are assigned where, which launches were refused, samples of DaemonSets, when pods were seen, came
-    and went.
+    and went, since when CSI drivers are missing.
     """
     fresh = Cluster(cluster._views._types_of, cluster._clock, grace=cluster._pending.grace)
     for node in cluster._joining.nodes.values():
@@ -58,6 +58,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     fresh._protection = fresh._leaving._protection = cluster._protection
     fresh._pending._seen = dict(cluster._pending._seen)
     fresh._pending._preempting = dict(cluster._pending._preempting)
+    fresh._views._absent = cluster._views._absent
     fresh._views.pod_event_at = dict(cluster._views.pod_event_at)
     for pool in cluster._usage.frozen():
         fresh._usage.pool_changed(None, pool.pool)

@@ -23,12 +23,13 @@ from provisioner.state.effects import Effect, NominationLost, PlanOutdated, PodM
 from provisioner.state.expected_node import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
-from provisioner.state.misses import Misses
+from provisioner.state.misses import Misses, cause_of
 from provisioner.state.open_nodes import OpenNodes
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.promises import PodFamily, ends_at, is_over, taken
 from provisioner.state.snapshot import NodeView
 from provisioner.state.staying import StayingNodes
+from provisioner.state.surroundings import SurroundingsKeeper
 
 
 class Plans:
@@ -36,6 +37,7 @@ class Plans:
 
     Args:
         commands: the disruption commands under way.
+        around: which CSI drivers pods need, and nodes have.
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most, where its claim's plan does not say otherwise.
         plan_ttl: how long a node that is not keeps it.
@@ -54,6 +56,7 @@ class Plans:
         joining: Joining,
         pods: PodIndex,
         commands: Commands,
+        around: SurroundingsKeeper,
         changed: Callable[[NodeKey, str], None],
         *,
         hold_ttl: timedelta,
@@ -66,7 +69,9 @@ class Plans:
         self._wall = wall
         self.assignments, self.misses, self._staying = Assignments(), Misses(), StayingNodes(joining, commands)
         self.claims = ClaimPlans(joining, pods, commands, self.assignments)
-        self.open_nodes = OpenNodes(joining, pods, commands, self.assignments, self.claims, self._staying, is_held)
+        self.open_nodes = OpenNodes(
+            joining, pods, commands, self.assignments, self.claims, self._staying, around, is_held
+        )
 
     # ------------------------------------------------------------------ claims
 
@@ -287,11 +292,11 @@ class Plans:
                     pod = self._pods.get(one.uid)
                     if pod is not None and self._staying.is_candidate(pod.node_name):
                         continue  # a command may wait long for its other replacements, or for a budget
-                    done += self._end(one, effects.EXPIRED)
+                    done += self._overdue(one, pod, now)
                 elif one.open_since is not None and (pod := self._pods.get(one.uid)) is not None:
                     cause = self.open_nodes.missed(one, pod, now) if not pod.node_name else None
                     done += self._miss(one, pod, cause, now) if cause is not None else []
-                elif coming:
+                elif coming and not self.open_nodes.is_open(key):
                     break  # those after it are younger
         self.misses.forget_old(now)
         self.open_nodes.progress.forget_old(now)
@@ -382,6 +387,12 @@ class Plans:
         )
         return [PodMissed(one.key, pod, cause, stop), *self._end(one, effects.MISSED)]
 
+    def _overdue(self, one: Assignment, pod: Pod | None, now: float) -> list[Effect]:
+        """The time of a place is over. A pod that waits for what its node lacks avoids that node: planned there again, it might wait for ever."""
+        if pod is None or pod.node_name or not one.lacks:
+            return self._end(one, effects.EXPIRED)
+        return self._miss(one, pod, cause_of("", pod.scheduled_message), now)
+
     def _close(self, one: Assignment, pod: Pod, now: float) -> list[Effect]:
         """The pod runs somewhere: give the room back, or see it used."""
         filled = self._swapped(one, pod, now)
@@ -432,7 +443,7 @@ class Plans:
         self.assignments.end(one)
         if not self.assignments.has(one.key):
             self.open_nodes.forget(one.key)
-        elif one.made_at not in self.assignments.made_at(one.key):
+        elif one.lacks or one.made_at not in self.assignments.made_at(one.key):
             self.open_nodes.recount()
         self._changed(one.key, uid)
         told: list[Effect] = [PodSettled(one.key, uid, outcome) if uid else PlanOutdated(one.key)]
