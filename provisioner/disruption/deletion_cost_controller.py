@@ -35,7 +35,7 @@ PASS_SECONDS: Final = 10.0
 FRESH_SECONDS: Final = 300.0
 """For so long nothing is looked at again where nothing has changed; prices may have."""
 MOST_REFUSED_SECONDS: Final = 3600.0
-"""Between two attempts at a pod whose cost somebody else owns, though it looks like ours; the first ones are `FRESH_SECONDS` apart, and twice as far each time."""
+"""Between two attempts at a pod whose cost somebody else owns, though it looks like ours; at first `FRESH_SECONDS`, then twice as long each time."""
 REST_SECONDS: Final = 3600.0
 """Where the gate is off and nothing is left."""
 _log = logs.get_logger(__name__)
