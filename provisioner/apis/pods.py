@@ -28,6 +28,7 @@ from provisioner.apis.core import (
     PodSchedulingGate,
     PodSpec,
     TopologySpreadConstraint,
+    VolumeMount,
 )
 from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, within
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference, key_of
@@ -182,6 +183,7 @@ class _Container(Object, frozen=True, kw_only=True):
     ports: _Text = UNSET
     restart_policy: _Text = UNSET
     restart_policy_rules: _Text = UNSET
+    volume_mounts: _Text = UNSET
 
 
 class _Volume(Object, frozen=True, kw_only=True):
@@ -267,6 +269,7 @@ _TEXT: Final = msgspec.json.Encoder()
 
 _by_text: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
 _owners: WeakValueDictionary[str, OwnerReference] = WeakValueDictionary()
+_MOUNTS: Final = msgspec.json.Decoder(tuple[VolumeMount, ...] | None)
 _MOUNT_OPTIONS: Final = b'"bindMountOptions"'
 """A key that stands in few pods: the mounts of others are not read."""
 _TEXTS_PER_SHAPE: Final = 8
@@ -386,13 +389,25 @@ def _shape_and_labels(
             own, text = _split_labels(text)
         else:
             own, text = _known_split(text)
-    mounts = _MOUNT_OPTIONS in bytes(data)  # of a list it is a part of a buffer
+    mounts = _MOUNT_OPTIONS in bytes(data) and _mounts_with_options(wire.spec)  # of a list it is a part of a buffer
     digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own, over=over, mounts=mounts)
     shape = _by_text.get(digest)
     if shape is None:
         over = over or _says_too_much(wire.spec)  # what its answer depends on is part of the digest
         shape = _remembered(digest, _judge(data, wire, own, daemon=daemon, infeasible=infeasible, over=over))
     return shape, shape.labels if own is None or shape.unjudged else own
+
+
+def _mounts_with_options(spec: _Spec) -> bool:
+    for one in (*spec.containers, *spec.init_containers):
+        if one.volume_mounts is not UNSET and _MOUNT_OPTIONS in bytes(one.volume_mounts):
+            try:
+                mounts = _MOUNTS.decode(one.volume_mounts) or ()
+            except msgspec.MsgspecError:
+                return True  # such a pod cannot be judged
+            if any(mount.bind_mount_options for mount in mounts):
+                return True
+    return False
 
 
 def _says_too_much(spec: _Spec) -> bool:
