@@ -23,7 +23,7 @@ _EVENTS = (
     *("claim_changed", "claim_written", "claim_deleted", "announce", "claim_failed"),
     *("command_begun", "command_dropped", "pool_changed", "daemonset_changed", "admission_changed"),
     *("csi_node_changed", "budget_changed", "surrounding_changed", "assign", "expire", "snapshot"),
-    *("csi_driver_changed", "pod_group_changed", "serve_pod_groups"),
+    *("csi_driver_changed", "pod_group_changed", "serve_pod_groups", "autoscaler_changed", "use_predictions"),
 )
 """Methods of a `Cluster` after which it is compared."""
 
@@ -65,6 +65,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
         fresh._commands._put(command)
     fresh._plans.claims._known, fresh._plans.misses = cluster._plans.claims._known, cluster._plans.misses
     fresh._leaving._surging = cluster._leaving._surging
+    fresh._autoscalers = cluster._autoscalers
     for one in cluster._plans.assignments:
         fresh._plans.assignments.add(one)
     for pod in fresh._pods.all():

@@ -32,6 +32,7 @@ from provisioner.state.plans import Plans
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.pod_protection import PodProtection
 from provisioner.state.pool_usage import PoolUsage
+from provisioner.state.predictions import AutoscalerKeeper
 from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.view_keeper import TypesOf, ViewKeeper
@@ -111,6 +112,7 @@ class Cluster:
         self._daemons, self._usage = DaemonSets(), PoolUsage()
         self._around, self._protection = SurroundingsKeeper(clock.now), PodProtection()
         self._leaving = Leaving(self._protection, self._plans.assignments)
+        self._autoscalers = AutoscalerKeeper()
         self._pending = PendingPods(self._pods, self._plans.assignments, grace)
         self._views = ViewKeeper(
             types_of,
@@ -294,6 +296,7 @@ class Cluster:
 
     admission_changed = _of(lambda self: self._daemons.admission, AdmissionKeeper.changed)
     assign = _now(lambda self: self._plans, Plans.assign)
+    autoscaler_changed = _of(lambda self: self._autoscalers, AutoscalerKeeper.changed)
     budget_changed = _of(lambda self: self._leaving, Leaving.budget_changed)
     csi_driver_changed = _of(lambda self: self._views, ViewKeeper.csi_driver_changed)
     csi_node_changed = _of(lambda self: self._views, ViewKeeper.csi_node_changed)
@@ -306,6 +309,7 @@ class Cluster:
     replan = _now(lambda self: self._plans, Plans.replan)
     reported = _now(lambda self: self._pending, PendingPods.reported)
     serve_pod_groups = _now(lambda self: self._pending, PendingPods.serve_pod_groups)
+    use_predictions = _of(lambda self: self._autoscalers, AutoscalerKeeper.use)
 
     admission = _of(lambda self: self._daemons.admission, AdmissionKeeper.frozen)
     asked_of_limits = _of(lambda self: self._views, ViewKeeper.asked_of_limits)
@@ -365,7 +369,7 @@ class Cluster:
             daemons=self._daemons.shapes(),
             pending=self._pending.pending.frozen(),
             waiting=self._pending.waiting_less(stopped, now),
-            leaving=self._leaving.pods(at),
+            leaving=self._autoscalers.readmitted(self._leaving.pods(at)),
             around=self._around.frozen(),
             avoided=self._plans.misses.avoided(now),
             stopped=stopped,
@@ -373,6 +377,7 @@ class Cluster:
             commands=self._commands.frozen(),
             early=self._pending.any_early,
             groups=self._pending.groups.frozen(),
+            predictions=self._autoscalers.frozen(),
         )
 
     # ------------------------------------------------------------------ entering
