@@ -106,7 +106,7 @@ _ALIKE: Final = names.TOPOLOGY_LABELS | {names.IMAGE_ARCH_PENDING}
 _UNIQUE: Final = tuple(label.encode() for label in sorted(names.PER_POD_LABELS - _ALIKE))
 
 
-class PodAmounts(msgspec.Struct, frozen=True, eq=False, weakref=True, gc=False):
+class PodAmounts(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """What each container of a pod asks for by itself; equal pods have one, the same object.
 
     Attributes:

@@ -26,7 +26,7 @@ class PodPredictions:
     """The VerticalPodAutoscalers that count, by target. Any thread may ask."""
 
     by_target: Mapping[TargetKey, VerticalPodAutoscaler]
-    _sizes: dict[tuple[TargetKey, PodAmounts, str], PodShape] = field(default_factory=dict)  # what was asked before
+    _sizes: dict[tuple[TargetKey, PodAmounts, str], PodShape] = field(default_factory=dict, repr=False)  # what was asked before
 
     def autoscaler_of(self, pod: Pod) -> VerticalPodAutoscaler | None:
         """The one that sizes the pod when it is admitted; None for none. Cost: O(1)."""

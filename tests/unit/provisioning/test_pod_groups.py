@@ -3,48 +3,21 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError
-from provisioner.provisioning.pod_groups import AGAIN_SECONDS, PodGroupDiscovery, are_served
+from provisioner.provisioning.pod_groups import AGAIN_SECONDS, PodGroupDiscovery
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.changes import PodChanged
 from tests.support.clock import FakeClock
 from tests.support.cluster import pod
 from tests.support.kube import FakeAnswer, FakeApi, ok, refusal
 
-PRIORITIES = {"kind": "APIResourceList", "resources": [{"name": "workloads"}]}
 GROUPS = {"kind": "APIResourceList", "resources": [{"name": "workloads"}, {"name": "podgroups"}]}
-ANSWERS = {
-    "the version is not served": (refusal(404, "NotFound"), False),
-    "the version has other kinds": (ok(PRIORITIES), False),
-    "they are served": (ok(GROUPS), True),
-}
-BAD: dict[str, tuple[FakeAnswer, type[Exception]]] = {
-    "no list": (ok({"kind": "Status"}), ValueError),
-    "no object": (ok([]), ValueError),
-    "no JSON": (FakeAnswer(data=b"<html>"), ValueError),
-    "forbidden": (refusal(403, "Forbidden"), ApiError),
-}
+PRIORITIES = {"kind": "APIResourceList", "resources": [{"name": "workloads"}]}
 
 
 def client(*answers: FakeAnswer) -> tuple[Client, FakeApi]:
     api = FakeApi(*answers)
     return Client(api, api.clock), api
-
-
-@pytest.mark.parametrize(("answer", "want"), ANSWERS.values(), ids=ANSWERS)
-def test_the_api_server_says_whether_there_are_pod_groups(answer: FakeAnswer, want: bool) -> None:
-    asking, api = client(answer)
-    assert are_served(asking) is want
-    assert [(one.method, one.path) for one in api.sent] == [("GET", "/apis/scheduling.k8s.io/v1beta1")]
-
-
-@pytest.mark.parametrize(("answer", "error"), BAD.values(), ids=BAD)
-def test_an_answer_that_says_neither_is_an_error(answer: FakeAnswer, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        are_served(client(answer)[0])
 
 
 class Known:
