@@ -1,11 +1,11 @@
 """VerticalPodAutoscaler, autoscaling.k8s.io/v1: what a pod of its target asks for once it is admitted again. Pure.
 
 Source: the admission controller of vertical-pod-autoscaler 1.5 (matching by the topmost controller, capping, proportional limits).
-Differs: who owns a ReplicaSet or a Job is told by its name, see `targets_of`; LimitRanges and CPU startup boosts are not looked at.
+Differs: who owns a ReplicaSet or a Job is told by its name, see `targets_of`; LimitRanges of whole pods and CPU startup boosts are not looked at.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -13,7 +13,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from provisioner.apis import names
-from provisioner.apis.core import Amounts, Container, PodSpec, ResourceRequirements
+from provisioner.apis.core import Amounts, Container, LimitRange, LimitRangeItem, PodSpec, ResourceRequirements
 from provisioner.apis.meta import Object
 from provisioner.apis.pods import Pod
 from provisioner.values.quantity import Quantity, QuantityError
@@ -152,23 +152,38 @@ def targets_of(pod: Pod) -> tuple[TargetKey, ...]:
     return (own,)
 
 
-def recommended(spec: PodSpec, one: VerticalPodAutoscaler) -> PodSpec:
+def bounds_of(ranges: Iterable[LimitRange]) -> tuple[LimitRangeItem, ...]:
+    """What LimitRanges say of how much a container may request and be limited to."""
+    return tuple(
+        item for one in ranges for item in one.spec.limits if item.type == "Container" and (item.min or item.max)
+    )
+
+
+def recommended(spec: PodSpec, one: VerticalPodAutoscaler, bounds: tuple[LimitRangeItem, ...] = ()) -> PodSpec:
     """The amounts of a pod's containers as its VerticalPodAutoscaler writes them at admission, larger or smaller.
 
-    What it says that cannot be read counts as not said. Init containers, and what a pod asks for as a whole, stay. Cost: O(containers * recommendations).
+    What it says that cannot be read counts as not said. Init containers, and what a pod asks for as a whole, stay.
+
+    Args:
+        spec: of the pod; only its amounts are read.
+        one: which sizes it.
+        bounds: those of its namespace.
+
+    Cost: O(containers * (recommendations + bounds)).
     """
-    return replace(spec, containers=tuple(_given(container, one) for container in spec.containers))
+    return replace(spec, containers=tuple(_given(container, one, bounds) for container in spec.containers))
 
 
-def _given(container: Container, one: VerticalPodAutoscaler) -> Container:
+def _given(container: Container, one: VerticalPodAutoscaler, bounds: tuple[LimitRangeItem, ...]) -> Container:
     said = one.status.recommendation.container_recommendations
     target = next((each.target for each in said if each.container_name == container.name), None)
     policy = _policy_of(container.name, one.spec.resource_policy.container_policies)
     if not target or policy.mode == _OFF:
         return container
     requests, limits = dict(container.resources.requests), dict(container.resources.limits)
-    for resource, amount in _targets(target, policy):
+    for resource, asked in _targets(target, policy):
         limit = _read(limits, resource)
+        amount = _within_policy(_within_ranges(asked, resource, container, bounds), resource, policy)
         given = amount
         if policy.controlled_values == _REQUESTS_ONLY:
             given = min(amount, limit) if limit is not None else amount
@@ -185,18 +200,41 @@ def _policy_of(name: str, policies: tuple[ContainerScaling, ...]) -> ContainerSc
 
 
 def _targets(target: Amounts, policy: ContainerScaling) -> Iterator[tuple[str, Quantity]]:
-    """What is recommended and controlled, within the bounds of the policy; the upper one wins."""
+    """What is recommended and controlled."""
     controlled = CONTROLLED if policy.controlled_resources is None else policy.controlled_resources
     for resource in CONTROLLED:
         amount = _read(target, resource) if resource in controlled else None
-        if amount is None:
-            continue
-        low, high = _read(policy.min_allowed, resource), _read(policy.max_allowed, resource)
-        if low is not None and low.nanos > 0:
-            amount = max(amount, low)
-        if high is not None and high.nanos > 0:
-            amount = min(amount, high)
-        yield resource, amount
+        if amount is not None:
+            yield resource, amount
+
+
+def _within_ranges(
+    amount: Quantity, resource: str, container: Container, bounds: tuple[LimitRangeItem, ...]
+) -> Quantity:
+    """So much that neither it nor the limit that grows with it leaves the bounds of LimitRanges; without a limit there is no upper one."""
+    request, limit = _read(container.resources.requests, resource), _read(container.resources.limits, resource)
+    for item in bounds:
+        if (low := _read(item.min, resource)) is not None:
+            amount = max(amount, low, _request_for(low, resource, request, limit) or low)
+    for item in bounds:
+        if (high := _read(item.max, resource)) is not None and high.nanos > 0:
+            amount = min(amount, _request_for(high, resource, request, limit) or amount)
+    return amount
+
+
+def _request_for(bound: Quantity, resource: str, request: Quantity | None, limit: Quantity | None) -> Quantity | None:
+    """The request with which the limit is at a bound; None without a limit."""
+    if limit is None or limit.nanos == 0:
+        return None
+    return _scaled(resource, request, limit, bound) if request is not None and request.nanos > 0 else bound
+
+
+def _within_policy(amount: Quantity, resource: str, policy: ContainerScaling) -> Quantity:
+    """The upper bound wins."""
+    low, high = _read(policy.min_allowed, resource), _read(policy.max_allowed, resource)
+    if low is not None and low.nanos > 0:
+        amount = max(amount, low)
+    return min(amount, high) if high is not None and high.nanos > 0 else amount
 
 
 def _read(amounts: Mapping[str, str | int | float], resource: str) -> Quantity | None:
@@ -211,6 +249,11 @@ def _proportional(resource: str, limit: Quantity, request: Quantity | None, targ
     """The limit that is to the target as the limit was to the request; without a request both were the same."""
     if request is None or request.nanos == 0 or request == limit:
         return target
+    return _scaled(resource, limit, request, target)
+
+
+def _scaled(resource: str, amount: Quantity, base: Quantity, result: Quantity) -> Quantity:
+    """So much as is to `result` as `amount` is to `base`, in whole millicores or bytes, rounded down."""
     unit = 10**6 if resource == names.CPU else 10**9
-    of_target, of_request, of_limit = (-(-one.nanos // unit) for one in (target, request, limit))
-    return Quantity(of_limit * of_target // of_request * unit, limit.format)
+    of_amount, of_base, of_result = (-(-one.nanos // unit) for one in (amount, base, result))
+    return Quantity(of_amount * of_result // of_base * unit, amount.format)

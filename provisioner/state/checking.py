@@ -66,6 +66,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     fresh._plans.claims._known, fresh._plans.misses = cluster._plans.claims._known, cluster._plans.misses
     fresh._leaving._surging = cluster._leaving._surging
     fresh._autoscalers.use(used=cluster._autoscalers._used)
+    fresh._autoscalers._ranges = cluster._autoscalers._ranges
     for autoscaler in cluster._autoscalers._objects.values():
         fresh._autoscalers.changed(None, autoscaler)
     for one in cluster._plans.assignments:
@@ -83,7 +84,8 @@ def differences(cluster: Cluster) -> Iterator[str]:
         ours, theirs = cluster._snapshot(at, now), fresh._snapshot(at, now)
         for part in _PARTS:
             yield from _compared(f"snapshot.{part}", getattr(ours, part), getattr(theirs, part))
-        yield from _compared("autoscalers", ours.predictions.by_target, theirs.predictions.by_target)
+        for part in ("by_target", "bounds"):
+            yield from _compared(part, getattr(ours.predictions, part), getattr(theirs.predictions, part))
         for claim in cluster._joining.claims.values():
             name = claim.metadata.name
             yield from _compared(f"node of {name}", cluster.node_of(claim), fresh.node_of(claim))

@@ -17,7 +17,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import HOLD_SECONDS
 from provisioner.apis.pods import Pod, is_terminal
-from provisioner.state.admission import AdmissionKeeper
+from provisioner.state.admission import AdmissionKeeper, Admitting
 from provisioner.state.assignments import Assignments
 from provisioner.state.claim_plans import ClaimPlans
 from provisioner.state.daemon_sets import DaemonSets
@@ -281,6 +281,12 @@ class Cluster:
             if self._leaving.surges_no_more(pod.uid):
                 self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
 
+    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> None:
+        """What decides what admission makes of templates, and how large it lets containers be, was added, changed or removed."""
+        with self._lock:
+            self._daemons.admission.changed(old, new)
+            self._autoscalers.admission_changed(old, new)
+
     def expire(self) -> list[Effect]:
         """End the assignments whose time is over, whose pods were missed, and whose room others took; call every second."""
         with self._lock:
@@ -294,7 +300,6 @@ class Cluster:
 
     # ------------------------------------------------------------------ told or asked of one part, which says more
 
-    admission_changed = _of(lambda self: self._daemons.admission, AdmissionKeeper.changed)
     assign = _now(lambda self: self._plans, Plans.assign)
     autoscaler_changed = _of(lambda self: self._autoscalers, AutoscalerKeeper.changed)
     budget_changed = _of(lambda self: self._leaving, Leaving.budget_changed)

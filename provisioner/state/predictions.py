@@ -11,10 +11,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from provisioner.apis.core import LimitRange, LimitRangeItem
 from provisioner.apis.meta import key_of
 from provisioner.apis.pods import Pod, PodAmounts
 from provisioner.apis.shapes import PodShape, grown_shape
-from provisioner.apis.vpa import TargetKey, VerticalPodAutoscaler, recommended, targets_of
+from provisioner.apis.vpa import TargetKey, VerticalPodAutoscaler, bounds_of, recommended, targets_of
+from provisioner.state.admission import Admitting
 
 MOST_AUTOSCALERS: Final = 10_000
 """That are known at the same time; of others nothing is predicted. Tenants may make any number."""
@@ -23,10 +25,18 @@ _MOST_SIZES: Final = 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodPredictions:
-    """The VerticalPodAutoscalers that count, by target. Any thread may ask."""
+    """What pods are predicted from. Any thread may ask.
+
+    Attributes:
+        by_target: the VerticalPodAutoscalers that count.
+        bounds: of containers, by namespace; see `vpa.bounds_of`.
+    """
 
     by_target: Mapping[TargetKey, VerticalPodAutoscaler]
-    _sizes: dict[tuple[TargetKey, PodAmounts, str], PodShape] = field(default_factory=dict, repr=False)  # what was asked before
+    bounds: Mapping[str, tuple[LimitRangeItem, ...]] = field(default_factory=dict)
+    _sizes: dict[tuple[TargetKey, PodAmounts, str], PodShape] = field(
+        default_factory=dict, repr=False
+    )  # what was asked before
 
     def autoscaler_of(self, pod: Pod) -> VerticalPodAutoscaler | None:
         """The one that sizes the pod when it is admitted; None for none. Cost: O(1)."""
@@ -47,8 +57,11 @@ class PodPredictions:
         if shape is None:
             if len(self._sizes) >= _MOST_SIZES:
                 self._sizes.clear()
-            shape = self._sizes[key] = grown_shape(pod.shape, recommended(pod.amounts.spec, one))
+            shape = self._sizes[key] = self._grown(pod, pod.amounts, one)
         return pod if shape == pod.shape else replace(pod, shape=shape)
+
+    def _grown(self, pod: Pod, amounts: PodAmounts, one: VerticalPodAutoscaler) -> PodShape:
+        return grown_shape(pod.shape, recommended(amounts.spec, one, self.bounds.get(pod.namespace, ())))
 
 
 NO_PREDICTIONS: Final = PodPredictions(MappingProxyType({}))
@@ -62,6 +75,7 @@ class AutoscalerKeeper:
         self._objects: dict[str, VerticalPodAutoscaler] = {}
         self._of: dict[TargetKey, dict[str, VerticalPodAutoscaler]] = {}
         self._best: dict[TargetKey, VerticalPodAutoscaler] = {}
+        self._ranges: dict[str, dict[str, LimitRange]] = {}  # namespace -> name -> one that bounds containers
         self._frozen: PodPredictions | None = None
         self._leaving: tuple[tuple[Pod, ...], PodPredictions, tuple[Pod, ...]] = (), NO_PREDICTIONS, ()
 
@@ -89,6 +103,20 @@ class AutoscalerKeeper:
                 self._of.setdefault(new.target, {})[key] = new
                 self._chosen(new.target)
 
+    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> None:
+        """A LimitRange was added, changed or removed; nothing else is of interest. Cost: O(those of its namespace)."""
+        one = new or old
+        if not isinstance(one, LimitRange):
+            return
+        mine = self._ranges.setdefault(one.metadata.namespace, {})
+        known = mine.pop(one.metadata.name, None)
+        if new is not None and bounds_of((one,)):
+            mine[one.metadata.name] = one
+        if not mine:
+            del self._ranges[one.metadata.namespace]
+        if known is not None or mine:
+            self._frozen = None
+
     def _chosen(self, target: TargetKey) -> None:
         """Which of those of a target counts."""
         mine = self._of[target]
@@ -105,7 +133,8 @@ class AutoscalerKeeper:
         """What is predicted; the same object while nothing changes."""
         if self._frozen is None:
             usable = self._used and bool(self._best)
-            self._frozen = PodPredictions(MappingProxyType(dict(self._best))) if usable else NO_PREDICTIONS
+            bounds = {namespace: bounds_of(mine.values()) for namespace, mine in self._ranges.items()} if usable else {}
+            self._frozen = PodPredictions(MappingProxyType(dict(self._best)), bounds) if usable else NO_PREDICTIONS
         return self._frozen
 
     def readmitted(self, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:

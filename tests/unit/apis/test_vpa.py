@@ -3,9 +3,11 @@
 import msgspec
 import pytest
 
+from provisioner.apis.core import LimitRange, LimitRangeItem, LimitRangeSpec
 from provisioner.apis.pods import decode_pod
 from provisioner.apis.shapes import grown_shape
-from provisioner.apis.vpa import MODES, TargetKey, VerticalPodAutoscaler, recommended, targets_of
+from provisioner.apis.vpa import MODES, TargetKey, VerticalPodAutoscaler, bounds_of, recommended, targets_of
+from provisioner.values.quantity import Quantity
 from tests.support.autoscalers import REPLICA_SET, autoscaler, sized_pod
 from tests.support.pods import Wire, wire_pod
 
@@ -173,6 +175,50 @@ def test_limits_grow_as_requests_do() -> None:
     same = {"requests": {"cpu": "100m"}, "limits": {"cpu": "0.1"}}
     assert grown(autoscaler(app={"cpu": "900m"}), app=same) == ({"cpu": 900}, {"cpu": 900})
     assert grown(autoscaler(app={"cpu": "900m"}), app={"limits": {"cpu": "1"}}) == ({"cpu": 900}, {"cpu": 1000})
+
+
+BOUNDS: dict[str, tuple[Wire, Wire, Wire, int]] = {
+    "no limit, so no upper bound": ({"requests": {"cpu": "100m"}}, {}, {"cpu": "200m"}, 900),
+    "the limit is not above the bound": (
+        {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}},
+        {},
+        {"cpu": "1"},
+        500,
+    ),
+    "a limit without a request": ({"limits": {"cpu": "200m"}}, {}, {"cpu": "600m"}, 600),
+    "at least the lower bound": ({"requests": {"cpu": "100m"}}, {"cpu": "2"}, {}, 2000),
+    "nor is the limit below it": (
+        {"requests": {"cpu": "200m"}, "limits": {"cpu": "100m"}},
+        {"cpu": "2"},
+        {},
+        4000,
+    ),
+    "bounds of other resources": ({"requests": {"cpu": "100m"}}, {"memory": "2Gi"}, {"memory": "4Gi"}, 900),
+}
+
+
+@pytest.mark.parametrize(("asked", "low", "high", "want"), BOUNDS.values(), ids=BOUNDS)
+def test_limit_ranges_of_containers_bound_what_is_given(asked: Wire, low: Wire, high: Wire, want: int) -> None:
+    items = (
+        LimitRangeItem(type="Container", min=low, max=high),
+        LimitRangeItem(type="Pod", max={"cpu": "1m"}),
+        LimitRangeItem(type="Container", default={"cpu": "1m"}),
+    )
+    bounds = bounds_of((LimitRange(spec=LimitRangeSpec(limits=items)),))
+    assert len(bounds) == 1
+    pod = sized_pod(app=asked)
+    assert pod.amounts is not None
+    (container,) = recommended(pod.amounts.spec, autoscaler(app={"cpu": "900m"}), bounds).containers
+    assert Quantity.parse(container.resources.requests["cpu"]).millis() == want
+
+
+def test_the_policy_is_applied_after_limit_ranges() -> None:
+    bounds = (LimitRangeItem(type="Container", min={"cpu": "2"}),)
+    one = autoscaler(policies=({**APP, "maxAllowed": {"cpu": "1"}},), app={"cpu": "900m"})
+    pod = sized_pod()
+    assert pod.amounts is not None
+    (container,) = recommended(pod.amounts.spec, one, bounds).containers
+    assert container.resources.requests["cpu"] == "1"
 
 
 def test_containers_add_up_with_those_that_nobody_sizes() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import BriefMeta, LimitRange, LimitRangeItem, LimitRangeSpec
 from provisioner.apis.pods import Pod
 from provisioner.apis.vpa import VerticalPodAutoscaler
 from provisioner.state import predictions
@@ -116,6 +117,23 @@ def test_beyond_so_many_the_others_are_not_known(monkeypatch: pytest.MonkeyPatch
     keeper.changed(first, None)
     keeper.changed(second, second)
     assert cpu(keeper.frozen(), pod) == 900
+
+
+def test_limit_ranges_of_the_namespace_bound_what_is_predicted() -> None:
+    world, pod = World(), sized_pod(app={"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}})
+    world.cluster.use_predictions(used=True)
+    world.cluster.autoscaler_changed(None, autoscaler(**BIG))
+    seen = [cpu(world.cluster.snapshot().predictions, pod)]
+    item = LimitRangeItem(type="Container", max={"cpu": "1"})
+    ranges = [
+        LimitRange(metadata=BriefMeta(name="r", namespace=namespace), spec=LimitRangeSpec(limits=(item,)))
+        for namespace in ("other", "shop")
+    ]
+    for one in ranges:
+        world.cluster.admission_changed(None, one)
+        seen.append(cpu(world.cluster.snapshot().predictions, pod))
+    world.cluster.admission_changed(ranges[1], None)
+    assert [*seen, cpu(world.cluster.snapshot().predictions, pod)] == [900, 900, 500, 900]
 
 
 # --- plans --------------------------------------------------------------------------------------------------------------
