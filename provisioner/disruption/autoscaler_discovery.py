@@ -7,6 +7,7 @@ from provisioner.kube.discovery import serves
 from provisioner.kube.resources import AUTOSCALERS
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.controller import Controller
+from provisioner.runtime.freshness import stale
 from provisioner.runtime.poller import ApiPoller
 from provisioner.support import logs
 from provisioner.values.message import Said
@@ -34,13 +35,14 @@ class AutoscalerDiscovery:
     def _poll(self) -> float | None:
         if not self._wanted:
             return None
-        if not self._caches.knows_autoscalers:
+        autoscalers = self._caches.autoscalers
+        if autoscalers not in self._caches.all:
             if not serves(self._client, AUTOSCALERS):
                 self._use(NOT_SERVED)
                 return AGAIN_SECONDS
-            self._caches.watch_autoscalers()
+            self._caches.watch(autoscalers)
             return LOOK_SECONDS
-        self._use(self._caches.autoscalers_are_stale())
+        self._use(stale((autoscalers,)))
         return LOOK_SECONDS
 
     def _use(self, problem: str) -> None:

@@ -28,11 +28,11 @@ class PodGroupDiscovery:
         return Controller(runner=self.poller, watches={PodChanged: self._heard})
 
     def _heard(self, change: PodChanged) -> None:
-        if change.new is not None and change.new.group and not self._caches.knows_pod_groups:
+        if change.new is not None and change.new.group and not self._are_watched():
             self.poller.wake()
 
     def _poll(self) -> float | None:
-        if self._caches.knows_pod_groups:
+        if self._are_watched():
             return None
         now = self._clock.monotonic()
         if now - self._asked < AGAIN_SECONDS:
@@ -40,6 +40,9 @@ class PodGroupDiscovery:
         served = serves(self._client, PODGROUPS)
         self._asked = now
         if served:
-            self._caches.watch_pod_groups()
+            self._caches.watch(self._caches.pod_groups)
         self._caches.cluster.serve_pod_groups(served=served)
         return None
+
+    def _are_watched(self) -> bool:
+        return self._caches.pod_groups in self._caches.all

@@ -3,6 +3,8 @@
 What that gives is written out here once more, container by container, in whole units.
 """
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,9 +82,9 @@ def test_a_pod_will_ask_for_the_larger_of_what_it_asks_for_and_what_it_is_given(
     targets: dict[str, dict[str, int]],
     mode: str | None,
 ) -> None:
-    asking = {name: {"requests": wire(own[0]), "limits": wire(own[1])} for name, own in mine.items()}
+    asking: dict[str, Any] = {name: {"requests": wire(own[0]), "limits": wire(own[1])} for name, own in mine.items()}
     pod = sized_pod(**asking)
-    said = {name: wire(target) for name, target in targets.items()}
+    said: dict[str, Any] = {name: wire(target) for name, target in targets.items()}
     one: VerticalPodAutoscaler = autoscaler(mode=mode, policies=bounded(rules), **said)
     keeper = AutoscalerKeeper()
     keeper.use(used=True)

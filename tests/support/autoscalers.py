@@ -20,7 +20,7 @@ def autoscaler(
     mode: str | None = None,
     policies: tuple[Wire, ...] = (),
     created: str = "2026-11-01T00:00:00Z",
-    **targets: Wire,
+    **targets: Any,
 ) -> VerticalPodAutoscaler:
     """One as the API server sends it; `targets` by container."""
     return AUTOSCALERS.decode(
@@ -40,7 +40,7 @@ def wire_autoscaler(
     mode: str | None = None,
     policies: tuple[Wire, ...] = (),
     created: str = "",
-    **targets: Wire,
+    **targets: Any,
 ) -> Wire:
     """Likewise in JSON; without a time it may be created."""
     meta = {"name": name, "namespace": namespace} | ({"uid": name, "creationTimestamp": created} if created else {})
@@ -70,7 +70,7 @@ def sized_pod(
     owner: tuple[str, str] | None = ("ReplicaSet", REPLICA_SET),
     labels: dict[str, str] | None = None,
     spec: Wire | None = None,
-    **containers: Wire,
+    **containers: Any,
 ) -> Pod:
     """A pod of Deployment web, with what each container asks for; `containers` by name, their resources or requests alone."""
     meta: Wire = {

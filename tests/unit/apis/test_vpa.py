@@ -1,5 +1,7 @@
 """What VerticalPodAutoscalers make of pods at admission: whose pods, when, and within which bounds."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -156,7 +158,7 @@ SIZES: dict[str, tuple[Wire, tuple[Policy, ...], Wire, Wire]] = {
 }
 
 
-def grown(one: VerticalPodAutoscaler, spec: Wire | None = None, **containers: Wire) -> tuple[Wire, Wire]:
+def grown(one: VerticalPodAutoscaler, spec: Wire | None = None, **containers: Any) -> tuple[Wire, Wire]:
     pod = sized_pod(spec=spec, **containers)
     assert pod.amounts is not None
     shape = grown_shape(pod.shape, recommended(pod.amounts.spec, one))
@@ -261,5 +263,5 @@ def test_pods_of_other_containers_share_a_class_but_not_their_amounts() -> None:
 
 
 def test_of_a_pod_that_says_too_much_no_amounts_are_kept() -> None:
-    many = {f"c{number}": {"cpu": "1m"} for number in range(300)}
+    many: dict[str, Any] = {f"c{number}": {"cpu": "1m"} for number in range(300)}
     assert sized_pod(**many).amounts is None

@@ -24,13 +24,14 @@ class Known:
     """The caches, as far as they are told."""
 
     def __init__(self) -> None:
-        self.knows_pod_groups = False
+        self.pod_groups = object()
+        self.all: tuple[object, ...] = ()
         self.told: list[bool] = []
         self.cluster = SimpleNamespace(serve_pod_groups=lambda *, served: self.told.append(served))
 
-    def watch_pod_groups(self) -> None:
-        assert not self.knows_pod_groups
-        self.knows_pod_groups = True
+    def watch(self, late: object) -> None:
+        assert late not in self.all
+        self.all = (late,)
 
 
 def discovery(clock: FakeClock, *answers: FakeAnswer) -> tuple[PodGroupDiscovery, Known, FakeApi]:
@@ -50,7 +51,7 @@ def woken(one: PodGroupDiscovery, **changes: Any) -> bool:
 def test_where_they_are_served_they_are_watched_and_nothing_more_is_asked() -> None:
     one, known, api = discovery(FakeClock(), ok(GROUPS))
     assert (one.poller.once(), one.poller.once()) == (None, None)
-    assert (known.told, known.knows_pod_groups, len(api.sent)) == ([True], True, 1)
+    assert (known.told, known.all == (known.pod_groups,), len(api.sent)) == ([True], True, 1)
     assert not woken(one, group="train")
 
 
@@ -63,7 +64,7 @@ def test_where_they_are_not_a_pod_of_a_group_has_it_asked_again_but_not_more_tha
     assert one.poller.once() == 20.0
     clock.advance(20.0)
     assert one.poller.once() is None
-    assert (known.told, known.knows_pod_groups, len(api.sent)) == ([False, True], True, 2)
+    assert (known.told, known.all == (known.pod_groups,), len(api.sent)) == ([False, True], True, 2)
 
 
 def test_while_nobody_knows_it_is_asked_again_soon_and_pods_of_groups_wait() -> None:

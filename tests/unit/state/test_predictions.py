@@ -18,7 +18,7 @@ from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node
 
 DISRUPTED = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
-BIG = {"app": {"cpu": "900m"}}
+BIG: dict[str, Any] = {"app": {"cpu": "900m"}}
 
 
 def kept(*some: VerticalPodAutoscaler) -> PodPredictions:
