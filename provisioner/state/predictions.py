@@ -140,10 +140,9 @@ class AutoscalerKeeper:
     def readmitted(self, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
         """The pods as they will be; the same tuple while nothing changes."""
         predictions = self.frozen()
-        if predictions is NO_PREDICTIONS:
-            return pods
         if self._leaving[0] is not pods or self._leaving[1] is not predictions:
-            self._leaving = pods, predictions, tuple(map(predictions.readmitted, pods))
+            after = pods if predictions is NO_PREDICTIONS else tuple(map(predictions.readmitted, pods))
+            self._leaving = pods, predictions, after
         return self._leaving[2]
 
 
