@@ -21,6 +21,7 @@ from msgspec import UNSET, Raw, UnsetType, field
 from provisioner.apis import names
 from provisioner.apis.core import (
     Affinity,
+    Container,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
@@ -30,7 +31,7 @@ from provisioner.apis.core import (
     TopologySpreadConstraint,
     VolumeMount,
 )
-from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, within
+from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, footprint, within
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference, key_of
 from provisioner.apis.shapes import (
     PodShape,
@@ -50,6 +51,7 @@ __all__ = [
     "DoNotDisrupt",
     "Guard",
     "Pod",
+    "PodAmounts",
     "PodShape",
     "decode_pod",
     "do_not_disrupt",
@@ -105,6 +107,16 @@ _ALIKE: Final = names.TOPOLOGY_LABELS | {names.IMAGE_ARCH_PENDING}
 _UNIQUE: Final = tuple(label.encode() for label in sorted(names.PER_POD_LABELS - _ALIKE))
 
 
+class PodAmounts(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """What each container of a pod asks for by itself; equal pods have one, the same object.
+
+    Attributes:
+        spec: names, requests and limits of containers and of the pod, and which of them are sidecars; nothing else.
+    """
+
+    spec: PodSpec
+
+
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod, as small as it can be.
 
@@ -126,12 +138,14 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gates: names of the first few of them.
         group: the PodGroup that it belongs to, by name; "" for a single pod. Not part of its shape: groups of equal pods are of one class.
         shape: what decides where it may run, shared with its equals.
+        amounts: None where nobody asked for it, or it is too much.
     """
 
     name: str
     namespace: str
     uid: str
     shape: PodShape
+    amounts: PodAmounts | None = None
     resource_version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -274,10 +288,11 @@ _MOUNT_OPTIONS: Final = b'"bindMountOptions"'
 """A key that stands in few pods: the mounts of others are not read."""
 _TEXTS_PER_SHAPE: Final = 8
 _TEXTS_AT_LEAST: Final = 1000
+_amounts_by_text: WeakValueDictionary[bytes, PodAmounts] = WeakValueDictionary()
 
 
-def decode_pod(data: bytes) -> Pod:
-    """The pod in the JSON that the API server sent.
+def decode_pod(data: bytes, *, amounts: bool = False) -> Pod:
+    """The pod in the JSON that the API server sent, on request with what its containers ask for by themselves.
 
     A pod that cannot be judged (a quantity or a spec that cannot be read, or more than is kept of a pod) still decodes; its `shape.error` says why.
 
@@ -332,6 +347,40 @@ def decode_pod(data: bytes) -> Pod:
         group="" if isinstance(spec.scheduling_group, UnsetType) else _group(bytes(spec.scheduling_group)),
         start_time=status.start_time,
         shape=shape,
+        amounts=_amounts(data, spec) if amounts and not shape.error else None,
+    )
+
+
+def _amounts(data: bytes, wire: _Spec) -> PodAmounts | None:
+    """None where they take more memory than is kept of a class, or where there are none."""
+    parts: list[bytes | Raw | UnsetType] = [wire.overhead, wire.resources]
+    for mark, containers in ((b"c", wire.containers), (b"i", wire.init_containers)):
+        for one in containers:
+            parts += (mark, one.name.encode(), one.resources, one.restart_policy)
+    text = b"\0".join([b"" if part is UNSET else part for part in parts])
+    if len(text) > CLASS_BYTES:
+        return None
+    digest = hashlib.blake2b(text, digest_size=16).digest()
+    if (known := _amounts_by_text.get(digest)) is None:
+        try:
+            spec = _JUDGED.decode(data).spec
+        except msgspec.ValidationError:
+            return None
+        made = PodSpec(
+            containers=_of_amounts(spec.containers),
+            init_containers=_of_amounts(spec.init_containers),
+            overhead=spec.overhead,
+            resources=spec.resources,
+        )
+        if not spec.containers or footprint(made, CLASS_BYTES) > CLASS_BYTES:
+            return None
+        known = _amounts_by_text.setdefault(digest, PodAmounts(made))
+    return known
+
+
+def _of_amounts(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    return tuple(
+        Container(name=one.name, resources=one.resources, restart_policy=one.restart_policy) for one in containers
     )
 
 

@@ -21,6 +21,7 @@ class Assignment(Promise):
 
     Attributes:
         shape: the pod's; None where it was never seen.
+        successor: what its successor was planned as, where a pod that is to leave its node will ask for more when it is admitted again.
         made_at: when it was planned, or (by another leader) read.
         taken_at: when its pod took it over; minus infinity while it is the first one's.
         leaves: the Node that the pod before it ran on, "" for none.
@@ -37,6 +38,7 @@ class Assignment(Promise):
     """
 
     shape: PodShape | None = None
+    successor: PodShape | None = None
     made_at: float = 0.0
     taken_at: float = float("-inf")
     leaves: str = ""
@@ -54,12 +56,14 @@ class Assignment(Promise):
     @property
     def requests(self) -> Resources:
         """The room that is kept."""
-        return self.shape.requests if self.shape is not None else EMPTY
+        own = self.shape.requests if self.shape is not None else EMPTY
+        return own if self.successor is None else own.maximum(self.successor.requests)
 
     def exchange(self, other: Self) -> None:
         """What is said of a pod goes with it; of the other's place nothing was said yet."""
         Promise.exchange(self, other)
         self.shape, other.shape = other.shape, self.shape
+        self.successor, other.successor = other.successor, self.successor
         self.taken_at, other.taken_at = other.taken_at, self.taken_at
         self.leaves, other.leaves = other.leaves, self.leaves
         self.renews, other.renews = other.renews, self.renews
@@ -90,7 +94,7 @@ class Assignments(Promises[Assignment]):
         one = self.open_to(PodFamily.of(pod), key)
         if one is not None:
             self.take(one, pod.uid)
-            one.shape = pod.shape
+            one.shape, one.successor = pod.shape, None
             if one.renews:
                 one.taken_at = now
         return one

@@ -23,7 +23,7 @@ _EVENTS = (
     *("claim_changed", "claim_written", "claim_deleted", "announce", "claim_failed"),
     *("command_begun", "command_dropped", "pool_changed", "daemonset_changed", "admission_changed"),
     *("csi_node_changed", "budget_changed", "surrounding_changed", "assign", "expire", "snapshot"),
-    *("csi_driver_changed", "pod_group_changed", "pod_groups_known"),
+    *("csi_driver_changed", "pod_group_changed", "pod_groups_known", "autoscaler_changed", "use_predictions"),
 )
 """Methods of a `Cluster` after which it is compared."""
 
@@ -67,6 +67,10 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
         fresh._commands._put(command)
     fresh._plans.claims._known, fresh._plans.misses = cluster._plans.claims._known, cluster._plans.misses
     fresh._leaving._surging = cluster._leaving._surging
+    fresh._autoscalers.use(used=cluster._autoscalers._used)
+    fresh._autoscalers._ranges = cluster._autoscalers._ranges
+    for autoscaler in cluster._autoscalers._objects.values():
+        fresh._autoscalers.changed(None, autoscaler)
     for one in cluster._plans.assignments:
         fresh._plans.assignments.add(one)
     for pod in fresh._pods.all():
@@ -82,6 +86,8 @@ def differences(cluster: Cluster) -> Iterator[str]:
         ours, theirs = cluster._snapshot(at, now), fresh._snapshot(at, now)
         for part in _PARTS:
             yield from _compared(f"snapshot.{part}", getattr(ours, part), getattr(theirs, part))
+        for part in ("by_target", "bounds"):
+            yield from _compared(part, getattr(ours.predictions, part), getattr(theirs.predictions, part))
         for claim in cluster._joining.claims.values():
             name = claim.metadata.name
             yield from _compared(f"node of {name}", cluster.node_of(claim), fresh.node_of(claim))

@@ -17,7 +17,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import HOLD_SECONDS
 from provisioner.apis.pods import Pod, is_terminal
-from provisioner.state.admission import AdmissionKeeper
+from provisioner.state.admission import AdmissionKeeper, Admitting
 from provisioner.state.assignments import Assignments
 from provisioner.state.claim_plans import ClaimPlans
 from provisioner.state.daemon_sets import DaemonSets
@@ -33,6 +33,7 @@ from provisioner.state.plans import Plans
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.pod_protection import PodProtection
 from provisioner.state.pool_usage import PoolUsage
+from provisioner.state.predictions import AutoscalerKeeper
 from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.view_keeper import TypesOf, ViewKeeper
@@ -115,6 +116,7 @@ class Cluster:
         )
         self._daemons, self._usage = DaemonSets(), PoolUsage()
         self._leaving = Leaving(self._protection, self._plans.assignments)
+        self._autoscalers = AutoscalerKeeper()
         self._pending = PendingPods(self._pods, self._plans.assignments, grace)
         self._views = ViewKeeper(
             types_of,
@@ -284,6 +286,12 @@ class Cluster:
             if self._leaving.surges_no_more(pod.uid):
                 self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
 
+    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> None:
+        """What decides what admission makes of templates, and how large it lets containers be, was added, changed or removed."""
+        with self._lock:
+            self._daemons.admission.changed(old, new)
+            self._autoscalers.admission_changed(old, new)
+
     def expire(self) -> list[Effect]:
         """End the assignments whose time is over, whose pods were missed, and whose room others took; call every second."""
         with self._lock:
@@ -298,8 +306,8 @@ class Cluster:
 
     # ------------------------------------------------------------------ told or asked of one part, which says more
 
-    admission_changed = _of(lambda self: self._daemons.admission, AdmissionKeeper.changed)
     assign = _now(lambda self: self._plans, Plans.assign)
+    autoscaler_changed = _of(lambda self: self._autoscalers, AutoscalerKeeper.changed)
     budget_changed = _of(lambda self: self._leaving, Leaving.budget_changed)
     csi_driver_changed = _now(lambda self: self._views, ViewKeeper.csi_driver_changed)
     csi_node_changed = _now(lambda self: self._views, ViewKeeper.csi_node_changed)
@@ -312,6 +320,7 @@ class Cluster:
     release_launches = _of(lambda self: self._plans.claims, ClaimPlans.release_launches)
     replan = _now(lambda self: self._plans, Plans.replan)
     reported = _now(lambda self: self._pending, PendingPods.reported)
+    use_predictions = _of(lambda self: self._autoscalers, AutoscalerKeeper.use)
 
     admission = _of(lambda self: self._daemons.admission, AdmissionKeeper.frozen)
     asked_of_limits = _now(lambda self: self._views, ViewKeeper.asked_of_limits)
@@ -371,7 +380,7 @@ class Cluster:
             daemons=self._daemons.shapes(),
             pending=self._pending.pending.frozen(),
             waiting=self._pending.waiting_less(stopped, now),
-            leaving=self._leaving.pods(at),
+            leaving=self._autoscalers.readmitted(self._leaving.pods(at)),
             around=self._around.frozen(),
             avoided=self._plans.misses.avoided(now),
             stopped=stopped,
@@ -379,6 +388,7 @@ class Cluster:
             commands=self._commands.frozen(),
             early=self._pending.any_early,
             groups=self._pending.groups.frozen(),
+            predictions=self._autoscalers.frozen(),
         )
 
     # ------------------------------------------------------------------ entering

@@ -7,6 +7,7 @@ Durations are measured by our own monotonic clock from what this process saw, ne
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -30,6 +31,8 @@ from provisioner.state.promises import PodFamily, ends_at, is_over, taken
 from provisioner.state.snapshot import NodeView
 from provisioner.state.staying import StayingNodes
 from provisioner.state.surroundings import SurroundingsKeeper
+
+_AS_THEY_ARE: Final[Mapping[str, Pod]] = {}
 
 
 class Plans:
@@ -78,11 +81,12 @@ class Plans:
     def announce(self, claim: NodeClaim, pods: Iterable[Pod], now: float) -> bool:
         """A claim is about to be created for these pods; False where none of them needs it any more. Without pods it is needed."""
         key, asked = NodeKey(claim.metadata.name), tuple(pods)
+        as_planned = {one.uid: one for one in asked}
         found = [pod for one in asked if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
         if asked and not found and self._commands.for_which(key.name) is None:
             return False
         self.claims.announce(claim, self._hold_seconds, for_pods=bool(asked))
-        self._enter(key, found, now)
+        self._enter(key, found, now, as_planned=as_planned)
         if any(
             map(is_over, found)
         ):  # evicted while they were planned; successors that came meanwhile have been told already
@@ -169,7 +173,8 @@ class Plans:
         if not self._staying.takes(key):
             return wanted
         found = [pod for one in wanted if (pod := self._pods.get(one.uid)) is not None]
-        self._enter(key, [pod for pod in found if self.assignments.of_pod(pod.uid) is None], now)
+        free = [pod for pod in found if self.assignments.of_pod(pod.uid) is None]
+        self._enter(key, free, now, as_planned={one.uid: one for one in wanted})
         self.claims.planned(key, self._wall())
         return []
 
@@ -351,11 +356,23 @@ class Plans:
     def _needs_place(self, pod: Pod) -> bool:
         return self.assignments.of_pod(pod.uid) is None and not self._staying.found_place(pod)
 
-    def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float, family: PodFamily | None = None) -> None:
-        """Pods are planned onto a node, as of their own families where a plan does not say otherwise."""
+    def _enter(
+        self,
+        key: NodeKey,
+        pods: Iterable[Pod],
+        now: float,
+        family: PodFamily | None = None,
+        as_planned: Mapping[str, Pod] = _AS_THEY_ARE,
+    ) -> None:
+        """Pods are planned onto a node, as of their own families where a plan does not say otherwise.
+
+        One that is to leave its node may be planned as what it will be (`as_planned`, by UID): of that family is its successor.
+        """
         self.open_nodes.recount()
         for pod in pods:
-            one = self.assignments.assign(key, pod, now, family or PodFamily.of(pod))
+            again = as_planned.get(pod.uid, pod) if pod.node_name else pod
+            one = self.assignments.assign(key, pod, now, family or PodFamily.of(again))
+            one.successor = again.shape if again.shape != pod.shape else None
             _note_nomination(one, pod)
             self.claims.entered(key, pod.uid)
             self._changed(key, pod.uid)

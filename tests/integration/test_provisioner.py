@@ -75,7 +75,7 @@ def test_without_the_feature_gate_a_pod_that_names_a_group_is_a_single_pod(plot:
     plot.pool(disruption=NEVER)
     plot.deploy("web", 1, schedulingGroup={"podGroupName": "train"})
     plot.await_running(1)
-    assert not provisioner.caches.knows_pod_groups
+    assert provisioner.caches.pod_groups not in provisioner.caches.all
 
 
 def test_one_pod_gets_one_node_which_goes_with_it(plot: Plot) -> None:

@@ -294,6 +294,9 @@ def local(objects: WhyObjects, options: Options, at: datetime) -> Local:
     cluster.pod_groups_known(objects.pod_groups)
     for one in objects.of(resources.PODGROUPS):
         cluster.pod_group_changed(None, one)
+    cluster.use_predictions(used=options.vpa_predictions)
+    for one in objects.of(resources.AUTOSCALERS):
+        cluster.autoscaler_changed(None, one)
     for one in objects.of(resources.PODS):
         cluster.pod_changed(None, one)
     cluster.settle()
