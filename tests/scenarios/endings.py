@@ -6,6 +6,7 @@ Differs: a node whose instance ends already counts against no budget here, whate
 """
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from provisioner.apis import names
@@ -68,6 +69,13 @@ def drifted(count: int) -> Step:
     return together(annotated, claims_say(names.DRIFTED, "True", count=count))
 
 
+def closed_now(scene: Scene) -> None:
+    """A NodePool whose budget of 0 holds every day for half an hour, a quarter of which is over."""
+    began = datetime.now(tz=UTC) - timedelta(minutes=15)
+    window = {"nodes": "0", "schedule": f"{began.minute} {began.hour} * * *", "duration": "30m"}
+    pool(disruption={**NEVER, "budgets": [window]})(scene)
+
+
 def one_group_after_the_other(*groups: Iterable[str]) -> Step:
     """All pods of the apps of a group were gone before one of the next began to end."""
 
@@ -121,6 +129,15 @@ ROWS: tuple[Row, ...] = (
         renewed(5),
         at_most_disrupted(3, least=2),
         wait("there are five nodes", lambda scene: len(scene.claims()) == len(scene.nodes()) == 5),
+    ),
+    row(
+        "drift: a budget of 0 whose window began a quarter of an hour ago holds a drifted node",
+        closed_now,
+        deploy("web", 1),
+        settled(1, 1),
+        drifted(1),
+        holds(20),
+        none_evicted,
     ),
     # --- termination ----------------------------------------------------------------------------------------------------
     row(

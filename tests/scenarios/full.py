@@ -3,7 +3,7 @@
 Static NodePools at their limit are kwok's, full reservations the emulated EC2's. Conditions are tolerated for 6 s: of kwok's 30 s a fifth, of the 10 minutes
 of a GPU error a hundredth. What is to hold for 10 s there holds as long here: the pod of the node takes 12 s to end, instead of a finalizer that holds its Node.
 
-Differs: there nothing is written of the successor before the node is deleted; here its NodeClaim is there first, which nothing launches, so that nobody
+Differs: there a node is deleted before it is drained; here one that drifted is drained first, so that it may stay where its pods do. There nothing is written of the successor before the node is deleted; here its NodeClaim is there first, which nothing launches, so that nobody
 else takes the place.
 """
 
@@ -54,7 +54,7 @@ def at_limit(scene: Scene) -> None:
 
 
 def one_after_the_other(seconds: float = 10) -> Step:
-    """The old node goes, for so long at least, and nothing is launched for its successor before it is gone; then there is a new one."""
+    """The old node is drained, for so long at least, and nothing is launched for its successor before it is gone; then there is a new one."""
 
     def step(scene: Scene) -> None:
         (old,) = scene.facts.claims
@@ -69,15 +69,10 @@ def one_after_the_other(seconds: float = 10) -> Step:
 
         def going() -> bool:
             assert not wrong(), wrong()
-            claim, there = scene.watching.claims.get(old), scene.watching.nodes.get(node)
-            return (
-                claim is not None
-                and claim.metadata.deletion_timestamp is not None
-                and there is not None
-                and names.DISRUPTED_TAINT in there.spec.taints
-            )
+            there = scene.watching.nodes.get(node)
+            return there is not None and names.DISRUPTED_TAINT in there.spec.taints
 
-        scene.await_true(going, f"{old} is being deleted")
+        scene.await_true(going, f"{node} is closed")
         scene.throughout(
             seconds, lambda: wrong() or ("" if scene.watching.claims.get(old) is not None else "it is gone")
         )

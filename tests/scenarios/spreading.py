@@ -96,7 +96,7 @@ ROWS: tuple[Row, ...] = (
     ),
     row(
         "default spread: four pods that nobody owns and nothing selects share one node",
-        pool(**SIZES),
+        pool(cpu=8, disruption=NEVER),
         bare_pods,
         settled(1, COUNT),
         on_one_node("web"),
@@ -104,8 +104,8 @@ ROWS: tuple[Row, ...] = (
     ),
     row(
         "default spread: pods of one batch with a spread of their own share a node, and the others are spread",
-        pool("-spread", **SIZES),
-        pool("-own", **SIZES),
+        pool("-spread", cpu=4, disruption=NEVER),
+        pool("-own", cpu=4, disruption=NEVER),
         deploy("web", COUNT, cpu="200m", pool="-spread", **OWN),
         deploy(
             "own",
