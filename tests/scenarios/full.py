@@ -40,7 +40,7 @@ from tests.scenarios.steps import (
 
 FIRST = "terminate-first"
 PLAIN = "repair"
-SLOW = {"terminationGracePeriodSeconds": 20, "annotations": {"kwok.dovetail.dev/delete-delay": "12s"}}
+SLOW: dict[str, Any] = {"terminationGracePeriodSeconds": 20, "annotations": {"kwok.dovetail.dev/delete-delay": "12s"}}
 ANY: Mapping[str, Any] = {"budgets": [{"nodes": "100%"}]}
 BELOW_LIMIT: Mapping[str, Any] = {"replicas": 1, "limits": {"nodes": "2"}}
 BROKEN_GPU = gpu_says("False", "NvidiaXID79Error", 0)

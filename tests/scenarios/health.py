@@ -48,7 +48,7 @@ def nodes(count: int = 5, *, budget: str = "100%", pods: dict[str, Any] | None =
     disruption = {**NEVER, "budgets": [{"nodes": budget}]}
     return together(
         pool(disruption=disruption, requirements=ALIKE, **spec),
-        deploy("web", count, **(pods or {})),
+        deploy("web", count, **{"terminationGracePeriodSeconds": 5, **(pods or {})}),
         settled(count, count),
     )
 

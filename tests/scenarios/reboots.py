@@ -166,10 +166,16 @@ def one_after_the_other(scene: Scene) -> None:
 
 
 def keeps_its_node(app: str, seconds: float) -> Step:
-    """For so long the app's pod is where `settled` saw it."""
-    homes = lambda scene: {(one.uid, one.node_name) for one in scene.pods(app)}  # noqa: E731
-    before = lambda scene: {(one.uid, one.node_name) for one in scene.facts.pods.values()}  # noqa: E731
-    return lambda scene: scene.throughout(seconds, lambda: "" if homes(scene) == before(scene) else "it was replaced")
+    """For so long the app's pods are where `settled` saw them."""
+
+    def step(scene: Scene) -> None:
+        before = {(one.uid, one.node_name) for one in scene.facts.pods.values()}
+        scene.throughout(
+            seconds,
+            lambda: "" if {(one.uid, one.node_name) for one in scene.pods(app)} == before else "they were replaced",
+        )
+
+    return step
 
 
 ROWS: tuple[Row, ...] = (

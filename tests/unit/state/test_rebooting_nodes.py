@@ -13,6 +13,7 @@ from tests.support.cluster import World, claim, node, pod
 
 EPISODE = RebootEpisode(requested=NOON, condition="Gpu", boot_id="a")
 ISSUED = replace(EPISODE, intent=RebootIntent("a", 1, NOON))
+OVER = replace(ISSUED, end=RebootEnd.SUCCEEDED)
 ALL = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
 
@@ -34,7 +35,9 @@ def seen(
 
 
 @pytest.mark.parametrize("initialized", [True, False])
-@pytest.mark.parametrize("episode", [EPISODE, ISSUED], ids=["requested", "issued"])
+@pytest.mark.parametrize(
+    "episode", [EPISODE, ISSUED, OVER], ids=["requested", "issued", "over, which is yet to be told"]
+)
 def test_its_room_counts_as_coming_back(episode: RebootEpisode, *, initialized: bool) -> None:
     view = seen(episode, initialized=initialized)
     assert view.rebooting
