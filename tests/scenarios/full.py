@@ -12,7 +12,7 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.meta import is_true
-from tests.scenarios.health import broken
+from tests.scenarios.health import GROUP, broken
 from tests.scenarios.instances import RESERVED, ec2_pool, gpu_says, in_the_reservation, reservation
 from tests.scenarios.row import INSTANCES, Row, row
 from tests.scenarios.scene import Scene
@@ -38,8 +38,6 @@ from tests.scenarios.steps import (
     together,
 )
 
-FIRST = "terminate-first"
-PLAIN = "repair"
 SLOW: dict[str, Any] = {"terminationGracePeriodSeconds": 20, "annotations": {"kwok.dovetail.dev/delete-delay": "12s"}}
 ANY: Mapping[str, Any] = {"budgets": [{"nodes": "100%"}]}
 BELOW_LIMIT: Mapping[str, Any] = {"replicas": 1, "limits": {"nodes": "2"}}
@@ -139,7 +137,8 @@ ROWS: tuple[Row, ...] = (
         becomes(1, 1, new=True),
         evicted("web", count=1),
         decided("unhealthy", "static-at-limit"),
-        group=FIRST,
+        group=GROUP,
+        quick=True,
     ),
     row(
         "terminate first: a drifted node of a static NodePool at its limit goes before its successor is launched",
@@ -149,18 +148,17 @@ ROWS: tuple[Row, ...] = (
         becomes(1, 1, new=True),
         evicted("web", count=1),
         decided("drifted", "static-at-limit"),
-        group=FIRST,
+        group=GROUP,
+        quick=True,
     ),
     row(
-        "terminate first: without the feature gates a node of a static NodePool at its limit stays, and is told why",
+        "terminate first: without the feature gate a drifted node of a static NodePool at its limit stays, and is told why",
         at_limit,
         relabel(),
         claims_say(names.DRIFTED, "True"),
         event("DisruptionBlocked", 'NodePool "{pool}" has reached its limit for nodes'),
-        broken(0),
-        holds(15),
+        holds(10),
         none_evicted,
-        group=PLAIN,
     ),
     # --- reservations of EC2 ------------------------------------------------------------------------------------------
     renewed_in_the_reservation("a broken node of a full reservation", BROKEN_GPU, "unhealthy"),

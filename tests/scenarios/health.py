@@ -139,6 +139,7 @@ ROWS: tuple[Row, ...] = (
         evicted("web"),
         counted(disrupted_for("unhealthy")),
         group=GROUP,
+        quick=True,
     ),
     row(
         "repair: the replacement is there before the broken node goes",
@@ -229,6 +230,7 @@ ROWS: tuple[Row, ...] = (
         first_gone(),
         becomes(1, 1, new=True),
         group=GROUP,
+        quick=True,
     ),
     # --- more than Karpenter's ---------------------------------------------------------------------------------------
     row(

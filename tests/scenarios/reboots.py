@@ -202,6 +202,7 @@ ROWS: tuple[Row, ...] = (
             ),
         ),
         group=GROUP,
+        quick=True,
     ),
     row(
         "reboot: a node that two reboots do not help is replaced",
@@ -211,6 +212,7 @@ ROWS: tuple[Row, ...] = (
         first_gone(),
         becomes(1, 1, new=True),
         group=GROUP,
+        quick=True,
     ),
     row(
         "reboot: a pod that cannot be evicted stays on its node through the reboot",

@@ -83,6 +83,7 @@ ROWS: tuple[Row, ...] = (
         spread_out("web"),
         sizes(2, 2, 2, 2),
         group=GROUP,
+        quick=True,
     ),
     row(
         "default spread: four pods that a Service selects get four nodes in four zones, each of the size of one pod",
@@ -93,6 +94,7 @@ ROWS: tuple[Row, ...] = (
         spread_out("web"),
         sizes(2, 2, 2, 2),
         group=GROUP,
+        quick=True,
     ),
     row(
         "default spread: four pods that nobody owns and nothing selects share one node",
@@ -101,6 +103,7 @@ ROWS: tuple[Row, ...] = (
         settled(1, COUNT),
         on_one_node("web"),
         group=GROUP,
+        quick=True,
     ),
     row(
         "default spread: pods of one batch with a spread of their own share a node, and the others are spread",
@@ -122,5 +125,6 @@ ROWS: tuple[Row, ...] = (
         spread_out("web"),
         on_one_node("own"),
         group=GROUP,
+        quick=True,
     ),
 )
