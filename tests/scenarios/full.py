@@ -29,7 +29,6 @@ from tests.scenarios.steps import (
     evicted,
     holds,
     labelled,
-    no_event,
     none_evicted,
     pool,
     relabel,
@@ -102,8 +101,9 @@ def reserved_only(**spec: Any) -> Step:
 
 
 def never_over_the_reservation(scene: Scene) -> None:
-    """EC2 was never asked for more than the reservation has: it would have said so of the successor."""
-    no_event("InsufficientCapacityError")(scene)
+    """EC2 was never asked for more than the reservation has: that would be told of the successor."""
+    told = scene.events("InsufficientCapacityError", "NodeClaim", [one.name for one in scene.claims()])
+    assert not told, told
     assert len(in_the_reservation(scene)) == 1, in_the_reservation(scene)
 
 
