@@ -79,13 +79,15 @@ def view_of(given: Inputs) -> NodeView:
     capacity, allocatable = _sizes(node, claim, expected, initialized=initialized)
     told = claim.status.last_pod_event_time if claim is not None else None
     both = [one.metadata for one in (node, claim) if one is not None]
-    room = EMPTY
+    room, pods, used = EMPTY, given.pods, given.used
+    if claim is not None and is_rebooting(claim):
+        pods, used = _after_reboot(pods, used)
     if (not given.ambiguous or claim is None) and not is_lost(node, claim):
         # DaemonSets may ask for labels that the planned type decides, but nothing has said yet
         coming = {} if initialized or claim is None else names.READY_LABELS
         likely = expected.likely if expected is not None else {}
-        due = given.due({**likely, **coming, **labels} if coming else labels, taints, given.pods)
-        room = allocatable - given.used - due - given.kept
+        due = given.due({**likely, **coming, **labels} if coming else labels, taints, pods)
+        room = allocatable - used - due - given.kept
     return NodeView(
         key=given.key,
         name=node.metadata.name if node is not None else "",
@@ -96,10 +98,10 @@ def view_of(given: Inputs) -> NodeView:
         taints=taints,
         capacity=capacity,
         allocatable=allocatable,
-        used=given.used,
+        used=used,
         planned=given.kept,
         room=room,
-        pods=given.pods,
+        pods=pods,
         initialized=initialized,
         ready=node is not None and is_true(node.status.conditions, names.READY),
         deleting=is_going(node, claim) or bool(given.command),
@@ -115,6 +117,14 @@ def view_of(given: Inputs) -> NodeView:
         command=given.command,
         awaits=any(one is not None and guard_of(one) is not None for one in (node, claim)),
     )
+
+
+def _after_reboot(pods: tuple[Pod, ...], used: Resources) -> tuple[tuple[Pod, ...], Resources]:
+    """The pods of a node, and what they request, once it is back: those that leave it now are gone then, and their successors wait for it."""
+    gone = [pod for pod in pods if pod.deleted is not None]
+    if not gone:
+        return pods, used
+    return tuple(pod for pod in pods if pod.deleted is None), used - Resources.total(pod.shape.requests for pod in gone)
 
 
 def _features(node: Node | None) -> frozenset[str] | None:
