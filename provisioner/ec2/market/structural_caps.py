@@ -5,7 +5,7 @@ of them, and a launch that fails says nothing of what the end of a node would le
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,25 +55,16 @@ class FullCapacity:
         return None
 
 
-def occupancy(
-    claims: Iterable[NodeClaim], reserved: Mapping[str, int]
-) -> tuple[dict[str, int], frozenset[tuple[str, str]]]:
-    """What NodeClaims that wait for a place of their own leave to others: instances left by reservation, and spread placement groups that are full, by zone.
-
-    Args:
-        claims: of the cluster.
-        reserved: instances left, by reservation id.
-
-    Cost: O(claims).
-    """
-    left, counts = dict(reserved), Counter[tuple[str, str]]()
+def occupancy(claims: Iterable[NodeClaim]) -> tuple[dict[str, int], frozenset[tuple[str, str]]]:
+    """What NodeClaims hold: places that claims wait for by reservation, and the spread placement groups that are full, by zone. Cost: O(claims)."""
+    awaited_places, counts = Counter[str](), Counter[tuple[str, str]]()
     for claim in claims:
         awaited = awaited_by(claim)
-        if awaited is not None and awaited.kind == CapKind.RESERVATION and awaited.name in left:
-            left[awaited.name] = max(0, left[awaited.name] - 1)
+        if awaited is not None and awaited.kind == CapKind.RESERVATION:
+            awaited_places[awaited.name] += 1
         elif awaited is not None and awaited.kind == CapKind.PLACEMENT_GROUP:
             group, _, zone = awaited.name.partition(_IN)
             counts[group, zone] += 1
         elif claim.status.provider_id and (group := claim.metadata.labels.get(labels.PLACEMENT_GROUP_ID, "")):
             counts[group, claim.metadata.labels.get(names.ZONE_LABEL, "")] += 1
-    return left, frozenset(place for place, count in counts.items() if count >= SPREAD_MOST)
+    return dict(awaited_places), frozenset(place for place, count in counts.items() if count >= SPREAD_MOST)
