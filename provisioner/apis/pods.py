@@ -21,6 +21,7 @@ from msgspec import UNSET, Raw, UnsetType, field
 from provisioner.apis import names
 from provisioner.apis.core import (
     Affinity,
+    Amounts,
     Container,
     NodeAffinity,
     NodeSelector,
@@ -28,10 +29,11 @@ from provisioner.apis.core import (
     NodeSelectorTerm,
     PodSchedulingGate,
     PodSpec,
+    ResourceRequirements,
     TopologySpreadConstraint,
     VolumeMount,
 )
-from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, footprint, within
+from provisioner.apis.footprint import AMOUNTS_BYTES, CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, footprint, within
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference, key_of
 from provisioner.apis.shapes import (
     PodShape,
@@ -111,7 +113,7 @@ class PodAmounts(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """What each container of a pod asks for by itself; equal pods have one, the same object.
 
     Attributes:
-        spec: names, requests and limits of containers and of the pod, and which of them are sidecars; nothing else.
+        spec: names of containers, their and the pod's requests and limits of cpu and memory, and which are sidecars; nothing else.
     """
 
     spec: PodSpec
@@ -352,36 +354,39 @@ def decode_pod(data: bytes, *, amounts: bool = False) -> Pod:
 
 
 def _amounts(data: bytes, wire: _Spec) -> PodAmounts | None:
-    """None where they take more memory than is kept of a class, or where there are none."""
+    """None where they take more memory than is kept of them, or where there are none."""
     parts: list[bytes | Raw | UnsetType] = [wire.overhead, wire.resources]
     for mark, containers in ((b"c", wire.containers), (b"i", wire.init_containers)):
         for one in containers:
             parts += (mark, one.name.encode(), one.resources, one.restart_policy)
-    text = b"\0".join([b"" if part is UNSET else part for part in parts])
-    if len(text) > CLASS_BYTES:
+    digest = hashlib.blake2b(b"\0".join([b"" if part is UNSET else part for part in parts]), digest_size=16).digest()
+    if (known := _amounts_by_text.get(digest)) is not None:
+        return known
+    try:
+        spec = _JUDGED.decode(data).spec
+    except msgspec.ValidationError:
         return None
-    digest = hashlib.blake2b(text, digest_size=16).digest()
-    if (known := _amounts_by_text.get(digest)) is None:
-        try:
-            spec = _JUDGED.decode(data).spec
-        except msgspec.ValidationError:
-            return None
-        made = PodSpec(
-            containers=_of_amounts(spec.containers),
-            init_containers=_of_amounts(spec.init_containers),
-            overhead=spec.overhead,
-            resources=spec.resources,
-        )
-        if not spec.containers or footprint(made, CLASS_BYTES) > CLASS_BYTES:
-            return None
-        known = _amounts_by_text.setdefault(digest, PodAmounts(made))
-    return known
-
-
-def _of_amounts(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    return tuple(
-        Container(name=one.name, resources=one.resources, restart_policy=one.restart_policy) for one in containers
+    made = PodSpec(
+        containers=tuple(map(_of_amounts, spec.containers)),
+        init_containers=tuple(map(_of_amounts, spec.init_containers)),
+        overhead=_sized(spec.overhead),
+        resources=None if spec.resources is None else _amounts_of(spec.resources),
     )
+    if not spec.containers or footprint(made, AMOUNTS_BYTES) > AMOUNTS_BYTES:
+        return None
+    return _amounts_by_text.setdefault(digest, PodAmounts(made))
+
+
+def _of_amounts(one: Container) -> Container:
+    return Container(name=one.name, resources=_amounts_of(one.resources), restart_policy=one.restart_policy)
+
+
+def _amounts_of(own: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements(requests=_sized(own.requests), limits=_sized(own.limits))
+
+
+def _sized(amounts: Amounts) -> Amounts:
+    return {name: amounts[name] for name in (names.CPU, names.MEMORY) if name in amounts}
 
 
 def _gates(written: tuple[Raw, ...]) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class PodPredictions:
     def readmitted(self, pod: Pod) -> Pod:
         """The pod as it will be: with the larger of what it asks for and what is recommended. The same object where that is no more.
 
-        Cost: O(1), and about 100 us for the first of each class and target.
+        Cost: 3 us, and about 100 us for the first of each class and target.
         """
         one = self.autoscaler_of(pod)
         if one is None or one.target is None or pod.amounts is None:

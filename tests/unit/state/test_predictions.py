@@ -197,6 +197,17 @@ def test_the_successor_takes_the_place_over() -> None:
     assert world.view("b").room["cpu"] == free - 900
 
 
+def test_once_the_successor_is_there_its_own_requests_count() -> None:
+    world, one, again = moving()
+    free = world.view("b").room["cpu"]
+    world.cluster.assign(NodeKey("b"), (again,))
+    world.cluster.pod_changed(one, None)
+    two = sized_pod("two", app={"cpu": "900m"})
+    world.add(two)
+    world.cluster.pod_changed(two, msgspec.structs.replace(sized_pod("two"), resource_version="9"))
+    assert world.view("b").room["cpu"] == free - 100
+
+
 def test_a_successor_of_another_size_is_planned_by_itself_in_the_room_that_was_kept() -> None:
     world, one, again = moving()
     free = world.view("b").room["cpu"]
