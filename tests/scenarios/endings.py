@@ -28,6 +28,7 @@ from tests.scenarios.steps import (
     daemons,
     daemons_run,
     deploy,
+    event,
     evicted,
     first_gone,
     gone,
@@ -50,6 +51,7 @@ from tests.scenarios.steps import (
     wait,
 )
 
+EXPIRED = event("DisruptionTerminating", "Disrupting Node: Expired")
 KEEP: Any = {names.DO_NOT_DISRUPT: "true"}
 
 
@@ -233,6 +235,7 @@ ROWS: tuple[Row, ...] = (
         wait("a claim", lambda scene: len(scene.claims()) == 1),
         change_template(expireAfter="Never"),
         settled(1, 1),
+        EXPIRED,
         first_gone(),
         renewed(1),
         evicted("web", count=1),
@@ -248,6 +251,7 @@ ROWS: tuple[Row, ...] = (
         change_template(expireAfter="Never"),
         settled(1, 5),
         guard("web", 4),
+        EXPIRED,
         first_gone(),
         renewed(5),
         wait("one node takes them all", lambda scene: len(scene.claims()) == 1),
