@@ -105,7 +105,8 @@ def asks_of_selecting(one: core.PodSelecting) -> None:
         read_selector(one.spec.selector, "")
 
 
-SIZED = sized_pod(**{f"c{number}": {"cpu": "1", "memory": "1Gi"} for number in range(10)})
+TEN: dict[str, Any] = {f"c{number}": {"cpu": "1", "memory": "1Gi"} for number in range(10)}
+SIZED = sized_pod(**TEN)
 SIZERS = PodPredictions({targets_of(SIZED)[0]: autoscaler(app={"cpu": "2"})})
 
 
