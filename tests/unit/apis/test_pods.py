@@ -228,8 +228,7 @@ def test_what_does_not_make_another_class(name: str) -> None:
 def mounting(*options: str) -> dict[str, Any]:
     """The container with a volume."""
     mount = {"name": "v", "mountPath": "/v", **({"bindMountOptions": list(options)} if options else {})}
-    container: dict[str, Any] = wire_pod()["spec"]["containers"][0]
-    return container | {"volumeMounts": [mount]}
+    return {**wire_pod()["spec"]["containers"][0], "volumeMounts": [mount]}
 
 
 LOOKALIKES: dict[str, dict[str, Any]] = {
