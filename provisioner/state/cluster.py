@@ -103,11 +103,13 @@ class Cluster:
         self._settled = False
         self._joining, self._pods, self._commands = Joining(), PodIndex(), Commands()
         self._around, self._protection = SurroundingsKeeper(clock.now), PodProtection()
+        absent = AbsentDrivers(driver_grace.total_seconds())
         self._plans = Plans(
             self._joining,
             self._pods,
             self._commands,
             self._around,
+            absent,
             self._assignment_changed,
             hold_ttl=hold_ttl,
             plan_ttl=plan_ttl,
@@ -128,7 +130,7 @@ class Cluster:
             self._around,
             self._usage,
             self._leaving,
-            AbsentDrivers(driver_grace.total_seconds()),
+            absent,
         )
 
     # ------------------------------------------------------------------ events

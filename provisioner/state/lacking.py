@@ -54,6 +54,11 @@ class AbsentDrivers:
             self._expected[key] = min(ends)
         return frozenset(driver for driver, at in since.items() if at + self._seconds <= now)
 
+    def is_expected(self, key: NodeKey, driver: str, now: float) -> bool:
+        """Whether a driver that a node lacks is still expected there; one that was not noted yet is."""
+        at = self._since.get(key, {}).get(driver)
+        return at is None or now < at + self._seconds
+
     def due(self, now: float) -> list[NodeKey]:
         """The nodes with a driver that was still expected when they were noted, and is not by now. O(nodes with such drivers)."""
         return [key for key, end in self._expected.items() if end <= now]

@@ -24,6 +24,7 @@ from provisioner.state.effects import Effect, NominationLost, PlanOutdated, PodM
 from provisioner.state.expected_node import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
+from provisioner.state.lacking import AbsentDrivers
 from provisioner.state.misses import Misses, cause_of
 from provisioner.state.open_nodes import OpenNodes
 from provisioner.state.pod_index import PodIndex
@@ -41,6 +42,7 @@ class Plans:
     Args:
         commands: the disruption commands under way.
         around: which CSI drivers pods need, and nodes have.
+        absent: which of them nodes are not expected to get.
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most, where its claim's plan does not say otherwise.
         plan_ttl: how long a node that is not keeps it.
@@ -60,6 +62,7 @@ class Plans:
         pods: PodIndex,
         commands: Commands,
         around: SurroundingsKeeper,
+        absent: AbsentDrivers,
         changed: Callable[[NodeKey, str], None],
         *,
         hold_ttl: timedelta,
@@ -73,7 +76,7 @@ class Plans:
         self.assignments, self.misses, self._staying = Assignments(), Misses(), StayingNodes(joining, commands)
         self.claims = ClaimPlans(joining, pods, commands, self.assignments)
         self.open_nodes = OpenNodes(
-            joining, pods, commands, self.assignments, self.claims, self._staying, around, is_held
+            joining, pods, commands, self.assignments, self.claims, self._staying, around, absent, is_held
         )
 
     # ------------------------------------------------------------------ claims
@@ -282,6 +285,7 @@ class Plans:
     def expire(self, now: float) -> list[Effect]:
         """End what is over. Cost: nodes with assignments, and the assignments of those that are open."""
         done: list[Effect] = []
+        self.open_nodes.end_waits(now)
         for one in self.assignments.overdue(now):
             done += self._end(one, effects.EXPIRED)
         for key in self.assignments.keys:

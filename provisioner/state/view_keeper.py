@@ -8,7 +8,7 @@ from provisioner.apis import names
 from provisioner.apis.command import is_gated
 from provisioner.apis.core import CSIDriver, CSINode
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.meta import is_true
+from provisioner.apis.meta import is_true, version_number
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.daemon_sets import DaemonSets
@@ -100,7 +100,9 @@ class ViewKeeper:
         changed = one is not None and self._around.csi_node_changed(old, new)
         if changed and one is not None:
             self._dirty.add(self._joining.key_of_name(one.metadata.name))
-            self._plans.open_nodes.drivers_changed(now, one.metadata.name)
+            self._plans.open_nodes.drivers_changed(
+                now, one.metadata.name, version_number(one.metadata.resource_version)
+            )
         return changed
 
     def csi_driver_changed(self, now: float, old: CSIDriver | None, new: CSIDriver | None) -> bool:
@@ -129,7 +131,8 @@ class ViewKeeper:
     def refresh(self, now: float) -> None:
         """Make the views anew of which something changed; one that comes out equal stays the same object."""
         self._types_looked_at()
-        self._dirty.update(self._absent.due(now))
+        due = self._absent.due(now)
+        self._dirty.update(due)
         self._daemons.settle()
         if self._daemons.version != self._daemons_seen:
             self._daemons_seen = self._daemons.version
@@ -151,6 +154,7 @@ class ViewKeeper:
             if view is not None and view.nominated and view.room.negative:
                 self._crowded.add(key)
         self._dirty.clear()
+        self._plans.open_nodes.look_again(due, now)
 
     def take_crowded(self) -> list[NodeView]:
         """Nodes that keep more room than they have, once."""

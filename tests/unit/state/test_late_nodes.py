@@ -12,6 +12,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.state.effects import Effect, PodMissed, PodSettled
 from provisioner.state.keys import NodeKey
+from provisioner.state.lacking import Lacking
 from provisioner.state.misses import UNANSWERED
 from provisioner.values.taints import Taint
 from tests.support.cluster import World, bound, claim, node, pod, refused
@@ -195,15 +196,85 @@ def test_what_never_comes_is_waited_for_as_long_as_the_plan_lasts(late: Late) ->
     assert world.cluster.snapshot().avoided == {"one": frozenset({"a"})}, "it would be planned there again, for ever"
 
 
-@pytest.mark.parametrize("late", list(KINDS.values())[1:], ids=list(KINDS)[1:])
-def test_on_an_initialized_node_it_is_waited_for_as_long_as_room_is_held(late: Late) -> None:
-    """A device plugin, or a driver, that restarts."""
-    world, _ = arranged(late, true=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED))
-    says(world, late.said)
-    assert missed(waits(world, 118)) == []
-    assert world.assigned("a") == ["one"]
-    assert len(missed(waits(world, 3))) == 1
+INITIALIZED = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+
+
+@of_each_kind
+def test_what_an_initialized_node_lacks_may_never_come(late: Late) -> None:
+    """A GPU that died, a driver that was removed; one that must be there restarts within a minute."""
+    world, _ = arranged(late, true=INITIALIZED)
+    said = says(world, late.said)
+    if late is KINDS["a CSI driver that must be there"]:
+        assert missed(said + waits(world, 58)) == []
+        assert world.assigned("a") == ["one"]
+    assert len(missed(said + waits(world, 8))) == 1
     assert world.assigned("a") == []
+
+
+@of_each_kind
+def test_on_an_initialized_node_pod_after_pod_is_judged_at_once(late: Late) -> None:
+    world, _ = arranged(late, true=INITIALIZED)
+    world.cluster.pod_changed(world.cluster.pod("one"), None)
+    world.cluster.snapshot()
+    waits(world, 70)
+    for name in ("later", "last"):
+        world.add(refused(pod(name, shape=late.shape), BEFORE))
+        world.cluster.assign(A, (pod(name, shape=late.shape),))
+        waits(world, 2)
+        says(world, late.said, name)
+        waits(world, 8)
+        assert world.assigned("a") == []
+
+
+@of_each_kind
+def test_pods_that_are_planned_later_wait_only_while_the_node_is_new(late: Late) -> None:
+    """Others' pods, for which the node was not launched: they keep it neither from being initialized nor from being used."""
+    world, _ = arranged(late)
+    world.cluster.pod_changed(world.cluster.pod("one"), None)
+    waits(world, 3)
+    later = refused(pod("later", owner="r2", shape=late.shape), BEFORE)
+    world.add(later)
+    waits(world, 1)
+    world.cluster.assign(A, (later,))
+    waits(world, 2)
+    says(world, late.said, "later")
+    held = late.required
+    assert any(lacking(world)) is held
+    assert missed(waits(world, 110)) == []
+    assert any(lacking(world)) is held
+    assert len(missed(waits(world, 20))) == 1
+    again = refused(pod("again", owner="r3", shape=late.shape), BEFORE)
+    world.add(again)
+    world.cluster.assign(A, (again,))
+    assert not any(lacking(world))
+    waits(world, 2)
+    assert len(missed(says(world, late.said, "again") + waits(world, 8))) == 1
+
+
+@pytest.mark.parametrize(
+    "late", [one for one in KINDS.values() if one.shape is ON_A_DISK], ids=["required", "asked for"]
+)
+def test_what_was_said_before_a_driver_came_is_no_evidence_however_late_it_is_seen(late: Late) -> None:
+    """The Node does not change with its CSINode."""
+    world, _ = arranged(late)
+    known = world.cluster.pod("one")
+    assert known is not None
+    early, later = refused(known, late.said), refused(known, "").resource_version
+    waits(world, 10)
+    named = {
+        "metadata": {"name": "a", "resourceVersion": later},
+        "spec": {"drivers": [{"name": DRIVER, "nodeID": "n"}]},
+    }
+    world.cluster.csi_node_changed(None, msgspec.convert(named, CSINode))
+    waits(world, 3)
+    assert missed(world.cluster.pod_changed(known, early) + waits(world, 8)) == []
+    assert missed(says(world, PORTS) + waits(world, 8)) == ["host_ports"]
+
+
+def lacking(world: World) -> Lacking:
+    known = world.cluster.node("a")
+    assert known is not None
+    return world.cluster.lacking(A, known)
 
 
 @of_each_kind
@@ -267,6 +338,19 @@ def test_a_node_that_lacks_it_is_still_coming_for_the_pods_of_a_spread(late: Lat
     assert missed(waits(world, 60)) == []
     late.comes(world, "a")
     assert missed(waits(world, 1)) == ["topology_spread"]
+
+
+@of_each_kind
+def test_for_the_pods_of_a_spread_it_is_coming_only_while_it_is_new(late: Late) -> None:
+    world, _ = arranged(late)
+    peer = refused(pod("peer", owner="r2"), BEFORE)
+    world.add(peer)
+    world.cluster.claim_changed(None, claim("b", pods=(peer,), provider_id="kwok://b", true=(names.LAUNCHED,)))
+    world.cluster.node_changed(None, node("b", taints=(UNREGISTERED,)))
+    world.cluster.node_changed(world.cluster.node("b"), node("b"))
+    assert missed(says(world, SPREAD, "peer") + waits(world, 115)) == []
+    assert missed(waits(world, 10)) == ["topology_spread"]
+    assert world.assigned("a") == ["one"]
 
 
 @of_each_kind
