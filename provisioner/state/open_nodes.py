@@ -26,7 +26,7 @@ from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.values.bounded import put_newest
 from provisioner.values.taints import first_untolerated
 
-LATE_SECONDS: Final = 120.0
+LATE_SECONDS: Final = 100.0
 """For so long after it opened, a Node is expected to get what it lacks for pods that were planned there since, and pods of its batch wait for it."""
 _MOST_SCHEDULERS: Final = 64
 
@@ -79,7 +79,7 @@ class OpenNodes:
         self._claims, self._staying, self._around, self._is_held = claims, staying, around, is_held
         self._absent = absent
         self._openness: dict[NodeKey, _Openness] = {}  # of nodes that have assignments
-        # since when nodes are open, also those whose assignments have ended
+        # since when nodes are open, also those whose assignments have ended; for ever, where they were initialized when we first looked
         self._opened: dict[NodeKey, float] = {}
         # when the plans of pods were made whose nodes are not open to them, ascending; None: to be counted
         self._coming: list[float] | None = None
@@ -107,13 +107,16 @@ class OpenNodes:
             for one in self._assignments.on(key):
                 self.progress.note(one.made_at, now)
         there, initialized = resources_of(node), is_initialized(node, claim)
-        opened = self._opened.setdefault(key, now)
-        within = not initialized and now < opened + LATE_SECONDS
+        opened = self._opened.setdefault(key, now if not initialized else float("-inf"))
+        within = now < opened + LATE_SECONDS
         for one in self._assignments.on(key):
             lacking = self._lacking(one, node, there)
             if initialized:
                 restarting = self._around.drivers_missing(node.metadata.name).intersection(lacking.drivers)
                 lacks = any(self._absent.is_expected(key, driver, now) for driver in restarting)
+                lacks = lacks or (
+                    within and bool(lacking.drivers)
+                )  # of drivers that need not be there, nothing waits to be initialized
             else:
                 lacks = lacking is not NOTHING and (within or one.made_at <= opened)
             waited, seen = one.lacks, max(1, version, version_number(node.metadata.resource_version))

@@ -201,14 +201,31 @@ INITIALIZED = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
 @of_each_kind
 def test_what_an_initialized_node_lacks_may_never_come(late: Late) -> None:
-    """A GPU that died, a driver that was removed; one that must be there restarts within a minute."""
+    """A GPU that died, a driver that was removed. A new node is initialized without the drivers that need not be there."""
     world, _ = arranged(late, true=INITIALIZED)
     said = says(world, late.said)
-    if late is KINDS["a CSI driver that must be there"]:
-        assert missed(said + waits(world, 58)) == []
+    if late.shape is ON_A_DISK:
+        assert missed(said + waits(world, 98)) == []
         assert world.assigned("a") == ["one"]
     assert len(missed(said + waits(world, 8))) == 1
     assert world.assigned("a") == []
+
+
+def test_a_driver_that_restarts_is_waited_for_a_minute() -> None:
+    late = KINDS["a CSI driver that must be there"]
+    world, _ = arranged(late)
+    late.comes(world, "a")
+    world.cluster.claim_changed(world.cluster.claim("a"), planned_claim(pod("one", shape=late.shape), *INITIALIZED))
+    world.cluster.snapshot()
+    waits(world, 200)
+    world.add(refused(pod("later", owner="r2", shape=late.shape), BEFORE))
+    world.cluster.assign(A, (pod("later", owner="r2", shape=late.shape),))
+    late.goes(world, "a")
+    world.cluster.snapshot()
+    waits(world, 2)
+    assert missed(says(world, late.said, "later") + waits(world, 50)) == []
+    assert world.assigned("a") == ["later"]
+    assert len(missed(waits(world, 15))) == 1
 
 
 @of_each_kind
@@ -216,7 +233,7 @@ def test_on_an_initialized_node_pod_after_pod_is_judged_at_once(late: Late) -> N
     world, _ = arranged(late, true=INITIALIZED)
     world.cluster.pod_changed(world.cluster.pod("one"), None)
     world.cluster.snapshot()
-    waits(world, 70)
+    waits(world, 130)
     for name in ("later", "last"):
         world.add(refused(pod(name, shape=late.shape), BEFORE))
         world.cluster.assign(A, (pod(name, shape=late.shape),))
@@ -240,7 +257,7 @@ def test_pods_that_are_planned_later_wait_only_while_the_node_is_new(late: Late)
     says(world, late.said, "later")
     held = late.required
     assert any(lacking(world)) is held
-    assert missed(waits(world, 110)) == []
+    assert missed(waits(world, 90)) == []
     assert any(lacking(world)) is held
     assert len(missed(waits(world, 20))) == 1
     again = refused(pod("again", owner="r3", shape=late.shape), BEFORE)
@@ -348,7 +365,7 @@ def test_for_the_pods_of_a_spread_it_is_coming_only_while_it_is_new(late: Late) 
     world.cluster.claim_changed(None, claim("b", pods=(peer,), provider_id="kwok://b", true=(names.LAUNCHED,)))
     world.cluster.node_changed(None, node("b", taints=(UNREGISTERED,)))
     world.cluster.node_changed(world.cluster.node("b"), node("b"))
-    assert missed(says(world, SPREAD, "peer") + waits(world, 115)) == []
+    assert missed(says(world, SPREAD, "peer") + waits(world, 95)) == []
     assert missed(waits(world, 10)) == ["topology_spread"]
     assert world.assigned("a") == ["one"]
 
