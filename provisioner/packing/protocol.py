@@ -198,6 +198,7 @@ class Sender:
             bins=tuple([lean for _, lean in self._lean.values()]),
             storage=storage,
             spread_defaults=defaults,
+            groups={},
         )
 
 

@@ -15,8 +15,9 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from provisioner.apis.gangs import group_of
 from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
@@ -42,6 +43,7 @@ from provisioner.scheduling.constraints.volumes import (
     claim_keys,
 )
 from provisioner.scheduling.constraints.workload_limits import Crowding, owners_of
+from provisioner.scheduling.gangs import NO_GROUPS, GroupsAsked, all_or_nothing, cut_groups, groups_asked, together
 from provisioner.scheduling.judging import Design, LegalityVerdict, design_of, judge, settle
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool, World
 from provisioner.scheduling.reasons import OnlyWhileLeaving
@@ -98,6 +100,17 @@ class Marks:
             self.closed & others | new.closed,
             self.naming & others | new.naming,
         )
+
+
+class _How(NamedTuple):
+    """How a question is asked, as of `Prepared.solve`."""
+
+    leaving: Collection[str]
+    gone: Collection[str]
+    afterwards: bool
+    avoided: Mapping[str, frozenset[str]]
+    first: Collection[str]
+    explain: bool
 
 
 class Stock:
@@ -169,6 +182,7 @@ class Prepared:
         self._due: dict[Daemon, int] = {}
         self._guarding = tuple(one for one in self._daemons if one.relations.guards)
         self._last: tuple[frozenset[int], frozenset[str], Setting] | None = None
+        self._members: Mapping[str, Collection[str]] | None = None
         self._crowded: tuple[Mapping[int, int], Mapping[str, Mapping[int, int]]] | None = None
         well_known = WELL_KNOWN_LABELS | self.world.well_known
         if self.world.reservation_label:
@@ -223,20 +237,52 @@ class Prepared:
         """
         asked = tuple(pods)
         terms = Terms(Work(budget, expired), effort, max_new, stop_at_first_unplaced)
-        setting, left_out = self._setting(asked, leaving, gone, terms, avoided, first)
+        how = _How(leaving, gone, afterwards, avoided, first, explain)
+        groups = self._groups(asked) if self.world.groups else NO_GROUPS
+        if not groups.needed:
+            return self._answer(asked, terms, how)
+        return all_or_nothing(
+            asked,
+            groups,
+            lambda some: self._answer(some, terms, how, groups),
+            lambda: terms.stop or terms.work.look(),
+            lambda result: self._unsafe(result, terms.work, how),
+        )
+
+    def _answer(self, asked: Sequence[Pod], terms: Terms, how: "_How", groups: GroupsAsked = NO_GROUPS) -> Result:
+        """The answer in which groups may be cut."""
+        leaving, gone, afterwards, avoided, first, explain = how
+        setting, left_out = self._setting(asked, leaving, gone, terms, avoided, first, groups=groups)
         result = Solution(setting, left_out).result(explain=explain)
-        if len(asked) <= _REMEMBERED and not (left_out or gone or avoided or first or terms.work.over):
+        if len(asked) <= _REMEMBERED and not (left_out or gone or avoided or first or terms.work.over or groups.needed):
             self._last = frozenset(map(id, asked)), frozenset(leaving), setting
         if not afterwards or not setting.lingering or not self._followed(setting):
             return result
         after = {*leaving, *gone}
-        if self.judge(design_of(result), gone=after).legal:
+        if self._judged(design_of(result), (), after).legal:
             return result
-        setting, left_out = self._setting(asked, (), after, terms, avoided, first)
+        setting, left_out = self._setting(asked, (), after, terms, avoided, first, groups=groups)
         result = Solution(setting, left_out).result(explain=explain)
-        if self.judge(design_of(result), leaving=leaving, gone=gone).legal:
+        if self._judged(design_of(result), leaving, gone).legal:
             return result
         return Result((), {}, tuple([Unplaced(pod, (OnlyWhileLeaving(),)) for pod in asked]))
+
+    def _groups(self, pods: Iterable[Pod]) -> GroupsAsked:
+        """The groups of a question about these pods. Cost: O(pods), and one look at every node the first time."""
+        if self._members is None:  # two threads that make it at once make the same
+            found: dict[str, set[str]] = {}
+            for one in self._bins:
+                for key, uid in _members_of_bin(one):
+                    found.setdefault(key, set()).add(uid)
+            self._members = found
+        return groups_asked(pods, self.world.groups, self._members)
+
+    def _unsafe(self, result: Result, work: Work, how: "_How") -> Collection[str]:
+        """UIDs of pods that might not be legal in an answer out of which others were taken: without time, of all that have to do with others."""
+        setting, _ = self._setting(result.placed, how.leaving, how.gone, Terms(Work(), 0))
+        tied = {pod.uid for one in setting.classes if not one.facts.plain for pod in one.pods}
+        legal = tied and not work.look() and self._judged(design_of(result), how.leaving, how.gone).legal
+        return () if legal else tied
 
     def _followed(self, setting: Setting) -> bool:
         """Whether pods that stay on a leaving node, and are gone with it, count for any pod of the question."""
@@ -250,6 +296,10 @@ class Prepared:
 
         Lists of instance types, and so minValues, are not judged: a designed node has one type.
         """
+        verdict = self._judged(design, leaving, gone)
+        return verdict if not self.world.groups else self._whole(design, verdict)
+
+    def _judged(self, design: Design, leaving: Collection[str], gone: Collection[str]) -> LegalityVerdict:
         setting, left_out = self._setting(design.pods, leaving, gone, Terms(Work(), 0))
         setting = replace(setting, offers=[offer.without_min_values() for offer in setting.offers])
         return judge(setting, left_out, design, self._numbers)
@@ -261,10 +311,18 @@ class Prepared:
         without zone or capacity type leaves them open where its pods do. No claims where the design is not legal. `asked`: a setting
         of its pods, if there is one already; all of them can be judged.
         """
-        if asked is not None:
-            return settle(asked, (), design, self._numbers)
-        setting, left_out = self._setting(design.pods, (), (), Terms(Work(), 0))
-        return settle(setting, left_out, design, self._numbers)
+        left_out: Sequence[LeftOut] = ()
+        if asked is None:
+            asked, left_out = self._setting(design.pods, (), (), Terms(Work(), 0))
+        verdict, claims = settle(asked, left_out, design, self._numbers)
+        if self.world.groups:
+            verdict = self._whole(design, verdict)
+        return verdict, claims if verdict.legal else ()
+
+    def _whole(self, design: Design, verdict: LegalityVerdict) -> LegalityVerdict:
+        """The verdict, with the groups of which a design has too few pods."""
+        cut = cut_groups(design, self._groups(design.pods))
+        return LegalityVerdict((*verdict.faults, *cut)) if cut else verdict
 
     def setting(
         self, pods: Sequence[Pod], leaving: Collection[str] = (), only: Collection[str] | None = None
@@ -287,6 +345,7 @@ class Prepared:
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
         first: Collection[str] = (),
         only: Collection[str] | None = None,
+        groups: GroupsAsked = NO_GROUPS,
     ) -> tuple[Setting, Sequence[LeftOut]]:
         world = self.world
         named = frozenset(itertools.chain.from_iterable(self._tallies[i].named for i in members(self._marks.naming)))
@@ -295,6 +354,8 @@ class Prepared:
         taints.update(dict.fromkeys(some for some, places in self._ground.by_taints.items() if places & ~gone_now))
         settled, over = self._settled(pods, gone_now), terms.work.look
         classes, left_out = classify(world, tuple(taints), pods, named, settled, avoided, over)
+        if groups.needed:
+            classes = together(classes, groups)
         if first:
             classes = ahead(classes, first)
         classes, ladders = affordable(classes)
@@ -529,6 +590,7 @@ class Prepared:
             namespaces=world.namespaces if changes.namespaces is None else changes.namespaces,
             storage=world.storage if changes.storage is None else changes.storage,
             spread_defaults=world.spread_defaults if changes.spread_defaults is None else changes.spread_defaults,
+            groups=world.groups if changes.groups is None else changes.groups,
         )
         tables = self._tables
         if _kinds(world) != _kinds(settled):
@@ -636,6 +698,7 @@ def changes_between(before: World, after: World) -> Changes | None:
         namespaces=None if before.namespaces == after.namespaces else after.namespaces,
         storage=None if before.storage is after.storage else after.storage,
         spread_defaults=None if before.spread_defaults is after.spread_defaults else after.spread_defaults,
+        groups=None if before.groups is after.groups or before.groups == after.groups else after.groups,
     )
 
 
@@ -674,6 +737,15 @@ def _owners_of_bin(one: Bin) -> Mapping[str, int]:
     found: Mapping[str, int] | None = kept.get("_owners")
     if found is None:
         found = kept["_owners"] = owners_of(one.pods)
+    return found
+
+
+def _members_of_bin(one: Bin) -> Sequence[tuple[str, str]]:
+    """The pods of groups on a node, as keys and UIDs, kept on it; two threads that make it at once make the same."""
+    kept = one.__dict__
+    found: Sequence[tuple[str, str]] | None = kept.get("_members")
+    if found is None:
+        found = kept["_members"] = tuple([(key, pod.uid) for pod in one.pods if (key := group_of(pod))])
     return found
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from provisioner.apis.gangs import told
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE
@@ -524,8 +525,32 @@ class BinsRefuse:
         return f"0/{self.total} existing nodes: {', '.join(parts)}"
 
 
+@dataclass(frozen=True, slots=True)
+class GroupTooLarge:
+    """Too few pods of a group would have places, so that none of them gets one.
+
+    Attributes:
+        group: its key.
+        placed: that would have.
+        needed: at once.
+        asked: that need one.
+    """
+
+    group: str
+    placed: int
+    needed: int
+    asked: int
+
+    def __str__(self) -> str:
+        what = f"{self.needed} pods of {told(self.group)} need nodes at the same time"
+        if self.asked < self.needed:
+            return f"{what}, but only {self.asked} of them can be planned now"
+        return f"{what}, but only {self.placed} of them have places"
+
+
 Reason = (
     PodInvalid
+    | GroupTooLarge
     | PodGated
     | NotTried
     | OnlyWhileLeaving

@@ -1,0 +1,125 @@
+"""Laws of groups in the solver: all that are needed have places, or none has; and whoever fails takes nothing from the others."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.result import Result
+from tests.support import checker
+from tests.support.question import Problem, solve
+from tests.support.rich import Stock
+from tests.support.telling import told
+
+NAMES = ("g", "h", "i")
+EXAMPLES = settings(max_examples=max(150, settings().max_examples), phases=(Phase.explicit, Phase.generate))
+
+
+def in_groups(asked: Problem, which: list[str], minima: Mapping[str, int]) -> Problem:
+    """The same with pods in groups, `which` over and over, running ones too."""
+    turns = iter(range(1 << 20))
+
+    def member(pod: Pod) -> Pod:
+        return msgspec.structs.replace(pod, group=which[next(turns) % len(which)])
+
+    pods = tuple(map(member, asked.pods))
+    bins = tuple(replace(one, pods=tuple(map(member, one.pods))) for one in asked.bins)
+    spaces = {pod.namespace for pod in (*pods, *(pod for one in bins for pod in one.pods))}
+    return replace(
+        asked, pods=pods, bins=bins, groups={f"{space}/{name}": n for name, n in minima.items() for space in spaces}
+    )
+
+
+def problems(stock: Stock) -> st.SearchStrategy[Problem]:
+    return st.builds(
+        in_groups,
+        stock.problems(copies=(1, 2, 4, 6)),
+        st.lists(st.sampled_from(("", *NAMES)), min_size=1, max_size=7),
+        st.fixed_dictionaries({name: st.integers(1, 6) for name in NAMES}),
+    )
+
+
+def key_of(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.group}" if pod.group else ""
+
+
+def there(asked: Problem) -> Counter[str]:
+    """How many members have places already and keep them."""
+    moving = {pod.uid for pod in asked.pods}
+    return Counter(key_of(pod) for one in asked.bins for pod in one.pods if pod.uid not in moving)
+
+
+def halves(asked: Problem, result: Result) -> dict[str, str]:
+    """Groups of which some pods have places, and fewer than are needed, by the letter of the rule."""
+    before, placed = there(asked), Counter(map(key_of, result.placed))
+    return {
+        key: f"{n} more than {before[key]} of {asked.groups[key]}"
+        for key, n in placed.items()
+        if key in asked.groups and before[key] + n < asked.groups[key]
+    }
+
+
+def without_dropped(asked: Problem, result: Result) -> Problem:
+    """The question without the groups that need several pods and have none."""
+    before, placed = there(asked), set(map(key_of, result.placed))
+    dropped = {key for key, least in asked.groups.items() if least - before[key] > 1 and key not in placed}
+    return replace(asked, pods=tuple(pod for pod in asked.pods if key_of(pod) not in dropped))
+
+
+PROBLEMS = st.one_of(
+    problems(Stock(20261129)), problems(Stock(20261130, gentle=True)), problems(Stock(20261131, own=True))
+)
+
+
+@EXAMPLES
+@given(PROBLEMS)
+def test_no_group_is_cut(asked: Problem) -> None:
+    result = solve(asked)
+    assert not halves(asked, result), told(asked, result)
+    assert prepare(asked).judge(design_of(result)).legal
+
+
+@EXAMPLES
+@given(PROBLEMS)
+def test_what_is_left_of_the_question_is_answered_as_if_nobody_had_asked_more(asked: Problem) -> None:
+    result = solve(asked)
+    rest = without_dropped(asked, result)
+    alone = solve(rest)
+    assert (result.claims, result.existing) == (alone.claims, alone.existing), told(asked, result)
+    kept = {pod.uid for pod in rest.pods}
+    left = tuple(one for one in result.unplaced if one.pod.uid in kept)
+    wrong = checker.violations(rest, replace(result, unplaced=left))
+    assert not wrong, "\n".join([*wrong, told(asked, result), str(asked.groups)])
+
+
+@EXAMPLES
+@given(PROBLEMS, st.integers(0, 60))
+def test_a_group_is_dropped_and_not_cut_when_time_is_up(asked: Problem, budget: int) -> None:
+    prepared = prepare(asked)
+    result = prepared.solve(asked.pods, budget=budget)
+    assert not halves(asked, result), told(asked, result)
+    assert prepared.judge(design_of(result)).legal, told(asked, result)
+    assert Counter(pod.uid for pod in (*result.placed, *(one.pod for one in result.unplaced))) == Counter(
+        pod.uid for pod in asked.pods
+    )
+
+
+@EXAMPLES
+@given(PROBLEMS)
+def test_groups_that_need_one_pod_are_no_groups(asked: Problem) -> None:
+    ones = replace(asked, groups=dict.fromkeys(asked.groups, 1))
+    found, plain = solve(ones), solve(replace(asked, groups={}))
+    assert (found.claims, found.existing) == (plain.claims, plain.existing)
+
+
+@given(PROBLEMS)
+def test_a_design_that_cuts_a_group_is_not_legal(asked: Problem) -> None:
+    plain = solve(replace(asked, groups={}))
+    verdict = prepare(asked).judge(design_of(plain))
+    assert verdict.legal == (not halves(asked, plain)), verdict
