@@ -148,6 +148,10 @@ class Prober:
         self._watches, self._clock = tuple(watches), clock
         self.poller = Poller("watch-probes", self.run_once, PROBE_SECONDS, first=PROBE_SECONDS)
 
+    def add(self, watch: Probed) -> None:
+        """Probe one more from the next round on."""
+        self._watches = (*self._watches, watch)
+
     def run_once(self) -> float:
         """Probe each watch; one that fails keeps none of the others from it. Seconds until the next round, which counts from when this one began.
 

@@ -148,7 +148,8 @@ class Caches:
             self._reflect(resources.PRIORITYCLASSES, self.cluster.admission_changed, SurroundingChanged),
         )
         self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, self.installations, *buffers, *admission)
-        self._pod_groups = self._reflect(resources.PODGROUPS, self.cluster.pod_group_changed, SurroundingChanged)
+        #: Not started before `watch_pod_groups`.
+        self.pod_groups = self._reflect(resources.PODGROUPS, self.cluster.pod_group_changed, SurroundingChanged)
         self._prober = Prober(self.all, clock)
         #: What voluntary disruption is decided from.
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
@@ -273,8 +274,9 @@ class Caches:
     def watch_pod_groups(self) -> None:
         """Watch PodGroups from now on; call once, when the API server serves them."""
         self.knows_pod_groups = True
-        self.all = (*self.all, self._pod_groups)
-        self._pod_groups.start()
+        self.all = (*self.all, self.pod_groups)
+        self._prober.add(self.pod_groups)
+        self.pod_groups.start()
 
     def stop(self) -> None:
         """End every watch, all at once."""

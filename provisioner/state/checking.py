@@ -23,7 +23,7 @@ _EVENTS = (
     *("claim_changed", "claim_written", "claim_deleted", "announce", "claim_failed"),
     *("command_begun", "command_dropped", "pool_changed", "daemonset_changed", "admission_changed"),
     *("csi_node_changed", "budget_changed", "surrounding_changed", "assign", "expire", "snapshot"),
-    *("csi_driver_changed", "pod_group_changed", "serve_pod_groups"),
+    *("csi_driver_changed", "pod_group_changed", "pod_groups_known"),
 )
 """Methods of a `Cluster` after which it is compared."""
 
@@ -45,14 +45,15 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
         fresh._views.touch(*fresh._joining.put_node(node, 0.0) or ())
     for claim in cluster._joining.claims.values():
         fresh._views.touch(*fresh._joining.put_claim(claim, 0.0) or ())
-    groups = fresh._pending.groups
-    groups.served = cluster._pending.groups.served
-    for group in cluster._pending.groups._objects.values():
-        groups.changed(None, group)
+    groups, known = fresh._pending.groups, cluster._pending.groups
+    groups.known, groups._known_since = known.known, known._known_since
+    for group in known._objects.values():
+        groups.changed(now, None, group)
     for pod in cluster._pods.all():
         fresh._pods.put(pod)
         if pod.group:
-            groups.pod_changed(pod, alive=True)
+            groups.pod_changed(now, pod, alive=True)
+    groups._tried = {key: known._tried.get(key, at) for key, at in groups._tried.items()}
     _take_over(cluster._daemons, fresh._daemons)
     fresh._around = fresh._views._around = cluster._around
     fresh._protection = fresh._leaving._protection = cluster._protection

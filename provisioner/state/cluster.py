@@ -301,11 +301,11 @@ class Cluster:
     hold_launches = _now(lambda self: self._plans.claims, ClaimPlans.hold_launches)
     launch_begins = _now(lambda self: self._plans.claims, ClaimPlans.launch_begins)
     pod_group_changed = _now(lambda self: self._pending, PendingPods.pod_group_changed)
+    pod_groups_known = _now(lambda self: self._pending, PendingPods.pod_groups_known)
     pool_changed = _of(lambda self: self._views, ViewKeeper.pool_changed)
     release_launches = _of(lambda self: self._plans.claims, ClaimPlans.release_launches)
     replan = _now(lambda self: self._plans, Plans.replan)
     reported = _now(lambda self: self._pending, PendingPods.reported)
-    serve_pod_groups = _now(lambda self: self._pending, PendingPods.serve_pod_groups)
 
     admission = _of(lambda self: self._daemons.admission, AdmissionKeeper.frozen)
     asked_of_limits = _of(lambda self: self._views, ViewKeeper.asked_of_limits)

@@ -7,10 +7,11 @@ Source: kube-scheduler 1.37 (plugin GangScheduling, checks at the start of a gro
 """
 
 import enum
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -21,9 +22,26 @@ from provisioner.apis.pods import Pod
 _NONE: Final[Mapping[str, "Group"]] = MappingProxyType({})
 
 
-class GroupLack(enum.Enum):
-    """What keeps kube-scheduler from trying a group; the first that holds is told."""
+class GroupKnowledge(enum.Enum):
+    """What is known of the PodGroups of the cluster.
 
+    NOT_YET: nobody has asked; every member waits for the answer.
+    UNREADABLE: they may not be read, or their watch is behind. Then kube-scheduler's own verdict counts: it refuses no member of a group that it
+        does not try, so a member that was refused waits for a node, and no other does.
+    READ: they are as the watch tells them.
+    NOT_SERVED: the API server has none, so pods are single.
+    """
+
+    NOT_YET = enum.auto()
+    UNREADABLE = enum.auto()
+    READ = enum.auto()
+    NOT_SERVED = enum.auto()
+
+
+class GroupLack(enum.Enum):
+    """What keeps kube-scheduler from trying a group; the first that holds is told. Of one that is `UNREAD` nobody knows whether it is tried."""
+
+    UNREAD = enum.auto()
     UNKNOWN = enum.auto()
     INCOMPLETE = enum.auto()
     GATED = enum.auto()
@@ -41,6 +59,7 @@ class Group:
         scheduled: how many of them are bound.
         gated: the name of a member with scheduling gates, "" where there is none.
         differing: fields of which members must all have one value, and have not.
+        unread: PodGroups cannot be read now, so only kube-scheduler knows what it lacks.
     """
 
     key: str
@@ -49,10 +68,13 @@ class Group:
     scheduled: int
     gated: str = ""
     differing: tuple[str, ...] = ()
+    unread: bool = False
 
     @property
     def lacks(self) -> GroupLack | None:
         """What keeps kube-scheduler from trying it; None of one that it tries."""
+        if self.unread:
+            return GroupLack.UNREAD
         if self.minimum is None:
             return GroupLack.UNKNOWN
         if self.members < self.minimum:
@@ -77,11 +99,11 @@ _FIELDS: Final = ("spec.schedulerName", "spec.priority", "spec.preemptionPolicy"
 
 @dataclass(slots=True)
 class _Tally:
-    """The members of one group, counted."""
+    """The members of one group, counted. The first of an OrderedDict is O(1) to find, however many before it are gone; of a dict it is not."""
 
     members: dict[str, tuple[_Sort, bool]] = field(default_factory=dict)  # by UID; whether it is bound
-    sorts: Counter[_Sort] = field(default_factory=Counter)
-    gated: dict[str, str] = field(default_factory=dict)  # name by UID
+    sorts: OrderedDict[_Sort, int] = field(default_factory=OrderedDict)
+    gated: OrderedDict[str, str] = field(default_factory=OrderedDict)  # name by UID
     scheduled: int = 0
 
     def put(self, pod: Pod) -> None:
@@ -89,7 +111,7 @@ class _Tally:
         shape, bound = pod.shape, bool(pod.node_name)
         sort = _Sort(shape.scheduler_name, shape.priority, shape.preemption_policy)
         self.members[pod.uid] = sort, bound
-        self.sorts[sort] += 1
+        self.sorts[sort] = self.sorts.get(sort, 0) + 1
         self.scheduled += bound
         if pod.gated:
             self.gated[pod.uid] = pod.name
@@ -106,40 +128,43 @@ class _Tally:
 
 
 class PodGroups:
-    """Groups as the watches tell them. Memory: an entry a member. An event is O(1), or O(members) where it turns whether the group is tried. Not thread-safe.
+    """Groups as the watches tell them. Memory: an entry a member. Every event is O(1); the members of `turned` are for others to look at. Not thread-safe.
 
     Attributes:
-        served: whether the API server has PodGroups; until that is known, members wait for their group. Where it has none, pods are single.
+        known: what is known of PodGroups at all.
+        turned: keys of groups that turned to be tried, or not to be, since they were last taken out; each has members.
     """
 
     def __init__(self) -> None:
-        self.served = True
+        self.known = GroupKnowledge.NOT_YET
+        self.turned: set[str] = set()
+        self._known_since = -inf
         self._objects: dict[str, PodGroup] = {}
         self._tallies: dict[str, _Tally] = {}
         self._held: dict[str, Group] = {}  # groups with members that kube-scheduler does not try
+        self._tried: dict[str, float] = {}  # since when it tries the others
         self._frozen: Mapping[str, Group] = _NONE
 
-    def serve(self, *, served: bool) -> Iterable[str]:
-        """Whether there are PodGroups; UIDs of pods that must be looked at again."""
-        if served == self.served:
-            return ()
-        self.served, self._frozen = served, _NONE
-        return [uid for key in self._held for uid in self._tallies[key].members]
+    def know(self, now: float, known: GroupKnowledge) -> None:
+        """Something else is known of PodGroups. O(groups)."""
+        if known is not self.known:
+            self.known, self._known_since, self._frozen = known, now, _NONE
+            self.turned |= self._tallies.keys()
 
-    def changed(self, old: PodGroup | None, new: PodGroup | None) -> Iterable[str]:
-        """A PodGroup was added, changed or removed; UIDs of pods that must be looked at again."""
+    def changed(self, now: float, old: PodGroup | None, new: PodGroup | None) -> None:
+        """A PodGroup was added, changed or removed."""
         one = new or old
         if one is None:
-            return ()
+            return
         key = key_of(one.metadata)
         if new is None:
             self._objects.pop(key, None)
         else:
             self._objects[key] = new
-        return self._review(key)
+        self._review(key, now)
 
-    def pod_changed(self, pod: Pod, *, alive: bool) -> Iterable[str]:
-        """A member was added, changed, or has finished; UIDs of the pods of its group that must be looked at again."""
+    def pod_changed(self, now: float, pod: Pod, *, alive: bool) -> None:
+        """A member was added, changed, or has finished."""
         key = _key(pod)
         if alive:
             self._tallies.setdefault(key, _Tally()).put(pod)
@@ -147,31 +172,58 @@ class PodGroups:
             tally.drop(pod.uid)
             if not tally.members:
                 del self._tallies[key]
-        return self._review(key)
+        self._review(key, now)
 
-    def holds(self, pod: Pod) -> bool:
-        """Whether a pod waits for its group and for no node. O(1)."""
-        return bool(pod.group) and self.served and _key(pod) in self._held
+    def tried_since(self, pod: Pod) -> float:
+        """When kube-scheduler began to try the group of a pod, by the monotonic clock: infinity while the pod waits for its group and for no node. O(1)."""
+        if not pod.group:
+            return -inf
+        match self.known:
+            case GroupKnowledge.NOT_YET:
+                return inf
+            case GroupKnowledge.UNREADABLE:
+                return -inf if pod.unschedulable else inf
+            case GroupKnowledge.NOT_SERVED:
+                return self._known_since
+            case GroupKnowledge.READ:
+                key = _key(pod)
+                return inf if key in self._held else max(self._known_since, self._tried.get(key, -inf))
+
+    def members(self, key: str) -> Iterable[str]:
+        """UIDs of the members of a group."""
+        tally = self._tallies.get(key)
+        return tuple(tally.members) if tally is not None else ()
 
     def frozen(self) -> Mapping[str, Group]:
-        """The groups that kube-scheduler does not try, by key; the same object while nothing changes."""
-        if self._frozen is _NONE and self.served and self._held:
-            self._frozen = MappingProxyType(dict(self._held))
+        """The groups that kube-scheduler does not try, by key, or of which nobody knows whether it does; the same object while nothing changes."""
+        if self._frozen is _NONE:
+            match self.known:
+                case GroupKnowledge.NOT_SERVED:
+                    pass
+                case GroupKnowledge.READ if self._held:
+                    self._frozen = MappingProxyType(dict(self._held))
+                case GroupKnowledge.NOT_YET | GroupKnowledge.UNREADABLE if self._tallies:
+                    every = {key: replace(self._group(key, one), unread=True) for key, one in self._tallies.items()}
+                    self._frozen = MappingProxyType(every)
         return self._frozen
 
-    def _review(self, key: str) -> Iterable[str]:
-        tally, before = self._tallies.get(key), self._held.get(key)
+    def _review(self, key: str, now: float) -> None:
+        tally, before = self._tallies.get(key), self._held.pop(key, None)
         after = None if tally is None else self._group(key, tally)
         if after is not None and after.lacks is None:
             after = None
-        if after != before:
-            self._frozen = _NONE
-        if after is None:
-            self._held.pop(key, None)
-        else:
+        if after is not None:
             self._held[key] = after
-        is_other = (before is None) != (after is None)
-        return tuple(tally.members) if tally is not None and is_other else ()
+        if after is not None or tally is None:
+            self._tried.pop(key, None)
+        elif key not in self._tried:
+            self._tried[key] = now
+        if after != before or self.known is not GroupKnowledge.READ:
+            self._frozen = _NONE
+        if tally is None:
+            self.turned.discard(key)
+        elif (before is None) != (after is None):
+            self.turned.add(key)
 
     def _group(self, key: str, tally: _Tally) -> Group:
         found = self._objects.get(key)

@@ -16,7 +16,7 @@ from provisioner.apis import names
 from provisioner.apis.core import PodGroup
 from provisioner.apis.pods import STUCK_AFTER, Pod, is_daemon, is_mirror, is_pending, is_terminal, opted_out
 from provisioner.state.assignments import Assignments
-from provisioner.state.groups import PodGroups
+from provisioner.state.groups import GroupKnowledge, PodGroups
 from provisioner.state.misses import Stop
 from provisioner.state.ordered import Ordered
 from provisioner.state.pod_index import PodIndex
@@ -31,8 +31,7 @@ class PodSight(msgspec.Struct, frozen=True, gc=False):
     """What is known of an unbound pod beside its object; times are of the monotonic clock.
 
     Attributes:
-        since: when it was first seen without scheduling gates, and with its PodGroup complete; infinity before, and while its group waits for
-            more again.
+        since: when it was first seen without scheduling gates; infinity before.
         reported: the extender said that kube-scheduler left it without a node.
         deferred_until: when its images will have been looked up for long enough.
     """
@@ -128,22 +127,22 @@ class PendingPods:
         self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
 
     def pod_changed(self, pod: Pod, now: float, *, alive: bool) -> None:
-        """A pod is another one, or is gone; call after it was entered into the index. A group that it completes is looked at whole."""
-        others = self.groups.pod_changed(pod, alive=alive) if pod.group else ()
+        """A pod is another one, or is gone; call after it was entered into the index. The others of its group are looked at when time passes."""
+        if pod.group:
+            self.groups.pod_changed(now, pod, alive=alive)
         if alive and not pod.node_name and pod.deleted is None:
             self._see(pod, now)
         elif self._seen.pop(pod.uid, None) is not None:
-            self.time_passed(now)  # here, too: of a standby nobody takes a snapshot, and its pods come and go
+            self._times_passed(now)  # here, too: of a standby nobody takes a snapshot, and its pods come and go
         self.refresh(pod.uid, now)
-        self._group_changed(others, now)
 
     def pod_group_changed(self, now: float, old: PodGroup | None, new: PodGroup | None) -> None:
         """A PodGroup was added, changed or removed."""
-        self._group_changed(self.groups.changed(old, new), now)
+        self.groups.changed(now, old, new)
 
-    def serve_pod_groups(self, now: float, *, served: bool) -> None:
-        """Whether the API server has PodGroups."""
-        self._group_changed(self.groups.serve(served=served), now)
+    def pod_groups_known(self, now: float, known: GroupKnowledge) -> None:
+        """What is known of PodGroups."""
+        self.groups.know(now, known)
 
     def reported(self, now: float, uids: Iterable[str]) -> None:
         """The extender says that kube-scheduler left these pods without a node."""
@@ -153,7 +152,21 @@ class PendingPods:
                 self.refresh(uid, now)
 
     def time_passed(self, now: float) -> None:
-        """Pods that wait with nothing but time wait from their moment on."""
+        """Pods that wait with nothing but time wait from their moment on, and those of a group from when kube-scheduler has had time for the group.
+
+        Cost: those pods, and all pods of the groups that turned since, and of those that did less than the grace period ago.
+        """
+        turned, self.groups.turned = self.groups.turned, set()
+        for key in turned:
+            early = False
+            for uid in self.groups.members(key):
+                self.refresh(uid, now)
+                early |= now < self.waits_from(uid) < inf
+            if early:
+                self.groups.turned.add(key)
+        self._times_passed(now)
+
+    def _times_passed(self, now: float) -> None:
         for some in (self._graces, self._deferrals):
             while some and some[0][0] <= now:
                 if (uid := some.popleft()[1]) in self._seen:
@@ -209,8 +222,9 @@ class PendingPods:
     @property
     def any_early(self) -> bool:
         """Whether the grace period of some pod was not over when time was last said to have passed: it may wait in a moment, though nothing happens."""
-        return len(self._waiting) < len(self.pending) and any(
-            uid in self._seen and uid in self.pending and uid not in self._waiting for _, uid in self._graces
+        return len(self._waiting) < len(self.pending) and (
+            bool(self.groups.turned)
+            or any(uid in self._seen and uid in self.pending and uid not in self._waiting for _, uid in self._graces)
         )
 
     def waits_from(self, uid: str) -> float:
@@ -220,14 +234,12 @@ class PendingPods:
 
     def _waits_from(self, pod: Pod, sight: PodSight) -> float:
         """Of a pending pod; whatever is said of one whose group is not complete, it is of the time when it was."""
-        return inf if self.groups.holds(pod) else _of_pending(pod, sight, self._grace_seconds)
-
-    def _group_changed(self, uids: Iterable[str], now: float) -> None:
-        for uid in uids:
-            pod = self._pods.get(uid)
-            if pod is not None and uid in self._seen:
-                self._see(pod, now)
-                self.refresh(uid, now)
+        tried = self.groups.tried_since(pod)
+        if tried == inf:
+            return inf
+        if sight.since < tried:
+            sight = msgspec.structs.replace(sight, since=tried)
+        return _of_pending(pod, sight, self._grace_seconds)
 
     def _see(self, pod: Pod, now: float) -> None:
         known = self._seen.get(pod.uid, NOT_SEEN)
@@ -237,9 +249,7 @@ class PendingPods:
         elif deferred_until == -inf:
             deferred_until = now + IMAGES_SECONDS
             self._deferrals.append((deferred_until, pod.uid))
-        if self.groups.holds(pod):
-            since = inf
-        elif since == inf and not pod.gated:
+        if since == inf and not pod.gated:
             since = now
             if self._grace_seconds:
                 self._graces.append((now + self._grace_seconds, pod.uid))

@@ -119,8 +119,14 @@ def _of_its_group(instant: Instant, pod: Pod) -> _Found | None:
     """Likewise of a pod whose PodGroup kube-scheduler does not try; None about every other."""
     group = instant.snapshot.groups.get(f"{pod.namespace}/{pod.group}") if pod.group else None
     lack = group.lacks if group is not None else None
-    if group is None or lack is None:
+    if group is None or lack is None or (lack is GroupLack.UNREAD and pod.unschedulable):
         return None
+    if lack is GroupLack.UNREAD:
+        text = (
+            f"Pod {pod.key} belongs to PodGroup {pod.group} (spec.schedulingGroup), and PodGroups cannot be read. No node is launched "
+            "for the pod until kube-scheduler reports it as unschedulable, which it does only if the group is complete."
+        )
+        return "GroupUnread", text, None, ()
     match lack:
         case GroupLack.UNKNOWN:
             why = "which does not exist"

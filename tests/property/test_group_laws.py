@@ -6,14 +6,17 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.core import PodGroup
 from provisioner.apis.pods import Pod
 from provisioner.state.cluster import Cluster
+from provisioner.state.groups import GroupKnowledge
 from tests.support.clock import FakeClock
 from tests.support.cluster import TYPES, pod
+from tests.support.work import Lines
 
 GRACE = timedelta(milliseconds=300)
 NAMES, GROUPS = ("a", "b", "c", "d"), ("x", "y")
@@ -65,6 +68,7 @@ def test_who_waits_follows_from_what_there_is_in_every_order_of_events(
     clock = FakeClock()
     cluster = Cluster(lambda _: TYPES, clock, grace=GRACE)
     cluster.settle()
+    cluster.pod_groups_known(GroupKnowledge.READ)
     told: dict[str, Pod] = {}
     known: dict[str, PodGroup] = {}
 
@@ -101,6 +105,7 @@ def test_no_pod_of_a_group_that_kube_scheduler_does_not_try_ever_waits(
     clock = FakeClock()
     cluster = Cluster(lambda _: TYPES, clock, grace=GRACE)
     cluster.settle()
+    cluster.pod_groups_known(GroupKnowledge.READ)
     for name, count in minimum.items():
         cluster.pod_group_changed(None, object_of(name, count))
     now: dict[str, dict[str, Any]] = {}
@@ -109,3 +114,55 @@ def test_no_pod_of_a_group_that_kube_scheduler_does_not_try_ever_waits(
         cluster.pod_changed(None, made(name, said))
         clock.advance(60.0)
         assert sorted(one.name for one in cluster.snapshot().waiting) == expected(now, minimum)
+
+
+def stream(count: int, turn: Callable[[Cluster, int], None], *, minimum: int) -> int:
+    """Lines that so many events of a group with as many members take, and one look at who waits after them."""
+    cluster = Cluster(lambda _: TYPES, FakeClock(), grace=GRACE)
+    cluster.settle()
+    cluster.pod_groups_known(GroupKnowledge.READ)
+    cluster.pod_group_changed(None, object_of("x", minimum or count))
+    for number in range(count):
+        cluster.pod_changed(None, pod(f"p{number}", group="x"))
+    cluster.snapshot()
+    with Lines() as lines:
+        for number in range(count):
+            turn(cluster, number)
+        cluster.snapshot()
+    return lines.count
+
+
+def comes_and_goes(cluster: Cluster, number: int) -> None:
+    last = pod("p0", group="x")
+    cluster.pod_changed(*((last, None) if number % 2 == 0 else (None, last)))
+
+
+def gates_and_ungates(cluster: Cluster, number: int) -> None:
+    cluster.pod_changed(None, pod("gated", group="x", gated=number % 2 == 0))
+
+
+def asks_for_more_and_less(cluster: Cluster, number: int) -> None:
+    cluster.pod_group_changed(None, object_of("x", 1 if number % 2 else 100_000))
+
+
+def is_known_and_not(cluster: Cluster, number: int) -> None:
+    cluster.pod_groups_known(GroupKnowledge.NOT_SERVED if number % 2 == 0 else GroupKnowledge.READ)
+
+
+def is_told_of_each(cluster: Cluster, number: int) -> None:
+    cluster.pod_changed(None, pod(f"p{number}", group="x", priority=number))
+
+
+STREAMS = {
+    "a member comes and goes": (comes_and_goes, 0),
+    "a member has gates and has not": (gates_and_ungates, 1),
+    "the minimum rises and falls": (asks_for_more_and_less, 1),
+    "there are PodGroups and there are not": (is_known_and_not, 0),
+    "members differ more and more": (is_told_of_each, 1),
+}
+
+
+@pytest.mark.parametrize(("turn", "minimum"), STREAMS.values(), ids=STREAMS)
+def test_events_of_a_group_cost_as_much_as_there_are(turn: Callable[[Cluster, int], None], minimum: int) -> None:
+    """Each turns whether the group is tried, and the whole group is looked at once, by whoever asks who waits."""
+    assert stream(400, turn, minimum=minimum) <= 2.5 * stream(200, turn, minimum=minimum)

@@ -15,6 +15,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import Resource, identity_in
 from provisioner.kube.survey import survey
+from provisioner.state.groups import GroupKnowledge
 from provisioner.values.errors import UndeterminedError, UserError
 
 NEEDED: Final[tuple[Resource[Any], ...]] = (
@@ -54,14 +55,14 @@ class WhyObjects:
     Attributes:
         missing: sentences about what could not be read, and is left out.
         absent: sentences about kinds of which a dump has nothing; the cluster may have none.
-        pod_groups: whether the cluster has PodGroups, or a dump any.
+        pod_groups: what is known of PodGroups.
     """
 
     def __init__(self) -> None:
         self._by_kind: defaultdict[str, list[Any]] = defaultdict(list)
         self.missing: list[str] = []
         self.absent: list[str] = []
-        self.pod_groups = True
+        self.pod_groups = GroupKnowledge.READ
 
     def of(self, resource: Resource[Any]) -> list[Any]:
         """All objects of one kind, in the order in which they were read."""
@@ -89,9 +90,9 @@ def from_cluster(client: Client, namespace: str) -> WhyObjects:
         except (Forbidden, NotFound) as error:
             if resource in NEEDED:
                 raise UndeterminedError(f"could not list {resource}: {error.message}") from None
-            if isinstance(error, NotFound) and resource is resources.PODGROUPS:
-                objects.pod_groups = False
-            if isinstance(error, Forbidden) and resource.plural not in CLASSES:
+            if resource is resources.PODGROUPS:
+                _without_groups(objects, error)
+            elif isinstance(error, Forbidden) and resource.plural not in CLASSES:
                 objects.missing.append(f"You may not list {resource}, so the answer assumes that there are none")
             continue
         except ApiError as error:
@@ -135,10 +136,29 @@ def from_files(paths: Sequence[str]) -> WhyObjects:
     objects.absent += [f"The dump has no {one}, so the answer assumes that there are none" for one in lacking]
     if str(resources.PDBS) not in seen:
         objects.absent.append("The dump has no poddisruptionbudgets.policy, so the answer assumes that there are none")
-    objects.pod_groups = str(resources.PODGROUPS) in seen
-    if not objects.pod_groups and any(one.group for one in objects.of(resources.PODS)):
-        objects.absent.append("The dump has no podgroups.scheduling.k8s.io, so pods of groups are taken as single pods")
+    if str(resources.PODGROUPS) not in seen:
+        objects.pod_groups = GroupKnowledge.NOT_SERVED
+        if _has_members(objects):
+            objects.absent.append(
+                "The dump has no podgroups.scheduling.k8s.io, so pods of groups are taken as single pods"
+            )
     return objects
+
+
+def _without_groups(objects: WhyObjects, error: Forbidden | NotFound) -> None:
+    """Who may not list them is told so whether or not the API server has any: that matters only to pods of groups."""
+    if isinstance(error, NotFound):
+        objects.pod_groups = GroupKnowledge.NOT_SERVED
+        return
+    objects.pod_groups = GroupKnowledge.UNREADABLE
+    if _has_members(objects):
+        objects.missing.append(
+            f"You may not list {resources.PODGROUPS}, so the answer does not know which groups are complete"
+        )
+
+
+def _has_members(objects: WhyObjects) -> bool:
+    return any(one.group for one in objects.of(resources.PODS))
 
 
 def kinds() -> str:

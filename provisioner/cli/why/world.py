@@ -285,7 +285,7 @@ def local(objects: WhyObjects, options: Options, at: datetime) -> Local:
         cluster.claim_changed(None, one)
     for one in objects.of(resources.DAEMONSETS):
         cluster.daemonset_changed(None, one)
-    cluster.serve_pod_groups(served=objects.pod_groups)
+    cluster.pod_groups_known(objects.pod_groups)
     for one in objects.of(resources.PODGROUPS):
         cluster.pod_group_changed(None, one)
     for one in objects.of(resources.PODS):

@@ -159,6 +159,15 @@ def test_a_watch_that_is_not_synced_is_not_probed_and_one_that_fails_keeps_no_ot
     assert failing.watch.lag() == 0
 
 
+def test_a_watch_that_is_added_later_is_probed_from_then_on() -> None:
+    first, later = World(), World()
+    prober = Prober([first.watch], first.clock)
+    prober.run_once()
+    prober.add(later.watch)
+    prober.run_once()
+    assert (len(first.lists), len(later.lists)) == (2, 1)
+
+
 class Slow:
     """A watch of an API server that takes its time."""
 

@@ -15,6 +15,7 @@ from provisioner.kube.resources import (
     NODECLAIMS,
     NODEPOOLS,
     NODES,
+    PODGROUPS,
     PODS,
     STORAGECLASSES,
 )
@@ -25,6 +26,7 @@ from provisioner.runtime.freshness import stale
 from provisioner.state.pause import DISRUPTION, Pause, PauseValue
 from provisioner.support.clock import SystemClock
 from tests.support.cluster import claim, node, pool
+from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, ok, refusal
 from tests.support.pods import wire_pod
 
@@ -111,6 +113,20 @@ def test_changes_are_told_by_their_kind_after_the_state_knows_them(ended: thread
             "PodChanged",
             "SurroundingChanged",
         ]
+    finally:
+        ended.set()
+        caches.stop()
+
+
+def test_pod_groups_are_a_watch_like_the_others_once_they_are_watched(ended: threading.Event) -> None:
+    """Refused they count as behind at once, are told to who asks for the watches' health, and are probed for lag."""
+    caches = Caches(cast(ApiConnection, FakeApi(respond=lambda _: refusal(403))), Options(), SystemClock())
+    try:
+        caches.watch_pod_groups()
+        eventually(lambda: caches.pod_groups.error is not None, "the watch is refused", 10)
+        assert str(PODGROUPS) in stale((caches.pod_groups,))
+        assert str(PODGROUPS) in caches.optional_problem()
+        assert caches.pod_groups in caches._prober._watches
     finally:
         ended.set()
         caches.stop()

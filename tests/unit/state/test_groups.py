@@ -10,7 +10,7 @@ import pytest
 from provisioner.apis.core import PodGroup
 from provisioner.apis.pods import Pod
 from provisioner.state.checking import CheckedCluster
-from provisioner.state.groups import Group, GroupLack
+from provisioner.state.groups import Group, GroupKnowledge, GroupLack
 from tests.support.clock import NOON
 from tests.support.cluster import TYPES, World, bound, pod, refused
 from tests.support.problems import shape
@@ -39,6 +39,7 @@ class Grouped(World):
         super().__init__()
         self.cluster = CheckedCluster(lambda _: TYPES, self.clock, grace=GRACE)
         self.cluster.settle()
+        self.cluster.pod_groups_known(GroupKnowledge.READ)
 
     def waiting(self) -> list[str]:
         return [one.name for one in self.cluster.snapshot().waiting]
@@ -123,7 +124,11 @@ COMPLETIONS = {
         (*BOTH, member("c", priority=5)),
         lambda world: world.cluster.pod_changed(member("c", priority=5), None),
     ),
-    "an API server without PodGroups": ((), BOTH, lambda world: world.cluster.serve_pod_groups(served=False)),
+    "an API server without PodGroups": (
+        (),
+        BOTH,
+        lambda world: world.cluster.pod_groups_known(GroupKnowledge.NOT_SERVED),
+    ),
 }
 
 
@@ -155,6 +160,53 @@ def test_a_group_that_lost_a_member_waits_for_the_next_one_with_a_grace_period_o
     assert world.waiting() == ["a", "c"]
 
 
+@dataclass(frozen=True)
+class Knowledge:
+    """Who waits for a node, by what is known of PodGroups: of the members that kube-scheduler has refused, of the others."""
+
+    refused: bool
+    others: bool
+    lacks: GroupLack | None = GroupLack.UNREAD
+
+
+KNOWLEDGE = {
+    GroupKnowledge.NOT_YET: Knowledge(False, False),
+    GroupKnowledge.UNREADABLE: Knowledge(True, False),
+    GroupKnowledge.READ: Knowledge(False, False, GroupLack.INCOMPLETE),
+    GroupKnowledge.NOT_SERVED: Knowledge(True, True, None),
+}
+
+
+@pytest.mark.parametrize("before", GroupKnowledge)
+@pytest.mark.parametrize("known", GroupKnowledge)
+def test_where_groups_cannot_be_read_only_the_verdict_of_kube_scheduler_counts(
+    before: GroupKnowledge, known: GroupKnowledge
+) -> None:
+    """In every order, and for groups that are complete or not: nobody knows that."""
+    world = Grouped()
+    world.cluster.pod_groups_known(before)
+    world.cluster.pod_group_changed(None, group(minimum=3))
+    world.add(refused(member("a"), "no"), member("b"), pod("single"))
+    world.cluster.reported(["b"] if known is GroupKnowledge.UNREADABLE else [])
+    world.later()
+    world.cluster.pod_groups_known(known)
+    want = KNOWLEDGE[known]
+    assert world.later() == [*["a"] * want.refused, *["b"] * want.others, "single"]
+    found = world.cluster.snapshot().groups.get("default/train")
+    assert (found.lacks if found is not None else None) is want.lacks
+
+
+def test_a_member_that_is_refused_while_groups_cannot_be_read_waits_at_once() -> None:
+    world = Grouped()
+    world.cluster.pod_groups_known(GroupKnowledge.UNREADABLE)
+    world.add(*BOTH)
+    assert world.later() == []
+    world.add(refused(BOTH[0], "no"))
+    assert world.waiting() == ["a"]
+    world.cluster.pod_groups_known(GroupKnowledge.READ)
+    assert world.later() == []
+
+
 def test_nothing_is_kept_of_groups_whose_pods_are_gone() -> None:
     world = Grouped()
     for number in range(100):
@@ -162,7 +214,7 @@ def test_nothing_is_kept_of_groups_whose_pods_are_gone() -> None:
         world.add(one)
         world.cluster.pod_changed(one, None)
     groups = world.cluster._pending.groups
-    assert (groups._tallies, groups._held) == ({}, {})
+    assert (groups._tallies, groups._held, groups._tried, groups.turned) == ({}, {}, {}, set())
 
 
 def test_a_group_says_how_many_of_it_are_there() -> None:

@@ -17,9 +17,14 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.cli.documents import plain_yaml
 from provisioner.cli.main import dovetail
 from provisioner.cli.why.command import command
-from provisioner.cli.why.gathering import from_cluster
+from provisioner.cli.why.gathering import WhyObjects, from_cluster
+from provisioner.cli.why.world import local
 from provisioner.kube.client import Client
+from provisioner.kube.resources import PODS
+from provisioner.options import Options
+from provisioner.state.groups import GroupKnowledge
 from provisioner.values.errors import UserError
+from provisioner.why.pods import why_pod
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, plan_text, pod_budget, pool
 from tests.support.cluster import pod as short_pod
@@ -899,6 +904,53 @@ def test_what_the_user_may_not_list_is_left_out_and_told() -> None:
     found = from_cluster(Client(api, api.clock), "dovetail-system")
     assert found.missing == ["You may not list poddisruptionbudgets.policy, so the answer assumes that there are none"]
     assert {sent.method for sent in api.sent} == {"GET"}
+
+
+GROUPLESS = {
+    "without pods of groups": (403, {}, [], GroupKnowledge.UNREADABLE),
+    "with a pod of a group": (
+        403,
+        {"schedulingGroup": {"podGroupName": "train"}},
+        ["You may not list podgroups.scheduling.k8s.io, so the answer does not know which groups are complete"],
+        GroupKnowledge.UNREADABLE,
+    ),
+    "which the cluster does not have": (
+        404,
+        {"schedulingGroup": {"podGroupName": "train"}},
+        [],
+        GroupKnowledge.NOT_SERVED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "spec", "missing", "known"), GROUPLESS.values(), ids=GROUPLESS)
+def test_pod_groups_that_cannot_be_listed_are_told_only_of_pods_that_name_one(
+    status: int, spec: dict[str, Any], missing: list[str], known: GroupKnowledge
+) -> None:
+    one = wire_pod("web")
+
+    def answer(sent: Sent) -> Any:
+        if "podgroups" in sent.path:
+            return refusal(status, "Forbidden" if status == 403 else "NotFound", "no")
+        if "nodeclasses" in sent.path or "configmaps" in sent.path:
+            return refusal(404, "NotFound")
+        items = [{**one, "spec": {**one["spec"], **spec}}] if sent.path.startswith("/api/v1/pods") else []
+        return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
+
+    api = FakeApi(respond=answer)
+    found = from_cluster(Client(api, api.clock), "dovetail-system")
+    assert (found.missing, found.pod_groups) == (missing, known)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_state_of_a_pod_whose_group_cannot_be_read(refused: bool) -> None:
+    one = of_a_group() if refused else {**of_a_group(), "status": {"phase": "Pending"}}
+    objects = WhyObjects()
+    objects.pod_groups = GroupKnowledge.UNREADABLE
+    objects.add(PODS, (PODS.decode(msgspec.json.encode(one)),))
+    found = why_pod(local(objects, Options(), NOON), "default", "web")
+    assert found.state == ("Unschedulable" if refused else "GroupUnread")
+    assert refused or "and PodGroups cannot be read" in found.summary
 
 
 def test_without_pods_there_is_no_answer() -> None:
