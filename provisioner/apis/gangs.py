@@ -21,7 +21,8 @@ class AnnotatedGang(NamedTuple):
     """What annotations of a pod say of its group.
 
     Attributes:
-        key: "namespace/gang/NAME/UID of the controller", or "namespace/gang-label/KEY/value"; "" for a pod that is of none.
+        key: "namespace/gang/NAME/UID of the controller/minimum", or "namespace/gang-label/KEY/value/minimum"; "" for a pod that is of none. Pods that
+            do not agree on the minimum are of different groups.
         name: as people know it: the value of the annotation, or of the label.
         minimum: so many of its pods must have places at once.
         error: why the annotations have no effect, so that the pod is planned by itself; "" where they can be read or say nothing.
@@ -43,13 +44,19 @@ def group_of(pod: Pod) -> str:
     return annotated(pod).key if pod.annotations else ""
 
 
+def minimum_of(key: str) -> int | None:
+    """How many pods a group needs at once, where annotations say it; None of a PodGroup."""
+    _, name, *rest = key.split("/")
+    return int(rest[-1]) if rest and name else None
+
+
 def told(key: str) -> str:
     """A group by its key, for people."""
     namespace, *rest = key.split("/")
     match rest:
-        case ["gang", name, _]:
+        case ["gang", name, _, _]:
             return f"gang {namespace}/{name}"
-        case ["gang-label", *label, value]:
+        case ["gang-label", *label, value, _]:
             return f"gang {namespace}/{'/'.join(label)}={value}"
         case _:
             return f"PodGroup {key}"
@@ -69,7 +76,7 @@ def annotated(pod: Pod) -> AnnotatedGang:
     if not name:
         return AnnotatedGang(error=Said(f"{names.GANG_LABEL}: the pod has no value for label {label}"))
     key = f"gang-label/{label}/{name}" if gang is None else f"gang/{name}/{'' if pod.owner is None else pod.owner.uid}"
-    return AnnotatedGang(f"{pod.namespace}/{key}", name, int(written or 0))
+    return AnnotatedGang(f"{pod.namespace}/{key}/{written}", name, int(written or 0))
 
 
 def gang_error(gang: str | None, label: str | None, minimum: str | None) -> str:

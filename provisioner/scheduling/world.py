@@ -204,6 +204,7 @@ def world_of(
         reservation_label=reservation_label,
         hostname_domains=policies.hostname_domains,
         most_of_one=_most_of_one(snapshot),
+        groups=snapshot.minima,
     )
     return Gathered(world, tuple(unreadable))
 

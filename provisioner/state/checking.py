@@ -15,7 +15,7 @@ from provisioner.state.keys import NodeKey
 
 _PARTS = (
     *("nodes", "pools", "daemons", "pending", "waiting", "leaving"),
-    *("around", "avoided", "stopped", "pod_budgets", "commands", "groups"),
+    *("around", "avoided", "stopped", "pod_budgets", "commands", "groups", "minima"),
 )
 
 _EVENTS = (
@@ -51,8 +51,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
         groups.changed(now, None, group)
     for pod in cluster._pods.all():
         fresh._pods.put(pod)
-        if pod.group:
-            groups.pod_changed(now, pod, alive=True)
+        groups.pod_changed(now, pod, alive=True)
     groups._tried = {key: known._tried.get(key, at) for key, at in groups._tried.items()}
     _take_over(cluster._daemons, fresh._daemons)
     fresh._around = fresh._views._around = cluster._around

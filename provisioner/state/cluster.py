@@ -373,6 +373,7 @@ class Cluster:
             commands=self._commands.frozen(),
             early=self._pending.any_early,
             groups=self._pending.groups.frozen(),
+            minima=self._pending.groups.minima(),
         )
 
     # ------------------------------------------------------------------ entering

@@ -3,6 +3,9 @@
 It has all pods of a group in one queue entry, and places them in one cycle. Until the group is complete none of them gets a condition or an event, so
 without this they would look like pods that nobody has got round to.
 
+Groups of annotations (`apis.gangs`) are counted here, too. kube-scheduler knows nothing of them; their pods wait for no node before as many as are
+needed at once exist without scheduling gates. Once one of them runs, the others are waited for no longer: of a Job's pods some may have finished.
+
 Source: kube-scheduler 1.37 (plugin GangScheduling, checks at the start of a group's cycle); PodGroup of scheduling.k8s.io/v1beta1.
 """
 
@@ -13,13 +16,18 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from provisioner.apis.core import PodGroup
+from provisioner.apis.gangs import group_of, minimum_of
 from provisioner.apis.meta import key_of
 from provisioner.apis.pods import Pod
 
 _NONE: Final[Mapping[str, "Group"]] = MappingProxyType({})
+_NO_MINIMA: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+T = TypeVar("T")
 
 
 class GroupKnowledge(enum.Enum):
@@ -50,11 +58,11 @@ class GroupLack(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A PodGroup and its pods.
+    """A group and its pods.
 
     Attributes:
-        key: namespace and name of the PodGroup.
-        minimum: how many members it must have; 1 of a basic one, None where there is no such PodGroup.
+        key: as of `apis.gangs.group_of`.
+        minimum: how many members it must have; 1 of a basic PodGroup, None where there is no such PodGroup.
         members: pods that name it and have not finished, gated and terminating ones among them.
         scheduled: how many of them are bound.
         gated: the name of a member with scheduling gates, "" where there is none.
@@ -141,6 +149,9 @@ class PodGroups:
         self._known_since = -inf
         self._objects: dict[str, PodGroup] = {}
         self._tallies: dict[str, _Tally] = {}
+        self._of: dict[str, str] = {}  # by UID of a member, the key of its group: annotations change
+        self._minima: dict[str, int] = {}  # of the groups that are tried, where it is more than one
+        self._frozen_minima: Mapping[str, int] = _NO_MINIMA
         self._held: dict[str, Group] = {}  # groups with members that kube-scheduler does not try
         self._tried: dict[str, float] = {}  # since when it tries the others
         self._frozen: Mapping[str, Group] = _NONE
@@ -148,7 +159,7 @@ class PodGroups:
     def know(self, now: float, known: GroupKnowledge) -> None:
         """Something else is known of PodGroups. O(groups)."""
         if known is not self.known:
-            self.known, self._known_since, self._frozen = known, now, _NONE
+            self.known, self._known_since, self._frozen, self._frozen_minima = known, now, _NONE, _NO_MINIMA
             self.turned |= self._tallies.keys()
 
     def changed(self, now: float, old: PodGroup | None, new: PodGroup | None) -> None:
@@ -164,12 +175,22 @@ class PodGroups:
         self._review(key, now)
 
     def pod_changed(self, now: float, pod: Pod, *, alive: bool) -> None:
-        """A member was added, changed, or has finished."""
-        key = _key(pod)
-        if alive:
-            self._tallies.setdefault(key, _Tally()).put(pod)
-        elif (tally := self._tallies.get(key)) is not None:
-            tally.drop(pod.uid)
+        """A pod was added, changed, or has finished; of one without a group nothing is kept."""
+        key = group_of(pod)
+        if self._of and (before := self._of.pop(pod.uid, key)) != key:
+            self._drop(now, before, pod.uid)
+        if not key:
+            return
+        if not alive:
+            self._drop(now, key, pod.uid)
+            return
+        self._of[pod.uid] = key
+        self._tallies.setdefault(key, _Tally()).put(pod)
+        self._review(key, now)
+
+    def _drop(self, now: float, key: str, uid: str) -> None:
+        if (tally := self._tallies.get(key)) is not None:
+            tally.drop(uid)
             if not tally.members:
                 del self._tallies[key]
         self._review(key, now)
@@ -177,7 +198,8 @@ class PodGroups:
     def tried_since(self, pod: Pod) -> float:
         """When kube-scheduler began to try the group of a pod, by the monotonic clock: infinity while the pod waits for its group and for no node. O(1)."""
         if not pod.group:
-            return -inf
+            key = self._of.get(pod.uid, "") if self._of else ""
+            return inf if key in self._held else self._tried.get(key, -inf)
         match self.known:
             case GroupKnowledge.NOT_YET:
                 return inf
@@ -186,7 +208,7 @@ class PodGroups:
             case GroupKnowledge.NOT_SERVED:
                 return self._known_since
             case GroupKnowledge.READ:
-                key = _key(pod)
+                key = group_of(pod)
                 return inf if key in self._held else max(self._known_since, self._tried.get(key, -inf))
 
     def members(self, key: str) -> Iterable[str]:
@@ -197,21 +219,41 @@ class PodGroups:
     def frozen(self) -> Mapping[str, Group]:
         """The groups that kube-scheduler does not try, by key, or of which nobody knows whether it does; the same object while nothing changes."""
         if self._frozen is _NONE:
-            match self.known:
-                case GroupKnowledge.NOT_SERVED:
-                    pass
-                case GroupKnowledge.READ if self._held:
-                    self._frozen = MappingProxyType(dict(self._held))
-                case GroupKnowledge.NOT_YET | GroupKnowledge.UNREADABLE if self._tallies:
-                    every = {key: replace(self._group(key, one), unread=True) for key, one in self._tallies.items()}
-                    self._frozen = MappingProxyType(every)
+            found = self._read(self._held)
+            if self.known in {GroupKnowledge.NOT_YET, GroupKnowledge.UNREADABLE}:
+                unread = {key: one for key, one in self._tallies.items() if minimum_of(key) is None}
+                found |= {key: replace(self._group(key, one), unread=True) for key, one in unread.items()}
+            if found:
+                self._frozen = MappingProxyType(found)
         return self._frozen
+
+    def minima(self) -> Mapping[str, int]:
+        """By key of a group that is tried, how many of its pods must run or have places at once, where these are several; the same object while nothing
+        changes.
+        """
+        if self._frozen_minima is _NO_MINIMA and self._minima and (found := self._read(self._minima)):
+            self._frozen_minima = MappingProxyType(found)
+        return self._frozen_minima
+
+    def _read(self, some: Mapping[str, T]) -> dict[str, T]:
+        """What of this is known: of PodGroups nothing, unless they are read."""
+        if self.known is GroupKnowledge.READ:
+            return dict(some)
+        return {key: one for key, one in some.items() if minimum_of(key) is not None}
 
     def _review(self, key: str, now: float) -> None:
         tally, before = self._tallies.get(key), self._held.pop(key, None)
         after = None if tally is None else self._group(key, tally)
+        least = 0
         if after is not None and after.lacks is None:
+            least = after.minimum if after.minimum is not None and after.minimum > 1 else 0
             after = None
+        if least != self._minima.get(key, 0):
+            self._frozen_minima = _NO_MINIMA
+            if least:
+                self._minima[key] = least
+            else:
+                self._minima.pop(key, None)
         if after is not None:
             self._held[key] = after
         if after is not None or tally is None:
@@ -226,6 +268,8 @@ class PodGroups:
             self.turned.add(key)
 
     def _group(self, key: str, tally: _Tally) -> Group:
+        if (least := minimum_of(key)) is not None:
+            return _annotated(key, tally, least)
         found = self._objects.get(key)
         sorts = list(islice(tally.sorts, _MOST_SORTS))
         if found is not None and found.spec.priority is not None:
@@ -240,5 +284,8 @@ class PodGroups:
         )
 
 
-def _key(pod: Pod) -> str:
-    return f"{pod.namespace}/{pod.group}"
+def _annotated(key: str, tally: _Tally, least: int) -> Group:
+    members, ready = len(tally.members), len(tally.members) - len(tally.gated)
+    least = min(least, ready) if tally.scheduled else least
+    gated = next(iter(tally.gated.values()), "") if ready < least else ""
+    return Group(key, least, members, tally.scheduled, gated)

@@ -190,7 +190,8 @@ class Snapshot:
         pod_budgets: PodDisruptionBudgets; the same object while none changed.
         commands: the disruption commands under way, by the name of the first candidate.
         early: whether some of the pending pods wait a moment later, with nothing but time.
-        groups: by key, the PodGroups that kube-scheduler does not try, so that their pods do not wait.
+        groups: by key, the PodGroups that kube-scheduler does not try, so that their pods do not wait; and groups of annotations that are not complete.
+        minima: by key, of the other groups that need several pods at once, how many, those that run among them; the same object while none changed.
     """
 
     at: datetime
@@ -207,3 +208,4 @@ class Snapshot:
     commands: tuple[Command, ...] = ()
     early: bool = False
     groups: Mapping[str, Group] = field(default_factory=dict)
+    minima: Mapping[str, int] = field(default_factory=dict)

@@ -14,6 +14,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import PodGroup
+from provisioner.apis.gangs import group_of
 from provisioner.apis.pods import STUCK_AFTER, Pod, is_daemon, is_mirror, is_pending, is_terminal, opted_out
 from provisioner.state.assignments import Assignments
 from provisioner.state.groups import GroupKnowledge, PodGroups
@@ -100,6 +101,11 @@ def awaits_images(pod: Pod) -> bool:
     return names.IMAGE_ARCH_PENDING in pod.labels
 
 
+def _is_ready(pod: Pod) -> bool:
+    """Whether a pending pod could be planned, as soon as one of its group waits."""
+    return not (opted_out(pod) or awaits_images(pod))
+
+
 class PendingPods:
     """The pods that have no place yet, and which of them wait. Memory: a few entries a pod; every event is O(1). Not thread-safe.
 
@@ -124,12 +130,12 @@ class PendingPods:
         self._waiting: Ordered[str, Pod] = Ordered()
         # of those that wait, by UID: the node that is nominated, since when
         self._preempting: dict[str, tuple[str, float]] = {}
+        self._grouped: tuple[tuple[object, object, object], tuple[Pod, ...]] = (None, None, None), ()
         self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
 
     def pod_changed(self, pod: Pod, now: float, *, alive: bool) -> None:
         """A pod is another one, or is gone; call after it was entered into the index. The others of its group are looked at when time passes."""
-        if pod.group:
-            self.groups.pod_changed(now, pod, alive=alive)
+        self.groups.pod_changed(now, pod, alive=alive)
         if alive and not pod.node_name and pod.deleted is None:
             self._see(pod, now)
         elif self._seen.pop(pod.uid, None) is not None:
@@ -200,7 +206,7 @@ class PendingPods:
 
         Cost: the pods that have a nominated node, and while a class is stopped, all of them.
         """
-        every = self._waiting.frozen()
+        every = self._with_groups(self._waiting.frozen())
         if not self._preempting and not stopped:
             return every
         less = {
@@ -218,6 +224,24 @@ class PendingPods:
         if self._less[0] is not every or self._less[1] != less:
             self._less = every, frozenset(less), tuple(one for one in every if one.uid not in less)
         return self._less[2]
+
+    def _with_groups(self, every: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        """Those that wait, and the others of their groups that could be planned: a group is planned as a whole.
+
+        Cost: O(pending pods), where something changed.
+        """
+        minima = self.groups.minima()
+        if not minima or not every:
+            return every
+        facts = every, self.pending.frozen(), minima
+        if any(mine is not known for mine, known in zip(facts, self._grouped[0], strict=True)):
+            waiting = {pod.uid for pod in every}
+            keys = {group_of(pod) for pod in every} & minima.keys()
+            some = facts[1] if keys else ()
+            more = [one for one in some if one.uid not in waiting and group_of(one) in keys and _is_ready(one)]
+            both = tuple(sorted((*every, *more), key=lambda pod: (pod.created, pod.uid))) if more else every
+            self._grouped = facts, both
+        return self._grouped[1]
 
     @property
     def any_early(self) -> bool:

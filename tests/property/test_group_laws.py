@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis import names
 from provisioner.apis.core import PodGroup
 from provisioner.apis.pods import Pod
 from provisioner.state.cluster import Cluster
@@ -20,10 +21,12 @@ from tests.support.work import Lines
 
 GRACE = timedelta(milliseconds=300)
 NAMES, GROUPS = ("a", "b", "c", "d"), ("x", "y")
+GANGS = {"@2": 2, "@3": 3}
+"""Of annotations, with their minima."""
 
 facts = st.fixed_dictionaries(
     {
-        "group": st.sampled_from(("", *GROUPS, GROUPS[0])),
+        "group": st.sampled_from(("", *GROUPS, GROUPS[0], *GANGS)),
         "gated": st.sampled_from((False, False, False, True)),
         "node_name": st.sampled_from(("", "", "n")),
         "phase": st.sampled_from(("Pending", "Pending", "Pending", "Succeeded")),
@@ -37,6 +40,8 @@ minima = st.dictionaries(st.sampled_from(GROUPS), st.integers(1, 3))
 
 def made(name: str, said: dict[str, Any]) -> Pod:
     given = {key: value for key, value in said.items() if key != "node_name"}
+    if said["group"] in GANGS:
+        given |= {"group": "", "annotations": {names.GANG: "g", names.GANG_MINIMUM: str(GANGS[said["group"]])}}
     return pod(name, node=said["node_name"], **given)
 
 
@@ -50,6 +55,8 @@ def expected(there: dict[str, dict[str, Any]], minimum: dict[str, int]) -> list[
 
     def is_tried(name: str) -> bool:
         mine = [one for one in there.values() if one["group"] == name and one["phase"] == "Pending"]
+        if name in GANGS:
+            return sum(not one["gated"] for one in mine) >= GANGS[name] or any(one["node_name"] for one in mine)
         agree = all(one["priority"] == 0 for one in mine)
         return name in minimum and len(mine) >= minimum[name] and agree and not any(one["gated"] for one in mine)
 
