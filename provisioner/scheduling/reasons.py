@@ -545,7 +545,7 @@ class GroupTooLarge:
         what = f"{self.needed} pods of {told(self.group)} need nodes at the same time"
         if self.asked < self.needed:
             return f"{what}, but only {self.asked} of them can be planned now"
-        return f"{what}, but only {self.placed} of them have places"
+        return f"{what}, but there is room for only {self.placed} of them"
 
 
 Reason = (

@@ -8,6 +8,8 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from provisioner.apis import names
+from provisioner.apis.gangs import annotated, group_of
+from provisioner.apis.gangs import told as of_group
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod
@@ -15,7 +17,15 @@ from provisioner.disruption.refusals import PATIENCE
 from provisioner.provisioning.failed_scheduling import no_pool
 from provisioner.scheduling.capacity.spending import within
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason, unset_by_all
+from provisioner.scheduling.reasons import (
+    NOT_TRIED,
+    GroupTooLarge,
+    NoPools,
+    PoolRefuses,
+    PoolsRefuse,
+    Reason,
+    unset_by_all,
+)
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import PoolClosed, by_weight, closed, refused_by_itself, successors, why_closed
 from provisioner.state.groups import GroupLack
@@ -56,6 +66,8 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
             for one, node in instant.memory.refused
             if one.uid == pod.uid
         )
+        if error := annotated(pod).error:
+            reasons += (WhyReason(type="GangIgnored", message=f"{error}. Nodes are planned for the pod by itself"),)
     return PodAnswer(
         pod=pod.key,
         at=instant.snapshot.at,
@@ -116,8 +128,9 @@ def _out_of_our_hands(pod: Pod, why: NeverWaits) -> _Found:
 
 
 def _of_its_group(instant: Instant, pod: Pod) -> _Found | None:
-    """Likewise of a pod whose PodGroup kube-scheduler does not try; None about every other."""
-    group = instant.snapshot.groups.get(f"{pod.namespace}/{pod.group}") if pod.group else None
+    """Likewise of a pod that waits for others of its group; None about every other."""
+    key = group_of(pod)
+    group = instant.snapshot.groups.get(key) if key else None
     lack = group.lacks if group is not None else None
     if group is None or lack is None or (lack is GroupLack.UNREAD and pod.unschedulable):
         return None
@@ -127,19 +140,26 @@ def _of_its_group(instant: Instant, pod: Pod) -> _Found | None:
             "for the pod until kube-scheduler reports it as unschedulable, which it does only if the group is complete."
         )
         return "GroupUnread", text, None, ()
+    finished = " (finished pods do not count)" if pod.group else ""
     match lack:
         case GroupLack.UNKNOWN:
             why = "which does not exist"
         case GroupLack.INCOMPLETE:
-            why = f"of which {group.members} of {group.minimum} pods exist (finished pods do not count)"
+            why = f"of which {group.members} of {group.minimum} pods exist{finished}"
         case GroupLack.GATED:
             why = f"whose pod {group.gated} has scheduling gates"
         case _:
             why = f"whose pods differ in {' and '.join(group.differing)}, or from its priority"
-    text = (
-        f"Pod {pod.key} belongs to PodGroup {pod.group} (spec.schedulingGroup), {why}. kube-scheduler does not schedule the pods of "
-        "such a group, so no node is launched for them."
-    )
+    if pod.group:
+        text = (
+            f"Pod {pod.key} belongs to PodGroup {pod.group} (spec.schedulingGroup), {why}. kube-scheduler does not schedule the pods of "
+            "such a group, so no node is launched for them."
+        )
+    else:
+        text = (
+            f"Pod {pod.key} belongs to {of_group(key)} (annotation {names.GANG if names.GANG in pod.annotations else names.GANG_LABEL}), {why}. "
+            f"Nodes are launched as soon as {group.minimum} of its pods can be scheduled."
+        )
     return f"Group{lack.name.capitalize()}", text, None, ()
 
 
@@ -241,6 +261,8 @@ def _planned_anew(instant: Instant, pod: Pod) -> _Found:
     end = clock.monotonic() + instant.seconds
     waiting = {one.uid: one for one in (*snapshot.waiting, *snapshot.leaving)}
     waiting[pod.uid] = pod
+    if (key := group_of(pod)) in snapshot.minima:  # it is planned as a whole
+        waiting |= {one.uid: one for one in snapshot.pending if group_of(one) == key}
     first = successors(snapshot)
     result = prepared.solve(
         tuple(waiting.values()),
@@ -311,6 +333,9 @@ def _unplaced(instant: Instant, pod: Pod, result: Result) -> _Found:
     if unknown:  # of the pools that are left out something may be launched
         found = tuple(one for one in found if not isinstance(one, NoPools))
         text = f"No existing node can take pod {pod.key}; whether a new node could is not known here."
+    elif found and isinstance(found[0], GroupTooLarge):
+        text = f"No node is launched for pod {pod.key}: {found[0]}."
+        found = found[1:]
     else:
         text = f"No node can take pod {pod.key}, and no NodePool can launch one for it."
     pools = [view.pool for view in instant.snapshot.pools]

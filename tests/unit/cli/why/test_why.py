@@ -296,6 +296,65 @@ def test_the_state_of_a_pod_of_a_group(file: pathlib.Path, others: Any, state: s
     assert any("podgroups" in one for one in found.get("missing", ())) == (not others)
 
 
+def of_a_gang(name: str = "web", minimum: str = "2", cpu: str = "1", **changes: Any) -> dict[str, Any]:
+    return wire_pod(name, cpu, metadata__annotations={names.GANG: "train", names.GANG_MINIMUM: minimum}, **changes)
+
+
+def of_a_labelled_gang(name: str = "web", **changes: Any) -> dict[str, Any]:
+    notes = {names.GANG_LABEL: "example.com/set", names.GANG_MINIMUM: "2"}
+    return wire_pod(name, metadata__annotations=notes, metadata__labels={"example.com/set": "s"}, **changes)
+
+
+ANNOTATED = {
+    "of which a pod is missing": (
+        (of_a_gang(),),
+        "GroupIncomplete",
+        "belongs to gang default/train (annotation dovetail.dev/gang), of which 1 of 2 pods exist. Nodes are launched as soon as 2 of",
+    ),
+    "by a label, of which a pod is missing": (
+        (of_a_labelled_gang(),),
+        "GroupIncomplete",
+        "belongs to gang default/example.com/set=s (annotation dovetail.dev/gang-label), of which 1 of 2 pods exist.",
+    ),
+    "of which a pod has gates": (
+        (of_a_gang(), of_a_gang("late", spec__schedulingGates=[{"name": "later"}])),
+        "GroupGated",
+        "whose pod late has scheduling gates.",
+    ),
+    "of which another pod runs": ((of_a_gang(), of_a_gang("old", on="n")), "FitsExistingNode", "fits on node n"),
+    "that is complete": ((of_a_gang(), of_a_gang("other")), "FitsExistingNode", "fits on node n"),
+    "with more than is needed": (
+        (
+            of_a_gang(),
+            *(of_a_gang(f"other-{n}", spec__schedulingGates=[{"name": "x"}]) for n in range(1)),
+            of_a_gang("third"),
+        ),
+        "FitsExistingNode",
+        "fits on node n",
+    ),
+    "of which one has no place": (
+        (of_a_gang(), of_a_gang("large", cpu="999")),
+        "Unschedulable",
+        "No node is launched for pod default/web: 2 pods of gang default/train need nodes at the same time, but there is room for only 1 of them.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "state", "words"), ANNOTATED.values(), ids=ANNOTATED)
+def test_the_state_of_a_pod_of_an_annotated_gang(file: pathlib.Path, pods: Any, state: str, words: str) -> None:
+    found = Dump(file, *pods, *existing_node("n")).json("pod", "web")
+    assert (found["state"], words in found["summary"]) == (state, True), found["summary"]
+
+
+def test_annotations_without_effect_are_told(file: pathlib.Path) -> None:
+    lone = wire_pod("web", metadata__annotations={names.GANG: "train"})
+    found = Dump(file, lone, *existing_node("n")).json("pod", "web")
+    assert found["state"] == "FitsExistingNode"
+    assert [(one["type"], "gang-minimum is required" in one["message"]) for one in found["reasons"]] == [
+        ("GangIgnored", True)
+    ]
+
+
 STATES = {
     "a pod that runs": (wire_pod("web", on="n"), "Bound", "node n"),
     "a pod that has ended": (wire_pod("web", on="n", status__phase="Succeeded"), "Finished", "Succeeded"),
