@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import attrgetter, itemgetter, ne
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ from provisioner.scheduling.reasons import NOT_TRIED, GroupTooLarge, Reason
 from provisioner.scheduling.result import Later, Result, Unplaced
 from provisioner.values.message import Said
 
+_uid = attrgetter("uid")
 _MOST_ANSWERS: Final = 3
 """Times that one question is answered, groups that fail left out."""
 
@@ -38,9 +40,7 @@ class GroupsAsked:
 
     def placed(self, result: Result) -> Counter[str]:
         """How many pods of each group have places."""
-        of = self.of
-        some = chain.from_iterable(chain((claim.pods for claim in result.claims), result.existing.values()))
-        return Counter([key for pod in some if (key := of.get(pod.uid)) is not None])
+        return Counter([key for key in map(self.of.get, map(_uid, result.placed)) if key is not None])
 
 
 NO_GROUPS: Final = GroupsAsked()
@@ -58,19 +58,17 @@ def groups_asked(
 
     Cost: O(pods).
     """
-    by_key: dict[str, list[str]] = {}
-    for pod in pods:
-        key = group_of(pod)
-        if key in minima:
-            by_key.setdefault(key, []).append(pod.uid)
-    needed = {}
-    for key, uids in by_key.items():
-        there = elsewhere.get(key, ())
-        moving = sum(uid in there for uid in uids) if there else 0
-        least = minima[key] - len(there) + moving
+    of = {pod.uid: key for pod in pods if (key := group_of(pod)) in minima}
+    needed, sizes = {}, Counter(of.values())
+    moving = Counter([key for uid, key in of.items() if uid in elsewhere.get(key, ())]) if elsewhere else sizes
+    for key in sizes:
+        there = elsewhere.get(key)
+        least = minima[key] - (len(there) - moving[key] if there else 0)
         if least > 1:
             needed[key] = least
-    return GroupsAsked({uid: key for key in needed for uid in by_key[key]}, needed) if needed else NO_GROUPS
+    if len(needed) < len(sizes):
+        of = {uid: key for uid, key in of.items() if key in needed}
+    return GroupsAsked(of, needed) if needed else NO_GROUPS
 
 
 def together(classes: Iterable[PodClass], groups: GroupsAsked) -> list[PodClass]:
@@ -79,41 +77,37 @@ def together(classes: Iterable[PodClass], groups: GroupsAsked) -> list[PodClass]
     A class is split into its groups only where these have pods of several classes; else its pods are sorted by group, the oldest first. A group
     comes where its largest pods come.
     """
-    listed, of = list(classes), groups.of
-    seen: dict[str, int] = {}
-    several: set[str] = set()
-    for number, one in enumerate(listed):
-        for key in {of[pod.uid] for pod in one.pods if pod.uid in of}:
-            if seen.setdefault(key, number) != number:
-                several.add(key)
-    found: list[tuple[int, int, int, int, PodClass]] = []
-    turns: dict[str, int] = {}
-    for number, one in enumerate(listed):
-        alone: list[Pod] = []
-        parts: dict[str, list[Pod]] = {}
-        for pod in one.pods:
-            if pod.uid in of:
-                parts.setdefault(of[pod.uid], []).append(pod)
-            else:
-                alone.append(pod)
-        priority, whole = one.facts.order[0], []
-        for key, pods in parts.items():
-            if key in several:
-                turn = turns.setdefault(key, len(turns) + 1)
-                found.append((priority, 0, seen[key], turn, msgspec.structs.replace(one, pods=pods)))
-            else:
-                whole += pods
-        if whole:
-            found.append(
-                (priority, 0, number, 0, one if len(whole) == len(one.pods) and len(parts) == 1 else _of(one, whole))
-            )
-        if alone:
-            found.append((priority, 1, number, 0, one if len(alone) == len(one.pods) else _of(one, alone)))
-    found.sort(key=lambda entry: entry[:4])
+    listed = [(one, [*map(groups.of.get, map(_uid, one.pods))]) for one in classes]
+    seen: dict[str | None, int] = {None: 0}
+    several: set[str | None] = set()
+    for number, (_, keys) in enumerate(listed):
+        several.update([key for key in dict.fromkeys(keys) if seen.setdefault(key, number) != number])
+    several.discard(None)
+    found: list[tuple[int, bool, int, int, PodClass]] = []
+    turns: dict[str | None, int] = {}
+    for number, (one, keys) in enumerate(listed):
+        priority, distinct = one.facts.order[0], dict.fromkeys(keys)
+        alone, apart = None in distinct, [key for key in distinct if key in several]
+        if len(distinct) == 1 or not (alone or apart or sum(map(ne, keys, keys[1:])) >= len(distinct)):
+            turn = turns.setdefault(apart[0], len(turns) + 1) if apart else 0
+            found.append((priority, alone, seen[apart[0]] if apart else number, turn, one))
+            continue
+        parts: dict[str | None, list[Pod]] = {key: [] for key in distinct}
+        for key, pod in zip(keys, one.pods, strict=True):
+            parts[key].append(pod)
+        singles = parts.pop(None, [])
+        for key in apart:
+            turn = turns.setdefault(key, len(turns) + 1)
+            found.append((priority, False, seen[key], turn, _with_pods(one, parts.pop(key))))
+        if parts:
+            found.append((priority, False, number, 0, _with_pods(one, [*chain.from_iterable(parts.values())])))
+        if singles:
+            found.append((priority, True, number, 0, _with_pods(one, singles)))
+    found.sort(key=itemgetter(0, 1, 2, 3))
     return [one for *_, one in found]
 
 
-def _of(one: PodClass, pods: Sequence[Pod]) -> PodClass:
+def _with_pods(one: PodClass, pods: Sequence[Pod]) -> PodClass:
     return msgspec.structs.replace(one, pods=pods)
 
 
@@ -141,8 +135,10 @@ def all_or_nothing(
     tried: list[_Answer] = []
     for number in range(1, _MOST_ANSWERS + 1):
         result = answer(rest)
-        placed = groups.placed(result)
-        short = {key: placed[key] for key, least in groups.needed.items() if key not in gone and placed[key] < least}
+        short = {}
+        if result.unplaced:
+            placed = groups.placed(result)
+            short = {k: placed[k] for k, least in groups.needed.items() if k not in gone and placed[k] < least}
         tried.append(_Answer(result, short, dropped))
         if not short or number == _MOST_ANSWERS or is_last():
             break

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
-from hypothesis import Phase, given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.pods import Pod
@@ -13,12 +14,13 @@ from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.result import Result
 from tests.support import checker
+from tests.support.problems import node, pods, pool, problem, shape
 from tests.support.question import Problem, solve
 from tests.support.rich import Stock
 from tests.support.telling import told
+from tests.support.work import Lines
 
 NAMES = ("g", "h", "i")
-EXAMPLES = settings(max_examples=max(150, settings().max_examples), phases=(Phase.explicit, Phase.generate))
 
 
 def in_groups(asked: Problem, which: list[str], minima: Mapping[str, int]) -> Problem:
@@ -36,7 +38,7 @@ def in_groups(asked: Problem, which: list[str], minima: Mapping[str, int]) -> Pr
     )
 
 
-def problems(stock: Stock) -> st.SearchStrategy[Problem]:
+def grouped(stock: Stock) -> st.SearchStrategy[Problem]:
     return st.builds(
         in_groups,
         stock.problems(copies=(1, 2, 4, 6)),
@@ -73,11 +75,10 @@ def without_dropped(asked: Problem, result: Result) -> Problem:
 
 
 PROBLEMS = st.one_of(
-    problems(Stock(20261129)), problems(Stock(20261130, gentle=True)), problems(Stock(20261131, own=True))
+    grouped(Stock(20261129)), grouped(Stock(20261130, gentle=True)), grouped(Stock(20261131, own=True))
 )
 
 
-@EXAMPLES
 @given(PROBLEMS)
 def test_no_group_is_cut(asked: Problem) -> None:
     result = solve(asked)
@@ -85,7 +86,6 @@ def test_no_group_is_cut(asked: Problem) -> None:
     assert prepare(asked).judge(design_of(result)).legal
 
 
-@EXAMPLES
 @given(PROBLEMS)
 def test_what_is_left_of_the_question_is_answered_as_if_nobody_had_asked_more(asked: Problem) -> None:
     result = solve(asked)
@@ -98,7 +98,6 @@ def test_what_is_left_of_the_question_is_answered_as_if_nobody_had_asked_more(as
     assert not wrong, "\n".join([*wrong, told(asked, result), str(asked.groups)])
 
 
-@EXAMPLES
 @given(PROBLEMS, st.integers(0, 60))
 def test_a_group_is_dropped_and_not_cut_when_time_is_up(asked: Problem, budget: int) -> None:
     prepared = prepare(asked)
@@ -110,7 +109,6 @@ def test_a_group_is_dropped_and_not_cut_when_time_is_up(asked: Problem, budget: 
     )
 
 
-@EXAMPLES
 @given(PROBLEMS)
 def test_groups_that_need_one_pod_are_no_groups(asked: Problem) -> None:
     ones = replace(asked, groups=dict.fromkeys(asked.groups, 1))
@@ -123,3 +121,31 @@ def test_a_design_that_cuts_a_group_is_not_legal(asked: Problem) -> None:
     plain = solve(replace(asked, groups={}))
     verdict = prepare(asked).judge(design_of(plain))
     assert verdict.legal == (not halves(asked, plain)), verdict
+
+
+def test_groups_of_others_cost_a_question_nothing_but_a_look_at_each_pod() -> None:
+    plain = problem(of_some := pods(500, shape("1")), pool(), bins=[node("n", running=pods(50, shape("1"), "old"))])
+    lines = []
+    for groups in ({}, {f"default/{number}": 8 for number in range(500)}):
+        prepared = prepare(replace(plain, groups=groups))
+        with Lines() as work:
+            prepared.solve(of_some)
+        lines.append(work.count)
+    assert lines[1] - lines[0] <= 8 * len(plain.pods)
+
+
+@pytest.mark.parametrize("least", [2, 50])
+def test_twice_as_many_pods_in_groups_take_at_most_two_and_a_half_times_the_work(least: int) -> None:
+    """Also where every group fails, for want of one pod each."""
+    lines = []
+    for count in (200, 400):
+        some = [
+            msgspec.structs.replace(one, group=f"g{number // 10}")
+            for kind in ("1", "500")
+            for number, one in enumerate(pods(count, shape(kind), f"of-{kind}"))
+        ]
+        asked = problem(some, pool(), groups={f"default/g{number}": least for number in range(count // 10)})
+        with Lines() as work:
+            prepare(asked).solve(asked.pods)
+        lines.append(work.count)
+    assert lines[1] <= 2.5 * lines[0]
