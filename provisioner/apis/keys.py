@@ -44,11 +44,11 @@ OWN: Final[Groups] = {
     },
     ("Pod annotation", "you"): {
         names.GANG: (
-            "Name of a group of pods of one namespace and one controller: nodes are planned for as many of them as "
-            "`dovetail.dev/gang-minimum` says, or for none."
+            "Name of a group of pods of one namespace and one controller: nodes are planned for the number of pods that "
+            "`dovetail.dev/gang-minimum` sets, or for none of them."
         ),
-        names.GANG_LABEL: "Likewise for the pods of a namespace, of any controller, that have the same value for this label key.",
-        names.GANG_MINIMUM: "How many pods of the group need nodes at the same time, from 1 to 10000. Required.",
+        names.GANG_LABEL: "Key of a label: the pods of a namespace with the same value for it are such a group, whatever their controllers are.",
+        names.GANG_MINIMUM: "Number of pods of the group that need nodes at the same time, from 1 to 10000. Required.",
         names.ON_DEMAND_REPAIR: (
             "`evict` lets the provisioner evict pods of a ReplicaSet or StatefulSet, one at a time, while their share on demand is "
             "wrong by more than 2 pods and more than 5 %; requires dovetail.dev/on-demand as an annotation of the pods."

@@ -884,7 +884,7 @@ def _warn_of_gang(pod: Pod, draft: _Draft) -> None:
     """Tell what the provisioner will not take together."""
     notes = pod.metadata.annotations
     if error := gang_error(*map(notes.get, (names.GANG, names.GANG_LABEL, names.GANG_MINIMUM))):
-        draft.warnings.append(f"dovetail: {error}. Nodes are planned for the pod by itself")
+        draft.warnings.append(f"dovetail: {error}. The pod is planned on its own")
 
 
 def _prefer_spot(pod: Pod, required: bool) -> Operation:

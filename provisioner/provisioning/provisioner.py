@@ -309,8 +309,8 @@ class ProvisioningController:
         snapshot, pods = without(self._cluster.snapshot(), claim_name)
         if not pods:
             return False
-        prepared = prepare(self._worlds.of(snapshot).world, self._prepared)
-        return not prepared.solve(pods, expired=self._expired(), explain=False).unplaced
+        world = replace(self._worlds.of(snapshot).world, groups={})  # what others of a group wait for is no matter here
+        return not prepare(world, self._prepared).solve(pods, expired=self._expired(), explain=False).unplaced
 
     def _expired(self) -> Callable[[], bool]:
         """Says when the time of a question that begins now is up."""

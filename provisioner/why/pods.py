@@ -67,7 +67,7 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
             if one.uid == pod.uid
         )
         if error := annotated(pod).error:
-            reasons += (WhyReason(type="GangIgnored", message=f"{error}. Nodes are planned for the pod by itself"),)
+            reasons += (WhyReason(type="GangIgnored", message=f"{error}. The pod is planned on its own"),)
     return PodAnswer(
         pod=pod.key,
         at=instant.snapshot.at,
