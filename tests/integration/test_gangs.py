@@ -12,7 +12,7 @@ from provisioner.apis.plan import decode_plan
 from provisioner.cli.why.command import command as why_command
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.resources import PODGROUPS, PODS
+from provisioner.kube.resources import NODEPOOLS, PODGROUPS, PODS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
@@ -53,20 +53,20 @@ def put_group(plot: Plot, minimum: int) -> None:
     plot.client.create(PODGROUPS, body, plot.name)
 
 
-def put_pod(plot: Plot, name: str, *, group: str = "train", **spec: Any) -> None:
-    """A pod that fills a node of the plot."""
+def put_pod(plot: Plot, name: str, *, group: str = "train", notes: dict[str, str] | None = None, **spec: Any) -> None:
+    """A pod that fills a node of the plot; one with annotations names no PodGroup."""
     terms = [{"matchExpressions": [{"key": TEAM, "operator": "In", "values": plot.pool_names}]}]
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": notes or {}},
         "spec": {
             "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "3", "memory": "64Mi"}}}],
             "affinity": {
                 "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             },
             "tolerations": [{"key": TEAM, "operator": "Exists"}],
-            **({"schedulingGroup": {"podGroupName": group}} if group else {}),
+            **({"schedulingGroup": {"podGroupName": group}} if group and not notes else {}),
             **spec,
         },
     }
@@ -84,10 +84,15 @@ def planned(plot: Plot) -> set[str]:
     return {uids.get(uid, uid) for plan in plans for entry in plan.pods for uid in entry.uids}
 
 
-def state_of(cluster: DevCluster, plot: Plot, name: str) -> str:
+def answer_about(cluster: DevCluster, plot: Plot, name: str) -> dict[str, Any]:
     """What `dovetail why` says, with the permissions of whoever asks."""
     asked = ["pod", f"{plot.name}/{name}", "--kubeconfig", str(cluster.kubeconfig), "-o", "json"]
-    return str(json.loads(CliRunner().invoke(why_command, asked).stdout)["state"])
+    found: dict[str, Any] = json.loads(CliRunner().invoke(why_command, asked).stdout)
+    return found
+
+
+def in_a_gang(minimum: int) -> dict[str, str]:
+    return {names.GANG: "train", names.GANG_MINIMUM: str(minimum)}
 
 
 def ungate(plot: Plot) -> None:
@@ -119,6 +124,12 @@ ROWS: dict[str, tuple[tuple[Act, ...], str, Act, tuple[str, ...]]] = {
         ungate,
         ("first", "gated"),
     ),
+    "of annotations, whose last member is missing": (
+        (lambda plot: put_pod(plot, "first", notes=in_a_gang(2)),),
+        "GroupIncomplete",
+        lambda plot: put_pod(plot, "second", notes=in_a_gang(2)),
+        ("first", "second"),
+    ),
 }
 
 
@@ -143,8 +154,33 @@ def test_a_group_gets_no_node_before_it_is_complete(
         eventually(lambda: single in planned(plot), f"{single} is planned", SECONDS)  # noqa: B023 - asked at once
     eventually(lambda: runs(plot, "alone", "later"), "single pods run", SECONDS)
     assert (planned(plot), len(plot.claims())) == ({"alone", "later"}, 2)
-    assert state_of(gang_plane, plot, "first") == state
+    assert answer_about(gang_plane, plot, "first")["state"] == state
     complete(plot)
     eventually(lambda: runs(plot, "alone", "later", *members), "the whole group runs", SECONDS)
     assert (planned(plot), len(plot.claims())) == ({"alone", "later", *members}, 4)
     assert provisioner.caches.knows_pod_groups
+
+
+SOURCES: dict[str, tuple[Act, dict[str, str] | None]] = {
+    "of a PodGroup": (lambda plot: put_group(plot, 3), None),
+    "of annotations": (lambda _: None, in_a_gang(3)),
+}
+
+
+@pytest.mark.parametrize(("begin", "notes"), SOURCES.values(), ids=SOURCES)
+def test_a_group_for_which_there_is_too_little_room_gets_no_node(
+    gang_plane: DevCluster, provisioner: InProcess, plot: Plot, begin: Act, notes: dict[str, str] | None
+) -> None:
+    pool = plot.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "8"})
+    begin(plot)
+    for name in ("a", "b", "c"):
+        put_pod(plot, name, notes=notes)
+    eventually(
+        lambda: "room for only 2 of them" in answer_about(gang_plane, plot, "a")["summary"], "why says so", SECONDS
+    )
+    put_pod(plot, "alone", group="")
+    eventually(lambda: runs(plot, "alone"), "the single pod runs", SECONDS)
+    assert (planned(plot), len(plot.claims())) == ({"alone"}, 1)
+    plot.client.patch(NODEPOOLS, pool, {"spec": {"limits": {"cpu": "40"}}})
+    eventually(lambda: runs(plot, "a", "alone", "b", "c"), "the whole group runs", SECONDS)
+    assert len(plot.claims()) == 4
