@@ -86,6 +86,9 @@ _KEPT_FIRST: Final = (
     names.DISRUPTION_COST,
     names.POD_DELETION_COST,
     names.OWN_DELETION_COST,
+    names.GANG,
+    names.GANG_LABEL,
+    names.GANG_MINIMUM,
 )
 _KEPT_ANNOTATIONS: Final = ("dovetail.dev/", "karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
 _ANNOTATION_BYTES: Final = 2048
