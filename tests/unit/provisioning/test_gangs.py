@@ -28,7 +28,7 @@ def stage_with(*pods: Pod, **pool: Any) -> Batches:
 
 
 def with_places(stage: Batches) -> list[str]:
-    return sorted(name for claim in stage.created for name in stage.world.assigned(claim))
+    return sorted(name for claim in set(stage.created) for name in stage.world.assigned(claim))
 
 
 def test_a_gang_for_which_limits_leave_too_little_gets_no_node_and_others_do() -> None:
