@@ -69,10 +69,12 @@ class RepairTerms(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         condition: type of the Node condition.
         grace_seconds: the longest time that its drain may take; None for no end.
+        deadline: the end of that time as it was written on the NodeClaim, to be taken back if the command is called off; "" before.
     """
 
     condition: Annotated[str, msgspec.Meta(max_length=316)]
     grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=_MOST_GRACE_SECONDS)] | None = None
+    deadline: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
     @classmethod
     def of(cls, condition: str, grace: timedelta | None) -> Self:

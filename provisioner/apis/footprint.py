@@ -18,6 +18,8 @@ CONSTRAINT_BYTES: Final = 32 * 1024
 CONSTRAINT_COST: Final = 24
 OBJECT_BYTES: Final = 64 * 1024
 """Memory that any other object that tenants write may keep."""
+AMOUNTS_BYTES: Final = 16 * 1024
+"""Memory that the amounts of a pod's containers may keep besides, where they are asked for: those of some 18 containers."""
 _SMALL: Final = 2048
 """Bytes of JSON that no decoder makes more than `OBJECT_BYTES` of: two bytes are never more than 64 in memory."""
 

@@ -21,15 +21,19 @@ from msgspec import UNSET, Raw, UnsetType, field
 from provisioner.apis import names
 from provisioner.apis.core import (
     Affinity,
+    Amounts,
+    Container,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     PodSchedulingGate,
     PodSpec,
+    ResourceRequirements,
     TopologySpreadConstraint,
+    VolumeMount,
 )
-from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, within
+from provisioner.apis.footprint import AMOUNTS_BYTES, CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, footprint, within
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference, key_of
 from provisioner.apis.shapes import (
     PodShape,
@@ -49,6 +53,7 @@ __all__ = [
     "DoNotDisrupt",
     "Guard",
     "Pod",
+    "PodAmounts",
     "PodShape",
     "decode_pod",
     "do_not_disrupt",
@@ -107,6 +112,16 @@ _ALIKE: Final = names.TOPOLOGY_LABELS | {names.IMAGE_ARCH_PENDING}
 _UNIQUE: Final = tuple(label.encode() for label in sorted(names.PER_POD_LABELS - _ALIKE))
 
 
+class PodAmounts(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """What each container of a pod asks for by itself; equal pods have one, the same object.
+
+    Attributes:
+        spec: names of containers, their and the pod's requests and limits of cpu and memory, and which are sidecars; nothing else.
+    """
+
+    spec: PodSpec
+
+
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod, as small as it can be.
 
@@ -128,12 +143,14 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gates: names of the first few of them.
         group: the PodGroup that it belongs to, by name; "" for a single pod. Not part of its shape: groups of equal pods are of one class.
         shape: what decides where it may run, shared with its equals.
+        amounts: None where nobody asked for it, or it is too much.
     """
 
     name: str
     namespace: str
     uid: str
     shape: PodShape
+    amounts: PodAmounts | None = None
     resource_version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -185,6 +202,7 @@ class _Container(Object, frozen=True, kw_only=True):
     ports: _Text = UNSET
     restart_policy: _Text = UNSET
     restart_policy_rules: _Text = UNSET
+    volume_mounts: _Text = UNSET
 
 
 class _Volume(Object, frozen=True, kw_only=True):
@@ -270,14 +288,16 @@ _TEXT: Final = msgspec.json.Encoder()
 
 _by_text: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
 _owners: WeakValueDictionary[str, OwnerReference] = WeakValueDictionary()
+_MOUNTS: Final = msgspec.json.Decoder(tuple[VolumeMount, ...] | None)
 _MOUNT_OPTIONS: Final = b'"bindMountOptions"'
 """A key that stands in few pods: the mounts of others are not read."""
 _TEXTS_PER_SHAPE: Final = 8
 _TEXTS_AT_LEAST: Final = 1000
+_amounts_by_text: WeakValueDictionary[bytes, PodAmounts] = WeakValueDictionary()
 
 
-def decode_pod(data: bytes) -> Pod:
-    """The pod in the JSON that the API server sent.
+def decode_pod(data: bytes, *, amounts: bool = False) -> Pod:
+    """The pod in the JSON that the API server sent, on request with what its containers ask for by themselves.
 
     A pod that cannot be judged (a quantity or a spec that cannot be read, or more than is kept of a pod) still decodes; its `shape.error` says why.
 
@@ -332,7 +352,44 @@ def decode_pod(data: bytes) -> Pod:
         group="" if isinstance(spec.scheduling_group, UnsetType) else _group(bytes(spec.scheduling_group)),
         start_time=status.start_time,
         shape=shape,
+        amounts=_amounts(data, spec) if amounts and not shape.error else None,
     )
+
+
+def _amounts(data: bytes, wire: _Spec) -> PodAmounts | None:
+    """None where they take more memory than is kept of them, or where there are none."""
+    parts: list[bytes | Raw | UnsetType] = [wire.overhead, wire.resources]
+    for mark, containers in ((b"c", wire.containers), (b"i", wire.init_containers)):
+        for one in containers:
+            parts += (mark, one.name.encode(), one.resources, one.restart_policy)
+    digest = hashlib.blake2b(b"\0".join([b"" if part is UNSET else part for part in parts]), digest_size=16).digest()
+    if (known := _amounts_by_text.get(digest)) is not None:
+        return known
+    try:
+        spec = _JUDGED.decode(data).spec
+    except msgspec.ValidationError:
+        return None
+    made = PodSpec(
+        containers=tuple(map(_of_amounts, spec.containers)),
+        init_containers=tuple(map(_of_amounts, spec.init_containers)),
+        overhead=_sized(spec.overhead),
+        resources=None if spec.resources is None else _amounts_of(spec.resources),
+    )
+    if not spec.containers or footprint(made, AMOUNTS_BYTES) > AMOUNTS_BYTES:
+        return None
+    return _amounts_by_text.setdefault(digest, PodAmounts(made))
+
+
+def _of_amounts(one: Container) -> Container:
+    return Container(name=one.name, resources=_amounts_of(one.resources), restart_policy=one.restart_policy)
+
+
+def _amounts_of(own: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements(requests=_sized(own.requests), limits=_sized(own.limits))
+
+
+def _sized(amounts: Amounts) -> Amounts:
+    return {name: amounts[name] for name in (names.CPU, names.MEMORY) if name in amounts}
 
 
 def _gates(written: tuple[Raw, ...]) -> tuple[str, ...]:
@@ -389,13 +446,25 @@ def _shape_and_labels(
             own, text = _split_labels(text)
         else:
             own, text = _known_split(text)
-    mounts = _MOUNT_OPTIONS in bytes(data)  # of a list it is a part of a buffer
+    mounts = _MOUNT_OPTIONS in bytes(data) and _mounts_with_options(wire.spec)  # of a list it is a part of a buffer
     digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own, over=over, mounts=mounts)
     shape = _by_text.get(digest)
     if shape is None:
         over = over or _says_too_much(wire.spec)  # what its answer depends on is part of the digest
         shape = _remembered(digest, _judge(data, wire, own, daemon=daemon, infeasible=infeasible, over=over))
     return shape, shape.labels if own is None or shape.unjudged else own
+
+
+def _mounts_with_options(spec: _Spec) -> bool:
+    for one in (*spec.containers, *spec.init_containers):
+        if one.volume_mounts is not UNSET and _MOUNT_OPTIONS in bytes(one.volume_mounts):
+            try:
+                mounts = _MOUNTS.decode(one.volume_mounts) or ()
+            except msgspec.MsgspecError:
+                return True  # such a pod cannot be judged
+            if any(mount.bind_mount_options for mount in mounts):
+                return True
+    return False
 
 
 def _says_too_much(spec: _Spec) -> bool:

@@ -131,9 +131,11 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def is_rebooting(claim: NodeClaim) -> bool:
-    """Whether its node is being rebooted: by its record, or as Karpenter says where there is none."""
+    """Whether its node is being rebooted: by its record, until that it is over has been told, or as Karpenter says where there is none."""
     record = reboots_of(claim)
-    return record.under_way or (record.episode is None and is_true(claim.status.conditions, names.REBOOTING))
+    if record.episode is not None:
+        return not record.failed
+    return is_true(claim.status.conditions, names.REBOOTING)
 
 
 def encode_reboots(record: RebootRecord) -> str:

@@ -294,6 +294,23 @@ def altered_shape(shape: PodShape, **fields: Any) -> PodShape:
     return _interned(_fields(shape) | fields)
 
 
+def grown_shape(shape: PodShape, spec: PodSpec) -> PodShape:
+    """The shape of the same pod once its containers ask for what `spec` says, of which nothing else is read; never less than it asks for now.
+
+    The same object where that is no more, and where the pod or an amount cannot be read. Cost: about 50 us.
+    """
+    if shape.error:
+        return shape
+    try:
+        requests, limits = (_effective(kind, spec, None, infeasible=False) for kind in ("requests", "limits"))
+    except _UnreadableError:
+        return shape
+    more = shape.requests.maximum(requests)
+    if more == shape.requests:
+        return shape
+    return altered_shape(shape, requests=more, limits=shape.limits.maximum(limits))
+
+
 def _fields(shape: PodShape) -> dict[str, Any]:
     """All but the key."""
     return {name: getattr(shape, name) for name in PodShape.__struct_fields__ if name != "key"}

@@ -34,7 +34,6 @@ class CapKind(enum.StrEnum):
 
     RESERVATION = "reservation"
     PLACEMENT_GROUP = "placement-group"
-    VCPU_QUOTA = "vcpu-quota"
     ADDRESSES = "addresses"
     NODE_LIMIT = "node-limit"
     """limits.nodes of a static NodePool; no provider says so."""

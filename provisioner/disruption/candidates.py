@@ -113,7 +113,7 @@ class Candidate:
     """A node that may be disrupted.
 
     Attributes:
-        pods: those that need another place, by name.
+        pods: those that need another place, by name, as they will be when they are admitted again.
         instance_type: None where its pool's catalogue has none of that name.
         usd_per_hour: what it costs; 0 where unknown.
         cost: of having its pods placed anew; see `costs.reschedule_cost`.
@@ -207,7 +207,7 @@ def candidates(
         if why is not None:
             refused.append(why)
         elif node.claim is not None:
-            pods = tuple(pod for pod in node.pods if is_reschedulable(pod))
+            pods = tuple(view.snapshot.predictions.readmitted(pod) for pod in node.pods if is_reschedulable(pod))
             kind = types.of(node)
             eligible.append(
                 Candidate(

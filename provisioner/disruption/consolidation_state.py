@@ -129,6 +129,7 @@ class Looks:
             snapshot.leaving,
             snapshot.pod_budgets,
             snapshot.commands,
+            snapshot.predictions,
             *types,
         )
         return cls(things, values)

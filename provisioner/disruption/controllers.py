@@ -2,6 +2,7 @@
 
 from provisioner.buffers.controller import CapacityBuffers
 from provisioner.disruption import deletion_cost_controller
+from provisioner.disruption.autoscaler_discovery import AutoscalerDiscovery
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import DisruptionController, settings_of
@@ -126,6 +127,7 @@ def controllers(
         beside=base.caches.beside,
         most=deletion_cost_controller.MOST_WRITES,
     )
+    autoscalers = AutoscalerDiscovery(base.caches, base.client, wanted=base.options.vpa_predictions)
     deciding, consolidating = voluntary.pollers
     return [
         Controller(
@@ -157,4 +159,5 @@ def controllers(
         Controller(runner=forceful.queue),
         Controller(runner=forceful.poller),
         Controller(name=deletion_cost_controller.CONTROLLER, poll=costs.poll, closing=costs.close),
+        autoscalers.controller(),
     ]

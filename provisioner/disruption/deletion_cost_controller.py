@@ -34,6 +34,8 @@ MOST_WRITES: Final = 200
 PASS_SECONDS: Final = 10.0
 FRESH_SECONDS: Final = 300.0
 """For so long nothing is looked at again where nothing has changed; prices may have."""
+MOST_REFUSED_SECONDS: Final = 3600.0
+"""Between two attempts at a pod whose cost somebody else owns, though it looks like ours; at first `FRESH_SECONDS`, then twice as long each time."""
 REST_SECONDS: Final = 3600.0
 """Where the gate is off and nothing is left."""
 _log = logs.get_logger(__name__)
@@ -69,6 +71,7 @@ class DeletionCosts:
         self._after = ""
         self._settled: tuple[float, tuple[object, ...]] | None = None
         self._inherited = True
+        self._refused: dict[str, tuple[float, float]] = {}  # by UID: until when nothing is written, and for how long
 
     def close(self) -> None:
         """Have a pass that is under way end soon."""
@@ -90,7 +93,9 @@ class DeletionCosts:
         looks = (snapshot.nodes, snapshot.pools, snapshot.pod_budgets, snapshot.commands)
         if self._settled is not None and began < self._settled[0] and _same(looks, self._settled[1]):
             return PASS_SECONDS
-        found = deletion_ranks(self._order(snapshot), snapshot.nodes, self._most, self._after)
+        self._refused = {uid: one for uid, one in self._refused.items() if self._cluster.pod(uid) is not None}
+        refused = {uid for uid, (until, _) in self._refused.items() if began < until}
+        found = deletion_ranks(self._order(snapshot), snapshot.nodes, self._most, self._after, refused)
         metrics.pending_deletion_costs(found.pending)
         self._write(found.writes)
         self._after = found.after
@@ -124,12 +129,17 @@ class DeletionCosts:
         try:
             if value is not None:
                 self._give(pod, str(value))
+                self._refused.pop(pod.uid, None)
             else:  # not by an apply, which would leave a mark that somebody else wrote, to be taken back for ever
                 gone = deletion_cost.withdrawn(pod.annotations)
                 self._remove(pod.name, pod.namespace, pod.uid, pod.resource_version, gone)
         except NotFound:
             return "skipped_notfound"
         except (Conflict, Invalid):  # another pod of the name, or somebody else's value
+            if value is not None:
+                _, before = self._refused.get(pod.uid, (0.0, 0.0))
+                seconds = min(MOST_REFUSED_SECONDS, max(FRESH_SECONDS, 2 * before))
+                self._refused[pod.uid] = self._clock.monotonic() + seconds, seconds
             return "skipped_conflict"
         except ApiError:
             metrics.DELETION_COSTS.labels("error").inc()

@@ -13,7 +13,7 @@ of StatefulSets, and writes over values of users.
 import bisect
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -91,7 +91,9 @@ def _dynamic(some: Iterable[Candidate]) -> list[Candidate]:
     return [one for one in some if one.pool.spec.replicas is None]
 
 
-def deletion_ranks(order: NodeOrder, nodes: Sequence[NodeView], most: int, after: str = "") -> DeletionRanks:
+def deletion_ranks(
+    order: NodeOrder, nodes: Sequence[NodeView], most: int, after: str = "", refused: Container[str] = frozenset()
+) -> DeletionRanks:
     """What is to be written so that the pods of every ReplicaSet go in the order of their nodes.
 
     Pods that carry somebody else's cost are left alone; so are ReplicaSets with all pods on one node, where no order helps.
@@ -101,6 +103,7 @@ def deletion_ranks(order: NodeOrder, nodes: Sequence[NodeView], most: int, after
         nodes: all of them.
         most: writes.
         after: as it was answered; whoever is left out because of `most` comes first the next time.
+        refused: UIDs of pods to which nothing is written now, because the API server did not take it.
 
     Cost: O(pods).
     """
@@ -121,9 +124,10 @@ def deletion_ranks(order: NodeOrder, nodes: Sequence[NodeView], most: int, after
         wanted = [(node, pod, value) for node, pod, value in mine if deletion_cost.own_cost(pod) != value]
         for node, _, _ in wanted:
             waiting.setdefault(node.pool, set()).add(node.name)
+        due = [CostWrite(pod, value) for _, pod, value in wanted if pod.uid not in refused]
         if room := most - len(writes):
-            writes += [CostWrite(pod, value) for _, pod, value in wanted[:room]]
-            last = uid if wanted else last
+            writes += due[:room]
+            last = uid if due else last
     return DeletionRanks(tuple(writes), settled, {pool: len(names) for pool, names in waiting.items()}, last)
 
 

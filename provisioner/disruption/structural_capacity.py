@@ -3,12 +3,12 @@
 Then a node that drifted or is broken may go first, and its successor takes what it gives back. What is short for a while is no reason: a launch that
 failed says nothing here. Source: Karpenter 1.15, TerminateFirstDrift and TerminateFirstRepair.
 
-Differs: Karpenter knows full reservations and static NodePools at their limit; here spread placement groups, vCPU quotas and subnets without addresses
-are caps as well, and a reservation that is full because a launch said so is not, until it was read.
+Differs: Karpenter knows full reservations and static NodePools at their limit; here spread placement groups and subnets without addresses are caps as
+well, and a reservation that is full because a launch said so is not, until it was read. A vCPU quota is none: only a launch that fails tells of one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from provisioner.apis import names
@@ -23,33 +23,18 @@ from provisioner.scheduling.problem import SchedulingPool
 from provisioner.scheduling.result import Result
 from provisioner.values.message import Said
 from provisioner.values.requirement import Requirements
-from provisioner.values.resources import CPU
 
 NO_CAPS: Final[frozenset[StructuralCap]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class TakenPlace:
-    """What a node holds that others could have when it is gone.
-
-    Attributes:
-        caps: that are full, and under which it counts.
-        cpu_millis: of its instance type, which it gives back to a quota; 0 where unknown.
-    """
-
-    caps: frozenset[StructuralCap] = NO_CAPS
-    cpu_millis: int = 0
-
-
-def place_of(labels: Mapping[str, str], kind: InstanceType | None) -> TakenPlace:
-    """What a node with these labels holds of what is full. Cost: the offerings of its type."""
+def caps_held(labels: Mapping[str, str], kind: InstanceType | None) -> frozenset[StructuralCap]:
+    """The caps that are full, and under which a node with these labels counts. Cost: the offerings of its type."""
     if kind is None:
-        return TakenPlace()
+        return NO_CAPS
     mine = Requirements.from_labels(dict(labels))
-    caps = frozenset(
+    return frozenset(
         one.full for one in kind.offerings if one.full is not None and mine.conflict(one.requirements) is None
     )
-    return TakenPlace(caps, kind.capacity.amount(CPU))
 
 
 def full_by(types: Iterable[InstanceType], requirements: Requirements) -> frozenset[StructuralCap]:
@@ -80,9 +65,9 @@ def _is_way(kind: InstanceType, one: Offering) -> bool:
     return one.price < NO_INSTANCES_PRICE and kind.requirements.conflict(one.requirements) is None
 
 
-def released(caps: Iterable[StructuralCap], place: TakenPlace) -> StructuralCap | None:
-    """Which of the caps that keep a successor from being launched gives way when the node goes; None where none does."""
-    return min(place.caps.intersection(caps), default=None)
+def released(caps: Iterable[StructuralCap], held: frozenset[StructuralCap]) -> StructuralCap | None:
+    """Which of the caps that keep a successor from being launched gives way when the node that holds these goes; None where none does."""
+    return min(held.intersection(caps), default=None)
 
 
 def recovered(pools: Iterable[SchedulingPool]) -> tuple[SchedulingPool, ...]:
@@ -94,22 +79,16 @@ def recovered(pools: Iterable[SchedulingPool]) -> tuple[SchedulingPool, ...]:
     return tuple(replace(pool, instance_types=_with_offerings(pool.instance_types, back)) for pool in pools)
 
 
-def credited(pools: Iterable[SchedulingPool], cap: StructuralCap, cpu_millis: int) -> tuple[SchedulingPool, ...]:
-    """NodePools as they are with one instance less under a cap. Cost: the offerings.
-
-    Args:
-        pools: as they are.
-        cap: that is full.
-        cpu_millis: of the instance, which limits what its share of a quota is enough for.
-    """
-    return tuple(replace(pool, instance_types=credited_types(pool.instance_types, cap, cpu_millis)) for pool in pools)
+def credited(pools: Iterable[SchedulingPool], cap: StructuralCap) -> tuple[SchedulingPool, ...]:
+    """NodePools as they are with one instance less under a cap that is full. Cost: the offerings."""
+    return tuple(replace(pool, instance_types=credited_types(pool.instance_types, cap)) for pool in pools)
 
 
-def credited_types(types: Iterable[InstanceType], cap: StructuralCap, cpu_millis: int) -> tuple[InstanceType, ...]:
-    """Instance types with one instance less under a cap; arguments as of `credited`."""
+def credited_types(types: Iterable[InstanceType], cap: StructuralCap) -> tuple[InstanceType, ...]:
+    """Instance types with one instance less under a cap that is full."""
 
-    def opened(kind: InstanceType, one: Offering) -> Offering:
-        if one.full != cap or (cap.kind is CapKind.VCPU_QUOTA and kind.capacity.amount(CPU) > cpu_millis):
+    def opened(_: InstanceType, one: Offering) -> Offering:
+        if one.full != cap:
             return one
         left = 1 if cap.kind is CapKind.RESERVATION else one.reservation_capacity
         return replace(one, full=None, reservation_capacity=left)
@@ -147,7 +126,6 @@ def no_room(cap: StructuralCap, *, held: bool) -> str:
     texts = {
         CapKind.RESERVATION: Said(f"capacity reservation {cap.name} is full"),
         CapKind.PLACEMENT_GROUP: Said(f"spread placement group {cap.name} is full"),
-        CapKind.VCPU_QUOTA: Said(f"the vCPU quota for {cap.name} instances is used up"),
         CapKind.ADDRESSES: Said(f"no address is free in {cap.name}"),
         CapKind.NODE_LIMIT: Said(f'NodePool "{cap.name}" has reached its limit for nodes'),
     }

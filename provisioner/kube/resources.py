@@ -6,6 +6,7 @@
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -22,6 +23,7 @@ from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.shares import SeatedPod, decode_seated
 from provisioner.apis.volumes import decode_volume, decode_volume_claim
+from provisioner.apis.vpa import VerticalPodAutoscaler
 from provisioner.values import jsontext
 
 T = TypeVar("T")
@@ -212,6 +214,10 @@ def _noting_unknown(type_: type[T], newer: Callable[..., T]) -> Callable[[bytes]
 
 
 PODS: Resource[Pod] = Resource("", "v1", "pods", "Pod", namespaced=True, decode=decode_pod, identity=itself)
+AMOUNTS_OF_PODS: Resource[Pod] = Resource(
+    "", "v1", "pods", "Pod", namespaced=True, decode=partial(decode_pod, amounts=True), identity=itself
+)
+"""Pods with what each container asks for by itself."""
 SEATED_PODS: Resource[SeatedPod] = Resource(
     "", "v1", "pods", "Pod", namespaced=True, decode=decode_seated, identity=lambda seated: seated.pod
 )
@@ -247,6 +253,13 @@ VOLUMEATTACHMENTS = _kind(core.VolumeAttachment, "volumeattachments", namespaced
 RUNTIMECLASSES = _kind(core.RuntimeClass, "runtimeclasses", namespaced=False, api_version="node.k8s.io/v1")
 PRIORITYCLASSES = _kind(core.PriorityClass, "priorityclasses", namespaced=False, api_version="scheduling.k8s.io/v1")
 PODGROUPS = _kind(core.PodGroup, "podgroups", namespaced=True, kept=_as_it_is, api_version="scheduling.k8s.io/v1beta1")
+AUTOSCALERS = _kind(
+    VerticalPodAutoscaler,
+    "verticalpodautoscalers",
+    namespaced=True,
+    kept=_as_it_is,
+    api_version="autoscaling.k8s.io/v1",
+)
 NAMESPACE_LABELS = _kind(
     core.LabelledNamespace, "namespaces", namespaced=False, kept=_as_it_is, api_version="v1", kind="Namespace"
 )

@@ -390,8 +390,7 @@ class Lifecycle:
             return self._pending(
                 claim, ConditionMessage(names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_FOUND, "Node not found")
             )
-        driver = registration.awaited_driver(self._cluster, claim, node)
-        problem = registration.missing(claim, node, driver)
+        problem = registration.missing(claim, node, self._cluster.lacking(NodeKey(claim.name), node))
         if problem is not None:
             return self._pending(claim, problem)
         self._writer.label_node(node, {names.INITIALIZED_LABEL: "true"})

@@ -25,11 +25,10 @@ from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime import metrics
 from provisioner.runtime.node_patch import appended, merged, patch_node
 from provisioner.runtime.object_reference import reference_of
-from provisioner.scheduling.constraints.volumes import attachments_of
 from provisioner.scheduling.nomination.unaided import looks_at_others
-from provisioner.scheduling.world import storage_of
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
+from provisioner.state.lacking import NOTHING, Lacking, resources_of
 from provisioner.state.misses import TOGETHER_SECONDS
 from provisioner.support import logs
 from provisioner.support.backoff import doubling
@@ -106,22 +105,10 @@ def _in_stages(pairs: Iterable[_Joining], kept: KeptRoom) -> list[list[_Joining]
     return [stage for stage in stages if stage]
 
 
-def awaited_driver(cluster: Cluster, claim: NodeClaim, node: Node) -> str:
-    """A CSI driver without which kube-scheduler refuses a pod that is planned for this Node, and that is not there yet; "" for none.
+def missing(claim: NodeClaim, node: Node, lacking: Lacking = NOTHING) -> ConditionMessage | None:
+    """Why this Node is not initialised yet; None when it is. `lacking`: what its planned pods wait for (`OpenNodes.lacking`). Source: core spec 5.
 
-    Cost: a look-up, as long as every driver is there that says `preventPodSchedulingIfMissing`.
-    """
-    drivers = cluster.drivers_missing(node.metadata.name)
-    if not drivers:
-        return ""
-    attached = attachments_of(cluster.assigned(NodeKey(claim.name)), storage_of(cluster.snapshot().around))
-    return min((driver for driver, _ in attached if driver in drivers), default="")
-
-
-def missing(claim: NodeClaim, node: Node, driver: str = "") -> ConditionMessage | None:
-    """Why this Node is not initialised yet; None when it is. `driver`: as of `awaited_driver`. Source: core spec 5.
-
-    Differs: Karpenter does not look at CSI drivers.
+    Differs: Karpenter looks neither at CSI drivers, nor at resources of pods that were planned there after the claim was made.
     """
     if not is_true(node.status.conditions, names.READY):
         return ConditionMessage(names.INITIALIZED, names.UNKNOWN, names.NODE_NOT_READY, "Node status is NotReady")
@@ -141,14 +128,16 @@ def missing(claim: NodeClaim, node: Node, driver: str = "") -> ConditionMessage 
                 names.EPHEMERAL_TAINTS_EXIST,
                 f'KnownEphemeralTaint "{taint}" still exists',
             )
-    for resource, amount in sorted(claim.spec.resources.requests.items()):
-        if str(amount) != "0" and str(node.status.allocatable.get(resource, 0)) == "0":
-            return ConditionMessage(
-                names.INITIALIZED,
-                names.UNKNOWN,
-                names.RESOURCE_NOT_REGISTERED,
-                f'Resource "{resource}" was requested but not registered',
-            )
+    requested = {name for name, amount in claim.spec.resources.requests.items() if str(amount) != "0"}
+    resource = min({*lacking.resources, *(requested - resources_of(node))}, default="")
+    if resource:
+        return ConditionMessage(
+            names.INITIALIZED,
+            names.UNKNOWN,
+            names.RESOURCE_NOT_REGISTERED,
+            f'Resource "{resource}" was requested but not registered',
+        )
+    driver = min(lacking.drivers, default="")
     if driver:
         return ConditionMessage(
             names.INITIALIZED,
@@ -173,8 +162,8 @@ class NodePatch:
     initialized: bool
 
 
-def registration_patch(claim: NodeClaim, node: Node, driver: str = "") -> NodePatch:
-    """What turns a joined Node into a registered one; pure. `driver`: as of `awaited_driver`.
+def registration_patch(claim: NodeClaim, node: Node, lacking: Lacking = NOTHING) -> NodePatch:
+    """What turns a joined Node into a registered one; pure. `lacking`: as of `missing`.
 
     Labels, annotations and taints of the claim, our finalizer and the owner reference are added and the unregistered taint
     is taken off, in one write. Where nothing else is missing the Node is initialised by the same write.
@@ -196,7 +185,7 @@ def registration_patch(claim: NodeClaim, node: Node, driver: str = "") -> NodePa
     present = {(taint.key, taint.effect) for taint in kept}
     taints = (*kept, *(taint for taint in wanted if (taint.key, taint.effect) not in present))
     after = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=tuple(taints)))
-    initialized = missing(claim, after, driver) is None
+    initialized = missing(claim, after, lacking) is None
     labels = {**claim.metadata.labels, names.REGISTERED_LABEL: "true"}
     if initialized:
         labels[names.INITIALIZED_LABEL] = "true"
@@ -398,10 +387,10 @@ class Registrar:
         return joining is None or self._lacks(joining[0], registered(joining[1])) is None
 
     def _lacks(self, claim: NodeClaim, node: Node) -> ConditionMessage | None:
-        return missing(claim, node, awaited_driver(self._cluster, claim, node))
+        return missing(claim, node, self._cluster.lacking(NodeKey(claim.name), node))
 
     def _patch(self, claim: NodeClaim, node: Node) -> NodePatch:
-        return registration_patch(claim, node, awaited_driver(self._cluster, claim, node))
+        return registration_patch(claim, node, self._cluster.lacking(NodeKey(claim.name), node))
 
     def _joining(self, name: str) -> _Joining | None:
         claim = self._cluster.claim(name)

@@ -461,6 +461,8 @@ class Options:
     consolidation: str = own("saving", choice("saving", "karpenter"),
         "When nodes are consolidated: with saving, when four hours of savings outweigh the cost of moving the pods; with karpenter, when there are any"
         " savings.")
+    vpa_predictions: bool = own(False, BOOLEAN,
+        "Find room for pods that move by what their VerticalPodAutoscaler recommends, where that is more than they request (component vpa-predictions).")
     max_disrupting_nodes: int = own(0, whole("NUMBER", 0),
         "Maximum number of nodes, across all NodePools, that are disrupted at the same time, including nodes that are not Ready; 0 means no limit.")
     max_claims_per_minute: int = own(0, whole("NUMBER", 0),

@@ -3,10 +3,10 @@
 Where they may not be read, or their watch fails, nobody waits for them for ever: see `GroupKnowledge`.
 """
 
-import json
 from typing import Final
 
 from provisioner.kube.client import Client
+from provisioner.kube.discovery import serves
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import PODGROUPS
 from provisioner.runtime.caches import Caches
@@ -23,24 +23,6 @@ AGAIN_SECONDS: Final = 60.0
 FIRST_SECONDS, LOOK_SECONDS = 1.0, 10.0
 """Between two looks at their watch, before and after its first answer."""
 _log = logs.get_logger(__name__)
-_PATH: Final = f"/apis/{PODGROUPS.api_version}"
-
-
-def are_served(client: Client) -> bool:
-    """Whether there are PodGroups, by one request.
-
-    Raises:
-        ApiError: the API server did not answer, or refused.
-        ValueError: it answered something else than a list of resources.
-    """
-    try:
-        answer = json.loads(client.raw("GET", _PATH))
-    except NotFound:
-        return False
-    listed = answer.get("resources") if isinstance(answer, dict) else None
-    if not isinstance(listed, list):
-        raise ValueError(f"{_PATH} is not a list of resources")  # noqa: TRY004 - as of a text that is no JSON
-    return any(isinstance(one, dict) and one.get("name") == PODGROUPS.plural for one in listed)
 
 
 class PodGroupDiscovery:
@@ -57,11 +39,11 @@ class PodGroupDiscovery:
         return Controller(runner=self.poller, watches={PodChanged: self._heard})
 
     def _heard(self, change: PodChanged) -> None:
-        if change.new is not None and change.new.group and not self._caches.knows_pod_groups:
+        if change.new is not None and change.new.group and not self._are_watched():
             self.poller.wake()
 
     def _poll(self) -> float | None:
-        is_watched = self._caches.knows_pod_groups
+        is_watched = self._are_watched()
         if is_watched and not isinstance(self._caches.pod_groups.error, NotFound):
             return self._look()
         now = self._clock.monotonic()
@@ -69,7 +51,7 @@ class PodGroupDiscovery:
             wait = self._asked + AGAIN_SECONDS - now
             return min(wait, LOOK_SECONDS) if is_watched else wait
         try:
-            is_served = are_served(self._client)
+            is_served = serves(self._client, PODGROUPS)
         except Forbidden as error:
             self._asked = now
             self._know(GroupKnowledge.UNREADABLE, str(error))
@@ -82,7 +64,7 @@ class PodGroupDiscovery:
             self._know(GroupKnowledge.NOT_SERVED)
             return AGAIN_SECONDS if is_watched else None
         if not is_watched:
-            self._caches.watch_pod_groups()
+            self._caches.watch(self._caches.pod_groups)
         return self._look()
 
     def _look(self) -> float:
@@ -107,3 +89,6 @@ class PodGroupDiscovery:
             _log.info("PodGroups are known again")
         self._known = known
         self._caches.cluster.pod_groups_known(known)
+
+    def _are_watched(self) -> bool:
+        return self._caches.pod_groups in self._caches.all

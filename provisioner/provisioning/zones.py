@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from provisioner.apis.attachments import VolumeError
 from provisioner.apis.names import ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.constraints.demands import facts_of
 from provisioner.scheduling.constraints.filters import FilterError, NodeFilter
-from provisioner.scheduling.constraints.volumes import VolumeError, volume_demand
+from provisioner.scheduling.constraints.volumes import volume_demand
 from provisioner.scheduling.problem import World
 
 FLEXIBLE: Final = "flexible"

@@ -78,7 +78,6 @@ class Caches:
     Attributes:
         drifts: the last differences that `--check-state` found.
         overlays: the NodeOverlays in force; none while the feature gate NodeOverlay is off.
-        knows_pod_groups: whether PodGroups are watched.
     """
 
     def __init__(self, connection: ApiConnection, options: Options, clock: Clock) -> None:
@@ -88,7 +87,6 @@ class Caches:
         self._types = TypesByPool(lambda _: None, lambda _: ())  # until `use_types`
         self.options = options
         self.drifts: list[str] = []
-        self.knows_pod_groups = False
         self.cluster = self._state(options)
         self.effects: Callable[[Iterable[Effect]], None] = _ignored
         self.unreadable: Callable[[Resource[Any], ObjectIdentity, str], None] = _ignored
@@ -99,7 +97,12 @@ class Caches:
         self.overlays = Overlays(self.pools.store.list, clock)
         self.claims = self._reflect(resources.NODECLAIMS, self._carried(self.cluster.claim_changed), NodeClaimChanged)
         self.daemons = self._reflect(resources.DAEMONSETS, self._carried(self.cluster.daemonset_changed))
-        self.pods = self._reflect(resources.PODS, self._carried(self.cluster.pod_changed), PodChanged, page=PODS_PAGE)
+        pod_changed = self._carried(self.cluster.pod_changed)
+        self.pods = (
+            self._reflect(resources.AMOUNTS_OF_PODS, pod_changed, PodChanged, page=PODS_PAGE)
+            if options.vpa_predictions
+            else self._reflect(resources.PODS, pod_changed, PodChanged, page=PODS_PAGE)
+        )
         #: Only the provider's own kind: the CRDs of the other may be missing.
         self.classes: Reflector[Any] = (
             self._reflect(resources.EC2NODECLASSES, _ignored, NodeClassChanged)
@@ -148,8 +151,9 @@ class Caches:
             self._reflect(resources.PRIORITYCLASSES, self.cluster.admission_changed, SurroundingChanged),
         )
         self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, self.installations, *buffers, *admission)
-        #: Not started before `watch_pod_groups`.
+        #: These two not every API server has: they are watched once it is found to serve them (`watch`).
         self.pod_groups = self._reflect(resources.PODGROUPS, self.cluster.pod_group_changed, SurroundingChanged)
+        self.autoscalers = self._reflect(resources.AUTOSCALERS, self.cluster.autoscaler_changed)
         self._prober = Prober(self.all, clock)
         #: What voluntary disruption is decided from.
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
@@ -271,12 +275,11 @@ class Caches:
         self.effects(self.cluster.settle())
         return not stopping.is_set()
 
-    def watch_pod_groups(self) -> None:
-        """Watch PodGroups from now on; call once, when the API server serves them."""
-        self.knows_pod_groups = True
-        self.all = (*self.all, self.pod_groups)
-        self._prober.add(self.pod_groups)
-        self.pod_groups.start()
+    def watch(self, late: Reflector[Any]) -> None:
+        """Watch `pod_groups` or `autoscalers` from now on; call once, when the API server serves them."""
+        self.all = (*self.all, late)
+        self._prober.add(late)
+        late.start()
 
     def stop(self) -> None:
         """End every watch, all at once."""

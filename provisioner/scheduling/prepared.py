@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
+from provisioner.apis.attachments import Attachment, attachments_of
 from provisioner.apis.gangs import group_of
 from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
@@ -38,8 +39,6 @@ from provisioner.scheduling.constraints.vectors import Dimensions, Need
 from provisioner.scheduling.constraints.volumes import (
     NO_VOLUMES,
     NOTHING_SETTLED,
-    Attachment,
-    attachments_of,
     claim_keys,
 )
 from provisioner.scheduling.constraints.workload_limits import Crowding, owners_of

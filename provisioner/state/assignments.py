@@ -21,11 +21,15 @@ class Assignment(Promise):
 
     Attributes:
         shape: the pod's; None where it was never seen.
+        successor: what its successor was planned as, where a pod that is to leave its node will ask for more when it is admitted again.
         made_at: when it was planned, or (by another leader) read.
         taken_at: when its pod took it over; minus infinity while it is the first one's.
         leaves: the Node that the pod before it ran on, "" for none.
         renews: whether the last pod of it ran, so that its successor has the time of any pod.
-        open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it.
+        open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it, or it lacks what the pod needs.
+        lacks: whether the node, open to others, lacks something that the pod needs.
+        complete: version of its Node when that had what the pod needs and it had lacked, 0 where it lacked nothing: what is said of an older pod is from
+            before, and that no taint is counted does not tell that it is not.
         came_open: the pod was created after the node had opened: nothing that is said of it is older.
         waiting: pods that waited for a node at that moment.
         nodes, tainted: Nodes that there were at that moment, and how many of them had a taint that the pod does not tolerate.
@@ -34,11 +38,14 @@ class Assignment(Promise):
     """
 
     shape: PodShape | None = None
+    successor: PodShape | None = None
     made_at: float = 0.0
     taken_at: float = float("-inf")
     leaves: str = ""
     renews: bool = False
     open_since: float | None = None
+    lacks: bool = False
+    complete: int = 0
     came_open: bool = False
     waiting: int = 0
     nodes: int = 0
@@ -49,12 +56,14 @@ class Assignment(Promise):
     @property
     def requests(self) -> Resources:
         """The room that is kept."""
-        return self.shape.requests if self.shape is not None else EMPTY
+        own = self.shape.requests if self.shape is not None else EMPTY
+        return own if self.successor is None else own.maximum(self.successor.requests)
 
     def exchange(self, other: Self) -> None:
         """What is said of a pod goes with it; of the other's place nothing was said yet."""
         Promise.exchange(self, other)
         self.shape, other.shape = other.shape, self.shape
+        self.successor, other.successor = other.successor, self.successor
         self.taken_at, other.taken_at = other.taken_at, self.taken_at
         self.leaves, other.leaves = other.leaves, self.leaves
         self.renews, other.renews = other.renews, self.renews
@@ -85,7 +94,7 @@ class Assignments(Promises[Assignment]):
         one = self.open_to(PodFamily.of(pod), key)
         if one is not None:
             self.take(one, pod.uid)
-            one.shape = pod.shape
+            one.shape, one.successor = pod.shape, None
             if one.renews:
                 one.taken_at = now
         return one

@@ -23,7 +23,7 @@ _EVENTS = (
     *("claim_changed", "claim_written", "claim_deleted", "announce", "claim_failed"),
     *("command_begun", "command_dropped", "pool_changed", "daemonset_changed", "admission_changed"),
     *("csi_node_changed", "budget_changed", "surrounding_changed", "assign", "expire", "snapshot"),
-    *("csi_driver_changed", "pod_group_changed", "pod_groups_known"),
+    *("csi_driver_changed", "pod_group_changed", "pod_groups_known", "autoscaler_changed", "use_predictions"),
 )
 """Methods of a `Cluster` after which it is compared."""
 
@@ -38,7 +38,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     """Another state that was told the facts of this one at once, at one moment of the monotonic clock. Call under its lock.
 
     What no object tells is taken over: which pods are assigned where, which launches were refused, samples of DaemonSets, when pods were seen, came
-    and went.
+    and went, since when CSI drivers are missing.
     """
     fresh = Cluster(cluster._views._types_of, cluster._clock, grace=cluster._pending.grace)
     for node in cluster._joining.nodes.values():
@@ -58,6 +58,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     fresh._protection = fresh._leaving._protection = cluster._protection
     fresh._pending._seen = dict(cluster._pending._seen)
     fresh._pending._preempting = dict(cluster._pending._preempting)
+    fresh._views._absent = cluster._views._absent
     fresh._views.pod_event_at = dict(cluster._views.pod_event_at)
     for pool in cluster._usage.frozen():
         fresh._usage.pool_changed(None, pool.pool)
@@ -65,6 +66,10 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
         fresh._commands._put(command)
     fresh._plans.claims._known, fresh._plans.misses = cluster._plans.claims._known, cluster._plans.misses
     fresh._leaving._surging = cluster._leaving._surging
+    fresh._autoscalers.use(used=cluster._autoscalers._used)
+    fresh._autoscalers._ranges = cluster._autoscalers._ranges
+    for autoscaler in cluster._autoscalers._objects.values():
+        fresh._autoscalers.changed(None, autoscaler)
     for one in cluster._plans.assignments:
         fresh._plans.assignments.add(one)
     for pod in fresh._pods.all():
@@ -80,6 +85,8 @@ def differences(cluster: Cluster) -> Iterator[str]:
         ours, theirs = cluster._snapshot(at, now), fresh._snapshot(at, now)
         for part in _PARTS:
             yield from _compared(f"snapshot.{part}", getattr(ours, part), getattr(theirs, part))
+        for part in ("by_target", "bounds"):
+            yield from _compared(part, getattr(ours.predictions, part), getattr(theirs.predictions, part))
         for claim in cluster._joining.claims.values():
             name = claim.metadata.name
             yield from _compared(f"node of {name}", cluster.node_of(claim), fresh.node_of(claim))

@@ -17,7 +17,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import HOLD_SECONDS
 from provisioner.apis.pods import Pod, is_terminal
-from provisioner.state.admission import AdmissionKeeper
+from provisioner.state.admission import AdmissionKeeper, Admitting
 from provisioner.state.assignments import Assignments
 from provisioner.state.claim_plans import ClaimPlans
 from provisioner.state.daemon_sets import DaemonSets
@@ -25,6 +25,7 @@ from provisioner.state.disruption_commands import Commands
 from provisioner.state.effects import Effect
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
+from provisioner.state.lacking import ABSENT_SECONDS, AbsentDrivers
 from provisioner.state.leaving import Leaving
 from provisioner.state.node_views import is_disrupted
 from provisioner.state.open_nodes import OpenNodes
@@ -32,6 +33,7 @@ from provisioner.state.plans import Plans
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.pod_protection import PodProtection
 from provisioner.state.pool_usage import PoolUsage
+from provisioner.state.predictions import AutoscalerKeeper
 from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.view_keeper import TypesOf, ViewKeeper
@@ -82,6 +84,7 @@ class Cluster:
         clock: the wall clock for the instants of snapshots and pod events, the monotonic one for every duration.
         hold_ttl, plan_ttl: see `HOLD_TTL`, `PLAN_TTL`.
         grace: after which kube-scheduler's pods wait for a node though nobody said so; see `state.waiting`.
+        driver_grace: for which a CSI driver that an initialized node lacks is expected to come; 0 where one instant is all that is known.
     """
 
     def __init__(
@@ -92,16 +95,21 @@ class Cluster:
         hold_ttl: timedelta = HOLD_TTL,
         plan_ttl: timedelta = PLAN_TTL,
         grace: timedelta = timedelta(0),
+        driver_grace: timedelta = timedelta(seconds=ABSENT_SECONDS),
     ) -> None:
         self._clock = clock
         self.hold_seconds: Final = hold_ttl.total_seconds()
         self._lock = threading.RLock()
         self._settled = False
         self._joining, self._pods, self._commands = Joining(), PodIndex(), Commands()
+        self._around, self._protection = SurroundingsKeeper(clock.now), PodProtection()
+        absent = AbsentDrivers(driver_grace.total_seconds())
         self._plans = Plans(
             self._joining,
             self._pods,
             self._commands,
+            self._around,
+            absent,
             self._assignment_changed,
             hold_ttl=hold_ttl,
             plan_ttl=plan_ttl,
@@ -109,8 +117,8 @@ class Cluster:
             wall=clock.now,
         )
         self._daemons, self._usage = DaemonSets(), PoolUsage()
-        self._around, self._protection = SurroundingsKeeper(clock.now), PodProtection()
         self._leaving = Leaving(self._protection, self._plans.assignments)
+        self._autoscalers = AutoscalerKeeper()
         self._pending = PendingPods(self._pods, self._plans.assignments, grace)
         self._views = ViewKeeper(
             types_of,
@@ -122,6 +130,7 @@ class Cluster:
             self._around,
             self._usage,
             self._leaving,
+            absent,
         )
 
     # ------------------------------------------------------------------ events
@@ -243,7 +252,7 @@ class Cluster:
         with self._lock:
             known = self._commands.held_by(record.holder)
             if known is None or known.record.id != record.id:
-                self._views.refresh()
+                self._views.refresh(self._clock.monotonic())
                 views = [self._views.views.get(NodeKey(name)) for name in record.candidate_names]
                 if any(view is None or view.deleting or view.nominated or view.claim is None for view in views):
                     return False
@@ -279,12 +288,19 @@ class Cluster:
             if self._leaving.surges_no_more(pod.uid):
                 self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
 
+    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> None:
+        """What decides what admission makes of templates, and how large it lets containers be, was added, changed or removed."""
+        with self._lock:
+            self._daemons.admission.changed(old, new)
+            self._autoscalers.admission_changed(old, new)
+
     def expire(self) -> list[Effect]:
         """End the assignments whose time is over, whose pods were missed, and whose room others took; call every second."""
         with self._lock:
-            self._views.refresh()
-            effects = self._plans.expire(self._clock.monotonic())
-            self._views.refresh()
+            now = self._clock.monotonic()
+            self._views.refresh(now)
+            effects = self._plans.expire(now)
+            self._views.refresh(now)
             for view in self._views.take_crowded():
                 effects += self._plans.displace(view)
             self._views.forget_nodes()
@@ -292,11 +308,11 @@ class Cluster:
 
     # ------------------------------------------------------------------ told or asked of one part, which says more
 
-    admission_changed = _of(lambda self: self._daemons.admission, AdmissionKeeper.changed)
     assign = _now(lambda self: self._plans, Plans.assign)
+    autoscaler_changed = _of(lambda self: self._autoscalers, AutoscalerKeeper.changed)
     budget_changed = _of(lambda self: self._leaving, Leaving.budget_changed)
-    csi_driver_changed = _of(lambda self: self._views, ViewKeeper.csi_driver_changed)
-    csi_node_changed = _of(lambda self: self._views, ViewKeeper.csi_node_changed)
+    csi_driver_changed = _now(lambda self: self._views, ViewKeeper.csi_driver_changed)
+    csi_node_changed = _now(lambda self: self._views, ViewKeeper.csi_node_changed)
     daemonset_changed = _of(lambda self: self._daemons, DaemonSets.changed)
     hold_launches = _now(lambda self: self._plans.claims, ClaimPlans.hold_launches)
     launch_begins = _now(lambda self: self._plans.claims, ClaimPlans.launch_begins)
@@ -306,9 +322,10 @@ class Cluster:
     release_launches = _of(lambda self: self._plans.claims, ClaimPlans.release_launches)
     replan = _now(lambda self: self._plans, Plans.replan)
     reported = _now(lambda self: self._pending, PendingPods.reported)
+    use_predictions = _of(lambda self: self._autoscalers, AutoscalerKeeper.use)
 
     admission = _of(lambda self: self._daemons.admission, AdmissionKeeper.frozen)
-    asked_of_limits = _of(lambda self: self._views, ViewKeeper.asked_of_limits)
+    asked_of_limits = _now(lambda self: self._views, ViewKeeper.asked_of_limits)
     assigned = _of(lambda self: self._plans, Plans.assigned)
     bound_to = _of(lambda self: self._pods, PodIndex.on)
     claim = _of(lambda self: self._joining, Joining.claim)
@@ -320,12 +337,12 @@ class Cluster:
     command_waiting_for = _of(lambda self: self._commands, Commands.for_which)
     commands = _of(lambda self: self._commands, Commands.frozen)
     companions_coming = _of(lambda self: self._plans.open_nodes, OpenNodes.companions_coming)
-    drivers_missing = _of(lambda self: self._around, SurroundingsKeeper.drivers_missing)
     ending_nodes = _of(lambda self: self._joining, Joining.ending_nodes)
     is_limited_in_money = _of(lambda self: self._usage, PoolUsage.is_limited_in_money)
     is_planned = _of(lambda self: self._plans.assignments, Assignments.is_planned)
     is_unanswered = _now(lambda self: self._plans.open_nodes, OpenNodes.is_unanswered)
     is_unneeded = _of(lambda self: self._plans.claims, ClaimPlans.is_unneeded)
+    lacking = _of(lambda self: self._plans.open_nodes, OpenNodes.lacking)
     last_pod_event = _of(lambda self: self._views, ViewKeeper.last_pod_event)
     moved = _of(lambda self: self._plans, Plans.moved)
     node = _of(lambda self: self._joining, Joining.node)
@@ -355,7 +372,7 @@ class Cluster:
 
     def _snapshot(self, at: datetime, now: float) -> Snapshot:
         """The instant that both clocks tell; everything in it that time alone changes is of this one."""
-        self._views.refresh()
+        self._views.refresh(now)
         self._pending.time_passed(now)
         stopped = self._plans.misses.stopped(now)
         return Snapshot(
@@ -365,7 +382,7 @@ class Cluster:
             daemons=self._daemons.shapes(),
             pending=self._pending.pending.frozen(),
             waiting=self._pending.waiting_less(stopped, now),
-            leaving=self._leaving.pods(at),
+            leaving=self._autoscalers.readmitted(self._leaving.pods(at)),
             around=self._around.frozen(),
             avoided=self._plans.misses.avoided(now),
             stopped=stopped,
@@ -374,6 +391,7 @@ class Cluster:
             early=self._pending.any_early,
             groups=self._pending.groups.frozen(),
             minima=self._pending.groups.minima(),
+            predictions=self._autoscalers.frozen(),
         )
 
     # ------------------------------------------------------------------ entering

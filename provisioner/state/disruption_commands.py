@@ -48,15 +48,13 @@ class Commands:
         """A command begins, or one that is not written yet gets its replacements.
 
         Returns:
-            The candidates that are marked by it; none where one of them belongs to another command, and nothing changes.
+            The candidates that are marked by it, or not any more; none where one of them belongs to another command, and nothing changes.
         """
         known = self._by_holder.get(record.holder)
         again = known is not None and not known.written and known.record.id == record.id
         if not again and any(name in self._holder_of for name in record.candidate_names):
             return _NOTHING
-        if known is not None:
-            self._drop(record.holder)
-        return self._put(Command(record))
+        return self._drop(record.holder) | self._put(Command(record))
 
     def claim_changed(self, claim: NodeClaim) -> frozenset[str]:
         """A claim is there, or is another one now; the candidates that are marked by it, or not any more."""

@@ -1,6 +1,7 @@
 """Decides when kube-scheduler has not followed a plan, why, and how often a class of pods is planned again.
 
-Times are seconds of one monotonic clock. A pod is *missed* when its node has been open to it and it was not bound there.
+Times are seconds of one monotonic clock. A pod is *missed* when its node has been open to it and it was not bound there,
+or when its time is over and the node still lacks what it needs.
 """
 
 import re

@@ -41,7 +41,7 @@ class Inputs(msgspec.Struct, frozen=True):
         nominated: whether any room is kept.
         last_pod_event: as this process saw it.
         attach_limits: of the Node.
-        drivers_missing: CSI drivers without which it takes no pod with a volume of theirs, and that it does not list.
+        drivers_absent: CSI drivers that do not run there, and without which it takes no pod with a volume of theirs.
         expected: what the claim's node will be like; None where nobody knows, or a Node tells.
         due: what DaemonSets still need of a node with these labels and taints, whose pods are these.
         most: what limits are charged with for a claim that is not launched yet.
@@ -60,7 +60,7 @@ class Inputs(msgspec.Struct, frozen=True):
     nominated: bool
     last_pod_event: datetime | None
     attach_limits: Mapping[str, int]
-    drivers_missing: frozenset[str]
+    drivers_absent: frozenset[str]
     expected: Expected | None
     due: Callable[[Mapping[str, str], tuple[Taint, ...], tuple[Pod, ...]], Resources]
     most: Callable[[NodeClaim], Resources | None]
@@ -73,19 +73,21 @@ def view_of(given: Inputs) -> NodeView:
     node, claim = given.node, given.claim
     conditions = claim.status.conditions if claim is not None else ()
     registered = claim is None or is_true(conditions, names.REGISTERED)
-    initialized = node is not None and (claim is None or is_true(conditions, names.INITIALIZED))
+    initialized = is_initialized(node, claim)
     expected = given.expected if not registered else None
     labels, taints = _labels_and_taints(node, claim, expected, registered=registered, initialized=initialized)
     capacity, allocatable = _sizes(node, claim, expected, initialized=initialized)
     told = claim.status.last_pod_event_time if claim is not None else None
     both = [one.metadata for one in (node, claim) if one is not None]
-    room = EMPTY
+    room, pods, used = EMPTY, given.pods, given.used
+    if claim is not None and is_rebooting(claim):
+        pods, used = _after_reboot(pods, used)
     if (not given.ambiguous or claim is None) and not is_lost(node, claim):
         # DaemonSets may ask for labels that the planned type decides, but nothing has said yet
         coming = {} if initialized or claim is None else names.READY_LABELS
         likely = expected.likely if expected is not None else {}
-        due = given.due({**likely, **coming, **labels} if coming else labels, taints, given.pods)
-        room = allocatable - given.used - due - given.kept
+        due = given.due({**likely, **coming, **labels} if coming else labels, taints, pods)
+        room = allocatable - used - due - given.kept
     return NodeView(
         key=given.key,
         name=node.metadata.name if node is not None else "",
@@ -96,10 +98,10 @@ def view_of(given: Inputs) -> NodeView:
         taints=taints,
         capacity=capacity,
         allocatable=allocatable,
-        used=given.used,
+        used=used,
         planned=given.kept,
         room=room,
-        pods=given.pods,
+        pods=pods,
         initialized=initialized,
         ready=node is not None and is_true(node.status.conditions, names.READY),
         deleting=is_going(node, claim) or bool(given.command),
@@ -108,13 +110,21 @@ def view_of(given: Inputs) -> NodeView:
         nominated=given.nominated,
         last_pod_event=max((at for at in (given.last_pod_event, told) if at is not None), default=None),
         assigned=given.assigned,
-        attach_limits=_limits(given) if initialized and given.drivers_missing else given.attach_limits,
+        attach_limits=_limits(given) if given.drivers_absent else given.attach_limits,
         features=_features(node),
         charge=EMPTY if claim is None or goes(given) else charge_of(claim, capacity, given.most),
         ambiguous=given.ambiguous,
         command=given.command,
         awaits=any(one is not None and guard_of(one) is not None for one in (node, claim)),
     )
+
+
+def _after_reboot(pods: tuple[Pod, ...], used: Resources) -> tuple[tuple[Pod, ...], Resources]:
+    """The pods of a node, and what they request, once it is back: those that leave it now are gone then, and their successors wait for it."""
+    gone = [pod for pod in pods if pod.deleted is not None]
+    if not gone:
+        return pods, used
+    return tuple(pod for pod in pods if pod.deleted is None), used - Resources.total(pod.shape.requests for pod in gone)
 
 
 def _features(node: Node | None) -> frozenset[str] | None:
@@ -130,11 +140,11 @@ def _one_for_all(features: frozenset[str]) -> frozenset[str]:
 
 
 def _limits(given: Inputs) -> Mapping[str, int]:
-    """A node without such a driver takes none of its volumes; one that is not initialized will have its drivers.
+    """A node without such a driver takes none of its volumes.
 
     Source: kube-scheduler 1.37 plugins/nodevolumelimits. Differs: a volume that the node has attached already is not refused.
     """
-    return {**given.attach_limits, **dict.fromkeys(given.drivers_missing, 0)}
+    return {**given.attach_limits, **dict.fromkeys(given.drivers_absent, 0)}
 
 
 def goes(given: Inputs) -> bool:
@@ -159,6 +169,11 @@ def charge_of(claim: NodeClaim, capacity: Resources, most: Callable[[NodeClaim],
         return capacity + NODE
     largest = most(claim)
     return (capacity.maximum(largest) if largest is not None else capacity) + NODE
+
+
+def is_initialized(node: Node | None, claim: NodeClaim | None) -> bool:
+    """Whether a node has, as far as is known, all that it will have: one without a NodeClaim has from the first."""
+    return node is not None and (claim is None or is_true(claim.status.conditions, names.INITIALIZED))
 
 
 def is_disrupted(node: Node | None) -> bool:

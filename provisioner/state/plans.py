@@ -7,6 +7,7 @@ Durations are measured by our own monotonic clock from what this process saw, ne
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -23,12 +24,16 @@ from provisioner.state.effects import Effect, NominationLost, PlanOutdated, PodM
 from provisioner.state.expected_node import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
-from provisioner.state.misses import Misses
+from provisioner.state.lacking import AbsentDrivers
+from provisioner.state.misses import Misses, cause_of
 from provisioner.state.open_nodes import OpenNodes
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.promises import PodFamily, ends_at, is_over, taken
 from provisioner.state.snapshot import NodeView
 from provisioner.state.staying import StayingNodes
+from provisioner.state.surroundings import SurroundingsKeeper
+
+_AS_THEY_ARE: Final[Mapping[str, Pod]] = {}
 
 
 class Plans:
@@ -36,6 +41,8 @@ class Plans:
 
     Args:
         commands: the disruption commands under way.
+        around: which CSI drivers pods need, and nodes have.
+        absent: which of them nodes are not expected to get.
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most, where its claim's plan does not say otherwise.
         plan_ttl: how long a node that is not keeps it.
@@ -54,6 +61,8 @@ class Plans:
         joining: Joining,
         pods: PodIndex,
         commands: Commands,
+        around: SurroundingsKeeper,
+        absent: AbsentDrivers,
         changed: Callable[[NodeKey, str], None],
         *,
         hold_ttl: timedelta,
@@ -66,18 +75,21 @@ class Plans:
         self._wall = wall
         self.assignments, self.misses, self._staying = Assignments(), Misses(), StayingNodes(joining, commands)
         self.claims = ClaimPlans(joining, pods, commands, self.assignments)
-        self.open_nodes = OpenNodes(joining, pods, commands, self.assignments, self.claims, self._staying, is_held)
+        self.open_nodes = OpenNodes(
+            joining, pods, commands, self.assignments, self.claims, self._staying, around, absent, is_held
+        )
 
     # ------------------------------------------------------------------ claims
 
     def announce(self, claim: NodeClaim, pods: Iterable[Pod], now: float) -> bool:
         """A claim is about to be created for these pods; False where none of them needs it any more. Without pods it is needed."""
         key, asked = NodeKey(claim.metadata.name), tuple(pods)
+        as_planned = {one.uid: one for one in asked}
         found = [pod for one in asked if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
         if asked and not found and self._commands.for_which(key.name) is None:
             return False
         self.claims.announce(claim, self._hold_seconds, for_pods=bool(asked))
-        self._enter(key, found, now)
+        self._enter(key, found, now, as_planned=as_planned)
         if any(
             map(is_over, found)
         ):  # evicted while they were planned; successors that came meanwhile have been told already
@@ -164,7 +176,8 @@ class Plans:
         if not self._staying.takes(key):
             return wanted
         found = [pod for one in wanted if (pod := self._pods.get(one.uid)) is not None]
-        self._enter(key, [pod for pod in found if self.assignments.of_pod(pod.uid) is None], now)
+        free = [pod for pod in found if self.assignments.of_pod(pod.uid) is None]
+        self._enter(key, free, now, as_planned={one.uid: one for one in wanted})
         self.claims.planned(key, self._wall())
         return []
 
@@ -272,6 +285,7 @@ class Plans:
     def expire(self, now: float) -> list[Effect]:
         """End what is over. Cost: nodes with assignments, and the assignments of those that are open."""
         done: list[Effect] = []
+        self.open_nodes.end_waits(now)
         for one in self.assignments.overdue(now):
             done += self._end(one, effects.EXPIRED)
         for key in self.assignments.keys:
@@ -287,11 +301,11 @@ class Plans:
                     pod = self._pods.get(one.uid)
                     if pod is not None and self._staying.is_candidate(pod.node_name):
                         continue  # a command may wait long for its other replacements, or for a budget
-                    done += self._end(one, effects.EXPIRED)
+                    done += self._overdue(one, pod, now)
                 elif one.open_since is not None and (pod := self._pods.get(one.uid)) is not None:
                     cause = self.open_nodes.missed(one, pod, now) if not pod.node_name else None
                     done += self._miss(one, pod, cause, now) if cause is not None else []
-                elif coming:
+                elif coming and not self.open_nodes.is_open(key):
                     break  # those after it are younger
         self.misses.forget_old(now)
         self.open_nodes.progress.forget_old(now)
@@ -346,11 +360,23 @@ class Plans:
     def _needs_place(self, pod: Pod) -> bool:
         return self.assignments.of_pod(pod.uid) is None and not self._staying.found_place(pod)
 
-    def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float, family: PodFamily | None = None) -> None:
-        """Pods are planned onto a node, as of their own families where a plan does not say otherwise."""
+    def _enter(
+        self,
+        key: NodeKey,
+        pods: Iterable[Pod],
+        now: float,
+        family: PodFamily | None = None,
+        as_planned: Mapping[str, Pod] = _AS_THEY_ARE,
+    ) -> None:
+        """Pods are planned onto a node, as of their own families where a plan does not say otherwise.
+
+        One that is to leave its node may be planned as what it will be (`as_planned`, by UID): of that family is its successor.
+        """
         self.open_nodes.recount()
         for pod in pods:
-            one = self.assignments.assign(key, pod, now, family or PodFamily.of(pod))
+            again = as_planned.get(pod.uid, pod) if pod.node_name else pod
+            one = self.assignments.assign(key, pod, now, family or PodFamily.of(again))
+            one.successor = again.shape if again.shape != pod.shape else None
             _note_nomination(one, pod)
             self.claims.entered(key, pod.uid)
             self._changed(key, pod.uid)
@@ -381,6 +407,12 @@ class Plans:
             pod.uid, pod.shape.key, self._node_name(one.key), pod.scheduled_message, one.made_at, now
         )
         return [PodMissed(one.key, pod, cause, stop), *self._end(one, effects.MISSED)]
+
+    def _overdue(self, one: Assignment, pod: Pod | None, now: float) -> list[Effect]:
+        """The time of a place is over. A pod that waits for what its node lacks avoids that node: planned there again, it might wait for ever."""
+        if pod is None or pod.node_name or not one.lacks:
+            return self._end(one, effects.EXPIRED)
+        return self._miss(one, pod, cause_of("", pod.scheduled_message), now)
 
     def _close(self, one: Assignment, pod: Pod, now: float) -> list[Effect]:
         """The pod runs somewhere: give the room back, or see it used."""
@@ -432,7 +464,7 @@ class Plans:
         self.assignments.end(one)
         if not self.assignments.has(one.key):
             self.open_nodes.forget(one.key)
-        elif one.made_at not in self.assignments.made_at(one.key):
+        elif one.lacks or one.made_at not in self.assignments.made_at(one.key):
             self.open_nodes.recount()
         self._changed(one.key, uid)
         told: list[Effect] = [PodSettled(one.key, uid, outcome) if uid else PlanOutdated(one.key)]

@@ -15,6 +15,7 @@ from provisioner.state.disruption_commands import Command
 from provisioner.state.groups import Group
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import Stop
+from provisioner.state.predictions import NO_PREDICTIONS, PodPredictions
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
@@ -182,8 +183,8 @@ class Snapshot:
         pending: unbound pods that a node could help, less those a live plan covers, whatever their schedulers have said; by age, then UID.
         waiting: those of them that wait for a node of ours (`state.waiting`), so that a launch may be made for them and room is nobody else's that they
             will take; less those for which kube-scheduler makes room by preemption, and classes that are stopped.
-        leaving: reschedulable pods on deleting nodes that can be evicted, or lose their node anyway, and that no plan covers yet;
-            those of candidates belong to their command until these are deleted.
+        leaving: reschedulable pods on deleting nodes that can be evicted, or lose their node anyway, and that no plan covers yet, as they will be
+            when they are admitted again; those of candidates belong to their command until these are deleted.
         around: volumes, namespaces and selectors.
         avoided: by pod UID, names of the Nodes on which kube-scheduler did not bind it as planned.
         stopped: by key, the classes that are not planned for a while, since kube-scheduler did not follow their plans.
@@ -192,6 +193,7 @@ class Snapshot:
         early: whether some of the pending pods wait a moment later, with nothing but time.
         groups: by key, the PodGroups that kube-scheduler does not try, so that their pods do not wait; and groups of annotations that are not complete.
         minima: by key, of the other groups that need several pods at once, how many, those that run among them; the same object while none changed.
+        predictions: what pods that move will ask for; the same object while nothing changes.
     """
 
     at: datetime
@@ -209,3 +211,4 @@ class Snapshot:
     early: bool = False
     groups: Mapping[str, Group] = field(default_factory=dict)
     minima: Mapping[str, int] = field(default_factory=dict)
+    predictions: PodPredictions = NO_PREDICTIONS

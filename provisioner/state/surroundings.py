@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from provisioner.apis import names
+from provisioner.apis.attachments import attachments_of
 from provisioner.apis.core import (
     CSIDriver,
     CSINode,
@@ -21,6 +22,7 @@ from provisioner.apis.core import (
     StorageClass,
 )
 from provisioner.apis.meta import LabelSelector, key_of
+from provisioner.apis.pods import Pod
 from provisioner.state.snapshot import Surroundings
 from provisioner.values.bounded import put_newest
 
@@ -35,30 +37,38 @@ _CHANGED = attrgetter("changed")
 class _Table(Generic[V]):
     """A dict of which frozen copies are handed out: one for each state that somebody looked at."""
 
-    __slots__ = ("_copy", "_values", "changed")
+    __slots__ = ("_copy", "changed", "values")
 
     def __init__(self) -> None:
-        self._values: dict[str, V] = {}
+        self.values: dict[str, V] = {}  # read only
         self._copy: Mapping[str, V] = MappingProxyType({})
         self.changed = False  # whether it is not as it was handed out last
 
     def put(self, key: str, value: V | None) -> None:
         """Set, or remove where `value` is None."""
         if value is None:
-            if self._values.pop(key, None) is None:
+            if self.values.pop(key, None) is None:
                 return
         else:
-            self._values[key] = value
+            self.values[key] = value
         self.changed = True
 
     def get(self, key: str) -> V | None:
-        return self._values.get(key)
+        return self.values.get(key)
 
     def frozen(self) -> Mapping[str, V]:
         """The content of now; the same object until something changes. Cost: O(size) after a change."""
         if self.changed:
-            self._copy, self.changed = MappingProxyType(dict(self._values)), False
+            self._copy, self.changed = MappingProxyType(dict(self.values)), False
         return self._copy
+
+
+class _Volumes(NamedTuple):
+    """The live tables of a keeper, never copied."""
+
+    claims: Mapping[str, PersistentVolumeClaim]
+    volumes: Mapping[str, PersistentVolume]
+    classes: Mapping[str, StorageClass]
 
 
 class SurroundingsKeeper:
@@ -80,6 +90,9 @@ class SurroundingsKeeper:
         self._attach_limits: _Table[Mapping[str, int]] = _Table()
         self._service_selectors: dict[str, dict[str, Mapping[str, str]]] = {}  # namespace -> name -> selector
         self._csi_nodes: dict[str, Mapping[str, int]] = {}
+        self._lost: dict[str, Mapping[str, int]] = {}  # of those, what drivers took that are not listed any more
+        self._live = _Volumes(self._claims.values, self._volumes.values, self._classes.values)
+        self._drivers: set[str] = set()  # those of which there is a CSIDriver
         self._required: frozenset[str] = _NO_DRIVERS
         self._said: dict[str, dict[str, Mapping[str, int]]] = {}  # instance type -> Node -> its limits
         self._frozen: Surroundings | None = None
@@ -116,12 +129,27 @@ class SurroundingsKeeper:
         return self._frozen
 
     def limits_of(self, node_name: str) -> Mapping[str, int]:
-        """How many volumes of each CSI driver a Node takes, as far as its drivers have said; `ANY_NUMBER` where one has no limit."""
-        return self._csi_nodes.get(node_name, _NO_LIMITS)
+        """How many volumes of each CSI driver a Node takes, as far as its drivers have said; `ANY_NUMBER` where one has no limit.
+
+        One that is not listed any more, as its pod restarts, takes what it took.
+        """
+        listed, lost = self._csi_nodes.get(node_name, _NO_LIMITS), self._lost.get(node_name)
+        return {**lost, **listed} if lost else listed
 
     def drivers_missing(self, node_name: str) -> frozenset[str]:
         """CSI drivers that a Node's CSINode does not list, and without which no pod with a volume of theirs may run there."""
-        return self._required.difference(self.limits_of(node_name)) if self._required else _NO_DRIVERS
+        return self._required.difference(self._csi_nodes.get(node_name, ())) if self._required else _NO_DRIVERS
+
+    def drivers_awaited(self, node_name: str, pod: Pod) -> frozenset[str]:
+        """CSI drivers that a pod's volumes need, and that a Node's CSINode does not list yet. One without a CSIDriver may be none, and never come.
+
+        kube-scheduler refuses the pod until then where the driver must be there, and where a volume asks for labels of the driver's topology, which the
+        kubelet adds when the driver registers. Cost: O(volumes of the pod).
+        """
+        if not pod.shape.volumes or not self._drivers:
+            return _NO_DRIVERS
+        needed = {driver for driver, _ in attachments_of((pod,), self._live)}
+        return frozenset(needed & self._drivers).difference(self._csi_nodes.get(node_name, ()))
 
     def volume_of(self, claim: str) -> str:
         """Name of the PersistentVolume of a PersistentVolumeClaim, by "namespace/name"; "" where unknown."""
@@ -185,13 +213,17 @@ class SurroundingsKeeper:
             return False
         name = one.metadata.name
         limits = {driver.name: driver.most_volumes for driver in (new.spec.drivers if new is not None else ())}
-        if limits == self.limits_of(name):
+        before = self._csi_nodes.get(name, _NO_LIMITS)
+        if limits == before and new is not None:
             return False
-        if limits:
-            self._csi_nodes[name] = MappingProxyType(limits)
-        else:
-            self._csi_nodes.pop(name, None)
-        return True
+        known = {**self._lost.get(name, _NO_LIMITS), **before} if new is not None else _NO_LIMITS
+        lost = {driver: count for driver, count in known.items() if driver in self._drivers and driver not in limits}
+        for table, value in ((self._csi_nodes, limits), (self._lost, lost)):
+            if value:
+                table[name] = MappingProxyType(value)
+            else:
+                table.pop(name, None)
+        return limits != before
 
     def csi_driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> bool:
         """A CSIDriver was added, changed or removed; whether Nodes without it are others now.
@@ -204,6 +236,7 @@ class SurroundingsKeeper:
         name = frozenset([one.metadata.name])
         says = new is not None and bool(new.spec.prevent_pod_scheduling_if_missing)
         before, self._required = self._required, self._required | name if says else self._required - name
+        (self._drivers.discard if new is None else self._drivers.add)(one.metadata.name)
         return self._required != before
 
     def learn(self, instance_type: str, node_name: str, limits: Mapping[str, int]) -> None:

@@ -8,7 +8,7 @@ from provisioner.apis import names
 from provisioner.apis.command import is_gated
 from provisioner.apis.core import CSIDriver, CSINode
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.meta import is_true
+from provisioner.apis.meta import is_true, version_number
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.daemon_sets import DaemonSets
@@ -17,8 +17,9 @@ from provisioner.state.effects import Effect
 from provisioner.state.expected_node import Expected, expected_of, is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
+from provisioner.state.lacking import AbsentDrivers
 from provisioner.state.leaving import Leaving
-from provisioner.state.node_views import Inputs, charge_of, most_of, view_of
+from provisioner.state.node_views import Inputs, charge_of, is_initialized, most_of, view_of
 from provisioner.state.ordered import Ordered
 from provisioner.state.plans import Plans
 from provisioner.state.pod_index import PodIndex
@@ -44,6 +45,7 @@ class ViewKeeper:
     Args:
         types_of: where the instance types are found that a claim may become.
         usage, leaving: told of every view.
+        absent: told which CSI drivers nodes lack.
 
     Attributes:
         views: by key, as they were made last; of initialized nodes first.
@@ -61,10 +63,12 @@ class ViewKeeper:
         around: SurroundingsKeeper,
         usage: PoolUsage,
         leaving: Leaving,
+        absent: AbsentDrivers,
     ) -> None:
         self._types_of = types_of
         self._joining, self._pods, self._commands, self._plans = joining, pods, commands, plans
         self._daemons, self._around, self._usage, self._leaving = daemons, around, usage, leaving
+        self._absent = absent
         self._dirty: set[NodeKey] = set()
         self.pod_event_at: dict[str, datetime] = {}
         self.views: Ordered[NodeKey, NodeView] = Ordered()
@@ -90,19 +94,23 @@ class ViewKeeper:
                 self._dirty.update(view.key for view in self.views.frozen() if view.pool == pool.metadata.name)
         return []
 
-    def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
+    def csi_node_changed(self, now: float, old: CSINode | None, new: CSINode | None) -> bool:
         """A CSINode was added, changed or removed; whether its Node takes other volumes now."""
         one = new or old
         changed = one is not None and self._around.csi_node_changed(old, new)
         if changed and one is not None:
             self._dirty.add(self._joining.key_of_name(one.metadata.name))
+            self._plans.open_nodes.drivers_changed(
+                now, one.metadata.name, version_number(one.metadata.resource_version)
+            )
         return changed
 
-    def csi_driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> bool:
+    def csi_driver_changed(self, now: float, old: CSIDriver | None, new: CSIDriver | None) -> bool:
         """A CSIDriver was added, changed or removed; whether Nodes without it take other pods now."""
         changed = self._around.csi_driver_changed(old, new)
         if changed:
             self._dirty.update(view.key for view in self.views.frozen())
+        self._plans.open_nodes.drivers_changed(now)
         return changed
 
     def note_pod(self, known: Pod | None, pod: Pod, now: Callable[[], datetime], *, alive: bool) -> None:
@@ -120,15 +128,17 @@ class ViewKeeper:
         if len(self.pod_event_at) > len(nodes):
             self.pod_event_at = {name: at for name, at in self.pod_event_at.items() if name in nodes}
 
-    def refresh(self) -> None:
+    def refresh(self, now: float) -> None:
         """Make the views anew of which something changed; one that comes out equal stays the same object."""
         self._types_looked_at()
+        due = self._absent.due(now)
+        self._dirty.update(due)
         self._daemons.settle()
         if self._daemons.version != self._daemons_seen:
             self._daemons_seen = self._daemons.version
             self._dirty.update(view.key for view in self.views.frozen())
         for key in self._dirty:
-            view, known = self._view(key), self.views.get(key)
+            view, known = self._view(key, now), self.views.get(key)
             if view is not None:
                 self._learn_limits(view)
             if view == known and view is not None:
@@ -144,6 +154,7 @@ class ViewKeeper:
             if view is not None and view.nominated and view.room.negative:
                 self._crowded.add(key)
         self._dirty.clear()
+        self._plans.open_nodes.look_again(due, now)
 
     def take_crowded(self) -> list[NodeView]:
         """Nodes that keep more room than they have, once."""
@@ -155,7 +166,7 @@ class ViewKeeper:
         """The last bind or end of a pod that is no daemon, as this process saw it."""
         return self.pod_event_at.get(node_name)
 
-    def asked_of_limits(self, claim: NodeClaim) -> tuple[Resources, Resources] | None:
+    def asked_of_limits(self, now: float, claim: NodeClaim) -> tuple[Resources, Resources] | None:
         """What the limits of its NodePool leave, and what they would be charged with for a claim that is not there yet.
 
         None where nothing that can be read limits the NodePool. Cost: what changed since the last snapshot.
@@ -163,7 +174,7 @@ class ViewKeeper:
         pool = self._usage.pool(claim.pool)
         if pool is None or not pool.spec.limits or (pool.is_static and is_gated(claim)):
             return None
-        self.refresh()
+        self.refresh(now)
         try:
             left = self._usage.view(claim.pool).left
         except QuantityError:
@@ -174,11 +185,13 @@ class ViewKeeper:
         charge = charge_of(claim, capacity, lambda one: self._peak(claim.pool, one, types))
         return None if left is None else (left, charge)
 
-    def _view(self, key: NodeKey) -> NodeView | None:
+    def _view(self, key: NodeKey, now: float) -> NodeView | None:
         pair = self._joining.pair(key)
+        node, claim = pair or (None, None)
+        missing = self._around.drivers_missing(node.metadata.name) if node is not None else frozenset()
+        absent = self._absent.note(key, missing if is_initialized(node, claim) else (), now)
         if pair is None:
             return None
-        node, claim = pair
         name = node.metadata.name if node is not None else ""
         pool = claim.pool if claim is not None else ""
         types = self._types_for(key, claim)
@@ -199,7 +212,7 @@ class ViewKeeper:
                 nominated=self._plans.assignments.has(key),
                 last_pod_event=self.pod_event_at.get(name),
                 attach_limits=self._around.limits_of(name),
-                drivers_missing=self._around.drivers_missing(name),
+                drivers_absent=absent,
                 expected=self._expectation(claim, types) if claim is not None and types else None,
                 due=lambda labels, taints, pods: self._daemons_due(key, labels, taints, pods),
                 most=lambda claim: self._peak(pool, claim, types),

@@ -133,7 +133,7 @@ def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:
         return None
 
 
-def earlier_end(claim: NodeClaim, end: datetime) -> dict[str, str | None]:
+def earlier_end(claim: NodeClaim, end: datetime) -> dict[str, str]:
     """The annotation that has the drain of a claim's Node end then; nothing where it ends no later already. Whole seconds, rounded down."""
     known = deadline_of(claim)
     if known is not None and known <= end:

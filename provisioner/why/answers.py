@@ -186,6 +186,7 @@ class NodeAnswer(WhyAnswer, frozen=True, kw_only=True):
         pods_elsewhere: and how many more of namespaces that whoever asks may not see.
         reasons: why it is no candidate for any disruption.
         methods: what each reason for voluntary disruption says of it.
+        predicted: a sentence for each pod that is expected to ask for more when it comes back elsewhere.
     """
 
     node: str
@@ -199,6 +200,7 @@ class NodeAnswer(WhyAnswer, frozen=True, kw_only=True):
     pods_elsewhere: int = 0
     reasons: tuple[WhyReason, ...] = ()
     methods: tuple[WhyMethod, ...] = ()
+    predicted: tuple[str, ...] = ()
     drain: Drain | None = None
     missing: tuple[str, ...] = ()
     source: str = ""

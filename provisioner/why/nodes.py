@@ -37,7 +37,7 @@ from provisioner.termination.eviction_queue import counting_deadline, why_paused
 from provisioner.values.message import Said
 from provisioner.why.answers import Drain, NodeAnswer, WhyBlocker, WhyMethod, WhyPlace, WhyReason, time_text, told
 from provisioner.why.instant import Instant, NoSuchObjectError
-from provisioner.why.pods import place_of, refused_again, unmet, why_pod
+from provisioner.why.pods import place_of, predicted, refused_again, unmet, why_pod
 
 NO_INTERRUPTIONS: Final = InterruptionDecision()
 _NAMED: Final = 10
@@ -62,7 +62,8 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
     """
     node = _find(instant, name, nodes=nodes, claims=claims)
     claim = node.claim
-    pods = tuple(pod.key for pod in node.pods if is_reschedulable(pod))
+    moving = [pod for pod in node.pods if is_reschedulable(pod)]
+    pods = tuple(pod.key for pod in moving)
 
     def answer(
         state: str,
@@ -83,6 +84,7 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
             pods=pods,
             reasons=(*_postponed(instant, claim), *reasons),
             methods=methods,
+            predicted=tuple(filter(None, (predicted(instant.snapshot, pod) for pod in moving))),
             drain=drain,
             missing=(*instant.missing, *(refused_again(*one) for one in instant.memory.refused[:_NAMED])),
         )

@@ -11,8 +11,8 @@ from provisioner.apis import names
 from provisioner.apis.gangs import annotated, group_of
 from provisioner.apis.gangs import told as of_group
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.meta import Condition
-from provisioner.apis.pods import Pod
+from provisioner.apis.meta import Condition, key_of
+from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.refusals import PATIENCE
 from provisioner.provisioning.failed_scheduling import no_pool
 from provisioner.scheduling.capacity.spending import within
@@ -30,7 +30,7 @@ from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import PoolClosed, by_weight, closed, refused_by_itself, successors, why_closed
 from provisioner.state.groups import GroupLack
 from provisioner.state.pause import Activity
-from provisioner.state.snapshot import NodeView
+from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.waiting import PROMPT, NeverWaits, awaits_verdict, never_waits
 from provisioner.support.clock import SystemClock
 from provisioner.values.message import Said
@@ -60,6 +60,8 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
         raise NoSuchObjectError(f"there is no pod {namespace}/{name}")
     known = _settled(instant, pod) or _not_followed(instant, pod)
     state, summary, place, reasons = known or _planned_anew(instant, pod)
+    if pod.node_name and is_reschedulable(pod) and (message := predicted(instant.snapshot, pod)):
+        reasons += (WhyReason(type="Predicted", message=message),)
     if known is None:
         reasons += tuple(
             WhyReason(type="RefusedAgain", message=refused_again(one, node))
@@ -78,6 +80,18 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
         reasons=reasons,
         node_pools=_pools(instant, pod) if known is None else (),
         missing=instant.missing if known is None else (),
+    )
+
+
+def predicted(snapshot: Snapshot, pod: Pod) -> str:
+    """What a pod will ask for when it is admitted again, as a sentence; "" where that is no more than it asks for now."""
+    one, after = snapshot.predictions.autoscaler_of(pod), snapshot.predictions.readmitted(pod)
+    if one is None or after is pod:
+        return ""
+    now, then = (each.shape.requests.to_wire() for each in (pod, after))
+    more = [f"{name} {then[name]} instead of {now.get(name, '0')}" for name in then if then[name] != now.get(name)]
+    return Said(
+        f"room elsewhere is planned for pod {pod.key} with {' and '.join(more)}, as VerticalPodAutoscaler {key_of(one.metadata)} recommends"
     )
 
 

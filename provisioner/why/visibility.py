@@ -98,6 +98,7 @@ def node_for(answer: NodeAnswer, hidden: Hidden) -> NodeAnswer:
         pods_elsewhere=answer.pods_elsewhere + len(answer.pods) - len(pods),
         reasons=tuple(_said(one, hidden) for one in answer.reasons),
         methods=tuple(_said(one, hidden) for one in answer.methods),
+        predicted=_sentences(answer.predicted, hidden),
         drain=_drain(answer.drain, hidden) if answer.drain is not None else None,
         missing=_sentences(answer.missing, hidden),
     )

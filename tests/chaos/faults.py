@@ -14,7 +14,8 @@ from provisioner.apis.names import DRIFTED, NODEPOOL_LABEL
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from provisioner.lab.harness.session import ALL_PROGRAMS, EXTENDER, PROVISIONER, WEBHOOK
-from tests.chaos.stage import POOL, STATIC, ChaosCluster
+from tests.chaos.repairs import FAULTS, NodeFault, wire_now
+from tests.chaos.stage import MOST_REPLICAS, POOL, STATIC, ChaosCluster
 from tests.support.apiproxy import Rule
 from tests.support.ec2 import Fault as CloudFault
 
@@ -171,7 +172,7 @@ def drift(stage: ChaosCluster, chance: random.Random) -> Event:
 
 def resize(stage: ChaosCluster, chance: random.Random) -> Event:
     """The static NodePool gets another number of replicas."""
-    replicas = chance.randint(1, 4)
+    replicas = chance.randint(1, MOST_REPLICAS)
     try:
         stage.client.patch(NODEPOOLS, STATIC, {"spec": {"replicas": replicas}})
     except (ApiError, OSError):
@@ -182,17 +183,10 @@ def resize(stage: ChaosCluster, chance: random.Random) -> Event:
 def broken_node(stage: ChaosCluster, chance: random.Random) -> Event:
     """A Node of the general NodePool is not Ready for longer than the repair timeout; one that has not drifted, for that would end it first."""
     try:
-        drifted = {
-            one.status.node_name for one in stage.client.list(NODECLAIMS) if is_true(one.status.conditions, DRIFTED)
-        }
-        nodes = [
-            one.metadata.name
-            for one in stage.client.list(NODES)
-            if one.metadata.labels.get(NODEPOOL_LABEL) == POOL and one.metadata.name not in drifted
-        ]
+        nodes = nodes_to_break(stage)
         if not nodes:
             return Event("no Node to break", 0.0)
-        name = chance.choice(sorted(nodes))
+        name = chance.choice(nodes)
         stage.broken.add(name)
         _keep_ready(stage, name, ready=False)
     except (ApiError, OSError):
@@ -203,6 +197,58 @@ def broken_node(stage: ChaosCluster, chance: random.Random) -> Event:
             _keep_ready(stage, name, ready=True)
 
     return Event(f"{name} is not Ready", BROKEN_SECONDS, mend)
+
+
+def ill_node(stage: ChaosCluster, chance: random.Random) -> Event:
+    """A condition of a Node asks for a reboot or for a replacement, for a while that may be shorter than either takes, or longer than two reboots."""
+    fault = chance.choice(FAULTS[stage.cloud])
+    return _ill(stage, chance, fault, 1, chance.choice((20.0, 45.0, 90.0)))
+
+
+def ill_nodes(stage: ChaosCluster, chance: random.Random) -> Event:
+    """So do conditions of a third of the Nodes, which the breaker must not take for broken ones."""
+    try:
+        count = len(nodes_to_break(stage)) // 3
+    except (ApiError, OSError):
+        count = 1
+    return _ill(stage, chance, FAULTS[stage.cloud][0], count, 45.0)
+
+
+def _ill(stage: ChaosCluster, chance: random.Random, fault: NodeFault, count: int, seconds: float) -> Event:
+    text = f"{fault.kind} {fault.reason}"
+    try:
+        nodes = nodes_to_break(stage)
+        some = chance.sample(nodes, min(count, len(nodes)))
+        for name in some:
+            stage.broken.add(name)
+            set_condition(stage, name, fault)
+    except (ApiError, OSError):
+        return Event(f"{text} (refused)", 0.0)
+
+    def mend() -> None:
+        for name in some:
+            with suppress(ApiError, OSError):  # it may be gone by then
+                set_condition(stage, name, fault, well=True)
+
+    return Event(f"{text} for {seconds:g} s on {', '.join(some) or 'no Node'}", seconds, mend)
+
+
+def nodes_to_break(stage: ChaosCluster) -> list[str]:
+    """Names of Nodes of the general NodePool; of those that have not drifted, for that would end them first."""
+    drifted = {one.status.node_name for one in stage.client.list(NODECLAIMS) if is_true(one.status.conditions, DRIFTED)}
+    return sorted(
+        one.metadata.name
+        for one in stage.client.list(NODES)
+        if one.metadata.labels.get(NODEPOOL_LABEL) == POOL and one.metadata.name not in drifted
+    )
+
+
+def set_condition(stage: ChaosCluster, name: str, fault: NodeFault, *, well: bool = False) -> None:
+    """What a node monitoring agent says of a Node from now on."""
+    told = {"type": fault.kind, "status": fault.well if well else fault.status, "reason": fault.reason, "message": ""}
+    now = wire_now()
+    body = {"status": {"conditions": [{**told, "lastHeartbeatTime": now, "lastTransitionTime": now}]}}
+    stage.client.patch(NODES, name, body, kind="strategic", subresource="status")
 
 
 def _keep_ready(stage: ChaosCluster, name: str, *, ready: bool) -> None:
@@ -245,7 +291,10 @@ def cloud(stage: ChaosCluster, chance: random.Random) -> Event:
     if stage.ec2 is None:
         return kill(stage, chance)
     ec2 = stage.ec2
-    actions = ("CreateFleet", "DescribeInstances", "TerminateInstances", "CreateTags", "CreateLaunchTemplate", "*")
+    actions = (
+        *("CreateFleet", "DescribeInstances", "TerminateInstances", "RebootInstances"),
+        *("CreateTags", "CreateLaunchTemplate", "*"),
+    )
     kinds = ("throttled", "500", "timeout-after-effect", "hang", "stale")
     faults = []
     for _ in range(chance.randint(1, 3)):
@@ -289,6 +338,8 @@ TABLE: Final[tuple[tuple[int, Maker], ...]] = (
     (3, drift),
     (1, resize),
     (3, broken_node),
+    (4, ill_node),
+    (1, ill_nodes),
 )
 CLOUD_TABLE: Final[tuple[tuple[int, Maker], ...]] = (*TABLE, (5, cloud), (2, interruption))
 """(how often in a round, fault); without a cloud, and with EC2."""

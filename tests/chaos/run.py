@@ -8,12 +8,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from provisioner.apis.core import Node
 from provisioner.disruption.proposal import DISRUPTING_NODE
-from provisioner.kube.resources import NAMESPACES
+from provisioner.kube.errors import NotFound
+from provisioner.kube.resources import NAMESPACES, NODES
 from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.harness.session import PROVISIONER
 from tests.chaos.churn import Churn
-from tests.chaos.faults import ABUSE, Director
+from tests.chaos.faults import ABUSE, Director, nodes_to_break, set_condition
+from tests.chaos.repairs import FAULTS
 from tests.chaos.stage import EXPIRING, PROBES, STATIC, ChaosCluster, stage
 from tests.chaos.tenant import Tenant, judged, memory, watched
 from tests.chaos.verdict import Witness, ended_by_request, judge, running, wait_until
@@ -22,8 +25,12 @@ START_SECONDS = 240.0
 SETTLE_SECONDS = 30.0
 EVERY_METHOD_SECONDS = 600.0
 """In a run of so long every method of disruption takes nodes."""
+STARTED_A_REBOOT = "Started a reboot"
 STATIC_DRIFT = "drift of the static NodePool"
-METHODS = ("empty", "drifted", STATIC_DRIFT, "underutilized", "expired", "unhealthy")
+REPAIRED_SECONDS = 180.0
+"""Within which a broken node is away or as good as new, once nothing else breaks."""
+REBOOTED = "rebooted"
+METHODS = (REBOOTED, "empty", "drifted", STATIC_DRIFT, "underutilized", "expired", "unhealthy")
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,7 @@ def run(
         say("faults are over")
         place.heal()
         wrong = attack.end(seconds) if attack is not None else []
+        wrong += forgotten(place, chance, say)
         place.calm()
         churn.stop()
         churn.settle()
@@ -157,6 +165,35 @@ class _Attack:
         return memory(self._place)
 
 
+def forgotten(place: ChaosCluster, chance: random.Random, say: Callable[[str], None]) -> list[str]:
+    """One broken node after the other, once the faults are over: of each kind one, which must be replaced, or rebooted."""
+    wrong: list[str] = []
+    for fault in FAULTS[place.cloud]:
+        nodes = nodes_to_break(place)
+        if not nodes:
+            continue
+        name = chance.choice(nodes)
+        place.broken.add(name)
+        before = place.client.get(NODES, name)
+        set_condition(place, name, fault)
+
+        def done(name: str = name, before: Node = before) -> bool:
+            try:
+                now = place.client.get(NODES, name)
+            except NotFound:
+                return True
+            again = now.status.node_info.boot_id != before.status.node_info.boot_id
+            return now.metadata.uid != before.metadata.uid or again
+
+        seconds = wait_until(place, done, REPAIRED_SECONDS)
+        say(f"{name} with {fault.kind} {fault.reason}: {'forgotten' if seconds is None else f'{seconds:.0f} s'}")
+        if seconds is None:
+            wrong.append(f"{name} with {fault.kind} {fault.reason} was forgotten for {REPAIRED_SECONDS:g} s")
+        with suppress(NotFound):
+            set_condition(place, name, fault, well=True)
+    return wrong
+
+
 def _settled(place: ChaosCluster, churn: Churn) -> None:
     """Most of the first pods run: breaking what never worked proves nothing."""
     if wait_until(place, lambda: running(place).total() >= 0.8 * sum(churn.wanted.values()), START_SECONDS) is None:
@@ -178,6 +215,7 @@ def _disrupted(place: ChaosCluster) -> Counter[str]:
     for line in place.logs(PROVISIONER).splitlines():
         with suppress(ValueError):
             said = json.loads(line)
+            found[REBOOTED] += said.get("message") == STARTED_A_REBOOT
             if said.get("message") == DISRUPTING_NODE:
                 static = said.get("nodeclaim", "").startswith(f"{STATIC}-")
                 reason = said.get("reason", "")

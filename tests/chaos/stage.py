@@ -30,7 +30,8 @@ from provisioner.lab.harness.session import (
     Setup,
 )
 from provisioner.lab.harness.workload import load, manifests
-from tests.scenarios.row import GATES
+from tests.chaos.repairs import BUDGET
+from tests.scenarios.row import FIRST_GATES
 from tests.support.apiproxy import ApiProxy
 from tests.support.awscluster import node_class
 from tests.support.ec2 import ClusterOfNodes, Ec2
@@ -45,8 +46,9 @@ EXPIRING = "expiring"
 EXPIRE_AFTER = "120s"
 STATIC = "static"
 REPLICAS = 2
-FLAGS = (GATES, "--repair-timeout=15s")
-"""Every method of disruption takes nodes, and broken ones are replaced before their fault is over."""
+MOST_REPLICAS = 4
+FLAGS = (FIRST_GATES, "--repair-timeout=15s", "--aws-feature-gates=RebootForRepair=true")
+"""Every method of disruption takes nodes, and broken ones are rebooted or replaced before their fault is over."""
 
 
 class ChaosCluster:
@@ -58,6 +60,7 @@ class ChaosCluster:
         restarts: how often each program was started again.
         paused: programs that are stopped by SIGSTOP now.
         broken: names of the Nodes that a fault has broken: nobody is gentle to their pods.
+        cloud: kwok or aws.
         every_method: the provisioner has `FLAGS`, and one NodePool is static.
     """
 
@@ -66,6 +69,7 @@ class ChaosCluster:
     ) -> None:
         self.cluster, self.session, self.ec2, self.every_method = cluster, session, ec2, every_method
         self.client = session.client
+        self.cloud = session.setup.cloud
         self.programs = session.programs
         self.proxies = {name: ApiProxy(cluster) for name in ALL_PROGRAMS}
         self.restarts: Counter[str] = Counter()
@@ -232,14 +236,14 @@ def _pools(cloud: str, *, static: bool) -> list[dict[str, Any]]:
         fixed["metadata"]["name"] = STATIC
         for name in ("weight", "limits"):
             fixed["spec"].pop(name, None)
-        fixed["spec"]["replicas"] = REPLICAS
+        fixed["spec"] |= {"replicas": REPLICAS, "limits": {"nodes": str(MOST_REPLICAS)}}
         found.append(fixed)
     for document in found:
         if document["kind"] == "NodePool":
             document["spec"]["disruption"] = {
                 "consolidationPolicy": "WhenEmptyOrUnderutilized",
                 "consolidateAfter": "5s",
-                "budgets": [{"nodes": "50%"}],
+                "budgets": [{"nodes": f"{BUDGET:.0%}"}],
             }
     return found
 

@@ -28,6 +28,7 @@ from provisioner.apis.names import INITIALIZED, PLAN_ANNOTATION, UNREGISTERED_TA
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from tests.chaos.churn import NAMESPACE, Churn
+from tests.chaos.repairs import Repairs, calls_without_an_intent, left_behind
 from tests.chaos.stage import STATIC, ChaosCluster
 from tests.support.audit import entries
 
@@ -36,6 +37,7 @@ RECOVERY_SECONDS: Final = 90.0
 BALANCE_SECONDS: Final = 60.0
 ORPHAN_SECONDS: Final = 420.0
 WAIT_SECONDS: Final = 60.0
+REBOOTS: Final = "RebootInstances"
 CLOCK_SECONDS: Final = 3.0
 """Two clocks, and whole seconds, may differ by so much."""
 _CONTROLLERS: Final = (
@@ -86,6 +88,7 @@ class Lives:
     Attributes:
         owners: by provider ID, the NodeClaims (name and UID) on which it has ever stood.
         told: UIDs of pods of which an event of the provisioner has said what they wait for.
+        repairs: of Nodes and NodeClaims.
     """
 
     def __init__(self) -> None:
@@ -93,6 +96,7 @@ class Lives:
         self.nodes: dict[str, Life] = {}
         self.owners: dict[str, set[str]] = {}
         self.told: set[str] = set()
+        self.repairs = Repairs()
         self.lock = threading.Lock()
 
     def take_pod(self, kind: str, item: Mapping[str, Any]) -> None:
@@ -116,10 +120,11 @@ class Lives:
                 life.gone = version
                 life.leaves_at = life.leaves_at or time.time()
 
-    def take_claim(self, _: str, item: Mapping[str, Any]) -> None:
+    def take_claim(self, kind: str, item: Mapping[str, Any]) -> None:
         identity, meta = item.get("status", {}).get("providerID"), item["metadata"]
         plan = json.loads(meta.get("annotations", {}).get(PLAN_ANNOTATION, "{}"))
         with self.lock:
+            self.repairs.take_claim(kind, item, time.time())
             for uid in itertools.chain.from_iterable(one.get("uids", ()) for one in plan.get("pods", ())):
                 if (life := self.pods.get(uid)) is not None:
                     life.planned_at = life.planned_at or time.time()
@@ -136,6 +141,7 @@ class Lives:
     def take_node(self, kind: str, item: Mapping[str, Any]) -> None:
         meta, version = item["metadata"], int(item["metadata"]["resourceVersion"])
         with self.lock:
+            self.repairs.take_node(kind, item, time.time())
             life = self.nodes.setdefault(meta["uid"], Life(meta["name"]))
             life.provider_id = item.get("spec", {}).get("providerID", "")
             if not life.open_at and all(one["key"] != UNREGISTERED_TAINT.key for one in item["spec"].get("taints", [])):
@@ -418,6 +424,10 @@ def wait_until(stage: ChaosCluster, true: Callable[[], bool], seconds: float) ->
     return None
 
 
+def _left_behind(stage: ChaosCluster) -> list[str]:
+    return left_behind(stage.client.list(NODES), stage.client.list(NODECLAIMS))
+
+
 def judge(stage: ChaosCluster, churn: Churn, witness: Witness, spared: frozenset[str] = frozenset()) -> list[str]:
     """Everything that is wrong once the faults are over; nothing where all is well. Waits for recovery, bounded."""
     wrong: list[str] = []
@@ -436,6 +446,12 @@ def judge(stage: ChaosCluster, churn: Churn, witness: Witness, spared: frozenset
             wrong.append(f"after the garbage collector's time: {Balance(stage)}")
     if stage.every_method and wait_until(stage, lambda: missing_replicas(stage) == 0, RECOVERY_SECONDS) is None:
         wrong.append(f"the static NodePool lacks {missing_replicas(stage)} nodes")
+    if wait_until(stage, lambda: not _left_behind(stage), RECOVERY_SECONDS) is None:
+        wrong += _left_behind(stage)
+    with witness.lock:
+        wrong += witness.repairs.wrong
+        calls = None if stage.ec2 is None else stage.ec2.calls()[REBOOTS]
+        wrong += calls_without_an_intent(witness.repairs, calls)
     wrong += nodes_ended_with_live_pods(witness, stage.broken)
     instances = stage.ec2.instances() if stage.ec2 is not None else ()
     wrong += instances_ended_with_live_pods([one for one in instances if one["node"] not in stage.broken], witness)

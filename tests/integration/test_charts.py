@@ -18,6 +18,7 @@ AWS: Final = ("provider=aws", "settings.clusterName=my-cluster")
 
 COMPONENTS: Final = {
     "surge": ("surge.enabled=true",),
+    "vpa-predictions": ("vpaPredictions.enabled=true",),
     "conversion": ("conversion.enabled=true",),
     "on-demand-shares": ("webhook.onDemandShares.enabled=true",),
     "image-architectures": ("webhook.imageArchitectures.enabled=true",),
@@ -66,6 +67,7 @@ def test_the_chart_is_all_components_together_in_any_namespace(tmp_path: Path) -
     order = [
         "aws",
         "surge",
+        "vpa-predictions",
         "conversion",
         "on-demand-shares",
         "image-architectures",

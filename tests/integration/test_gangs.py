@@ -158,7 +158,7 @@ def test_a_group_gets_no_node_before_it_is_complete(
     complete(plot)
     eventually(lambda: runs(plot, "alone", "later", *members), "the whole group runs", SECONDS)
     assert (planned(plot), len(plot.claims())) == ({"alone", "later", *members}, 4)
-    assert provisioner.caches.knows_pod_groups
+    assert provisioner.caches.pod_groups in provisioner.caches.all
 
 
 SOURCES: dict[str, tuple[Act, dict[str, str] | None]] = {

@@ -705,7 +705,15 @@ def test_what_is_rendered_conforms_to_the_schemas_of_the_api_server_and_to_ours(
 ) -> None:
     definitions = template(DEFINITIONS)
     conformity.write(tmp_path, applied.cluster.kubectl("get", "--raw", "/openapi/v2"), definitions)
-    switches = ("scheduler", "surge", "conversion", "admissionPolicy", "webhook.onDemandShares", "serviceMonitor")
+    switches = (
+        "scheduler",
+        "surge",
+        "vpaPredictions",
+        "conversion",
+        "admissionPolicy",
+        "webhook.onDemandShares",
+        "serviceMonitor",
+    )
     values = [f"{name}.enabled=true" for name in (*switches, "webhook.certManager", "webhook.imageArchitectures")]
     conformity.conform(tmp_path, [*template(CHART, "settings.clusterName=c", *values), *definitions])
     for name in ("nodepools.yaml", "ec2.yaml", "aws/nodepools.yaml", "quick-start.yaml"):

@@ -75,7 +75,7 @@ def test_without_the_feature_gate_a_pod_that_names_a_group_is_a_single_pod(plot:
     plot.pool(disruption=NEVER)
     plot.deploy("web", 1, schedulingGroup={"podGroupName": "train"})
     plot.await_running(1)
-    assert not provisioner.caches.knows_pod_groups
+    assert provisioner.caches.pod_groups not in provisioner.caches.all
 
 
 def test_one_pod_gets_one_node_which_goes_with_it(plot: Plot) -> None:
@@ -129,7 +129,7 @@ def test_one_pod_gets_one_node_which_goes_with_it(plot: Plot) -> None:
 
 
 def test_a_claim_costs_at_most_six_writes_until_it_is_initialised(plot: Plot, provisioner: InProcess) -> None:
-    """On a busy machine some cost one or two more: a write that conflicts, a Node that is ready late."""
+    """On a busy machine some cost one or two more: a write that conflicts, a Node that is ready late; when pods were bound there is told later."""
     pool = plot.pool(disruption=NEVER)
     before = provisioner.writes()
     plot.deploy("web", 20)
@@ -140,9 +140,10 @@ def test_a_claim_costs_at_most_six_writes_until_it_is_initialised(plot: Plot, pr
         for what in after
         if what.partition(" ")[2].partition("/")[0] in ("nodeclaims", "nodes") and after[what] > before.get(what, 0)
     }
-    print(f"{sum(spent.values()) / 20:.2f} writes a claim: {spent}")
+    later = sum(one.status.last_pod_event_time is not None for one in plot.claims(pool))
+    print(f"{sum(spent.values()) / 20:.2f} writes a claim, {later} of them of pods' times: {spent}")
     assert spent["create nodeclaims"] == spent["create nodes"] == 20
-    assert sum(spent.values()) <= 6 * 20 + 12
+    assert sum(spent.values()) - later <= 6 * 20 + 12
     plot.await_running(20)
 
 

@@ -28,5 +28,5 @@ def test_a_row(row: Row, outcomes: Mapping[str, RowResult]) -> None:
 def test_names_of_rows_are_different_and_no_broken_row_is_in_the_selection() -> None:
     assert len({one.name for one in ROWS}) == len(ROWS)
     assert not [one.name for one in QUICK if one.broken]
-    assert {one.group for one in QUICK} == {"default", "admission"}
+    assert {one.group for one in QUICK} == {"default", "repair", "spread", "admission"}
     assert not [one.name for one in QUICK if one.extender]

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from provisioner.apis import core, pods
 from provisioner.apis.budget_index import BudgetIndex, PodBudgets
 from provisioner.apis.buffer import CapacityBuffer
-from provisioner.apis.footprint import CONSTRAINT_BYTES, OBJECT_BYTES, POD_BYTES, footprint
+from provisioner.apis.footprint import AMOUNTS_BYTES, CONSTRAINT_BYTES, OBJECT_BYTES, POD_BYTES, footprint
 from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.selections import excess
 from provisioner.apis.shapes import ResizeStatus
+from provisioner.apis.vpa import VerticalPodAutoscaler, recommended, targets_of
 from provisioner.kube import resources
 from provisioner.scheduling.constraints.demands import ties_of
 from provisioner.scheduling.constraints.filters import FilterError
@@ -31,7 +32,9 @@ from provisioner.scheduling.constraints.selectors import read_selector
 from provisioner.scheduling.topology.census import tally_of
 from provisioner.scheduling.topology.ties import kinds
 from provisioner.state.daemons import daemon_shape
+from provisioner.state.predictions import AutoscalerKeeper, PodPredictions
 from provisioner.values.resources import Resources
+from tests.support.autoscalers import autoscaler, sized_pod
 from tests.support.filled import Path, filled, full, ids, merge, of_bytes, rows
 from tests.support.pods import wire_bytes, wire_pod
 
@@ -83,7 +86,14 @@ def asks_of_pod(pod: Pod) -> None:
         assert ties_of(shape).required is not None
 
 
-PODS = {"pod": Kind(_WirePod, decode_pod, asks_of_pod)}
+def asks_of_sized_pod(pod: Pod) -> None:
+    assert SIZERS.readmitted(pod).uid == pod.uid
+
+
+PODS = {
+    "pod": Kind(_WirePod, decode_pod, asks_of_pod),
+    "pod with amounts": Kind(_WirePod, partial(decode_pod, amounts=True), asks_of_sized_pod),
+}
 
 
 def nothing(_: object) -> None:
@@ -93,6 +103,20 @@ def nothing(_: object) -> None:
 def asks_of_selecting(one: core.PodSelecting) -> None:
     with contextlib.suppress(FilterError):
         read_selector(one.spec.selector, "")
+
+
+TEN: dict[str, Any] = {f"c{number}": {"cpu": "1", "memory": "1Gi"} for number in range(10)}
+SIZED = sized_pod(**TEN)
+SIZERS = PodPredictions({targets_of(SIZED)[0]: autoscaler(app={"cpu": "2"})})
+
+
+def asks_of_sizer(one: VerticalPodAutoscaler) -> None:
+    keeper = AutoscalerKeeper()
+    keeper.use(used=True)
+    keeper.changed(None, one)
+    keeper.changed(one, one)
+    assert SIZED.amounts is not None
+    assert recommended(SIZED.amounts.spec, one).containers
 
 
 OTHERS = {
@@ -105,6 +129,7 @@ OTHERS = {
     "CapacityBuffer": Kind(
         CapacityBuffer, resources.CAPACITYBUFFERS.decode, lambda one: Resources.parse(one.spec.limits)
     ),
+    "VerticalPodAutoscaler": Kind(VerticalPodAutoscaler, resources.AUTOSCALERS.decode, asks_of_sizer),
     "selector of a ReplicaSet": Kind(core.PodSelecting, resources.REPLICASET_SELECTORS.decode, asks_of_selecting),
     "selector of a Service": Kind(core.PodLabelling, resources.SERVICE_SELECTORS.decode, nothing),
 }
@@ -113,7 +138,11 @@ OTHER_ROWS = [
     for name, path in rows({name: one.wire for name, one in OTHERS.items()})
     if not (name == "DaemonSet" and "affinity" in path)  # as in a pod
 ]
-POD_ROWS = rows({name: one.wire for name, one in PODS.items()})
+POD_ROWS = [
+    (name, path)
+    for name, path in rows({name: one.wire for name, one in PODS.items()})
+    if name == "pod" or {"containers", "initContainers", "overhead"} & set(path)  # of the others nothing more is kept
+]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -188,8 +217,8 @@ def test_decoding_a_pod_takes_work_in_proportion_to_what_it_says(name: str, path
 def test_of_the_longest_pod_as_much_is_kept_as_of_any(name: str, path: Path) -> None:
     kind = PODS[name]
     texts = [of_bytes(kind.wire, path, LONG, first * LONG) for first in range(MANY)]
-    kept = kept_bytes(kind.decode, texts, POD_BYTES)
-    assert kept <= POD_BYTES
+    most = POD_BYTES + AMOUNTS_BYTES * (name != "pod")
+    assert kept_bytes(kind.decode, texts, most) <= most
 
 
 def test_a_pod_that_is_full_of_everything_costs_no_more() -> None:

@@ -32,11 +32,15 @@ from provisioner.disruption.commands.progress import CommandVerdict, Replacement
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import DisruptionController
 from provisioner.disruption.methods import drift as drifted
-from provisioner.disruption.methods import emptiness
+from provisioner.disruption.methods import emptiness, repair
 from provisioner.disruption.methods import moves as consolidation
+from provisioner.disruption.repair_breaker import NOT_TRIPPED
+from provisioner.disruption.repair_policies import Illness
 from provisioner.disruption.simulation import simulator as simulation
 from provisioner.disruption.simulation.simulator import Simulation
 from provisioner.disruption.view import Acceptance, DisruptionSettings
+from provisioner.lifecycle import launch_gate
+from provisioner.lifecycle.launch_gate import LaunchGate
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state import node_views as views
@@ -47,7 +51,7 @@ from provisioner.state.waiting import PendingPods
 from tests.support.clock import NOON
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
-from tests.support.upkeep import KINDS, STATIC, Upkeep, cpus_of, nothing, price_of
+from tests.support.upkeep import KINDS, POLICY, STATIC, Upkeep, cpus_of, nothing, price_of
 
 THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 EXAMPLES, STEPS = (3000, 40) if THOROUGH else (120, 25)
@@ -106,7 +110,13 @@ def budgets(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 class DisruptionMachine(RuleBasedStateMachine):
-    """Events of a cluster, the steps of its commands, and passes of disruption, in any order."""
+    """Events of a cluster, the steps of its commands, and passes of disruption, in any order.
+
+    Attributes:
+        broken: as of `Upkeep`.
+    """
+
+    broken = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +150,8 @@ class DisruptionMachine(RuleBasedStateMachine):
         ALL = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}  # noqa: N806
         disruption = {name: {**ALL, "consolidationPolicy": one} for name, one in zip(POOLS, policies, strict=True)}
         shapes = {name: of_app(name, cpu, "512Mi", **terms(name, kind)) for name, (cpu, kind) in of.items()}
-        self.at = Upkeep(shapes, disruption, most=most, settings=DisruptionSettings(acceptance=rule), static=static)
+        settings = DisruptionSettings(acceptance=rule)
+        self.at = Upkeep(shapes, disruption, most=most, settings=settings, static=static, broken=self.broken)
         for number, kind, zone, grace in nodes:
             self.at.add_node(POOLS[number], kind, zone, old=True, grace=grace)
         for one in pods:
@@ -346,6 +357,8 @@ class DisruptionMachine(RuleBasedStateMachine):
             at.edit_pool(pool, paused=False)
         for name in at.nodes():
             at.set_ready(name, ready=True)
+            if name in at.ill:
+                at.set_ill(name, ill=False)
         at.come_to_rest()
         for pod in [one for one in at.pods.values() if one.deleted is not None]:
             at.remove(pod)
@@ -483,6 +496,68 @@ class LimitsMachine(DisruptionMachine):
 
     def _nobody_holds_what_he_cannot_have(self) -> None:
         """See the class."""
+
+
+class BrokenNodesMachine(DisruptionMachine):
+    """The same where Nodes break and are repaired, and where those of the static NodePool go before their successors are launched."""
+
+    broken = True
+
+    @rule(number=numbers, ill=st.sampled_from((True, True, False)))
+    def a_node_breaks_or_is_well(self, number: int, ill: bool) -> None:
+        if name := self._node(number):
+            self.at.set_ill(name, ill=ill)
+
+    @rule(pool=every_pool, of=st.sampled_from((1, 2, 3)))
+    def many_nodes_of_a_pool_break(self, pool: str, of: int) -> None:
+        """Every second one, say."""
+        for name in list(self.at.nodes())[::of]:
+            if self.at.server.claim(name).pool == pool:
+                self.at.set_ill(name, ill=True)
+
+    @rule()
+    def broken_nodes_are_due(self) -> None:
+        """They were seen as they are, and are tolerated no longer."""
+        self.at.look()
+        self.at.clock.advance(POLICY.toleration.total_seconds() + 1)
+        self.at.look()
+
+    @rule(breaks=st.booleans())
+    def a_node_of_the_static_pool_goes_first(self, breaks: bool) -> None:
+        """It breaks, or all of them drift; what comes of it is left to whatever happens next."""
+        at = self.at
+        at.edit_pool(STATIC, paused=False, disruption={"budgets": [{"nodes": "100%"}]})
+        mine = [name for name in at.nodes() if at.server.claim(name).pool == STATIC]
+        if breaks and mine:
+            at.set_ill(mine[0], ill=True)
+            self.broken_nodes_are_due()
+        else:
+            at.edit_pool(STATIC, label=f"v{at.clock.monotonic()}")
+            at.look()
+
+    @rule(number=numbers, most=st.sampled_from(("1", "20%", "100%")))
+    def a_node_that_breaks_alone_is_not_forgotten(self, number: int, most: str) -> None:
+        """Where all else is at rest, a budget allows one and its pods have a place, it goes; of a static NodePool before its successor comes."""
+        at = self.at
+        self.nothing_happens_any_more()
+        static = [name for name in at.nodes() if at.server.claim(name).pool == STATIC]
+        if at.wrong or not (name := static[0] if static and number % 3 == 0 else self._node(number)):
+            return
+        pool = at.server.claim(name).pool
+        for one in at.pools:
+            at.edit_pool(one, paused=False, disruption={"budgets": [{"nodes": most}]})
+        at.look()
+        at.come_to_rest()
+        if name not in at.nodes():
+            return
+        at.set_ill(name, ill=True)
+        self.broken_nodes_are_due()
+        told = at.refused
+        at.come_to_rest()
+        at.seen["broken alone"] += 1
+        at.seen[f"repaired of {pool}"] += name not in at.nodes()
+        if name in at.nodes() and name not in told:
+            at.wrong.append(f"{name} of {pool} is broken and forgotten")
 
 
 def play(
@@ -964,6 +1039,13 @@ def test_every_promise_is_kept_at_limits() -> None:
     assert SEEN["drains at a limit"]
 
 
+def test_every_promise_is_kept_of_broken_nodes() -> None:
+    SEEN.clear()
+    play(EXAMPLES if THOROUGH else EXAMPLES // 2, machine=BrokenNodesMachine)
+    for what in ("repair begun", f"repaired of {STATIC}", "repaired of general", "places taken", "static_drift begun"):
+        assert SEEN[what], f"no {what}: the lives prove nothing about it ({SEEN})"
+
+
 def test_every_promise_is_kept_whatever_happens() -> None:
     SEEN.clear()
     play()
@@ -1181,6 +1263,45 @@ QUICK: Final = (
     "replacements count as soon as they are created",
 )
 """Mutants that are caught within seconds."""
+
+
+def _never_due(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Illness, "choice", lambda *_: None)
+
+
+def _always_due(patch: pytest.MonkeyPatch) -> None:
+    choice = Illness.choice
+    patch.setattr(Illness, "choice", lambda self, now: choice(self, now + timedelta(hours=1)))
+
+
+def _opened(instead: LaunchGate) -> Mutant:
+    """What is held is not."""
+    gate = launch_gate.gate_of
+
+    def of(*those: Any) -> LaunchGate:
+        return instead if (found := gate(*those)) is LaunchGate.HELD else found
+
+    return lambda patch: patch.setattr(launch_gate, "gate_of", of)
+
+
+BROKEN: Final[dict[str, tuple[Mutant, str]]] = {
+    "the breaker never trips": (
+        lambda patch: patch.setattr(repair, "repair_breaker", lambda *_, **__: NOT_TRIPPED),
+        "which are too many",
+    ),
+    "a condition is due at once": (_always_due, "is not broken, or not for long"),
+    "nobody is ever due": (_never_due, "is broken and forgotten"),
+    "a successor is launched while its place is taken": (_opened(LaunchGate.OPEN), "is launched beside"),
+    "a place counts as free while it is taken": (_opened(LaunchGate.FREED), "is launched beside"),
+}
+
+
+@pytest.mark.parametrize("mutant", BROKEN)
+def test_a_mutant_of_repair_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate, wrong = BROKEN[mutant]
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError, match=wrong):
+        play(MOST, STEPS, shrink=False, machine=BrokenNodesMachine)
 
 
 @pytest.mark.parametrize("mutant", QUICK)

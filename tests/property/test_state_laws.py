@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement, encode_command
 from provisioner.apis.core import (
+    Container,
     CSIDriver,
     CSINode,
     DaemonSet,
@@ -27,14 +28,17 @@ from provisioner.apis.core import (
     PersistentVolumeClaim,
     PodDisruptionBudget,
     PodLabelling,
+    PodSpec,
+    ResourceRequirements,
 )
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.pods import Pod
+from provisioner.apis.pods import Pod, PodAmounts
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.checking import CheckedCluster, StateDriftError, differences
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.values.resources import Resources
+from tests.support.autoscalers import autoscaler
 from tests.support.clock import NOON, RunningClock
 from tests.support.cluster import TYPES, World, claim, node, pod, pool
 from tests.support.problems import shape
@@ -60,8 +64,23 @@ some_pods = st.lists(st.sampled_from(PODS), max_size=3, unique=True)
 
 
 def pods_of(world: World, uids: list[str]) -> tuple[Pod, ...]:
-    """The pods as they are known, or as they were made."""
-    return tuple(world.cluster.pod(uid) or pod(uid) for uid in uids)
+    """The pods as they are known, or as they were made; those that run as they will be elsewhere, as whoever plans them has them."""
+    predictions = world.cluster.snapshot().predictions
+    found = (world.cluster.pod(uid) or pod(uid) for uid in uids)
+    return tuple(predictions.readmitted(one) if one.node_name else one for one in found)
+
+
+def amounts(cpu: str) -> PodAmounts:
+    """Of a pod of one container."""
+    return PodAmounts(PodSpec(containers=(Container(name="c", resources=ResourceRequirements(requests={"cpu": cpu})),)))
+
+
+AMOUNTS = {cpu: amounts(cpu) for cpu in ("1", "3")}
+
+
+def recommend(cpu: str, there: bool) -> Step:
+    one = autoscaler("v", namespace="default", target=("ReplicaSet", "rs"), c={"cpu": cpu})
+    return lambda world: world.cluster.autoscaler_changed(None if there else one, one if there else None)
 
 
 def put_node(name: str, provider_id: str, taints: int, *, going: bool) -> Step:
@@ -140,10 +159,12 @@ def announce(name: str, uids: list[str]) -> Step:
     return step
 
 
-def put_pod(uid: str, where: str, text: int, phase: str, kind: str, protected: str, *, deleted: bool) -> Step:
+def put_pod(uid: str, where: str, text: int, phase: str, kind: str, protected: str, cpu: str, *, deleted: bool) -> Step:
     def step(world: World) -> object:
         one = pod(
             uid,
+            cpu=cpu,
+            amounts=AMOUNTS[cpu],
             node=where,
             kind=kind,
             phase=phase,
@@ -176,7 +197,7 @@ def daemon_set(cpu: str, there: bool) -> Step:
 
 
 def limit_range(cpu: str, there: bool) -> Step:
-    item = {"type": "Container", "defaultRequest": {"memory": cpu}}
+    item = {"type": "Container", "defaultRequest": {"memory": cpu}, "min": {"cpu": "500m"}}
     body = {"metadata": {"name": "r", "namespace": "default"}, "spec": {"limits": [item]}}
     one = msgspec.convert(body, LimitRange)
     return lambda world: world.cluster.admission_changed(None if there else one, one if there else None)
@@ -313,6 +334,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
         st.sampled_from(("Pending", "Running", "Running", "Succeeded")),
         st.sampled_from(("ReplicaSet", "ReplicaSet", "DaemonSet", "StatefulSet")),
         st.sampled_from(("", "", "true", "1h")),
+        st.sampled_from(("1", "1", "3")),
         deleted=st.sampled_from((False, False, True)),
     ),
     st.builds(drop_pod, st.sampled_from(PODS)),
@@ -328,6 +350,8 @@ steps: st.SearchStrategy[Step] = st.one_of(
     ),
     st.builds(wait, st.sampled_from((0.0, 2.0, 31.0, 121.0, 901.0, 3700.0))),
     st.builds(daemon_set, st.sampled_from(("100m", "2")), st.booleans()),
+    st.builds(recommend, st.sampled_from(("2", "3")), st.booleans()),
+    st.booleans().map(lambda used: lambda world: world.cluster.use_predictions(used=used)),
     st.builds(limit_range, st.sampled_from(("1Gi", "2Gi")), st.booleans()),
     st.builds(csi_node, st.sampled_from(NAMES), st.integers(0, 2)),
     st.builds(budget, st.booleans()),
@@ -402,6 +426,7 @@ def test_a_pod_waits_or_has_a_place_and_every_place_is_on_a_node_that_stays(hist
         for view in snapshot.nodes:
             gone = view.claim is not None and view.claim.metadata.deletion_timestamp is not None
             assert view.deleting or not view.command
+            assert Resources.total(one.shape.requests for one in view.assigned).fits(view.planned)
             assert not (view.nominated and (gone or (view.ambiguous and view.claim is not None)))
 
 
@@ -472,6 +497,7 @@ def a_life(number: int, draw: random.Random) -> Iterator[Step]:
             draw.choice(("Pending", "Running", "Running", "Succeeded")),
             draw.choice(("ReplicaSet", "DaemonSet", "StatefulSet")),
             draw.choice(("", "true", "1h")),
+            "1",
             deleted=draw.random() < 0.3,
         ),
         lambda: drop_pod(draw.choice(uids)),
@@ -502,7 +528,9 @@ def surroundings_of(namespace: str, there: bool) -> Step:
     meta = {"name": "x", "namespace": namespace, "uid": f"x-{namespace}"}
     spec = {"selector": {"app": "web"}}
     owner = msgspec.convert({"metadata": meta, "spec": {"template": {"spec": {"containers": []}}}}, DaemonSet)
-    limits = msgspec.convert({"metadata": meta, "spec": {"limits": [{"type": "Container"}]}}, LimitRange)
+    item = {"type": "Container", "min": {"cpu": "1m"}}
+    limits = msgspec.convert({"metadata": meta, "spec": {"limits": [item]}}, LimitRange)
+    sizer = autoscaler("x", namespace=namespace)
     guard = msgspec.convert({"metadata": meta, "spec": {"maxUnavailable": 0, "selector": {}}}, PodDisruptionBudget)
     space = msgspec.convert({"metadata": {"name": namespace}}, LabelledNamespace)
     volume = msgspec.convert({"metadata": meta, "spec": {}}, PersistentVolumeClaim)
@@ -514,6 +542,7 @@ def surroundings_of(namespace: str, there: bool) -> Step:
     def step(world: World) -> object:
         world.cluster.daemonset_changed(*pair(owner))
         world.cluster.admission_changed(*pair(limits))
+        world.cluster.autoscaler_changed(*pair(sizer))
         world.cluster.budget_changed(*pair(guard))
         world.cluster.surrounding_changed(lambda keeper: keeper.namespace_changed(*pair(space)))
         world.cluster.surrounding_changed(lambda keeper: keeper.service_changed(*pair(service)))

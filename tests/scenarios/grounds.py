@@ -33,6 +33,19 @@ KEPT: Final[Mapping[str, Mapping[str, str]]] = {
     "nodepools.karpenter.sh": {"app.kubernetes.io/managed-by": "Helm"},
 }
 """The labels by which Flux, Argo CD and Helm keep definitions."""
+SPREADING: Final = "spreading-scheduler"
+"""A profile of kube-scheduler that spreads what says nothing of its spread."""
+SPREAD: Final = json.dumps(
+    {
+        "podTopologySpread": {
+            "defaultConstraints": [
+                {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
+                for key in (names.HOSTNAME_LABEL, names.ZONE_LABEL)
+            ]
+        }
+    }
+)
+"""What the provisioner is told of it, by `--scheduler-config`."""
 _COMPONENT: Final = manifests() / "components" / "conversion"
 
 
@@ -43,6 +56,17 @@ def nothing(_: Session) -> None:
 def defaults(session: Session) -> None:
     """The ConfigMap with the defaults of the cluster is there."""
     _apply(session, _config_map(os=DEFAULT_OS))
+
+
+def spreading_scheduler(session: Session) -> None:
+    """kube-scheduler has the profile with the default constraints; it keeps it."""
+    session.cluster.stop("kube-scheduler")
+    path = session.cluster.dir / "kube-scheduler.json"
+    configuration = json.loads(path.read_text(encoding="utf-8"))
+    arguments = json.loads(SPREAD)["podTopologySpread"] | {"defaultingType": "List"}
+    profile = {"schedulerName": SPREADING, "pluginConfig": [{"name": "PodTopologySpread", "args": arguments}]}
+    path.write_text(json.dumps(configuration | {"profiles": [*configuration["profiles"], profile]}), encoding="utf-8")
+    session.cluster.start("kube-scheduler")
 
 
 def admission_policy(session: Session) -> None:

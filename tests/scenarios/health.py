@@ -5,7 +5,7 @@ tolerate for KWOKUnhealthy (30 s). Where nothing may happen for a minute there, 
 are as they are. All nodes are alike and in one zone: no row is to trip a zone or an instance type for the others.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from provisioner.apis import names
@@ -40,6 +40,7 @@ from tests.scenarios.steps import (
 GROUP = "repair"
 ALIKE: Any = [ON_DEMAND, {"key": names.ZONE_LABEL, "operator": "In", "values": ["test-zone-a"]}]
 QUIET = 20.0
+LONG = timedelta(hours=31)
 
 
 def nodes(count: int = 5, *, budget: str = "100%", pods: dict[str, Any] | None = None, **spec: Any) -> Step:
@@ -47,18 +48,23 @@ def nodes(count: int = 5, *, budget: str = "100%", pods: dict[str, Any] | None =
     disruption = {**NEVER, "budgets": [{"nodes": budget}]}
     return together(
         pool(disruption=disruption, requirements=ALIKE, **spec),
-        deploy("web", count, **(pods or {})),
+        deploy("web", count, **{"terminationGracePeriodSeconds": 5, **(pods or {})}),
         settled(count, count),
     )
 
 
-def says(kind: str, status: str, reason: str, *those: int) -> Step:
-    """These Nodes, by their places in order of name, have the condition from now on."""
+def wire_time(at: datetime) -> str:
+    """As Kubernetes writes it."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def says(kind: str, status: str, reason: str, *those: int, since: timedelta = timedelta(0)) -> Step:
+    """These Nodes, by their places in order of name, have the condition from now on, or say that they have had it for so long."""
 
     def step(scene: Scene) -> None:
-        now = datetime.now(tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        told = {"type": kind, "status": status, "reason": reason, "message": "", "lastHeartbeatTime": now}
-        body = {"status": {"conditions": [{**told, "lastTransitionTime": now}]}}
+        now = datetime.now(tz=UTC)
+        told = {"type": kind, "status": status, "reason": reason, "message": "", "lastHeartbeatTime": wire_time(now)}
+        body = {"status": {"conditions": [{**told, "lastTransitionTime": wire_time(now - since)}]}}
         listed = sorted(scene.facts.nodes)
         for number in those:
             path = f"/api/v1/nodes/{listed[number]}/status"
@@ -133,6 +139,7 @@ ROWS: tuple[Row, ...] = (
         evicted("web"),
         counted(disrupted_for("unhealthy")),
         group=GROUP,
+        quick=True,
     ),
     row(
         "repair: the replacement is there before the broken node goes",
@@ -186,44 +193,44 @@ ROWS: tuple[Row, ...] = (
     ),
     row(
         "repair: a budget of 0 stops it, and one of 100 % does not",
-        nodes(budget="0"),
+        nodes(1, budget="0"),
         broken(0),
         event("DisruptionBlocked", "No allowed disruptions for disruption reason Unhealthy", kind="Node"),
         holds(QUIET),
         change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
         first_gone(),
-        becomes(5, 5),
-        old_ones_left(0),
+        becomes(1, 1, new=True),
         group=GROUP,
     ),
     row(
         "repair: do-not-disrupt of a node does not keep it",
-        nodes(),
+        nodes(1),
         on_nodes({"metadata": {ANNOTATED: KEEP}}, 1),
         broken(0),
         first_gone(),
-        becomes(5, 5),
+        becomes(1, 1, new=True),
         group=GROUP,
     ),
     row(
         "repair: a node that is not ready is replaced",
-        nodes(),
+        nodes(1, pods={ANNOTATED: KEEP}),
         may_force,
         may_orphan,
-        not_ready(),
+        not_ready(since=LONG),
         first_gone(),
-        becomes(5, 5),
+        becomes(1, 1, new=True),
         group=GROUP,
     ),
     row(
         "repair: a node of which nothing is known is replaced",
-        nodes(),
+        nodes(1, pods={ANNOTATED: KEEP}),
         may_force,
         may_orphan,
-        not_ready(status="Unknown"),
+        not_ready(status="Unknown", since=LONG),
         first_gone(),
-        becomes(5, 5),
+        becomes(1, 1, new=True),
         group=GROUP,
+        quick=True,
     ),
     # --- more than Karpenter's ---------------------------------------------------------------------------------------
     row(

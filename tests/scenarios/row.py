@@ -11,6 +11,8 @@ from tests.scenarios.steps import Step
 DEFAULT = "default"
 GATES = "--feature-gates=NodeRepair=true,StaticCapacity=true,NodeOverlay=true,CapacityBuffer=true"
 
+FIRST_GATES = f"{GATES},TerminateFirstDrift=true,TerminateFirstRepair=true"
+
 
 @dataclass(frozen=True)
 class Group:
@@ -32,6 +34,7 @@ class Group:
 ADMISSION: Final = "admission"
 ALONE: Final = "alone"
 BESIDE_LEADING: Final = "karpenter-leads"
+INSTANCES, LEGACY_INSTANCES = "instances", "legacy-instances"
 DEFAULTS, POLICY, SILENT, BESIDE, OLD = "defaults", "policy", "silent", "beside-karpenter", "old-versions"
 GROUPS: dict[str, Group] = {
     DEFAULT: Group(),
@@ -40,11 +43,14 @@ GROUPS: dict[str, Group] = {
     "capped": Group((GATES, "--max-disrupting-nodes=1")),
     "slow": Group((GATES, "--max-claims-per-minute=2")),
     "gates-off": Group(()),
-    "repair": Group((GATES, "--repair-timeout=6s")),
+    "repair": Group((FIRST_GATES, "--repair-timeout=6s")),
     "legacy-repair": Group((GATES, "--repair-timeout=6s", "--legacy-node-repair")),
     "stopped": Group(),
+    "spread": Group((GATES, f"--scheduler-config={grounds.SPREAD}"), prepare=grounds.spreading_scheduler),
     BESIDE_LEADING: Group(),
     ALONE: Group(),
+    INSTANCES: Group((FIRST_GATES, "--repair-timeout=6s", "--aws-feature-gates=RebootForRepair=true"), cloud=AWS),
+    LEGACY_INSTANCES: Group((GATES, "--repair-timeout=6s", "--legacy-node-repair"), cloud=AWS),
     ADMISSION: Group(webhook=True),
     DEFAULTS: Group(webhook=True, prepare=grounds.defaults),
     POLICY: Group(webhook=True, prepare=grounds.admission_policy),

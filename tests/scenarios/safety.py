@@ -1,6 +1,5 @@
 """Rows in which a workload could be harmed: PodDisruptionBudgets, do-not-disrupt, spread, volumes, drains."""
 
-from collections.abc import Callable
 from typing import Any
 
 from provisioner.apis import names
@@ -62,11 +61,6 @@ from tests.scenarios.steps import (
     wait,
 )
 
-SLOWLY: dict[str, Any] = {
-    "annotations": {"kwok.dovetail.dev/delete-delay": "4s"},
-    "terminationGracePeriodSeconds": 30,
-}
-"""Pods that take their time to end."""
 PROTECTED: dict[str, Any] = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 TWO_SMALL = together(deploy("large", 2, cpu="3"), pods_run(2), deploy("small", 2, cpu="600m"), settled(2, 4))
 """Two nodes of 4 CPUs with a large and a small pod each: without the large ones, one node is too much."""
@@ -86,19 +80,6 @@ def has_deadline(scene: Scene) -> bool:
 def daemons_of_the_first_node(scene: Scene) -> list[str]:
     """Names of those that are not ending."""
     return [one.name for one in scene.pods("agent") if one.node_name == min(scene.facts.nodes)]
-
-
-def left_in_order(first: str, then: str) -> Callable[[Scene], bool]:
-    """Every pod of `first` began to end before any of `then`."""
-
-    def so(scene: Scene) -> bool:
-        left = {
-            app: [scene.watching.left_at(uid) for uid, one in scene.facts.pods.items() if one.labels.get("app") == app]
-            for app in (first, then)
-        }
-        return max(left[first]) <= min(left[then])
-
-    return so
 
 
 def volume(name: str, zone: str) -> dict[str, object]:
@@ -702,21 +683,6 @@ ROWS: tuple[Row, ...] = (
         pods_run(1),
     ),
     # --- drains ------------------------------------------------------------------------------------------------------------------
-    row(
-        "critical pods leave after the others, and daemons before them",
-        pool(disruption=NEVER),
-        daemons(**SLOWLY),
-        deploy("web", 2, cpu="500m", **SLOWLY),
-        deploy("dns", 1, cpu="500m", priorityClassName="system-cluster-critical"),
-        settled(1, 3),
-        daemons_run(1),
-        settled(1, 3),
-        remove_claims(),
-        first_gone(),
-        pods_run(3),
-        check(left_in_order("web", "agent"), "web leaves before its node's agent"),
-        check(left_in_order("agent", "dns"), "the agent leaves before dns"),
-    ),
     row(
         "a pod that tolerates the disruption taint is not evicted and holds nothing",
         pool(disruption=NEVER),

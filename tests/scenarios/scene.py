@@ -22,6 +22,7 @@ from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Resource
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness.workload import Document
 from tests.scenarios.watching import Guard, Log, Watching
+from tests.support.ec2 import Ec2
 from tests.support.eventually import eventually
 from tests.support.provisioner import TEAM, Plot
 from tests.support.registry import RealRegistry
@@ -37,6 +38,7 @@ _BY_KIND: dict[str, Resource[Any]] = {
         resources.CONFIGMAPS,
         resources.DAEMONSETS,
         resources.DEPLOYMENTS,
+        resources.EC2NODECLASSES,
         resources.KWOKNODECLASSES,
         resources.NODECLAIMS,
         resources.NODEOVERLAYS,
@@ -48,6 +50,7 @@ _BY_KIND: dict[str, Resource[Any]] = {
         resources.PRIORITYCLASSES,
         resources.PVCS,
         resources.PVS,
+        resources.SERVICES,
         resources.STATEFULSETS,
         resources.STORAGECLASSES,
         resources.VOLUMEATTACHMENTS,
@@ -64,12 +67,14 @@ class Runtime:
         slowness: by how much bounds in seconds are stretched, see `tests.support.pace`; measured when it is called.
         cluster: the control plane.
         registry: the one that the webhook asks; None where the group has no webhook.
+        ec2: the emulator; None where nodes are kwok's.
     """
 
     metrics: Callable[[], str]
     slowness: Callable[[], float]
     cluster: DevCluster
     registry: RealRegistry | None = None
+    ec2: Ec2 | None = None
 
 
 @dataclass
@@ -83,6 +88,7 @@ class Facts:
         guards: of PodDisruptionBudgets that are watched.
         paused: when the API server had acknowledged the last pause.
         planned: how many pods were planned for each NodeClaim, by app.
+        reservation: ID of a capacity reservation that the row has made.
     """
 
     claims: dict[str, NodeClaim] = field(default_factory=dict)
@@ -93,6 +99,7 @@ class Facts:
     allows_orphans: bool = False
     allows_force: bool = False
     paused: datetime | None = None
+    reservation: str = ""
 
 
 class Scene(Plot):
@@ -127,6 +134,16 @@ class Scene(Plot):
         """The registry that the webhook asks."""
         assert self.runtime.registry is not None, "the group of this row has no registry"
         return self.runtime.registry
+
+    @property
+    def ec2(self) -> Ec2:
+        """The emulator that the instances of this row's nodes are of."""
+        assert self.runtime.ec2 is not None, "the nodes of this row's group are kwok's"
+        return self.runtime.ec2
+
+    def owns_pool(self, name: str) -> None:
+        """Count a NodePool that was put as this row's."""
+        self._pools.append(name)
 
     def put(self, document: Document) -> None:
         """Server-side apply of any kind; what has a namespace gets this row's, and `{ns}` in texts is this row's name."""

@@ -15,7 +15,9 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness import applying, figures
+from provisioner.lab.harness.aws import REGION
 from provisioner.lab.harness.session import (
+    AWS,
     EXTENDER,
     PROVISIONER,
     SYSTEM_NAMESPACE,
@@ -28,6 +30,7 @@ from provisioner.support.clock import SystemClock
 from tests.scenarios.row import GROUPS, Row
 from tests.scenarios.scene import Runtime, Scene
 from tests.scenarios.watching import Log, Watching
+from tests.support.ec2 import Ec2
 from tests.support.pace import slowness
 from tests.support.registry import Authorities, RealRegistry, registry
 
@@ -132,7 +135,7 @@ def played(
                     cloud=group.cloud,
                 )
                 session.start_programs(lambda _: None)
-                stage = RowPlayer(client, watching, log, replace(runtime, registry=images), say)
+                stage = RowPlayer(client, watching, log, replace(runtime, registry=images, ec2=_ec2_of(session)), say)
                 found |= {one.row: one for one in stage.run(groups[name])}
                 session.programs.stop(PROVISIONER)
         finally:
@@ -146,6 +149,12 @@ def played(
     finally:
         resources.close()
         cluster.down()
+
+
+def _ec2_of(session: Session) -> Ec2 | None:
+    """The emulator that a session has started, to ask what it knows."""
+    started = session._ec2
+    return None if session.setup.cloud != AWS or started is None else Ec2(started._process, started.endpoint, REGION)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,30 @@
 """Every row: where a workload could be harmed, then money, then what changes, then how pods and old manifests are admitted."""
 
-from tests.scenarios import admission, health, money, old, renewal, safety
+from tests.scenarios import (
+    admission,
+    endings,
+    full,
+    health,
+    health_ec2,
+    money,
+    old,
+    reboots,
+    renewal,
+    safety,
+    spreading,
+)
 from tests.scenarios.row import Row
 
 TABLES: dict[str, tuple[Row, ...]] = {
     "safety": safety.ROWS,
     "money": money.ROWS,
     "renewal": renewal.ROWS,
+    "endings": endings.ROWS,
     "health": health.ROWS,
+    "reboots": reboots.ROWS,
+    "health_ec2": health_ec2.ROWS,
+    "full": full.ROWS,
+    "spreading": spreading.ROWS,
     "admission": admission.ROWS,
     "old": old.ROWS,
 }

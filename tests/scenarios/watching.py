@@ -55,6 +55,7 @@ class Watching:
         self._guards: defaultdict[str, list[Guard]] = defaultdict(list)
         self._steps: defaultdict[str, list[tuple[int, str, str, bool]]] = defaultdict(list)
         self._left: dict[str, float] = {}
+        self._gone: dict[str, float] = {}
         self._clock = clock
         self._pods = Reflector(
             connection, PODS, changed=as_deletions(self._on_pod), unreadable=_fail, clock=clock, rng=rng
@@ -111,6 +112,10 @@ class Watching:
         """When a pod was first seen to end (monotonic seconds); infinite while it has not."""
         return self._left.get(uid, float("inf"))
 
+    def gone_at(self, uid: str) -> float:
+        """When a pod was seen to be no more (monotonic seconds); infinite while it is there."""
+        return self._gone.get(uid, float("inf"))
+
     def most_disrupted(self, *pools: str) -> int:
         """Nodes of some NodePools that were tainted for disruption at one time, less those whose instance was ending already."""
         with self._lock:
@@ -131,6 +136,8 @@ class Watching:
     def _on_pod(self, pod: Pod, deleted: bool) -> None:
         if deleted or pod.deleted is not None:
             self._left.setdefault(pod.uid, self._clock.monotonic())
+        if deleted:
+            self._gone.setdefault(pod.uid, self._clock.monotonic())
         with self._lock:
             for one in self._guards.get(pod.namespace, ()):
                 one.fewest = min(one.fewest, self._ready(pod.namespace, one.app))

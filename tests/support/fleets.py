@@ -23,6 +23,7 @@ from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.scheduling.world import Policies, world_of
 from provisioner.state.keys import NodeKey
+from provisioner.state.predictions import NO_PREDICTIONS, PodPredictions
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot, Surroundings
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
@@ -95,6 +96,7 @@ class Fleet:
     at: datetime = NOON
     daemons: tuple[PodShape, ...] = ()
     ill: dict[str, Illness] = field(default_factory=dict)
+    predictions: PodPredictions = NO_PREDICTIONS
 
     def __repr__(self) -> str:
         nodes = [
@@ -206,6 +208,7 @@ class Fleet:
             leaving=(),
             around=self.around,
             pod_budgets=PodBudgets(by_namespace),
+            predictions=self.predictions,
         )
 
     def _used(self, name: str) -> Resources:

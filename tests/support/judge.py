@@ -148,8 +148,9 @@ def node(
     pods: int = 110,
     memory: str = "16Gi",
     attach: int | None = None,
+    declares: Iterable[str] | None = None,
 ) -> Document:
-    """A node of now; `attach` is how many volumes of `DRIVER` it takes."""
+    """A node of now; `attach` is how many volumes of `DRIVER` it takes, `declares` what features its kubelet reports, with its version."""
     own = {names.HOSTNAME_LABEL: name, names.OS_LABEL: "linux", names.ARCH_LABEL: "amd64", **(labels or {})}
     if zone:
         own[names.ZONE_LABEL] = zone
@@ -161,6 +162,8 @@ def node(
         "spec": {"taints": [dict(one) for one in taints]},
         "status": {"capacity": room, "allocatable": room},
     }
+    if declares is not None:
+        body["status"] |= {"declaredFeatures": sorted(declares), "nodeInfo": {"kubeletVersion": "v1.37.2"}}
     if attach is not None:
         body["attach"] = attach
     return body
@@ -610,6 +613,7 @@ class _Case(Setting):
             node_name=one.metadata.name,
             pods=running,
             attach_limits=limits.get(one.metadata.name, {}),
+            features=frozenset(one.status.declared_features) if one.status.node_info.kubelet_version else None,
         )
 
     # --- the answer made true ---

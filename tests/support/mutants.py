@@ -210,6 +210,20 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "csidrivers": {"spec": {"attachRequired": True, "preventPodSchedulingIfMissing": True}},
     "csinodes": {"spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": "i", "allocatable": {"count": 25}}]}},
     "podgroups": {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}, "priority": 7}},
+    "verticalpodautoscalers": {
+        "spec": {
+            "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "updatePolicy": {"updateMode": "Recreate"},
+            "resourcePolicy": {
+                "containerPolicies": [
+                    {"containerName": "*", "minAllowed": {"cpu": "1"}, "controlledResources": ["cpu", "memory"]}
+                ]
+            },
+        },
+        "status": {
+            "recommendation": {"containerRecommendations": [{"containerName": "web", "target": {"cpu": "900m"}}]}
+        },
+    },
     "volumeattachments": {"spec": {"attacher": "x", "nodeName": "n1", "source": {"persistentVolumeName": "pv"}}},
     "limitranges": {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]}},
     "namespaces": {"status": {"phase": "Active"}},

@@ -14,7 +14,7 @@ from provisioner.apis.core import Event, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod, is_daemon
-from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.cloudprovider.kwok.provider import KwokProvider, NodeClient
 from provisioner.clouds import Cloud
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection, connect
@@ -53,7 +53,8 @@ SYSTEM_NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name"
 class InProcess:
     """The controllers in this process, so that a test can read what they wrote; they lead without a Lease. As a context they run.
 
-    `cloud` is what stands around the provider of kwok; `watching` is what the watches go through instead of the connection.
+    `cloud` is what stands around the provider of kwok; `watching` is what the watches go through instead of the connection, `joining` what the provider
+    makes Nodes with instead of the client.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class InProcess:
         *,
         cloud: Callable[[KwokProvider], Cloud] = KwokCloud,
         watching: Callable[[ApiConnection], ApiConnection] = lambda connection: connection,
+        joining: Callable[[Client], NodeClient] = lambda client: client,
         check_state: bool = True,
         **options: Any,
     ) -> None:
@@ -71,7 +73,7 @@ class InProcess:
         self.client = Client(self._connection, clock)
         self._caches = Caches(watching(self._connection), self._options, clock)
         self._provider = KwokProvider(
-            self.client,
+            joining(self.client),
             self._caches.nodes.store,
             self._caches.classes.store,
             clock,

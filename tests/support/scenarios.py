@@ -3,9 +3,11 @@
 `test_scheduler_judge` asks of the solver's plans, `test_scenarios_at_once` of what the real programs make of them.
 """
 
+import os
 from typing import Any
 
 from provisioner.apis import names
+from provisioner.lab.devcluster.versions import chosen_minor
 from provisioner.values.taints import Taint
 from tests.support.judge import Document, Scenario, node, pod, several, storage_class, volume, volume_claim
 from tests.support.problems import instance_type, pool
@@ -692,3 +694,29 @@ SCENARIOS: dict[str, Scenario] = {
         several(2, "p", app="web", affinity=wishes_apart(HOSTNAME, app("web"))), nodes=(node("@-n1"),), free=True
     ),
 }  # fmt: skip
+
+# --- 8 features of kubelets, which kube-scheduler looks at since 1.36 ---
+
+RESTARTS_ALL = "RestartAllContainersOnContainerExits"
+RESTARTING: Document = {
+    **pod("any")["spec"]["containers"][0],
+    "restartPolicy": "Never",
+    "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}],
+}
+"""A container for which the kubelet must have that feature."""
+FEATURES: dict[str, Scenario] = {
+    "a pod that needs a feature goes where a kubelet declares it": Scenario(
+        several(2, "p", containers=[RESTARTING]),
+        nodes=(node("@-n1", "8", declares=()), node("@-n2", "2", declares=(RESTARTS_ALL,))),
+        claims=0,
+        free=True,
+    ),
+    "a pod that needs a feature is left where no kubelet declares it": Scenario(
+        (pod("p", containers=[RESTARTING]), pod("q")),
+        nodes=(node("@-n1", declares=("NoPodNeedsThis",)),),
+        left=frozenset({"p"}),
+        claims=0,
+    ),
+}
+if chosen_minor(os.environ) != "1.35":
+    SCENARIOS |= FEATURES

@@ -18,23 +18,26 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
-from provisioner.apis.command import CommandPhase
+from provisioner.apis.command import CommandPhase, awaited_by
 from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import OwnerReference, is_true
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.cloudprovider.types import CloudProvider, InstanceType, RepairPolicy
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, DisruptionController, Method
 from provisioner.disruption.methods import static_drift
 from provisioner.disruption.methods.moves import Consolidation
+from provisioner.disruption.node_health import NodeHealth
 from provisioner.disruption.pool_drift import pool_drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.disruption.simulation.turns import WAITS_FOR_TIED
 from provisioner.disruption.view import DisruptionSettings, DisruptionView, MethodAnswer
+from provisioner.lifecycle import launch_gate
+from provisioner.lifecycle.launch_gate import LaunchGate
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
@@ -51,6 +54,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.pause import Pause, pause_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.workers import WorkerPool
+from provisioner.termination.eviction_queue import deadline_of
 from provisioner.values.resources import Resources
 from tests.support import checker, cluster
 from tests.support.batches import claim_creator, no_buffers
@@ -68,6 +72,8 @@ from tests.support.worldserver import WorldServer
 BARGAIN = instance_type("bargain", "8", "16Gi", 0.22, zones=ABC, capacity_types=("on-demand",))
 KINDS: Final = (TINY, SMALL, MEDIUM, LARGE, BARGAIN)
 BY_NAME: Final = {one.name: one for one in KINDS}
+POLICY: Final = RepairPolicy("Broken", "True", timedelta(seconds=90), "", timedelta(seconds=60))
+"""A condition that is tolerated for longer than it has to be seen, and bounds drains."""
 NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 GRACE: Final = "1h"
 STATIC: Final = "static"
@@ -160,6 +166,7 @@ class Upkeep:
         most: the flag `--max-disrupting-nodes`.
         settings: of disruption.
         static: nodes of a static NodePool besides, which no pod tolerates.
+        broken: Nodes may be broken and are repaired, and the static NodePool may have no more nodes than it has, so that they go first.
 
     Attributes:
         wrong: every broken promise, in words.
@@ -169,6 +176,7 @@ class Upkeep:
         meanwhile: runs once when a method of consolidation has answered and nothing of the answer has begun.
         usd: that all nodes may cost in an hour; 0 limits nothing.
         strangers: pods that nobody places, whatever room there is; nobody has promised them anything.
+        ill: since when Nodes are broken that are, by name.
     """
 
     def __init__(
@@ -179,6 +187,7 @@ class Upkeep:
         most: int = 0,
         settings: DisruptionSettings = DisruptionSettings(),  # noqa: B008  (frozen)
         static: int = 0,
+        broken: bool = False,
     ) -> None:
         self.world = World()
         self.clock = self.world.clock
@@ -193,6 +202,11 @@ class Upkeep:
         self._touched: dict[str, datetime] = {}
         self._refused: set[str] = set()
         self.strangers: list[Pod] = []
+        self.ill: dict[str, datetime] = {}
+        self.health = NodeHealth(self.cluster, self.clock, (POLICY,) if broken else ())
+        self._most_static = static if broken else 0
+        if broken:
+            settings = replace(settings, first_for=frozenset({names.REASON_DRIFTED, names.REASON_UNHEALTHY}))
         self.usd = 0.0
         self._numbers = itertools.count()
         self._guards: dict[str, int] = {}
@@ -208,6 +222,7 @@ class Upkeep:
                     requirements=(only,),
                     template={"taints": [RESERVED]},
                     replicas=static,
+                    limits={names.NODES: str(static)} if broken else {},
                     disruption={"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"},
                 ),
             )
@@ -215,7 +230,13 @@ class Upkeep:
             self.add_node(STATIC, FIXED.name, "a", old=True)
         self._money = Money(self.cluster, GrowthLimits(), lambda _: BY_NAME, self.clock)
         self.commands = command_queue(
-            self.server, self.cloud, pause=self.pause, growth=self._money, workers=cast(WorkerPool, AtOnce()), kind=Told
+            self.server,
+            self.cloud,
+            pause=self.pause,
+            growth=self._money,
+            workers=cast(WorkerPool, AtOnce()),
+            kind=Told,
+            is_broken=self.health.is_broken,
         )
         assert isinstance(self.commands, Told)
         self.commands.told = self._begins
@@ -257,6 +278,7 @@ class Upkeep:
             methods=methods,
             consolidations=more,
             settings=settings,
+            ill=self.health.at,
             rebuilding=Rebuilding(cast(Planner, Content()), self.clock),
         )
 
@@ -281,6 +303,11 @@ class Upkeep:
             return answer
 
         return Method(method.name, method.reason, ask, method.buys, method.concerns)
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The nodes of which methods have said why they stay, since the last pass began."""
+        return frozenset(self._refused)
 
     # ------------------------------------------------------------------ what is there
 
@@ -560,6 +587,9 @@ class Upkeep:
     def _join(self, body: dict[str, Any], pool: str, kind: InstanceType, zone: str) -> None:
         """A NodeClaim is launched, registered and initialized at once."""
         name = body["metadata"]["name"]
+        others = sum(one.metadata.labels.get(names.NODEPOOL_LABEL) == STATIC for one in self.nodes().values())
+        if self._most_static and pool == STATIC and others >= self._most_static:
+            self.wrong.append(f"{name} is launched beside {others} nodes of {STATIC}, which may have no more")
         labels = {
             **body["metadata"].get("labels", {}),
             names.NODEPOOL_LABEL: pool,
@@ -601,9 +631,23 @@ class Upkeep:
     def set_ready(self, name: str, *, ready: bool) -> None:
         """A Node is Ready, or not; it is tainted then."""
         wire = self.server.objects["nodes"][name]
-        wire["status"]["conditions"] = [{**self._true("Ready"), "status": "True" if ready else "False"}]
+        kept = [one for one in wire["status"]["conditions"] if one["type"] != "Ready"]
+        wire["status"]["conditions"] = [{**self._true("Ready"), "status": "True" if ready else "False"}, *kept]
         others = [one for one in wire["spec"].get("taints", ()) if one["key"] != NOT_READY["key"]]
         wire["spec"]["taints"] = others if ready else [*others, NOT_READY]
+        self.server.put(msgspec.convert(wire, Node, strict=False))
+
+    def set_ill(self, name: str, *, ill: bool) -> None:
+        """A Node says that it is broken, or not; it is Ready all the same."""
+        wire = self.server.objects["nodes"][name]
+        kept = [one for one in wire["status"]["conditions"] if one["type"] != POLICY.condition_type]
+        if ill and name not in self.ill:
+            self.ill[name] = self.clock.now()
+        elif not ill:
+            self.ill.pop(name, None)
+        since = self.ill.get(name, self.clock.now()).isoformat()
+        told = {"type": POLICY.condition_type, "status": "True" if ill else "False", "lastTransitionTime": since}
+        wire["status"]["conditions"] = [*kept, told]
         self.server.put(msgspec.convert(wire, Node, strict=False))
 
     def protect(self, name: str, *, protected: bool) -> None:
@@ -751,11 +795,31 @@ class Upkeep:
             name = claim.metadata.name
             if name in there or claim.metadata.deletion_timestamp is not None:
                 continue
+            match self._gate(claim):
+                case LaunchGate.HELD:
+                    continue
+                case LaunchGate.FREED:
+                    self.seen["places taken"] += 1
+                    self.server.writer.metadata(claim, annotations={names.AWAITS_ANNOTATION: None})
+                    return True
+                case LaunchGate.RELEASED:
+                    self.seen["places given up"] += 1
+                    self._gone(name)
+                    return True
+                case LaunchGate.OPEN:
+                    pass
             kind, zone, _ = claim.metadata.annotations[names.PLANNED_OFFERING_ANNOTATION].split("/")
             self._join(msgspec.json.decode(msgspec.json.encode(claim)), claim.pool, BY_NAME[kind], zone)
             self.seen["replacements"] += 1
             return True
         return False
+
+    def _gate(self, claim: NodeClaim) -> LaunchGate:
+        """What lifecycle does with a claim that may have to wait until another one is gone."""
+        awaited = awaited_by(claim)
+        other = awaited.claim if awaited is not None else ""
+        there = self.server.claim(other) if other in self.server.objects["nodeclaims"] else None
+        return launch_gate.gate_of(claim, there, self.cluster.command_waiting_for(claim.metadata.name))
 
     def fail_next(self) -> bool:
         """The first NodeClaim without a Node is given up; whether there was one."""
@@ -798,7 +862,10 @@ class Upkeep:
                     self.remove(pod, again=True)
                     return True
                 free = self.left(pod.labels["app"])
-                over = late and bool(claim.spec.termination_grace_period)
+                ends = deadline_of(claim)
+                over = (late and bool(claim.spec.termination_grace_period)) or (
+                    ends is not None and self.clock.now() >= ends
+                )
                 if force or over or (not self.is_protected(pod) and (free is None or free > 0)):
                     self.seen["evictions"] += 1
                     self.remove(pod, again=True)
@@ -806,6 +873,7 @@ class Upkeep:
         return False
 
     def _gone(self, name: str) -> None:
+        self.ill.pop(name, None)
         for kind in ("nodes", "nodeclaims"):
             if name in self.server.objects[kind]:
                 self.server.drop(kind, name)
@@ -961,7 +1029,8 @@ class Upkeep:
         """
         going = {name for one in begun for name in one.candidates}
         world = self.worlds.of(_uncharged(before, going)).world
-        begun = [one for one in begun if one.method != static_drift.METHOD]  # no pod is on its nodes
+        static = {one.key.name for one in before.nodes if one.pool == STATIC}
+        begun = [one for one in begun if static.isdisjoint(one.candidates)]  # no pod is on its nodes
         planned = {pod.uid for node in before.nodes for pod in node.assigned}
         free = [pod for pod in before.waiting if pod.uid not in planned and pod.name in self.pods] + [
             pod
@@ -1036,10 +1105,14 @@ class Upkeep:
                 yield f"{name} is not there, or going"
                 continue
             claim, node = self.server.claim(name), there[name]
-            if (claim.pool == STATIC) is not (proposal.method == static_drift.METHOD):
+            repaired = proposal.reason == names.REASON_UNHEALTHY
+            if not repaired and (claim.pool == STATIC) is not (proposal.method == static_drift.METHOD):
                 yield f"{name} is of NodePool {claim.pool}"
             if why := self.pause().summary(claim.pool):
                 yield why
+            if repaired:
+                yield from self._well(name, claim.pool)
+                continue
             if node.metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
                 yield f"{name} says do-not-disrupt"
             if not self._is_forceful(proposal, claim):
@@ -1066,7 +1139,18 @@ class Upkeep:
     def _moving(self, name: str) -> list[Pod]:
         return [pod for pod in self.on(name) if pod.deleted is None]
 
+    def _well(self, name: str, pool: str) -> Iterator[str]:
+        """Why a node is not to be repaired."""
+        if name not in self.ill or self.clock.now() < self.ill[name] + POLICY.toleration:
+            yield f"{name} is not broken, or not for long"
+        mine = [one for one, node in self.nodes().items() if node.metadata.labels[names.NODEPOOL_LABEL] == pool]
+        broken = sum(one in self.ill for one in mine)
+        if broken > -(-len(mine) // 5):
+            yield f"{broken} of {len(mine)} nodes of {pool} are broken, which are too many"
+
     def _is_forceful(self, proposal: Proposal, claim: NodeClaim) -> bool:
+        if proposal.reason == names.REASON_UNHEALTHY:
+            return True
         return proposal.reason == names.REASON_DRIFTED and bool(claim.spec.termination_grace_period)
 
     def _held(self, pods: Iterable[Pod]) -> Iterator[str]:
@@ -1091,6 +1175,7 @@ class Upkeep:
             claim = self.server.claim(name)
             nodes[claim.pool] += 1
             ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+            ready = ready or proposal.reason == names.REASON_UNHEALTHY  # whose budget they do not use up
             deleted = claim.metadata.deletion_timestamp is not None
             away[claim.pool] += not ready or deleted or name in self.going or name in proposal.candidates
         for pool in {self.server.claim(name).pool for name in proposal.candidates}:
@@ -1124,9 +1209,11 @@ class Upkeep:
                 self.wrong.append(f"{what}: pods run there")
             command = self.cluster.command_of(name)
             if command is not None and command.record.phase is not CommandPhase.DELETING:
-                missing = sorted({*command.record.replacement_names} - self.nodes().keys())
+                there = self.server.objects["nodeclaims"] if command.record.first is not None else self.nodes()
+                missing = sorted({*command.record.replacement_names} - there.keys())
                 self.wrong += [f"{what}: its replacement {one} is not there" for one in missing]
-            if self.server.node(name).metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
+            repaired = proposal is not None and proposal.reason == names.REASON_UNHEALTHY
+            if not repaired and self.server.node(name).metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
                 self.wrong.append(f"{what}: its Node says do-not-disrupt")
 
 

@@ -1,4 +1,4 @@
-"""What Karpenter publishes against what is here: fields of definitions, flags and gates; each difference has its reason in one list.
+"""What Karpenter publishes against what is here: fields of definitions, flags and gates; each difference has its reason in one list. And the rows of its specs.
 
 A new release is a new set of tables. Its metrics: runtime/test_metrics_table.py. Values of its chart: lab/test_charts.py.
 """
@@ -12,6 +12,7 @@ import pytest
 
 from provisioner.apis.crds import documents
 from provisioner.options import AwsFeatureGates, FeatureGates, Options, command
+from tests.scenarios.tables import ROWS
 
 DATA = Path(__file__).parents[1] / "data"
 RELEASE = "1.15"
@@ -85,7 +86,14 @@ def test_each_difference_has_its_reason_and_each_reason_its_difference() -> None
     assert all(len(reason.split()) > 3 for reason in told.values())
 
 
-@pytest.mark.parametrize("name", ["fields", "flags", "gates", "differences"])
+def test_each_spec_has_a_row_or_a_test() -> None:
+    names = {one.name for one in ROWS}
+    found = [tuple(one.split(" > ", 1)) for one in published("specs")]
+    assert [row for _, row in found if row not in names and not (DATA.parents[1] / row[1:-1]).is_file()] == []
+    assert len({spec for spec, _ in found}) == len(found)
+
+
+@pytest.mark.parametrize("name", ["fields", "flags", "gates", "differences", "specs"])
 def test_tables_are_sorted(name: str) -> None:
     rows = lines(DATA / f"karpenter-{RELEASE}-{name}.txt")
     assert rows == sorted(set(rows))

@@ -51,7 +51,15 @@ NAMESPACE = "dovetail-system"
 Document = dict[str, Any]
 
 
-PARTS = ("base", "components/kwok", "components/aws", "components/surge", "components/conversion", "scheduler")
+PARTS = (
+    "base",
+    "components/kwok",
+    "components/aws",
+    "components/surge",
+    "components/vpa-predictions",
+    "components/conversion",
+    "scheduler",
+)
 """Kustomizations with resources of their own."""
 
 
@@ -586,6 +594,9 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     },
     ("dovetail-provisioner", "components/surge"): {
         ("patch", "apps", "deployments"): "a restart before the only pod is evicted",
+    },
+    ("dovetail-provisioner", "components/vpa-predictions"): {
+        (READ, "autoscaling.k8s.io", "verticalpodautoscalers"): "what pods that move will request",
     },
     ("dovetail-provisioner", "components/conversion"): {
         ("list", KARPENTER, "provisioners"): "old objects",

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Final
 
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.attachments import DEFAULT_CLASS
 from provisioner.apis.core import Node, StorageClass, StorageClassMeta
 from provisioner.apis.karpenter import NodeClassReference, NodePool
 from provisioner.apis.meta import Condition
@@ -20,7 +22,7 @@ from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, Workload, expanded, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
-from provisioner.scheduling.constraints.volumes import DEFAULT_CLASS, statically_bound
+from provisioner.scheduling.constraints.volumes import statically_bound
 from provisioner.scheduling.problem import Storage, World
 from provisioner.scheduling.world import world_of
 from provisioner.state.admission import admission_of
@@ -179,7 +181,7 @@ def question_of(
     static = {pool.name for pool in staying if pool.is_static}
     types_of, more = _offered(objects, staying, table, clock)
     notes += more
-    cluster = Cluster(types_of.of_claim, clock)
+    cluster = Cluster(types_of.of_claim, clock, driver_grace=timedelta(0))
     replaced = {
         node.metadata.name for node in objects.nodes if anew and is_worker(node) and _pool_of(node) not in static
     }

@@ -279,4 +279,6 @@ def gathered(way: Way) -> Local:
     if way.files:
         return local(gathering.from_files(way.files), options, when)
     with closing(way.connection()) as connection:
-        return local(gathering.from_cluster(Client(connection, SystemClock()), options.system_namespace), options, when)
+        client = Client(connection, SystemClock())
+        found = gathering.from_cluster(client, options.system_namespace, predictions=options.vpa_predictions)
+        return local(found, options, when)

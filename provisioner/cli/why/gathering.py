@@ -19,7 +19,7 @@ from provisioner.state.groups import GroupKnowledge
 from provisioner.values.errors import UndeterminedError, UserError
 
 NEEDED: Final[tuple[Resource[Any], ...]] = (
-    resources.PODS,
+    resources.AMOUNTS_OF_PODS,
     resources.NODES,
     resources.NODEPOOLS,
     resources.NODECLAIMS,
@@ -77,14 +77,14 @@ class WhyObjects:
         self.missing.append(f"{resource.kind} {name or '(unknown)'} cannot be read and is left out: {error}")
 
 
-def from_cluster(client: Client, namespace: str) -> WhyObjects:
-    """Everything of all kinds, from the API server.
+def from_cluster(client: Client, namespace: str, *, predictions: bool = False) -> WhyObjects:
+    """Everything of all kinds, from the API server; VerticalPodAutoscalers where pods are sized by them.
 
     Raises:
         UndeterminedError: a kind without which there is no answer could not be listed.
     """
     objects = WhyObjects()
-    for resource in (*NEEDED, *MORE):
+    for resource in (*NEEDED, *MORE, *((resources.AUTOSCALERS,) if predictions else ())):
         try:
             found = survey(client, resource, decode=resource.decode)
         except (Forbidden, NotFound) as error:
@@ -118,7 +118,8 @@ def from_files(paths: Sequence[str]) -> WhyObjects:
         UserError: a file cannot be read, or no kind without which there is no answer is in any of them.
     """
     objects = WhyObjects()
-    known = {(one.api_version, one.kind): one for one in (*NEEDED, *MORE, resources.CONFIGMAPS)}
+    every = (*NEEDED, *MORE, resources.AUTOSCALERS, resources.CONFIGMAPS)
+    known = {(one.api_version, one.kind): one for one in every}
     seen: set[str] = set()
     for file in inputs(map(Path, paths)):
         for document in file.documents():

@@ -51,6 +51,7 @@ def node_text(answer: NodeAnswer) -> str:
         if one.until or one.message not in answer.summary
     ]
     lines += [f"  {_method(one, '; '.join(lines))}" for one in answer.methods]
+    lines += [f"  {one}" for one in answer.predicted]
     if answer.drain is not None:
         drain = answer.drain
         if drain.since is not None:

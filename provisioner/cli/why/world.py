@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from provisioner.apis import names
@@ -264,7 +264,13 @@ def local(objects: WhyObjects, options: Options, at: datetime) -> Local:
     by_pool = TypesByPool(pools.get, types.types_of)
 
     # kind by kind, as in `plan.questions`, where Nodes, NodeClaims and pods are changed on the way
-    cluster = Cluster(by_pool.of_claim, clock, hold_ttl=options.timeouts.hold, plan_ttl=options.timeouts.plan)
+    cluster = Cluster(
+        by_pool.of_claim,
+        clock,
+        hold_ttl=options.timeouts.hold,
+        plan_ttl=options.timeouts.plan,
+        driver_grace=timedelta(0),
+    )
     for resource, take in _AROUND:
         for one in objects.of(resource):
             cluster.surrounding_changed(functools.partial(_told, take, one))
@@ -288,6 +294,9 @@ def local(objects: WhyObjects, options: Options, at: datetime) -> Local:
     cluster.pod_groups_known(objects.pod_groups)
     for one in objects.of(resources.PODGROUPS):
         cluster.pod_group_changed(None, one)
+    cluster.use_predictions(used=options.vpa_predictions)
+    for one in objects.of(resources.AUTOSCALERS):
+        cluster.autoscaler_changed(None, one)
     for one in objects.of(resources.PODS):
         cluster.pod_changed(None, one)
     cluster.settle()

@@ -461,7 +461,7 @@ class CommandQueue:
             self._say((name,), disrupting_node(record.reason))
             pods = self._cluster.pods_of(claim)
             grace = record.repair.grace if record.repair is not None else None
-            self._writer.delete(self._bounded(claim, grace))
+            self._writer.delete(self._bounded(claim, record))
             self.loops.removed(claim, pods)
             policy = self.inspector.policy(record, claim)
             metrics.claim_disrupted(claim, record.reason.lower(), pods, policy=policy, grace=grace)
@@ -472,10 +472,21 @@ class CommandQueue:
             self._count_decision(record)
         self.book.succeeded(self.inspector.pools(record))
 
-    def _bounded(self, claim: NodeClaim, grace: timedelta | None) -> NodeClaim:
-        """With the time at which its drain ends, where a repair bounds it: only now that its replacements are there. An earlier one stays."""
-        marks = earlier_end(claim, self._clock.now() + grace) if grace is not None else {}
-        return self._writer.metadata(claim, annotations=marks) if marks else claim
+    def _bounded(self, claim: NodeClaim, record: CommandRecord) -> NodeClaim:
+        """With the time at which its drain ends, where a repair bounds it: only now that its replacements are there. An earlier one stays.
+
+        The record on the claim says in the same write that it is the command's.
+        """
+        terms = record.repair
+        if terms is None or terms.grace is None:
+            return claim
+        marks = earlier_end(claim, self._clock.now() + terms.grace)
+        if not marks:
+            return claim
+        if claim.metadata.name == record.holder:
+            mine = msgspec.structs.replace(terms, deadline=marks[names.TERMINATION_TIMESTAMP])
+            marks = {**marks, names.COMMAND_ANNOTATION: encode_command(msgspec.structs.replace(record, repair=mine))}
+        return self._writer.metadata(claim, annotations=marks)
 
     def _count_decision(self, record: CommandRecord) -> None:
         decision = "replace" if record.replacements else "delete"
@@ -502,7 +513,8 @@ class CommandQueue:
             claim = self._cluster.claim(record.holder)
             if claim is not None:
                 marks = [names.COMMAND_ANNOTATION]
-                if record.repair is not None and claim.metadata.deletion_timestamp is None:
+                terms, written = current.record.repair, claim.metadata.annotations.get(names.TERMINATION_TIMESTAMP)
+                if terms is not None and terms.deadline == written and claim.metadata.deletion_timestamp is None:
                     marks.append(names.TERMINATION_TIMESTAMP)  # of a deletion that came to nothing
                 try:
                     self._writer.metadata(claim, annotations=dict.fromkeys(marks))

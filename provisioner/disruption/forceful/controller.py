@@ -166,7 +166,7 @@ class ForcefulDisruption:
             and not has_begun(claim.metadata.annotations, self._clock.now())
         )
 
-    def _end(self, claim: NodeClaim, repair: Repair) -> dict[str, str | None]:
+    def _end(self, claim: NodeClaim, repair: Repair) -> dict[str, str]:
         """What has its drain end in time, unless it is paused: what holds pods of a broken node would hold them for ever."""
         return earlier_end(claim, self._clock.now() + repair.grace) if repair.grace is not None else {}
 

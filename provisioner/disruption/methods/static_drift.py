@@ -14,7 +14,7 @@ from provisioner.disruption.candidates import Candidate, CandidateTypes, candida
 from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.methods.drift import has_drifted, in_order, more_drift, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.structural_capacity import credited_types, full_by, no_room, place_of, released
+from provisioner.disruption.structural_capacity import caps_held, credited_types, full_by, no_room, released
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.scheduling.node_claims import template_labels, template_requirements
 from provisioner.scheduling.result import PlannedClaim
@@ -76,11 +76,10 @@ def successor_of(
             caps = frozenset()
         if not caps:
             return made
-        place = place_of(one.node.labels, one.instance_type)
-        cap = released(caps, place)
+        cap = released(caps, caps_held(one.node.labels, one.instance_type))
         if cap is None or not enabled:
             return no_room(cap or min(caps), held=cap is not None)
-        made = successor(pool, credited_types(types, cap, place.cpu_millis))
+        made = successor(pool, credited_types(types, cap))
         return made if isinstance(made, str) else (made, cap)
     if room is None or room > 0:
         return made, None

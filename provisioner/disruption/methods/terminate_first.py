@@ -14,7 +14,7 @@ from provisioner.apis.command import TerminateFirst
 from provisioner.cloudprovider.types import StructuralCap
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.simulation.simulator import Simulation, SimulationAnswer
-from provisioner.disruption.structural_capacity import credited, draws, place_of, recovered
+from provisioner.disruption.structural_capacity import caps_held, credited, draws, recovered
 from provisioner.disruption.view import DisruptionView
 from provisioner.scheduling.attempts.solution import EFFORT
 from provisioner.scheduling.result import Result
@@ -49,12 +49,12 @@ def ask_first(simulation: Simulation, one: Candidate) -> tuple[Result, Structura
 
     Cost: two questions, in worlds with other instance types; none for a node that holds no place of anything that is full.
     """
-    place = place_of(one.node.labels, one.instance_type)
+    held = caps_held(one.node.labels, one.instance_type)
     pools = simulation.prepared.world.pools
-    if not place.caps or _ask(simulation.offered(recovered(pools)), one).result is not None:
+    if not held or _ask(simulation.offered(recovered(pools)), one).result is not None:
         return None
-    for cap in sorted(place.caps):
-        found = _ask(simulation.offered(credited(pools, cap, place.cpu_millis)), one).result
+    for cap in sorted(held):
+        found = _ask(simulation.offered(credited(pools, cap)), one).result
         if found is not None and len(found.claims) == 1 and draws(found, pools, cap) == 1:
             return found, cap
     return None

@@ -120,7 +120,8 @@ class Simulation:
                 self._moved.update((pod.shape.key, pod) for pod in node.pods if is_reschedulable(pod))
             if going and not node.deleting:
                 begun.append(node)
-                waiting += [pod for pod in node.pods if pod.uid not in planned and is_reschedulable(pod)]
+                going_on = [pod for pod in node.pods if pod.uid not in planned and is_reschedulable(pod)]
+                waiting += map(view.snapshot.predictions.readmitted, going_on)
             if node.claim is not None and not node.initialized:
                 closed.add(str(node.key))
         waiting += view.snapshot.leaving

@@ -17,7 +17,6 @@ from provisioner.ec2.settings import AwsSettings
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.values.message import Said
-from provisioner.values.printable import counted
 
 FLEXIBLE: Final = 5
 """Instance types from which on a launch counts as flexible."""
@@ -134,11 +133,9 @@ class OrderBuilder:
             return short
         turn = self._shortages.opens_at(offers, now)
         wait = LONGEST_WAIT if turn is None else (turn - now).total_seconds()
-        first = offers[0]
-        text = Said(
-            f"EC2 has had insufficient capacity lately for all {counted(len(offers), 'offering')} that it allows, such as "
-            f"{first.instance_type} {first.capacity_type} in {first.zone}"
-        )
         return InsufficientCapacityError(
-            claim.metadata.name, text, min(max(SHORT_WAIT, wait), LONGEST_WAIT), exhausted=True
+            claim.metadata.name,
+            orders.why_short(offers, around),
+            min(max(SHORT_WAIT, wait), LONGEST_WAIT),
+            exhausted=True,
         )

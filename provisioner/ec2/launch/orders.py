@@ -38,10 +38,12 @@ from provisioner.ec2.launch.userdata.inputs import (
 from provisioner.ec2.market.instance_types import EfaLaunch, PlacementGroup, Reserved, image_for
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, OfferingStanding
 from provisioner.values.message import Said
+from provisioner.values.printable import counted, listed
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS, Resources
 
 _TRUE: Final = "true"
+_ZONES_NAMED: Final = 6
 
 
 @dataclass(frozen=True)
@@ -292,6 +294,31 @@ def reopening(
             }
         )
     )
+
+
+def why_short(offers: Sequence[OfferingKey], around: OrderContext) -> str:
+    """Why a claim gets none of the offers that `reopening` says it could take, a clause: EC2 is short, or the subnets of the class are."""
+    dry = [one for one in offers if one.zone not in around.subnets]
+    short = [one for one in offers if one.zone in around.subnets]
+    found = []
+    if short:
+        every = "" if dry else "all "
+        first = short[0]
+        found.append(
+            Said(
+                f"EC2 has had insufficient capacity lately for {every}{counted(len(short), 'offering')} that it allows, such as "
+                f"{first.instance_type} {first.capacity_type} in {first.zone}"
+            )
+        )
+    if dry:
+        zones = listed(sorted({one.zone for one in dry}), _ZONES_NAMED)
+        found.append(
+            Said(
+                f"no subnet of EC2NodeClass {around.node_class.metadata.name} in {zones} has the free IP addresses that an instance needs "
+                f"({around.addresses}); add subnets with free IP addresses"
+            )
+        )
+    return "; ".join(found)
 
 
 def named(types: Iterable[InstanceType], requirements: Requirements) -> list[InstanceType]:

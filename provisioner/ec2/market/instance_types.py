@@ -28,6 +28,7 @@ from provisioner.ec2.access.wire import TypeInfo
 from provisioner.ec2.launch.block_devices import DEFAULT_DEVICES
 from provisioner.ec2.market import kubelet_formulas, static_data
 from provisioner.ec2.market.kubelet_formulas import FormulaError
+from provisioner.ec2.nodeclass.subnets import addresses_of
 from provisioner.values import jsontext
 from provisioner.values.quantity import Quantity, QuantityError
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -135,6 +136,7 @@ class Shape:
         ipv6: whether its nodes and their pods have IPv6 addresses.
         group: the placement group, resolved.
         subnets: (zone, id) of each, sorted.
+        addresses: of its subnet that an instance takes.
     """
 
     family: str
@@ -154,6 +156,7 @@ class Shape:
     group: PlacementGroup | None = None
     volumes: int = 1
     subnets: tuple[tuple[str, str], ...] = ()
+    addresses: int = 1
 
     @classmethod
     def of(
@@ -192,6 +195,7 @@ class Shape:
             group=group,
             volumes=_volumes(node_class),
             subnets=tuple(sorted({(subnet.zone, subnet.id) for subnet in status.subnets})),
+            addresses=addresses_of(node_class, ipv6=ipv6),
         )
 
     @property

@@ -21,7 +21,6 @@ from provisioner.ec2.market.prices import LAST_RESORT_USD_PER_HOUR, PriceList
 from provisioner.ec2.market.structural_caps import FullCapacity
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.values.requirement import Operator, Requirement, Requirements
-from provisioner.values.resources import CPU
 
 _BUYABLE: Final = (names.CAPACITY_ON_DEMAND, names.CAPACITY_SPOT)
 _SPOT_ALTERNATIVES: Final = 15
@@ -70,7 +69,6 @@ def offerings_of(
     own = body.requirements.requirement(names.ZONE_LABEL)
     kinds = [kind for kind in _BUYABLE if body.requirements.requirement(names.CAPACITY_TYPE_LABEL).has(kind)]
     group = shape.group
-    vcpus = body.capacity.amount(CPU) // 1000
     partitions = ("",) if group is None or not group.partitions else tuple(map(str, range(1, group.partitions + 1)))
     found = []
     for zone in sorted(zones):
@@ -82,7 +80,7 @@ def offerings_of(
             usd = LAST_RESORT_USD_PER_HOUR if price is None else price
             for partition in partitions:
                 offer = OfferingKey(kind, body.name, zone, "" if group is None else group.id, partition)
-                full = market.full.of(offer, shape, vcpus)
+                full = market.full.of(offer, shape)
                 found.append(
                     Offering(
                         _buyable(kind, zone, zone_id, partition),
@@ -160,7 +158,7 @@ def market_of(
     version = (
         *(prices.version, prices.spot_known, None if ledger is None else ledger.version),
         *(shortages.version(now), tuple(sorted(reserved.items())), shifted),
-        *(full.reservations, full.groups, full.subnets, tuple(sorted(full.vcpus_left.items()))),
+        *(full.reservations, full.groups, full.subnets),
     )
     return market, version
 

@@ -6,7 +6,7 @@ Whoever plans or launches takes instance types of a class from it; they are the 
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -106,6 +106,19 @@ class MarketContext:
 
 
 @dataclass(frozen=True, slots=True)
+class _Occupied:
+    """What these claims occupy: counted anew when they change, for a market is made ten times a second."""
+
+    claims: tuple[NodeClaim, ...] = ()
+    awaited: Mapping[str, int] = field(default_factory=dict)
+    groups: frozenset[tuple[str, str]] = frozenset()
+
+    def left_of(self, reserved: Mapping[str, int]) -> dict[str, int]:
+        """Instances left by reservation, without those that claims wait for."""
+        return {name: max(0, left - self.awaited.get(name, 0)) for name, left in reserved.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class _Taken:
     at: float
     market: OfferingMarket
@@ -144,6 +157,7 @@ class RegionMarket:
         self._unknown = frozenset[str]()
         self._read = threading.Event()
         self._taken: _Taken | None = None
+        self._occupied = _Occupied()
         questions = {
             CATALOGUE: self._read_region,
             SPOT: self._read_spot,
@@ -305,12 +319,15 @@ class RegionMarket:
 
     def _market_at(self, now: datetime) -> tuple[OfferingMarket, Hashable]:
         around, region = self._around, self._settings.region
-        ledger, paid = self._ledger, None
+        ledger, paid, claims = self._ledger, None, tuple(around.claims())
         if ledger.rows:
-            used = ledger.used(bought(around.claims()), region)
+            used = ledger.used(bought(claims), region)
             paid = LedgerPrices(ledger, used, region, now)
-        reserved, groups = occupancy(around.claims(), around.reserved())
-        full = FullCapacity(around.spent(), groups, around.dry())
+        occupied = self._occupied
+        if occupied.claims != claims:  # as a rule the same objects
+            occupied = self._occupied = _Occupied(claims, *occupancy(claims))
+        reserved = occupied.left_of(around.reserved())
+        full = FullCapacity(around.spent(), occupied.groups, around.dry())
         return market_of(self._book.current(), paid, self.shortages, now, reserved, around.shifted(), full)
 
     # ------------------------------------------------------------------ what nodes show

@@ -31,6 +31,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     ),
     "provider": "provider",
     "translate-provisioners": "conversion.enabled",
+    "vpa-predictions": "vpaPredictions.enabled",
     "log-level": "logLevel",
     "log-output-paths": "logOutputPaths",
 }
@@ -247,6 +248,7 @@ def table(sources: Iterable[Source]) -> tuple[Row, ...]:
         Row("webhook.imageArchitectures.registries", _registries(sources), TEXTS, "Registries that are asked what images were built for."),
         Row("admissionPolicy.enabled", False, SWITCH, "The API server stamps pods, from Kubernetes 1.36 on (component admission-policy)."),
         Row("surge.enabled", False, SWITCH, "The provisioner may patch Deployments, for dovetail.dev/surge (component surge)."),
+        Row("vpaPredictions.enabled", False, SWITCH, "Pods that move are sized by VerticalPodAutoscalers (component vpa-predictions)."),
         Row("conversion.enabled", False, SWITCH, "Old API versions; install dovetail-crd with conversion.enabled first (component conversion)."),
         Row("scheduler.enabled", False, SWITCH, "A second kube-scheduler with the extender, for pods whose schedulerName is dovetail-scheduler."),
         Row("scheduler.image.repository", repository, TEXT),

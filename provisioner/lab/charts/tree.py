@@ -16,6 +16,7 @@ CONDITIONS: Final = {
     "kwok": 'eq .Values.provider "kwok"',
     "aws": 'eq .Values.provider "aws"',
     "surge": ".Values.surge.enabled",
+    "vpa-predictions": ".Values.vpaPredictions.enabled",
     "conversion": ".Values.conversion.enabled",
     "on-demand-shares": ".Values.webhook.onDemandShares.enabled",
     "image-architectures": ".Values.webhook.imageArchitectures.enabled",

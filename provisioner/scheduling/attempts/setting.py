@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from provisioner.apis.attachments import Attachment
 from provisioner.apis.names import ZONE_LABEL
 from provisioner.scheduling.capacity.nodes import Bins
 from provisioner.scheduling.capacity.offers import PreparedPool, pin
@@ -15,7 +16,6 @@ from provisioner.scheduling.constraints.demands import Count, Spread
 from provisioner.scheduling.constraints.filters import FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import Port
 from provisioner.scheduling.constraints.vectors import Need
-from provisioner.scheduling.constraints.volumes import Attachment
 from provisioner.scheduling.constraints.workload_limits import Crowding
 from provisioner.scheduling.problem import World
 from provisioner.scheduling.topology.counters import DomainScope

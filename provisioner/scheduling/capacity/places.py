@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from provisioner.apis.attachments import Attachment
 from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.scheduling.capacity.catalogue import Reservation
 from provisioner.scheduling.capacity.offers import OfferState, PreparedPool, pin
@@ -15,7 +16,6 @@ from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.filters import FilterTerm
 from provisioner.scheduling.constraints.vectors import Need, Thresholds, Vector, most
-from provisioner.scheduling.constraints.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
 Part = tuple[PodClass, int, int]

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from provisioner.apis.attachments import VolumeError
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.constraints.demands import (
     FACTS,
@@ -32,7 +33,6 @@ from provisioner.scheduling.constraints.volumes import (
     NO_VOLUMES,
     NOTHING_SETTLED,
     VolumeDemand,
-    VolumeError,
     volume_demand,
 )
 from provisioner.scheduling.constraints.workload_limits import owner_of

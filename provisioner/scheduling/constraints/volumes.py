@@ -13,14 +13,16 @@ from typing import Final
 
 import msgspec
 
-from provisioner.apis.core import (
-    EBS_DRIVER,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PersistentVolumeClaimSpec,
-    StorageClass,
-    Volume,
+from provisioner.apis.attachments import (
+    NO_PROVISIONER,
+    Attachment,
+    VolumeError,
+    attachment_of,
+    claim_name,
+    claim_of,
+    class_of,
 )
+from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, StorageClass
 from provisioner.apis.meta import key_of
 from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, SELECTED_NODE, ZONE_LABEL, normalized_label
 from provisioner.apis.pods import Pod
@@ -31,29 +33,11 @@ from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
 from provisioner.values.resources import Resources
 
-DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
-_IN_TREE: Final = {
-    "kubernetes.io/aws-ebs": EBS_DRIVER,
-    "kubernetes.io/azure-disk": "disk.csi.azure.com",
-    "kubernetes.io/azure-file": "file.csi.azure.com",
-    "kubernetes.io/cinder": "cinder.csi.openstack.org",
-    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
-    "kubernetes.io/portworx-volume": "pxd.portworx.com",
-    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
-}
-_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _FILESYSTEM: Final = "Filesystem"
 _AVAILABLE: Final = "Available"
 _MOST_ALTERNATIVES: Final = 256
 NOTHING_SETTLED: Final[Mapping[str, FilterTerm]] = MappingProxyType({})
-
-Attachment = tuple[str, str]
-"""(CSI driver, identity of the volume)"""
-
-
-class VolumeError(ValueError):
-    """A volume keeps its pod from running anywhere; says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +95,7 @@ def volume_demand(pod: Pod, storage: Storage, settled: Mapping[str, FilterTerm] 
     attachments: set[Attachment] = set()
     exclusive: set[str] = set()
     for volume in pod.shape.volumes:
-        key, claim, spec = _claim(pod, volume, storage)
+        key, claim, spec = claim_of(pod, volume, storage)
         terms, attachment, one = _reach(key, claim, spec, storage)
         if one is not None and key in settled:
             terms = _combined(terms, (settled[key],))
@@ -160,47 +144,9 @@ def terms_left(
     return tuple(dict.fromkeys(term for _, terms in ways for term in terms))[:_MOST_ALTERNATIVES]
 
 
-def attachments_of(pods: Iterable[Pod], storage: Storage) -> set[Attachment]:
-    """What pods on one node have attached; volumes that cannot be resolved count nothing."""
-    found: set[Attachment] = set()
-    for pod in pods:
-        for volume in pod.shape.volumes:
-            try:
-                key, claim, spec = _claim(pod, volume, storage)
-                attachment = _attachment(key, claim, spec, storage)
-            except VolumeError:
-                continue
-            if attachment is not None:
-                found.add(attachment)
-    return found
-
-
 def claim_keys(pod: Pod) -> list[str]:
     """The claims that a pod uses, by "namespace/name"."""
-    return [f"{pod.namespace}/{_claim_name(pod, volume)}" for volume in pod.shape.volumes]
-
-
-def _claim_name(pod: Pod, volume: Volume) -> str:
-    source = volume.persistent_volume_claim
-    return source.claim_name if source is not None else f"{pod.name}-{volume.name}"
-
-
-def _claim(
-    pod: Pod, volume: Volume, storage: Storage
-) -> tuple[str, PersistentVolumeClaim | None, PersistentVolumeClaimSpec]:
-    """Key, claim (None while the ephemeral one is not made yet) and its spec."""
-    key = f"{pod.namespace}/{_claim_name(pod, volume)}"
-    claim = storage.claims.get(key)
-    if claim is not None:
-        owners = claim.metadata.owner_references
-        if volume.ephemeral is not None and pod.uid and not any(one.uid == pod.uid for one in owners):
-            raise VolumeError(
-                f"PersistentVolumeClaim {key} was not created for this pod's ephemeral volume {volume.name}"
-            )
-        return key, claim, claim.spec
-    if volume.ephemeral is not None and volume.ephemeral.volume_claim_template is not None:
-        return key, None, volume.ephemeral.volume_claim_template.spec
-    raise VolumeError(f"PersistentVolumeClaim {key} does not exist")
+    return [f"{pod.namespace}/{claim_name(pod, volume)}" for volume in pod.shape.volumes]
 
 
 def _reach(
@@ -222,15 +168,15 @@ def _reach(
                     f"PersistentVolume {spec.volume_name} of PersistentVolumeClaim {key} is being deleted"
                 )
             terms = _combined(_bound_terms(volume), (_labelled(volume),))
-            return terms, _attachment(key, claim, spec, storage), None
-    storage_class = _class(key, spec, storage)
+            return terms, attachment_of(key, claim, spec, storage), None
+    storage_class = class_of(key, spec, storage)
     if storage_class.volume_binding_mode != "WaitForFirstConsumer" and claim is not None:
         raise VolumeError(f"PersistentVolumeClaim {key} is waiting to be bound (immediate binding)")
-    if storage_class.provisioner == _NO_PROVISIONER:
+    if storage_class.provisioner == NO_PROVISIONER:
         volumes = _free_volumes(key, claim, spec, storage_class, storage)
         return tuple(dict.fromkeys(term for _, terms in volumes for term in terms)), None, Unbound(key, volumes)
     terms = _combined(_allowed_terms(storage_class), (_selected(claim),))
-    return terms, _attachment(key, claim, spec, storage), Unbound(key)
+    return terms, attachment_of(key, claim, spec, storage), Unbound(key)
 
 
 def statically_bound(claims: Iterable[PersistentVolumeClaim], storage: Storage) -> list[PersistentVolumeClaim]:
@@ -272,24 +218,6 @@ def _selected(claim: PersistentVolumeClaim | None) -> FilterTerm:
     """
     name = claim.metadata.annotations.get(SELECTED_NODE, "") if claim is not None else ""
     return FilterTerm(names=Requirement.of(NAME_FIELD, Operator.IN, (name,))) if name else TRIVIAL
-
-
-def _class(key: str, spec: PersistentVolumeClaimSpec, storage: Storage) -> StorageClass:
-    name = spec.storage_class_name
-    if name is None:
-        defaults = sorted(
-            (one for one in storage.classes.values() if one.metadata.annotations.get(DEFAULT_CLASS) == "true"),
-            key=lambda one: one.metadata.name,
-        )
-        if defaults:
-            return defaults[-1]
-        name = ""
-    if not name:
-        raise VolumeError(f"PersistentVolumeClaim {key} is not bound and has no StorageClass")
-    found = storage.classes.get(name)
-    if found is None:
-        raise VolumeError(f"StorageClass {name} of PersistentVolumeClaim {key} does not exist")
-    return found
 
 
 def _bound_terms(volume: PersistentVolume) -> tuple[FilterTerm, ...]:
@@ -394,27 +322,6 @@ def _storage(amounts: Mapping[str, str | int | float]) -> int:
         return Resources.parse({"storage": amounts["storage"]}).amount("storage") if "storage" in amounts else 0
     except QuantityError:
         return 0
-
-
-def _attachment(
-    key: str, claim: PersistentVolumeClaim | None, spec: PersistentVolumeClaimSpec, storage: Storage
-) -> Attachment | None:
-    """The driver and the identity of a volume; None where no CSI driver is known."""
-    if claim is not None and spec.volume_name:
-        volume = storage.volumes.get(spec.volume_name)
-        if volume is not None:
-            if volume.spec.csi is not None:
-                return volume.spec.csi.driver, volume.spec.csi.volume_handle or spec.volume_name
-            if volume.spec.aws_elastic_block_store is not None:
-                return EBS_DRIVER, volume.spec.aws_elastic_block_store.volume_id
-            return None
-    try:
-        storage_class = _class(key, spec, storage)
-    except VolumeError:
-        return None
-    if not storage_class.provisioner or storage_class.provisioner == _NO_PROVISIONER:
-        return None
-    return _IN_TREE.get(storage_class.provisioner, storage_class.provisioner), f"{key}"
 
 
 def _combined(left: tuple[FilterTerm, ...], right: tuple[FilterTerm, ...]) -> tuple[FilterTerm, ...]:

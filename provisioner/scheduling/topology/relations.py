@@ -6,12 +6,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from provisioner.apis.attachments import Attachment
 from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.constraints.demands import Count, Demand, Relations, Spread
 from provisioner.scheduling.constraints.filters import TRIVIAL, FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import Ports
 from provisioner.scheduling.constraints.vectors import Need
-from provisioner.scheduling.constraints.volumes import NO_VOLUMES, Attachment
+from provisioner.scheduling.constraints.volumes import NO_VOLUMES
 from provisioner.scheduling.constraints.workload_limits import Crowd
 from provisioner.scheduling.topology.counters import Axis, DomainCounter, Effects, HostCounter, Topology
 

@@ -225,6 +225,30 @@ def test_what_does_not_make_another_class(name: str) -> None:
     assert shape(**SAME[name]) is shape()
 
 
+def mounting(*options: str) -> dict[str, Any]:
+    """The container with a volume."""
+    mount = {"name": "v", "mountPath": "/v", **({"bindMountOptions": list(options)} if options else {})}
+    return {**wire_pod()["spec"]["containers"][0], "volumeMounts": [mount]}
+
+
+LOOKALIKES: dict[str, dict[str, Any]] = {
+    "an annotation of that name": {"metadata__annotations": {"bindMountOptions": "noexec"}},
+    "a path of that name": {"spec__volumes": [{"name": "v", "hostPath": {"path": "bindMountOptions"}}]},
+    "an ephemeral container that has some": {"spec__ephemeralContainers": [mounting("noexec")]},
+}
+
+
+@pytest.mark.parametrize("lookalike", LOOKALIKES.values(), ids=LOOKALIKES)
+@pytest.mark.parametrize("first", [False, True], ids=["the other first", "it first"])
+def test_only_a_pod_that_mounts_with_options_needs_a_kubelet_that_knows_them(
+    lookalike: dict[str, Any], first: bool
+) -> None:
+    """Whichever of two pods that differ in nothing else is seen first."""
+    decoded(spec__containers=[mounting(*["noexec"] * first)], **lookalike)
+    found = [decoded(spec__containers=[mounting(*["noexec"] * given)], **lookalike) for given in (False, True)]
+    assert [one.shape.features for one in found] == [(), ("VolumeBindMountOptions",)]
+
+
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}
 SPREAD = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
 OTHER: dict[str, dict[str, Any]] = {
@@ -254,6 +278,11 @@ OTHER: dict[str, dict[str, Any]] = {
     "runtime class": {"spec__runtimeClassName": "gvisor"},
     "architectures of images": {"metadata__annotations": {"dovetail.dev/image-architectures": "amd64"}},
     "device claims": {"spec__resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
+    "options of a mount": {"spec__containers": [mounting("noexec")]},
+    "options of a mount of an init container": {
+        "spec__initContainers": [mounting("noexec")],
+        "metadata__labels": {"app": "init"},
+    },
 }
 
 

@@ -1,5 +1,6 @@
 """Who writes deletion costs, and takes them back."""
 
+import itertools
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,6 +12,7 @@ from provisioner.apis.pods import Pod
 from provisioner.disruption.deletion_cost_controller import (
     FRESH_SECONDS,
     MANAGER,
+    MOST_REFUSED_SECONDS,
     MOST_WRITES,
     PASS_SECONDS,
     REST_SECONDS,
@@ -21,7 +23,7 @@ from provisioner.kube.errors import ApiError
 from provisioner.support.metrics import REGISTRY
 from tests.support.apiserver import Wire
 from tests.support.cluster import World, pod
-from tests.support.kube import Sent, refusal
+from tests.support.kube import FakeAnswer, Sent, refusal
 from tests.support.worldserver import ServerDied, WorldServer
 
 FORWARD = NodeOrder(frozenset(), ("a", "b"))
@@ -172,6 +174,42 @@ def test_a_value_that_a_user_writes_over_ours_stays_and_outlives_our_own() -> No
     off = Town(pods=town.pods, enabled=False, before=town.server)
     off.costs.poll()
     assert off.said() == {"a": {}, "b": {COST: "7"}}
+
+
+def test_a_pod_whose_cost_somebody_else_owns_is_tried_less_and_less_often_and_keeps_no_other_from_its_turn() -> None:
+    """As where another manager has applied both annotations, so that the pod looks like one of ours whatever is tried."""
+    town = Town(most=1)
+    tries: list[float] = []
+    began = town.world.clock.monotonic()
+
+    def conflict(sent: Sent) -> FakeAnswer | None:
+        if sent.method != "PATCH" or "/pods/a/" not in sent.path:
+            return None
+        tries.append(town.world.clock.monotonic() - began)
+        return refusal(409, "Conflict", "conflict with another manager")
+
+    town.server.intercept = conflict
+    for _ in range(3 * 360):
+        town.costs.poll()
+        town.world.clock.advance(PASS_SECONDS)
+    gaps = [round(later - former, -2) for former, later in itertools.pairwise(tries)]
+    assert gaps[:4] == [300.0, 600.0, 1200.0, 2400.0]
+    assert town.server.done.count("PATCH pods/b") == 1
+    town.server.intercept = lambda _: None
+    town.world.clock.advance(MOST_REFUSED_SECONDS)
+    town.costs.poll()
+    assert town.costs._refused == {}
+
+
+def test_what_is_remembered_of_refusals_goes_with_the_pods() -> None:
+    town = Town()
+    town.server.intercept = lambda one: refusal(409, "Conflict", "no") if one.method == "PATCH" else None
+    town.costs.poll()
+    assert set(town.costs._refused) == {"a", "b"}
+    for one in town.pods:
+        town.world.cluster.pod_changed(one, None)
+    town.costs.poll()
+    assert town.costs._refused == {}
 
 
 def test_with_the_gate_off_what_was_written_is_withdrawn_and_then_all_rests() -> None:

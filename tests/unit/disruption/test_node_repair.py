@@ -27,6 +27,7 @@ from tests.support.clock import NOON
 from tests.support.cluster import node, pod, pool
 from tests.support.disrupting import DisruptedNodes
 from tests.support.disrupting import Make as Staged
+from tests.support.eventually import eventually
 from tests.support.worldserver import ServerDied
 
 REPAIR = tuple(one for one in METHODS if one.name == "repair")
@@ -222,6 +223,45 @@ def test_a_node_that_is_not_to_be_repaired_any_more_is_spared_at_the_last_look(
     assert any("Canceled the disruption (Unhealthy)" in text for text in stage.server.recorder.messages)
     turn(stage, SPARED_SECONDS)
     assert begun(stage)
+
+
+def test_a_deadline_that_somebody_else_wrote_stays_when_a_repair_is_called_off(five: Make) -> None:
+    """As of an interruption, whose instance ends then whatever becomes of the repair."""
+    stage = five()
+    says(stage, "a", names.READY)
+    turn(stage)
+    turn(stage, 1800)
+    later = {names.TERMINATION_TIMESTAMP: "2099-01-01T00:00:00Z"}
+    stage.server.writer.metadata(stage.server.claim("a"), annotations=later)
+    says(stage, "a")
+    stage.initialize(*stage.replacements())
+    stage.settle()
+    turn(stage, 1)
+    assert (stage.is_open("a"), end_of(stage, "a")) == (True, later[names.TERMINATION_TIMESTAMP])
+
+
+@pytest.mark.parametrize("other", ["", "2026-11-21T12:05:00Z"], ids=["its own", "one that came between"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["by who wrote it", "by the next leader"])
+def test_a_repair_whose_node_cannot_be_deleted_takes_back_its_own_deadline_alone(
+    five: Make, other: str, restarted: bool
+) -> None:
+    stage = five()
+    says(stage, "a", names.READY)
+    turn(stage)
+    turn(stage, 1800)
+    stage.server.refuse["DELETE"] = 403
+    stage.initialize(*stage.replacements())
+    stage.settle()
+    assert end_of(stage, "a")
+    if other:
+        stage.server.writer.metadata(stage.server.claim("a"), annotations={names.TERMINATION_TIMESTAMP: other})
+    says(stage, "a")
+    if restarted:
+        stage.restart()
+    stage.world.clock.advance(601)
+    stage.commands.queue.add("a")
+    eventually(lambda: command_on(stage.server.claim("a")) is None, "it is called off", 5.0, 0.01)
+    assert end_of(stage, "a") == other
 
 
 def test_a_replacement_that_never_comes_up_leaves_neither_deadline_nor_deletion(five: Make) -> None:

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE, CapKind, InstanceType, Offering, StructuralCap
 from provisioner.disruption.structural_capacity import (
-    TakenPlace,
+    caps_held,
     credited,
     draws,
     full_by,
     no_room,
-    place_of,
     recovered,
     released,
 )
@@ -27,7 +26,7 @@ from provisioner.values.resources import EMPTY, Resources
 ID = "reservation-id"
 CR1, CR2 = (StructuralCap(CapKind.RESERVATION, name) for name in ("cr-1", "cr-2"))
 GROUP = StructuralCap(CapKind.PLACEMENT_GROUP, "pg-1 in a")
-QUOTA = StructuralCap(CapKind.VCPU_QUOTA, "on-demand standard")
+ADDRESSES = StructuralCap(CapKind.ADDRESSES, "subnet-a")
 
 
 def reserved(name: str, left: int = 0, *, zone: str = "a", **more: Any) -> Offering:
@@ -107,7 +106,7 @@ offerings = st.lists(
             st.sampled_from(["on-demand", "spot"]),
             st.sampled_from(["a", "b"]),
             available=st.booleans(),
-            full=st.sampled_from([None, None, GROUP, QUOTA]),
+            full=st.sampled_from([None, None, GROUP, ADDRESSES]),
         ),
     ),
     max_size=6,
@@ -142,15 +141,15 @@ def test_what_a_node_holds(labels: dict[str, str], want: set[StructuralCap]) -> 
     kind = type_of(reserved("cr-1"), reserved("cr-2", 1), bought(full=GROUP), bought(zone="b"))
     own = {names.CAPACITY_TYPE_LABEL: labels["capacity"], names.ZONE_LABEL: labels["zone"]}
     own |= {key: value for key, value in labels.items() if key == ID}
-    assert place_of(own, kind) == TakenPlace(frozenset(want), 2000)
-    assert place_of(own, None) == TakenPlace()
+    assert caps_held(own, kind) == want
+    assert caps_held(own, None) == set()
 
 
 def test_only_who_holds_a_place_of_it_gives_one_back() -> None:
-    assert released({CR1, CR2}, TakenPlace(frozenset({CR2, GROUP}))) == CR2
-    assert released({CR1}, TakenPlace(frozenset({CR2}))) is None
-    assert released({CR1}, TakenPlace()) is None
-    assert released(set(), TakenPlace(frozenset({CR1}))) is None
+    assert released({CR1, CR2}, frozenset({CR2, GROUP})) == CR2
+    assert released({CR1}, frozenset({CR2})) is None
+    assert released({CR1}, frozenset()) is None
+    assert released(set(), frozenset({CR1})) is None
 
 
 def pool(*types: InstanceType) -> SchedulingPool:
@@ -163,20 +162,15 @@ def offers(pools: Iterable[SchedulingPool]) -> list[Offering]:
 
 def test_a_credit_opens_one_place_of_one_cap() -> None:
     pools = (pool(type_of(reserved("cr-1"), reserved("cr-2"), bought(full=GROUP))),)
-    first, second, third = offers(credited(pools, CR1, 2000))
+    first, second, third = offers(credited(pools, CR1))
     assert (first.launchable, first.reservation_capacity) == (True, 1)
     assert (second.launchable, third.launchable) == (False, False)
-    assert [one.launchable for one in offers(credited(pools, GROUP, 2000))] == [False, False, True]
+    assert [one.launchable for one in offers(credited(pools, GROUP))] == [False, False, True]
 
 
 def test_a_credit_does_not_open_what_is_not_available() -> None:
-    (one,) = offers(credited((pool(type_of(reserved("cr-1", available=False))),), CR1, 2000))
+    (one,) = offers(credited((pool(type_of(reserved("cr-1", available=False))),), CR1))
     assert not one.launchable
-
-
-def test_a_quota_gives_no_more_than_the_node_took_of_it() -> None:
-    pools = (pool(*(type_of(bought(full=QUOTA), name=f"m5.{cpu}", cpu=cpu) for cpu in ("1", "2", "4"))),)
-    assert [one.launchable for one in offers(credited(pools, QUOTA, 2000))] == [True, True, False]
 
 
 def test_what_is_short_comes_back_and_what_is_full_does_not() -> None:
@@ -222,7 +216,7 @@ def test_new_nodes_that_draw_on_a_cap_are_counted() -> None:
         planned("a", "on-demand", of="other"),
     )
     answer = Result(claims, {}, ())
-    assert [draws(answer, pools, cap) for cap in (GROUP, CR1, QUOTA)] == [2, 1, 0]
+    assert [draws(answer, pools, cap) for cap in (GROUP, CR1, ADDRESSES)] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("kind", CapKind)

@@ -13,6 +13,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.lifecycle.registration import missing, registration_patch
 from provisioner.runtime.node_patch import appended, merged, patch_node
+from provisioner.state.lacking import Lacking
 from provisioner.termination.disrupted_taint import disruption_patch
 from tests.support import jsonpatch
 from tests.support.clock import FakeClock
@@ -192,11 +193,11 @@ MISSING: dict[str, tuple[Node, dict[str, Any], tuple[str, str] | None]] = {
 
 
 def test_a_node_whose_planned_pods_need_a_driver_is_let_in_but_not_initialised() -> None:
-    patch = registration_patch(a_claim(), node("n", taints=(UNREGISTERED,)), "csi.example.com")
+    patch = registration_patch(a_claim(), node("n", taints=(UNREGISTERED,)), Lacking(drivers=("csi.example.com",)))
     assert not patch.initialized
     written = [one["value"] for one in patch.operations if one["path"] == "/metadata/labels"]
     assert written == [{names.NODEPOOL_LABEL: "general", names.REGISTERED_LABEL: "true"}]
-    found = missing(a_claim(), node("n"), "csi.example.com")
+    found = missing(a_claim(), node("n"), Lacking(drivers=("csi.example.com",)))
     assert found is not None
     assert (found.reason, '"csi.example.com"' in found.text) == ("CSIDriverNotRegistered", True)
 

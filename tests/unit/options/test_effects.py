@@ -59,6 +59,7 @@ SEEN: dict[str, str] = {
     "consolidation": f"{_UNIT}disruption/test_consolidation_state.py::test_flags_become_settings",
     "mass_deletion_guard": f"{_UNIT}termination/test_deletion_guards.py::test_more_than_the_share_of_a_cascade_waits_all_of_it",
     "drain_timeout": f"{_UNIT}lifecycle/test_controller.py::test_flags_become_timeouts",
+    "vpa_predictions": "tests/integration/test_vpa_predictions.py::test_the_replacement_takes_the_pods_as_they_come_back",
     "check_state": "tests/property/test_state_laws.py::test_a_difference_is_told",
     "nominate": f"{_UNIT}lifecycle/test_steering.py::test_a_fixed_answer_stays",
     "aws_region": f"{_UNIT}ec2/test_cloud.py::test_the_region_is_that_of_every_sdk",

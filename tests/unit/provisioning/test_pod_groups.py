@@ -7,15 +7,9 @@ from typing import Any, cast
 import pytest
 
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, error_from
+from provisioner.kube.errors import error_from
 from provisioner.kube.resources import PODGROUPS
-from provisioner.provisioning.pod_groups import (
-    AGAIN_SECONDS,
-    FIRST_SECONDS,
-    LOOK_SECONDS,
-    PodGroupDiscovery,
-    are_served,
-)
+from provisioner.provisioning.pod_groups import AGAIN_SECONDS, FIRST_SECONDS, LOOK_SECONDS, PodGroupDiscovery
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.changes import PodChanged
 from provisioner.state.groups import GroupKnowledge
@@ -23,19 +17,8 @@ from tests.support.clock import FakeClock
 from tests.support.cluster import pod
 from tests.support.kube import FakeAnswer, FakeApi, ok, refusal
 
-PRIORITIES = {"kind": "APIResourceList", "resources": [{"name": "workloads"}]}
 GROUPS = {"kind": "APIResourceList", "resources": [{"name": "workloads"}, {"name": "podgroups"}]}
-ANSWERS = {
-    "the version is not served": (refusal(404, "NotFound"), False),
-    "the version has other kinds": (ok(PRIORITIES), False),
-    "they are served": (ok(GROUPS), True),
-}
-BAD: dict[str, tuple[FakeAnswer, type[Exception]]] = {
-    "no list": (ok({"kind": "Status"}), ValueError),
-    "no object": (ok([]), ValueError),
-    "no JSON": (FakeAnswer(data=b"<html>"), ValueError),
-    "forbidden": (refusal(403, "Forbidden"), ApiError),
-}
+PRIORITIES = {"kind": "APIResourceList", "resources": [{"name": "workloads"}]}
 
 
 def client(*answers: FakeAnswer) -> tuple[Client, FakeApi]:
@@ -43,33 +26,20 @@ def client(*answers: FakeAnswer) -> tuple[Client, FakeApi]:
     return Client(api, api.clock), api
 
 
-@pytest.mark.parametrize(("answer", "want"), ANSWERS.values(), ids=ANSWERS)
-def test_the_api_server_says_whether_there_are_pod_groups(answer: FakeAnswer, want: bool) -> None:
-    asking, api = client(answer)
-    assert are_served(asking) is want
-    assert [(one.method, one.path) for one in api.sent] == [("GET", "/apis/scheduling.k8s.io/v1beta1")]
-
-
-@pytest.mark.parametrize(("answer", "error"), BAD.values(), ids=BAD)
-def test_an_answer_that_says_neither_is_an_error(answer: FakeAnswer, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        are_served(client(answer)[0])
-
-
 class Known:
     """The caches, as far as they are told."""
 
     def __init__(self) -> None:
-        self.knows_pod_groups = False
+        self.all: tuple[object, ...] = ()
         self.told: list[GroupKnowledge] = []
         self.cluster = SimpleNamespace(pod_groups_known=self.told.append)
         self.pod_groups = SimpleNamespace(
             resource=PODGROUPS, synced=threading.Event(), error=None, staleness=lambda: 60.0, lag=lambda: 0.0
         )
 
-    def watch_pod_groups(self) -> None:
-        assert not self.knows_pod_groups
-        self.knows_pod_groups = True
+    def watch(self, late: object) -> None:
+        assert late not in self.all
+        self.all = (late,)
 
 
 def discovery(clock: FakeClock, *answers: FakeAnswer) -> tuple[PodGroupDiscovery, Known, FakeApi]:
@@ -89,7 +59,7 @@ def woken(one: PodGroupDiscovery, **changes: Any) -> bool:
 def test_where_they_are_served_they_are_watched_and_known_with_the_first_answer_of_the_watch() -> None:
     one, known, api = discovery(FakeClock(), ok(GROUPS))
     assert (one.poller.once(), one.poller.once()) == (FIRST_SECONDS, FIRST_SECONDS)
-    assert (known.told, known.knows_pod_groups, len(api.sent)) == ([], True, 1)
+    assert (known.told, known.all == (known.pod_groups,), len(api.sent)) == ([], True, 1)
     known.pod_groups.synced.set()
     assert (one.poller.once(), one.poller.once()) == (LOOK_SECONDS, LOOK_SECONDS)
     assert (known.told, len(api.sent)) == ([GroupKnowledge.READ], 1)
@@ -105,7 +75,7 @@ def test_where_they_are_not_a_pod_of_a_group_has_it_asked_again_but_not_more_tha
     assert one.poller.once() == 20.0
     clock.advance(20.0)
     assert one.poller.once() == FIRST_SECONDS
-    assert (known.knows_pod_groups, len(api.sent)) == (True, 2)
+    assert (known.all == (known.pod_groups,), len(api.sent)) == (True, 2)
 
 
 def test_who_may_not_ask_is_told_so_once_and_asks_again_every_minute(caplog: pytest.LogCaptureFixture) -> None:

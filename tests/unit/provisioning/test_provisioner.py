@@ -27,6 +27,7 @@ from provisioner.scheduling.problem import NODE_PENALTY, DevicePolicy, MinValues
 from provisioner.scheduling.world import BinCache, Gathered, Policies, without
 from provisioner.scheduling.world import world_of as gathered_of
 from provisioner.state.keys import NodeKey
+from provisioner.state.lacking import ABSENT_SECONDS
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod, pool
 from tests.support.problems import shape, term
@@ -218,6 +219,8 @@ def test_a_node_without_a_driver_that_must_be_there_takes_none_of_its_volumes() 
     world.cluster.csi_node_changed(None, csi_node("lacks", other=2))
     before = {one.name: dict(one.attach_limits) for one in ask(world).bins}
     world.cluster.csi_driver_changed(None, required("disk"))
+    assert {one.name: dict(one.attach_limits) for one in ask(world).bins} == before, "it may be starting"
+    world.clock.advance(ABSENT_SECONDS)
     after = {one.name: dict(one.attach_limits) for one in ask(world).bins}
     assert before == {"has": {"disk": 3}, "lacks": {"other": 2}, "coming": {}}
     assert after == {"has": {"disk": 3}, "lacks": {"disk": 0, "other": 2}, "coming": {}}
@@ -262,7 +265,7 @@ def test_a_node_shows_the_features_that_its_kubelet_declares_once_it_has_reporte
     for one in (bare, reported(), reported(first, second, "NoPodNeedsThis"), reported(first)):
         world.cluster.node_changed(None, one)
         found.append({each.name: each.features for each in ask(world).bins})
-    declared = (None, frozenset(), frozenset({first, second}), frozenset({first}))
+    declared: tuple[frozenset[str] | None, ...] = (None, frozenset(), frozenset({first, second}), frozenset({first}))
     assert found == [{"m": told, "coming": None} for told in declared]
 
 

@@ -122,7 +122,7 @@ def test_pod_groups_are_a_watch_like_the_others_once_they_are_watched(ended: thr
     """Refused they count as behind at once, are told to who asks for the watches' health, and are probed for lag."""
     caches = Caches(cast(ApiConnection, FakeApi(respond=lambda _: refusal(403))), Options(), SystemClock())
     try:
-        caches.watch_pod_groups()
+        caches.watch(caches.pod_groups)
         eventually(lambda: caches.pod_groups.error is not None, "the watch is refused", 10)
         assert str(PODGROUPS) in stale((caches.pod_groups,))
         assert str(PODGROUPS) in caches.optional_problem()

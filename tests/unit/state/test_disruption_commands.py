@@ -51,6 +51,12 @@ def test_a_candidate_is_deleting_before_anything_is_written(world: World) -> Non
     assert world.cluster.assign(NodeKey("a"), (late,)) == [late]
 
 
+def test_a_candidate_that_a_command_leaves_out_when_it_is_told_again_is_one_no_more(world: World) -> None:
+    assert world.cluster.command_begun(record("a", "b"))
+    assert world.cluster.command_begun(record("a"))
+    assert (world.view("a").deleting, world.view("b").deleting) == (True, False)
+
+
 def test_a_command_that_came_to_nothing_leaves_no_trace(world: World) -> None:
     before = world.cluster.snapshot()
     assert world.cluster.command_begun(record("a"))

@@ -9,6 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import (
     Affinity,
+    CSIDriver,
     CSINode,
     DaemonSet,
     LimitRange,
@@ -314,3 +315,54 @@ def test_a_daemon_set_whose_requests_cannot_be_read_is_told() -> None:
     (told,) = world.cluster.daemonset_changed(None, daemon_set("much"))
     assert isinstance(told, DaemonSetUnreadable)
     assert told.problem.startswith("spec.template.spec.containers[0].resources.requests[cpu]")
+
+
+# --- CSI drivers that must be there ---------------------------------------------------------------------------------
+
+Step = str
+DRIVER_STEPS: dict[str, tuple[list[Step | float], dict[str, int]]] = {
+    "a driver that is there": (["comes", 90.0], {"disk": 3}),
+    "a driver whose pod restarts": (["comes", 90.0, "goes", 30.0], {"disk": 3}),
+    "a driver that is back": (["comes", "goes", 59.0, "comes", "goes", 59.0], {"disk": 3}),
+    "a driver that went a minute ago": (["comes", 90.0, "goes", 60.0], {"disk": 0}),
+    "a driver that is seconds away on a new node": ([59.0], {}),
+    "a driver that does not come": ([60.0], {"disk": 0}),
+    "a driver that comes after all": ([90.0, "comes"], {"disk": 3}),
+    "a driver that need not be there any more": ([90.0, "not required"], {}),
+    "a driver of a node that was not initialized until now": (["not initialized", 90.0, "initialized", 59.0], {}),
+    "the same a minute later": (["not initialized", 90.0, "initialized", 60.0], {"disk": 0}),
+}
+
+
+@pytest.mark.parametrize(("steps", "want"), DRIVER_STEPS.values(), ids=DRIVER_STEPS)
+def test_volumes_that_an_initialized_node_takes_of(steps: list[Step | float], want: dict[str, int]) -> None:
+    """kube-scheduler refuses the pods while a driver is missing, and tries them again once it is back: no node is to be made for seconds."""
+    world = World()
+
+    def driver(required: bool) -> CSIDriver:
+        body = {"metadata": {"name": "disk"}, "spec": {"preventPodSchedulingIfMissing": required}}
+        return msgspec.convert(body, CSIDriver)
+
+    def is_initialized(yes: bool) -> None:
+        true = (names.LAUNCHED, names.REGISTERED, *([names.INITIALIZED] if yes else []))
+        world.cluster.claim_changed(world.cluster.claim("a"), claim("a", provider_id="kwok://a", true=true))
+
+    world.existing_node("a")
+    world.cluster.csi_driver_changed(None, driver(True))
+    world.cluster.expire()
+    for step in steps:
+        match step:
+            case "comes":
+                world.cluster.csi_node_changed(None, csi_node("a", disk=3))
+            case "goes":
+                world.cluster.csi_node_changed(csi_node("a", disk=3), csi_node("a"))
+            case "not required":
+                world.cluster.csi_driver_changed(driver(True), driver(False))
+            case "initialized" | "not initialized":
+                is_initialized(step == "initialized")
+            case str():
+                raise AssertionError(step)
+            case seconds:
+                world.clock.advance(seconds)
+        world.cluster.expire()
+    assert dict(world.view("a").attach_limits) == want

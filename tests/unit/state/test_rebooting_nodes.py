@@ -5,17 +5,21 @@ from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.meta import Condition
+from provisioner.apis.pods import Pod
 from provisioner.apis.reboot import RebootEnd, RebootEpisode, RebootIntent, RebootRecord, encode_reboots
 from provisioner.state.snapshot import NodeView
 from tests.support.clock import NOON
-from tests.support.cluster import World, claim, node
+from tests.support.cluster import World, claim, node, pod
 
 EPISODE = RebootEpisode(requested=NOON, condition="Gpu", boot_id="a")
 ISSUED = replace(EPISODE, intent=RebootIntent("a", 1, NOON))
+OVER = replace(ISSUED, end=RebootEnd.SUCCEEDED)
 ALL = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
 
-def seen(episode: RebootEpisode | None, *, initialized: bool = True, told: bool = False) -> NodeView:
+def seen(
+    episode: RebootEpisode | None, *, initialized: bool = True, told: bool = False, pods: tuple[Pod, ...] = ()
+) -> NodeView:
     world = World()
     marks = {names.REBOOT_ANNOTATION: encode_reboots(RebootRecord(episode=episode))} if episode is not None else {}
     true = ALL if initialized else ALL[:2]
@@ -26,16 +30,38 @@ def seen(episode: RebootEpisode | None, *, initialized: bool = True, told: bool 
     made = node("n", labels={names.NODEPOOL_LABEL: "general"})
     world.cluster.claim_changed(None, known)
     world.cluster.node_changed(None, replace(made, spec=replace(made.spec, taints=(names.REBOOTING_TAINT,))))
+    world.add(*pods)
     return world.view("n")
 
 
 @pytest.mark.parametrize("initialized", [True, False])
-@pytest.mark.parametrize("episode", [EPISODE, ISSUED], ids=["requested", "issued"])
+@pytest.mark.parametrize(
+    "episode", [EPISODE, ISSUED, OVER], ids=["requested", "issued", "over, which is yet to be told"]
+)
 def test_its_room_counts_as_coming_back(episode: RebootEpisode, *, initialized: bool) -> None:
     view = seen(episode, initialized=initialized)
     assert view.rebooting
     assert view.taints == ()
     assert view.spends
+
+
+LEAVES = pod("leaves", node="n", cpu="3", deleted=NOON)
+RIDES = pod("rides", node="n", cpu="500m")
+
+
+def test_pods_that_leave_it_take_none_of_its_room_so_that_their_successors_wait_for_it() -> None:
+    before = seen(ISSUED, pods=(RIDES,))
+    view = seen(ISSUED, pods=(RIDES, LEAVES))
+    assert (view.room, view.used) == (before.room, before.used)
+    assert view.pods == (RIDES,)
+    assert view.used == RIDES.shape.requests
+
+
+def test_pods_that_leave_a_node_that_does_not_reboot_take_its_room_until_they_are_gone() -> None:
+    for episode in (None, replace(ISSUED, end=RebootEnd.RECOVERY_TIMEOUT)):
+        view = seen(episode, pods=(RIDES, LEAVES))
+        assert view.pods == (LEAVES, RIDES)
+        assert view.used == RIDES.shape.requests + LEAVES.shape.requests
 
 
 def test_what_karpenter_says_counts_where_nothing_is_written() -> None:

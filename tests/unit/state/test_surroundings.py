@@ -210,3 +210,18 @@ def test_a_driver_that_says_the_same_again_changes_nothing() -> None:
     assert not keeper.csi_driver_changed(csi_driver("disk", required=True), csi_driver("disk", required=True))
     assert not keeper.csi_node_changed(csi_node("n"), csi_node("n"))
     assert keeper.frozen() is before
+
+
+def test_a_driver_that_is_not_listed_for_a_while_takes_what_it_took() -> None:
+    keeper = SurroundingsKeeper()
+    keeper.csi_driver_changed(None, csi_driver("disk", required=True))
+    keeper.csi_node_changed(None, csi_node("n", disk=3, files=5))
+    assert keeper.csi_node_changed(csi_node("n", disk=3, files=5), csi_node("n"))
+    assert dict(keeper.limits_of("n")) == {"disk": 3}, "of files nothing says that it is a CSI driver"
+    assert keeper.drivers_missing("n") == {"disk"}
+    assert keeper.csi_node_changed(csi_node("n"), csi_node("n", disk=4))
+    assert dict(keeper.limits_of("n")) == {"disk": 4}
+    assert keeper.drivers_missing("n") == frozenset()
+    keeper.csi_node_changed(csi_node("n", disk=4), csi_node("n"))
+    assert not keeper.csi_node_changed(csi_node("n"), None)
+    assert (dict(keeper.limits_of("n")), keeper._lost) == ({}, {})

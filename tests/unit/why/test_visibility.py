@@ -123,6 +123,11 @@ def answer(**changes: Any) -> NodeAnswer:
     return NodeAnswer(**{**plain, **changes})
 
 
+def test_predicted_sizes_of_pods_elsewhere_are_left_out() -> None:
+    sizes = ("room elsewhere is planned for pod mine/a", "room elsewhere is planned for pod theirs/spy")
+    assert node_for(answer(predicted=sizes), theirs).predicted == sizes[:1]
+
+
 HIDDEN = {
     "a condition of the NodeClaim": answer(
         place=WhyPlace(waits_for=(Told(type="Initialized", status="False", message="pod theirs/spy is not Ready"),))

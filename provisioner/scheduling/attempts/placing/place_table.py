@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from provisioner.apis.attachments import Attachment
 from provisioner.scheduling.attempts.setting import Setting
 from provisioner.scheduling.capacity.offers import OfferState
 from provisioner.scheduling.capacity.places import Place, PoolAccount, make_exact
@@ -11,7 +12,6 @@ from provisioner.scheduling.constraints.demands import Eligibility
 from provisioner.scheduling.constraints.filters import NodeFilter
 from provisioner.scheduling.constraints.ports import TakenPorts
 from provisioner.scheduling.constraints.vectors import ATTACHABLE, Need
-from provisioner.scheduling.constraints.volumes import Attachment
 from provisioner.scheduling.constraints.workload_limits import Crowds
 from provisioner.scheduling.topology.counters import ALL, Axis, HostCounter, Topology
 from provisioner.scheduling.topology.relations import PodRun

@@ -25,6 +25,7 @@ from provisioner.options import Options
 from provisioner.state.groups import GroupKnowledge
 from provisioner.values.errors import UserError
 from provisioner.why.pods import why_pod
+from tests.support.autoscalers import wire_autoscaler
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, plan_text, pod_budget, pool
 from tests.support.cluster import pod as short_pod
@@ -715,6 +716,22 @@ def test_the_acceptance_of_the_flag_is_asked(file: pathlib.Path) -> None:
     assert states == {"saving": "Blocked", "karpenter": "Candidate"}
 
 
+def test_a_pod_that_is_sized_by_a_recommendation_says_so_and_its_node_too(file: pathlib.Path) -> None:
+    one = wire_autoscaler("web", namespace="default", target=("ReplicaSet", "web"), c={"cpu": "3", "memory": "512Mi"})
+    dump = Dump(file, pool(disruption=GONE_SOON), *existing_node("n"), wire_pod("w", on="n"), one)
+    said = (
+        "room elsewhere is planned for pod default/w with cpu 3 instead of 1, as VerticalPodAutoscaler default/web "
+        "recommends"
+    )
+    asked = ("node", "n", "--vpa-predictions")
+    assert dump.json(*asked)["predicted"] == [said]
+    assert f"  {said}" in dump.ask(*asked).splitlines()
+    (reason,) = dump.json("pod", "w", "--vpa-predictions")["reasons"]
+    assert (reason["type"], reason["message"]) == ("Predicted", said)
+    assert "predicted" not in dump.json("node", "n")
+    assert "reasons" not in dump.json("pod", "w")
+
+
 def test_a_node_whose_pods_need_one_as_dear_says_that_none_is_cheaper(file: pathlib.Path) -> None:
     """One of its two pods would go to the other node, the second to a new one of the same type."""
     same: tuple[dict[str, Any], ...] = (
@@ -963,6 +980,21 @@ def test_what_the_user_may_not_list_is_left_out_and_told() -> None:
     found = from_cluster(Client(api, api.clock), "dovetail-system")
     assert found.missing == ["You may not list poddisruptionbudgets.policy, so the answer assumes that there are none"]
     assert {sent.method for sent in api.sent} == {"GET"}
+    assert not [sent.path for sent in api.sent if "verticalpodautoscalers" in sent.path]
+
+
+def test_recommendations_are_read_where_pods_are_sized_by_them() -> None:
+    def answer(sent: Sent) -> Any:
+        if "verticalpodautoscalers" in sent.path:
+            return refusal(404, "NotFound")
+        return ok({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
+
+    api = FakeApi(respond=answer)
+    found = from_cluster(Client(api, api.clock), "dovetail-system", predictions=True)
+    assert found.missing == []
+    assert [sent.path for sent in api.sent if "autoscal" in sent.path] == [
+        "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers"
+    ]
 
 
 GROUPLESS = {

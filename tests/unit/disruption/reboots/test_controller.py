@@ -424,6 +424,23 @@ def test_a_leader_takes_back_a_node_that_another_one_has_rebooted(five: Make) ->
     assert len(reboots_of(stage.server.claim("a")).times) == 1, "and remembers it"
 
 
+@pytest.mark.parametrize("write", range(1, 5))
+def test_a_node_that_came_back_is_not_replaced_while_that_is_being_told(five: Make, write: int) -> None:
+    """It is back, what it said before still stands, and one of the last writes is held up: until it is told, conditions are not tolerated anew."""
+    stage = five()
+    to_the_call(stage)
+    says(stage, "a", boot="second", reason="NvidiaXID46Error", since=NOON)
+    stage.server.dies_after = len(stage.server.done) + write
+    turn(stage, 1)
+    stage.server.dies_after = None
+    stage.disruption.run_once()
+    for _ in range(3):
+        turn(stage, 1)
+        assert command_on(stage.server.claim("a")) is None
+    assert told(stage) == ("False", "RebootSucceeded")
+    assert len(stage.cloud.reboots) == 1
+
+
 @pytest.mark.parametrize("write", range(1, 15))
 def test_killed_at_every_write_it_calls_once_at_most(five: Make, write: int) -> None:
     """By the count of the cloud; the node comes back where it was called, and is replaced or rebooted later where not."""

@@ -430,6 +430,31 @@ def test_what_is_full_opens_again_though_nothing_is_short() -> None:
     assert orders.reopening(claim(), around(types=(FULL,)), lambda _: True) == (OfferingKey("spot", "m5.large", "a"),)
 
 
+SCARCE, OTHER = OfferingKey("spot", "m5.large", "a"), OfferingKey("spot", "m5.large", "b")
+CAUSES: dict[str, tuple[dict[str, str], str]] = {
+    "EC2 is short": (
+        {"a": "subnet-a", "b": "subnet-b"},
+        "EC2 has had insufficient capacity lately for all 2 offerings that it allows, such as m5.large spot in a",
+    ),
+    "no subnet has addresses": (
+        {},
+        "no subnet of EC2NodeClass default in a, b has the free IP addresses that an instance needs (17); add subnets with free IP addresses",
+    ),
+    "both, each in its zone": (
+        {"a": "subnet-a"},
+        (
+            "EC2 has had insufficient capacity lately for 1 offering that it allows, such as m5.large spot in a; "
+            "no subnet of EC2NodeClass default in b has the free IP addresses that an instance needs (17); add subnets with free IP addresses"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("subnets", "text"), CAUSES.values(), ids=CAUSES)
+def test_full_subnets_are_not_told_as_a_shortage_of_ec2(subnets: dict[str, str], text: str) -> None:
+    assert orders.why_short((SCARCE, OTHER), around(subnets=subnets, addresses=17)) == text
+
+
 CLASSES: dict[str, tuple[EC2NodeClass | None, type[Exception] | None]] = {
     "ready": (node_class(), None),
     "missing": (None, NodeClassNotReadyError),

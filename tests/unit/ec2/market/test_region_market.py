@@ -7,6 +7,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from provisioner.apis import ec2, names
+from provisioner.apis.command import Awaited
 from provisioner.apis.core import Node, NodeStatus
 from provisioner.apis.ec2 import AMI, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, SubnetStatus
 from provisioner.apis.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassReference
@@ -19,11 +20,19 @@ from provisioner.ec2.market import region_market
 from provisioner.ec2.market.catalogue import Region
 from provisioner.ec2.market.discovered_capacity import MemoryTable, Seen
 from provisioner.ec2.market.instance_types import PlacementGroup
-from provisioner.ec2.market.region_market import INSTANCE_TYPES_NOT_IN_TABLES, MarketContext, Reads, RegionMarket
+from provisioner.ec2.market.region_market import (
+    INSTANCE_TYPES_NOT_IN_TABLES,
+    MARKET_SECONDS,
+    MarketContext,
+    Reads,
+    RegionMarket,
+)
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.ec2.settings import AwsSettings
 from tests.support import ec2pages
 from tests.support.clock import NOON, FakeClock
+from tests.support.cluster import claim as made
+from tests.support.work import Lines
 
 NAMES = ("c5.large", "m5.large")
 SETTINGS = AwsSettings(cluster_name="blue", region="us-east-1")
@@ -68,6 +77,7 @@ class World:
         self.prefixes = False
         self.ipv6 = False
         self.claims: list[NodeClaim] = []
+        self.reserved: dict[str, int] = {}
         self.group: PlacementGroup | Exception | None = None
         self.asked: list[str] = []
 
@@ -82,6 +92,7 @@ class World:
             lambda: self.prefixes,
         )
         around = MarketContext(
+            reserved=lambda: self.reserved,
             claims=lambda: self.claims,
             group_of=lambda _: self._answer("group", self.group),
             ipv6=lambda _: self.ipv6,
@@ -158,6 +169,43 @@ def test_a_shortage_is_seen_after_a_tenth_of_a_second() -> None:
     clock.advance(0.06)
     (short,) = [one for one in found.types(node_class()) if one.name == "m5.large"]
     assert [one.zone for one in short.offerings if one.available and one.capacity_type == "on-demand"] == ["b"]
+
+
+def waiting(name: str) -> NodeClaim:
+    """A claim that waits for an instance of a reservation."""
+    return made(name, annotations={names.AWAITS_ANNOTATION: Awaited("old", "u", "reservation", "cr-1").to_text()})
+
+
+def test_what_claims_wait_for_is_taken_off_what_reservations_leave_at_each_moment() -> None:
+    world, clock = World(), FakeClock()
+    found = filled(world, clock)
+
+    def left(*claims: NodeClaim, **reserved: int) -> dict[str, int]:
+        world.claims, world.reserved = list(claims), {name.replace("_", "-"): count for name, count in reserved.items()}
+        clock.advance(2 * MARKET_SECONDS)
+        return dict(found._market().market.reserved)
+
+    assert left(cr_1=1, cr_2=1) == {"cr-1": 1, "cr-2": 1}
+    assert left(waiting("a"), cr_1=1, cr_2=1) == {"cr-1": 0, "cr-2": 1}
+    assert left(waiting("a"), cr_1=3, cr_2=0) == {"cr-1": 2, "cr-2": 0}
+    assert left(waiting("a"), waiting("b"), cr_1=1) == {"cr-1": 0}
+    assert left(made("a"), cr_1=1) == {"cr-1": 1}
+
+
+def test_a_look_at_the_market_costs_nothing_for_claims_that_stay_as_they_are() -> None:
+    """A market is made ten times a second."""
+
+    def lines(count: int) -> int:
+        world, clock = World(), FakeClock()
+        world.claims = [made(f"c-{number}") for number in range(count)]
+        found = filled(world, clock)
+        found._market()
+        clock.advance(2 * MARKET_SECONDS)
+        with Lines() as counted:
+            found._market()
+        return counted.count
+
+    assert lines(100) == lines(200)
 
 
 def test_prices_are_the_paid_ones_and_the_list_keeps_its_own() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from provisioner.apis.attachments import VolumeError, attachments_of
 from provisioner.apis.core import (
     CSIVolumeSource,
     EphemeralVolumeSource,
@@ -25,7 +26,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.names import BIND_COMPLETED, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.constraints.volumes import NO_VOLUMES, VolumeError, attachments_of, volume_demand
+from provisioner.scheduling.constraints.volumes import NO_VOLUMES, volume_demand
 from provisioner.scheduling.problem import Storage
 from tests.support import checker, problems
 from tests.support.problems import EPOCH, pod, requirements, shape, term
