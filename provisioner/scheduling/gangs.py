@@ -1,10 +1,11 @@
-"""All or nothing: groups of which too few pods have places get none, and the others are asked about again without them.
+"""All or nothing: groups of which too few pods have places get none, and cost nobody else anything.
 
-A group that fails is dropped whole and the rest is answered anew, as if the group's pods had never been asked about; so whatever a group held is
-there for others, and nothing has to be undone. Where groups still fail after `_MOST_ANSWERS`, or there is no time, they are taken out of the answer.
+First comes the answer without any group: what single pods have there is theirs, however little time there is for more. Then groups are asked about
+together with all of that, first all, later fewer at once; an answer counts only if every group in it has what it needs. So a group that fails is as
+if nobody had ever asked about it, and nothing has to be undone.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -22,8 +23,10 @@ from provisioner.scheduling.result import Later, Result, Unplaced
 from provisioner.values.message import Said
 
 _uid = attrgetter("uid")
-_MOST_ANSWERS: Final = 3
-"""Times that one question is answered, groups that fail left out."""
+_MOST_ANSWERS: Final = 10
+"""Times that one question is answered with groups."""
+_SPLITS: Final = 3
+"""Times that groups that fail together are asked about again without some of them, before each is asked about by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def groups_asked(
 
 
 def together(classes: Iterable[PodClass], groups: GroupsAsked) -> list[PodClass]:
-    """The classes such that pods of a group get their places one after the other, before single pods of their priority.
+    """The classes such that pods of a group get their places one after the other, after single pods of their priority.
 
     A class is split into its groups only where these have pods of several classes; else its pods are sorted by group, the oldest first. A group
     comes where its largest pods come.
@@ -90,7 +93,7 @@ def together(classes: Iterable[PodClass], groups: GroupsAsked) -> list[PodClass]
         alone, apart = None in distinct, [key for key in distinct if key in several]
         if len(distinct) == 1 or not (alone or apart or sum(map(ne, keys, keys[1:])) >= len(distinct)):
             turn = turns.setdefault(apart[0], len(turns) + 1) if apart else 0
-            found.append((priority, alone, seen[apart[0]] if apart else number, turn, one))
+            found.append((priority, not alone, seen[apart[0]] if apart else number, turn, one))
             continue
         parts: dict[str | None, list[Pod]] = {key: [] for key in distinct}
         for key, pod in zip(keys, one.pods, strict=True):
@@ -98,11 +101,11 @@ def together(classes: Iterable[PodClass], groups: GroupsAsked) -> list[PodClass]
         singles = parts.pop(None, [])
         for key in apart:
             turn = turns.setdefault(key, len(turns) + 1)
-            found.append((priority, False, seen[key], turn, _with_pods(one, parts.pop(key))))
+            found.append((priority, True, seen[key], turn, _with_pods(one, parts.pop(key))))
         if parts:
-            found.append((priority, False, number, 0, _with_pods(one, [*chain.from_iterable(parts.values())])))
+            found.append((priority, True, number, 0, _with_pods(one, [*chain.from_iterable(parts.values())])))
         if singles:
-            found.append((priority, True, number, 0, _with_pods(one, singles)))
+            found.append((priority, False, number, 0, _with_pods(one, singles)))
     found.sort(key=itemgetter(0, 1, 2, 3))
     return [one for *_, one in found]
 
@@ -111,132 +114,174 @@ def _with_pods(one: PodClass, pods: Sequence[Pod]) -> PodClass:
     return msgspec.structs.replace(one, pods=pods)
 
 
+class _Turn(NamedTuple):
+    """Groups that are asked about together with those that have places.
+
+    Attributes:
+        some: of these groups.
+        less: groups of lower priority that have places and give way.
+        failures: how often it was asked about more.
+    """
+
+    some: frozenset[str]
+    less: frozenset[str] = frozenset()
+    failures: int = 0
+
+
 def all_or_nothing(
     pods: Sequence[Pod],
     groups: GroupsAsked,
     answer: Callable[[Sequence[Pod]], Result],
-    is_last: Callable[[], bool],
-    unsafe: Callable[[Result], Collection[str]],
+    over: Callable[[], bool],
+    last: Sequence[str] = (),
+    *,
+    stop: bool = False,
 ) -> Result:
-    """An answer in which no group is cut.
+    """An answer in which no group is cut, and no single pod is without the place that it has without groups, but for one of higher priority.
 
     Args:
         pods: of the question.
         groups: of the question.
         answer: to the question about some of its pods.
-        is_last: whether the last answer must do, because there is no time, or nobody would look at a better one.
-        unsafe: UIDs of the pods that might not be legal in an answer out of which others were taken.
+        over: whether there is no time for more.
+        last: keys of groups that are asked about when the others have places, in this order.
+        stop: a pod without a place is answer enough.
 
-    Cost: that of at most three answers, and O(pods).
+    Cost: that of the answer without groups, of at most `_MOST_ANSWERS` with them, and O(pods).
     """
-    sizes = Counter(groups.of.values())
-    short = {key: 0 for key, least in groups.needed.items() if sizes[key] < least}
-    dropped, gone, rest = _left(pods, groups, short, ()), set(short), _without(pods, groups, short)
-    tried: list[_Answer] = []
-    for number in range(1, _MOST_ANSWERS + 1):
-        result = answer(rest)
-        short = {}
-        if result.unplaced:
-            placed = groups.placed(result)
-            short = {k: placed[k] for k, least in groups.needed.items() if k not in gone and placed[k] < least}
-        tried.append(_Answer(result, short, dropped))
-        if not short or number == _MOST_ANSWERS or is_last():
-            break
-        some = short if number == _MOST_ANSWERS - 1 else _given_up(rest, groups, short, sizes)
-        dropped = [*dropped, *_left(rest, groups, some, result.unplaced)]
-        gone |= some.keys()
-        rest = _without(rest, groups, some)
-    best = tried if tried[-1].result.is_late else tried[-1:]  # there may have been more time for an earlier one
-    return max([one.whole(groups, unsafe) for one in reversed(best)], key=_placed_by_priority)
-
-
-class _Answer(NamedTuple):
-    """An answer, and what of it cannot stay.
-
-    Attributes:
-        short: by key of a group that failed in it, how many of its pods have places.
-        dropped: pods that it was not asked about.
-    """
-
-    result: Result
-    short: Mapping[str, int]
-    dropped: Sequence[Unplaced]
-
-    def whole(self, groups: GroupsAsked, unsafe: Callable[[Result], Collection[str]]) -> Result:
-        """Without the pods of groups that failed, and without any that might not be legal then."""
-        result, short, dropped = self
-        if any(short.values()):
-            out = {pod.uid for pod in result.placed if groups.of.get(pod.uid) in short}
-            if more := unsafe(_rest_of(result, out)):
-                out.update(more)
-                left = groups.placed(_rest_of(result, out))
-                short = {**short, **{key: left[key] for key, least in groups.needed.items() if left[key] < least}}
-                out.update(pod.uid for pod in result.placed if groups.of.get(pod.uid) in short)
-            taken = [pod for pod in result.placed if pod.uid in out]
-            others = [Unplaced(pod, (NOT_TRIED,)) for pod in taken if groups.of.get(pod.uid) not in short]
-            dropped = [*dropped, *_left(taken, groups, short, result.unplaced), *others]
-            result = _rest_of(result, out)
-        if not dropped:
+    asked = _Asked(pods, groups, answer)
+    if stop:
+        result = answer(pods)
+        if not result.unplaced:
             return result
-        unplaced = sorted((*result.unplaced, *dropped), key=lambda one: sort_key(one.pod.shape))
-        return replace(result, unplaced=tuple(unplaced))
+        asked.fail(frozenset(groups.needed), result)
+    asked.begin(last)
+    for _ in range(0 if stop else _MOST_ANSWERS):
+        if over() or not asked.go_on():
+            break
+    return asked.whole()
 
 
-def _rest_of(result: Result, out: Collection[str]) -> Result:
-    """An answer without some pods, and without the new nodes that were made for them alone."""
-    kept = {name: tuple([pod for pod in pods if pod.uid not in out]) for name, pods in result.existing.items()}
-    return replace(
-        result,
-        claims=tuple([rest for one in result.claims if (rest := one.without(out)) is not None]),
-        existing={name: pods for name, pods in kept.items() if pods},
-        bound=None,
-    )
+class _Asked:
+    """Which groups have places, and which are still to be asked about."""
 
+    def __init__(self, pods: Sequence[Pod], groups: GroupsAsked, answer: Callable[[Sequence[Pod]], Result]) -> None:
+        self.pods: Final = pods
+        self.groups: Final = groups
+        self.answer: Final = answer
+        self.sizes: Final = Counter(groups.of.values())
+        shapes: dict[str, Counter[int]] = {key: Counter() for key in groups.needed}
+        self.priorities: Final[dict[str, int]] = {}
+        for pod in pods:
+            if (key := groups.of.get(pod.uid)) is not None:
+                shapes[key][id(pod.shape)] += 1
+                self.priorities[key] = min(pod.shape.priority, self.priorities.get(key, pod.shape.priority))
+        self.kinds: Final = {key: (groups.needed[key], frozenset(some.items())) for key, some in shapes.items()}
+        self.hopeless: set[object] = set()  # kinds of which one alone has no place beside `kept`
+        self.failed: Final[dict[str, tuple[int, Unplaced | None]]] = {}  # key -> pods that had places, first without
+        self.known: Final[set[frozenset[str]]] = set()  # that have no places together
+        self.kept: frozenset[str] = frozenset()
+        self.turns: Final[deque[_Turn]] = deque()
+        self.ranks: dict[str, int] = {}
 
-def _placed_by_priority(result: Result) -> list[tuple[int, int]]:
-    """How many pods have places, by priority; more is better."""
-    return sorted(Counter([pod.shape.priority for pod in result.placed]).items(), reverse=True)
+    def begin(self, last: Sequence[str]) -> None:
+        """The answer without groups, and what is asked next."""
+        self.best = self.answer(_without(self.pods, self.groups, self.groups.needed))
+        self.theirs = self.singles(self.best)
+        self.ranks = {key: number for number, key in enumerate(last, 1)}
+        possible = frozenset([key for key, least in self.groups.needed.items() if self.sizes[key] >= least])
+        self.failed.update({key: (0, None) for key in self.groups.needed if key not in possible})
+        later = possible & self.ranks.keys()
+        self.turns.extend([_Turn(some) for some in (possible - later, later) if some])
+
+    def go_on(self) -> bool:
+        """One answer more; False where there is nothing to ask."""
+        while self.turns:
+            turn = self.turns.popleft()
+            mine = self.kept - turn.less | turn.some
+            if len(turn.some) == 1:
+                kinds = {self.kinds[key] for key in turn.some}
+                if mine in self.known or kinds <= self.hopeless:
+                    self.hopeless |= kinds
+                    continue
+            result = self.answer(_without(self.pods, self.groups, self.groups.needed.keys() - mine))
+            short = self.fail(mine, result)
+            if short or self.costs(turn.some, result):
+                self.known.add(mine)
+                self.split(turn, short)
+            else:
+                self.kept, self.best, self.theirs = mine, result, self.singles(result)
+                self.one_by_one(turn.less)
+            return True
+        return False
+
+    def fail(self, mine: Collection[str], result: Result) -> dict[str, int]:
+        """Those of some groups of which too few pods have places, with how many."""
+        if not result.unplaced:
+            return {}
+        placed, needed = self.groups.placed(result), self.groups.needed
+        short = {key: placed[key] for key in mine if placed[key] < needed[key]}
+        first: dict[str, Unplaced] = {}
+        for one in result.unplaced:
+            if (key := self.groups.of.get(one.pod.uid, "")) in short:
+                first.setdefault(key, one)
+        self.failed.update({key: (n, first.get(key)) for key, n in short.items()})
+        return short
+
+    def singles(self, result: Result) -> frozenset[str]:
+        """Those with places."""
+        return frozenset([uid for uid in map(_uid, result.placed) if uid not in self.groups.of])
+
+    def costs(self, some: Iterable[str], result: Result) -> bool:
+        """Whether a single pod of no lower priority than all of these groups has lost its place."""
+        above = max([self.priorities[key] for key in some])
+        return any(one.pod.shape.priority >= above and one.pod.uid in self.theirs for one in result.unplaced)
+
+    def split(self, turn: _Turn, short: Mapping[str, int]) -> None:
+        """What is asked instead about groups that failed together; those first that may fit into what others held."""
+        some, less, failures = turn
+        own, others = short.keys() & some, short.keys() - some
+        least = min([self.priorities[key] for key in some])
+        if not own and others and all(self.priorities[key] < least for key in others):
+            self.turns.appendleft(_Turn(some, less | others, failures))
+            return
+        if len(some) == 1:
+            self.hopeless.update([self.kinds[key] for key in some])
+            return
+        out: Collection[str] = own if failures < _SPLITS else some
+        if own and not failures:
+            holding = {self.kinds[key] for key in own if short[key]}
+            out = [key for key in own if self.kinds[key] in holding] or own
+        elif own and failures == _SPLITS - 1:  # whoever wants to be with a group that fails may fail after it
+            spaces = {key.partition("/")[0] for key in own}
+            out = [key for key in some if key.partition("/")[0] in spaces]
+        if rest := some.difference(out or some):
+            self.turns.appendleft(_Turn(rest, less, failures + 1))
+        self.one_by_one(out or some)
+
+    def one_by_one(self, some: Iterable[str]) -> None:
+        """Ask about these groups when nothing else is left to ask."""
+        turns = sorted(some, key=lambda key: (-self.priorities[key], self.ranks.get(key, 0), key))
+        self.turns.extend([_Turn(frozenset((key,))) for key in turns])
+
+    def whole(self) -> Result:
+        """The best answer, and the pods of the other groups with what is wrong."""
+        needed, of = self.groups.needed, self.groups.of
+        whys: dict[str, Later[tuple[Reason, ...]] | tuple[Reason, ...]] = {}
+        for key in needed.keys() - self.kept:
+            n, first = self.failed.get(key, (0, None))
+            whys[key] = (
+                _why(GroupTooLarge(key, n, needed[key], self.sizes[key]), first) if key in self.failed else (NOT_TRIED,)
+            )
+        dropped = [Unplaced(pod, whys[key]) for pod in self.pods if (key := of.get(pod.uid, "")) in whys]
+        if not dropped:
+            return self.best
+        unplaced = sorted((*self.best.unplaced, *dropped), key=lambda one: sort_key(one.pod.shape))
+        return replace(self.best, unplaced=tuple(unplaced))
 
 
 def _without(pods: Sequence[Pod], groups: GroupsAsked, some: Collection[str]) -> Sequence[Pod]:
     return [pod for pod in pods if groups.of.get(pod.uid) not in some] if some else pods
-
-
-def _given_up(
-    pods: Iterable[Pod], groups: GroupsAsked, short: Mapping[str, int], sizes: Mapping[str, int]
-) -> dict[str, int]:
-    """Of groups that failed, those that held places, and those that need no less: the others may fit into what these held."""
-    kinds: dict[str, set[int]] = {key: set() for key in short}
-    for pod in pods:
-        key = groups.of.get(pod.uid)
-        if key in kinds:
-            kinds[key].add(id(pod.shape))
-    smallest: dict[frozenset[int], int] = {}
-    for key, placed in short.items():
-        if placed:
-            kind = frozenset(kinds[key])
-            smallest[kind] = min(sizes[key], smallest.get(kind, sizes[key]))
-    if not smallest:
-        return dict(short)
-    never = max(smallest.values()) + max(sizes.values()) + 1
-    return {key: n for key, n in short.items() if n or sizes[key] >= smallest.get(frozenset(kinds[key]), never)}
-
-
-def _left(
-    pods: Iterable[Pod], groups: GroupsAsked, short: Mapping[str, int], unplaced: Iterable[Unplaced]
-) -> list[Unplaced]:
-    """The pods of these groups without places, with what is wrong with the group and with the first of them."""
-    if not short:
-        return []
-    first: dict[str, Unplaced] = {}
-    for one in unplaced:
-        if (key := groups.of.get(one.pod.uid, "")) in short:
-            first.setdefault(key, one)
-    sizes = Counter(groups.of.values())
-    whys = {
-        key: _why(GroupTooLarge(key, n, groups.needed[key], sizes[key]), first.get(key)) for key, n in short.items()
-    }
-    return [Unplaced(pod, whys[key]) for pod in pods if (key := groups.of.get(pod.uid, "")) in whys]
 
 
 def _why(group: GroupTooLarge, first: Unplaced | None) -> Later[tuple[Reason, ...]] | tuple[Reason, ...]:

@@ -200,6 +200,7 @@ class Prepared:
         afterwards: bool = True,
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
         first: Collection[str] = (),
+        last: Sequence[str] = (),
         max_new: int | None = None,
         stop_at_first_unplaced: bool = False,
         effort: int = EFFORT,
@@ -220,6 +221,7 @@ class Prepared:
                 now is moved by other steps.
             avoided: by UID of a pod, names of the nodes that it keeps off though kube-scheduler would let it; they count as they do.
             first: UIDs of pods that get their places before others of the same priority: where limits leave too little for all, it is theirs.
+            last: keys of groups that are asked about after the others, in this order: they failed before.
             max_new: most new claims.
             stop_at_first_unplaced: a pod without a place is answer enough; others may then be left that could be placed.
             effort: how many lots may be drawn where a pod that has to do with others is left; with 0 none is, and no other order is
@@ -244,8 +246,9 @@ class Prepared:
             asked,
             groups,
             lambda some: self._answer(some, terms, how, groups),
-            lambda: terms.stop or terms.work.look(),
-            lambda result: self._unsafe(result, terms.work, how),
+            terms.work.look,
+            last,
+            stop=stop_at_first_unplaced,
         )
 
     def _answer(self, asked: Sequence[Pod], terms: Terms, how: "_How", groups: GroupsAsked = NO_GROUPS) -> Result:
@@ -275,13 +278,6 @@ class Prepared:
                     found.setdefault(key, set()).add(uid)
             self._members = found
         return groups_asked(pods, self.world.groups, self._members)
-
-    def _unsafe(self, result: Result, work: Work, how: "_How") -> Collection[str]:
-        """UIDs of pods that might not be legal in an answer out of which others were taken: without time, of all that have to do with others."""
-        setting, _ = self._setting(result.placed, how.leaving, how.gone, Terms(Work(), 0))
-        tied = {pod.uid for one in setting.classes if not one.facts.plain for pod in one.pods}
-        legal = tied and not work.look() and self._judged(design_of(result), how.leaving, how.gone).legal
-        return () if legal else tied
 
     def _followed(self, setting: Setting) -> bool:
         """Whether pods that stay on a leaving node, and are gone with it, count for any pod of the question."""

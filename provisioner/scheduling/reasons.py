@@ -545,6 +545,8 @@ class GroupTooLarge:
         what = f"{self.needed} pods of {told(self.group)} need nodes at the same time"
         if self.asked < self.needed:
             return f"{what}, but only {self.asked} of them can be planned now"
+        if self.placed >= self.needed:
+            return f"{what}, but there is no room for them beside the other pods"
         return f"{what}, but there is room for only {self.placed} of them"
 
 

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis import names
+from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm
+from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.result import Result
 from tests.support import checker
-from tests.support.problems import node, pods, pool, problem, shape
+from tests.support.problems import instance_type, node, pod, pods, pool, problem, shape
 from tests.support.question import Problem, solve
 from tests.support.rich import Stock
 from tests.support.telling import told
@@ -67,11 +70,39 @@ def halves(asked: Problem, result: Result) -> dict[str, str]:
     }
 
 
-def without_dropped(asked: Problem, result: Result) -> Problem:
-    """The question without the groups that need several pods and have none."""
+def dropped(asked: Problem, result: Result) -> set[str]:
+    """The groups that need several pods and have none."""
     before, placed = there(asked), set(map(key_of, result.placed))
-    dropped = {key for key, least in asked.groups.items() if least - before[key] > 1 and key not in placed}
-    return replace(asked, pods=tuple(pod for pod in asked.pods if key_of(pod) not in dropped))
+    return {key for key, least in asked.groups.items() if least - before[key] > 1 and key not in placed}
+
+
+def without(asked: Problem, keys: set[str]) -> Problem:
+    return replace(asked, pods=tuple(pod for pod in asked.pods if key_of(pod) not in keys))
+
+
+def without_dropped(asked: Problem, result: Result) -> Problem:
+    return without(asked, dropped(asked, result))
+
+
+def near(label: str) -> Affinity:
+    """In one zone with a pod of this label."""
+    term = PodAffinityTerm(topology_key=names.ZONE_LABEL, label_selector=LabelSelector(match_labels={"chain": label}))
+    return Affinity(pod_affinity=PodAffinity(required=(term,)))
+
+
+def beside_a_chain(asked: Problem, links: int) -> Problem:
+    """The same, and gangs of two in a namespace of their own: the first can never be, and each other one has a pod that wants to be with one of the gang before."""
+    chain = []
+    for link in range(links):
+        tied = {"affinity": near(str(link - 1))} if link else {"cpu": "5000"}
+        for name, more in (("free", {"labels": {"chain": str(link)}}), ("tied", tied)):
+            one = pod(f"{name}-{link}", shape(**{"cpu": "100m", "namespace": "evil", **more}))
+            chain.append(msgspec.structs.replace(one, group=str(link)))
+    return replace(
+        asked,
+        pods=(*asked.pods, *chain),
+        groups={**asked.groups, **{f"evil/{link}": 2 for link in range(links)}},
+    )
 
 
 PROBLEMS = st.one_of(
@@ -107,6 +138,46 @@ def test_a_group_is_dropped_and_not_cut_when_time_is_up(asked: Problem, budget: 
     assert Counter(pod.uid for pod in (*result.placed, *(one.pod for one in result.unplaced))) == Counter(
         pod.uid for pod in asked.pods
     )
+
+
+@given(
+    st.one_of(PROBLEMS, st.builds(beside_a_chain, PROBLEMS, st.integers(1, 12))),
+    st.one_of(st.none(), st.integers(0, 120)),
+)
+def test_a_group_costs_no_pod_of_its_priority_its_place(asked: Problem, budget: int | None) -> None:
+    """Also where it fails, and however little may be done."""
+    before = there(asked)
+    singles = without(asked, {key for key, least in asked.groups.items() if least - before[key] > 1})
+    alone = prepare(singles).solve(singles.pods, budget=budget)
+    result = prepare(asked).solve(asked.pods, budget=budget)
+    placed = {pod.uid for pod in result.placed}
+    single = {pod.uid for pod in singles.pods}
+    above = max((pod.shape.priority for pod in result.placed if pod.uid not in single), default=-(1 << 40))
+    lost = [pod for pod in alone.placed if pod.uid not in placed and pod.shape.priority >= above]
+    assert not lost, told(asked, result)
+
+
+@given(PROBLEMS)
+def test_a_group_without_places_has_none_beside_what_others_have(asked: Problem) -> None:
+    result = solve(asked)
+    for key in (keys := dropped(asked, result)):
+        again = solve(without(asked, keys - {key}))
+        fits = {pod.uid for pod in result.placed} < {pod.uid for pod in again.placed}
+        assert not fits or key not in map(key_of, again.placed), (key, told(asked, result))
+
+
+@pytest.mark.parametrize("bad", [1, 2, 4])
+@pytest.mark.parametrize("never", ["5000", "8"])
+def test_gangs_that_can_never_be_keep_no_other_from_nodes(bad: int, never: str) -> None:
+    some = [msgspec.structs.replace(one, group="fine") for one in pods(2, shape("3"), "fine")]
+    for number in range(bad):
+        for name, cpu in (("fits", f"{3000 - number}m"), ("never", never)):
+            one = pod(f"{name}-{number}", shape(cpu, namespace="evil"))
+            some.append(msgspec.structs.replace(one, group=str(number)))
+    groups = {"default/fine": 2, **{f"evil/{number}": 2 for number in range(bad)}}
+    types = (instance_type("four", "4", "16Gi"), instance_type("eight", "8500m", "32Gi"))
+    result = solve(problem(some, pool(limits={"cpu": "9"}, types=types), groups=groups))
+    assert sorted(pod.group for pod in result.placed) == ["fine", "fine"]
 
 
 @given(PROBLEMS)

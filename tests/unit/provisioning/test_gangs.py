@@ -35,7 +35,7 @@ def test_a_gang_for_which_limits_leave_too_little_gets_no_node_and_others_do() -
     stage = stage_with(member("a"), member("b"), member("c"), pod("alone", cpu="3"), limits={"cpu": "8"})
     stage.run()
     assert with_places(stage) == ["alone"]
-    text = "3 pods of gang default/train need nodes at the same time, but there is room for only 2 of them"
+    text = "3 pods of gang default/train need nodes at the same time, but there is room for only 1 of them"
     assert [text in one for one in stage.told.messages if one.startswith("Failed to schedule")] == [True] * 3
 
 
