@@ -31,6 +31,7 @@ from provisioner.provisioning.zones import pending_by_zone
 from provisioner.runtime import metrics
 from provisioner.runtime.object_reference import pod_reference, reference_of
 from provisioner.scheduling.drainability import staying, too_early
+from provisioner.scheduling.gangs import failed_groups
 from provisioner.scheduling.judging import design_of, part_of
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -167,6 +168,7 @@ class ProvisioningController:
         self._closed_to: tuple[
             Pod, ...
         ] = ()  # the pods of the last batch, where another Karpenter or a pause kept it from nodes
+        self._failed_groups: list[str] = []  # of the last batch
         self._deadline = deadline.total_seconds()
         self._replanning = (
             Replanning(cluster, self._worlds, improve, taken_back, 3 * self._deadline)
@@ -200,18 +202,23 @@ class ProvisioningController:
             gathered = self._worlds.of(snapshot, self._bins)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
             first = successors(snapshot)
-            greedy = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, first=first, expired=self._expired())
+            last = self._failed_groups
+            self._chance.shuffle(last)  # each has its turn to be asked about before others
+            greedy = prepared.solve(
+                (*pods, *virtual), avoided=snapshot.avoided, first=first, last=last, expired=self._expired()
+            )
             planned = self._improve(prepared, greedy)
             later: frozenset[str] = frozenset()
             if (before := self._before_others_left(snapshot, prepared, planned.result)) is not None:
                 later = frozenset([pod.uid for pod in pods if pod.node_name])
                 some = (*snapshot.waiting, *virtual)
-                greedy = before.solve(some, avoided=snapshot.avoided, first=first, expired=self._expired())
+                greedy = before.solve(some, avoided=snapshot.avoided, first=first, last=last, expired=self._expired())
                 planned = self._improve(before, greedy)
             elif (other := self._one_after_another(snapshot, prepared, planned.result, self._expired())) is not None:
                 planned = other
             elif self._replanning is not None and pods:
                 planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
+        self._failed_groups = failed_groups(planned.result)
         self._note_buffers(virtual, snapshot, planned.result.existing)
         result, for_buffers = _of_real_pods(planned.result) if virtual else (planned.result, frozenset[int]())
         for ignored in gathered.unreadable:

@@ -27,6 +27,8 @@ _MOST_ANSWERS: Final = 10
 """Times that one question is answered with groups."""
 _SPLITS: Final = 3
 """Times that groups that fail together are asked about again without some of them, before each is asked about by itself."""
+_MOST_ALONE: Final = 64
+"""Groups of a question that are asked about without any other pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +123,13 @@ class _Turn(NamedTuple):
         some: of these groups.
         less: groups of lower priority that have places and give way.
         failures: how often it was asked about more.
+        doubted: it is one of those that failed together: if it has no places in an empty question either, the others come first.
     """
 
     some: frozenset[str]
     less: frozenset[str] = frozenset()
     failures: int = 0
+    doubted: bool = False
 
 
 def all_or_nothing(
@@ -156,9 +160,11 @@ def all_or_nothing(
             return result
         asked.fail(frozenset(groups.needed), result)
     asked.begin(last)
-    for _ in range(0 if stop else _MOST_ANSWERS):
-        if over() or not asked.go_on():
-            break
+    answers = 0 if stop else _MOST_ANSWERS
+    while answers and not over() and (turn := asked.next()) is not None:
+        if not asked.postponed(turn):
+            asked.ask(turn)
+            answers -= 1
     return asked.whole()
 
 
@@ -183,6 +189,7 @@ class _Asked:
         self.kept: frozenset[str] = frozenset()
         self.turns: Final[deque[_Turn]] = deque()
         self.ranks: dict[str, int] = {}
+        self.alone = _MOST_ALONE
 
     def begin(self, last: Sequence[str]) -> None:
         """The answer without groups, and what is asked next."""
@@ -194,26 +201,43 @@ class _Asked:
         later = possible & self.ranks.keys()
         self.turns.extend([_Turn(some) for some in (possible - later, later) if some])
 
-    def go_on(self) -> bool:
-        """One answer more; False where there is nothing to ask."""
+    def next(self) -> _Turn | None:
+        """What is to be asked next; None where nothing is left of which the answer is not known."""
         while self.turns:
             turn = self.turns.popleft()
-            mine = self.kept - turn.less | turn.some
-            if len(turn.some) == 1:
-                kinds = {self.kinds[key] for key in turn.some}
-                if mine in self.known or kinds <= self.hopeless:
-                    self.hopeless |= kinds
-                    continue
-            result = self.answer(_without(self.pods, self.groups, self.groups.needed.keys() - mine))
-            short = self.fail(mine, result)
-            if short or self.costs(turn.some, result):
-                self.known.add(mine)
-                self.split(turn, short)
-            else:
-                self.kept, self.best, self.theirs = mine, result, self.singles(result)
-                self.one_by_one(turn.less)
-            return True
-        return False
+            kinds = {self.kinds[key] for key in turn.some}
+            known = self.mine(turn) in self.known or kinds <= self.hopeless
+            if len(turn.some) > 1 or not known:
+                return turn
+            self.hopeless |= kinds
+        return None
+
+    def mine(self, turn: _Turn) -> frozenset[str]:
+        """All groups of a turn."""
+        return self.kept - turn.less | turn.some
+
+    def postponed(self, turn: _Turn) -> bool:
+        """Whether a group that has no places by itself waits until the others were asked about."""
+        if not turn.doubted or not self.turns or not self.alone:
+            return False
+        self.alone -= 1
+        result = self.answer([pod for pod in self.pods if self.groups.of.get(pod.uid) in turn.some])
+        short = self.fail(turn.some, result)
+        if short:
+            self.turns.append(turn._replace(doubted=False))
+        return bool(short)
+
+    def ask(self, turn: _Turn) -> None:
+        """One answer more."""
+        mine = self.mine(turn)
+        result = self.answer(_without(self.pods, self.groups, self.groups.needed.keys() - mine))
+        short = self.fail(mine, result)
+        if short or self.costs(turn.some, result):
+            self.known.add(mine)
+            self.split(turn, short)
+        else:
+            self.kept, self.best, self.theirs = mine, result, self.singles(result)
+            self.one_by_one(turn.less)
 
     def fail(self, mine: Collection[str], result: Result) -> dict[str, int]:
         """Those of some groups of which too few pods have places, with how many."""
@@ -239,7 +263,7 @@ class _Asked:
 
     def split(self, turn: _Turn, short: Mapping[str, int]) -> None:
         """What is asked instead about groups that failed together; those first that may fit into what others held."""
-        some, less, failures = turn
+        some, less, failures, _ = turn
         own, others = short.keys() & some, short.keys() - some
         least = min([self.priorities[key] for key in some])
         if not own and others and all(self.priorities[key] < least for key in others):
@@ -262,7 +286,9 @@ class _Asked:
     def one_by_one(self, some: Iterable[str]) -> None:
         """Ask about these groups when nothing else is left to ask."""
         turns = sorted(some, key=lambda key: (-self.priorities[key], self.ranks.get(key, 0), key))
-        self.turns.extend([_Turn(frozenset((key,))) for key in turns])
+        self.turns.extend([_Turn(frozenset((key,)), doubted=True) for key in turns])
+        for key in turns:
+            self.failed.setdefault(key, (self.sizes[key], None))
 
     def whole(self) -> Result:
         """The best answer, and the pods of the other groups with what is wrong."""
@@ -291,6 +317,12 @@ def _why(group: GroupTooLarge, first: Unplaced | None) -> Later[tuple[Reason, ..
         return (NOT_TRIED,)
     why = first.why
     return (group, *why) if isinstance(why, tuple) else Later(lambda: (group, *why.value))
+
+
+def failed_groups(result: Result) -> list[str]:
+    """The keys of the groups that were asked about in vain, in the order of their pods."""
+    whys = (one.why for one in result.unplaced if isinstance(one.why, tuple))
+    return list(dict.fromkeys(why[0].group for why in whys if why and isinstance(why[0], GroupTooLarge)))
 
 
 def cut_groups(design: Design, groups: GroupsAsked) -> tuple[Fault, ...]:

@@ -180,6 +180,29 @@ def test_gangs_that_can_never_be_keep_no_other_from_nodes(bad: int, never: str) 
     assert sorted(pod.group for pod in result.placed) == ["fine", "fine"]
 
 
+@pytest.mark.parametrize("links", [1, 6])
+def test_groups_that_failed_before_take_no_time_from_others(links: int) -> None:
+    some = [msgspec.structs.replace(one, group=f"g{number // 2}") for number, one in enumerate(pods(6, shape("3")))]
+    fine = problem(some, pool(), groups={f"default/g{number}": 2 for number in range(3)})
+    asked = beside_a_chain(fine, links)
+    for budget in range(60):
+        alone = prepare(fine).solve(fine.pods, budget=budget)
+        result = prepare(asked).solve(asked.pods, last=[f"evil/{number}" for number in range(links)], budget=budget)
+        assert {pod.uid for pod in alone.placed} <= {pod.uid for pod in result.placed}
+
+
+def test_one_gang_among_many_that_can_never_be_has_nodes_at_once() -> None:
+    some = [msgspec.structs.replace(one, group="fine") for one in pods(2, shape("3"), "fine")]
+    for number in range(40):
+        for name, cpu in (("fits", f"{3000 - number}m"), ("never", "7")):
+            one = pod(f"{name}-{number}", shape(cpu, namespace="as-evil"))
+            some.append(msgspec.structs.replace(one, group=str(number)))
+    groups = {"default/fine": 2, **{f"as-evil/{number}": 2 for number in range(40)}}
+    types = (instance_type("four", "4", "16Gi"), instance_type("eight", "8", "32Gi"))
+    result = solve(problem(some, pool(limits={"cpu": "8"}, types=types), groups=groups))
+    assert sorted(pod.group for pod in result.placed) == ["fine", "fine"]
+
+
 @given(PROBLEMS)
 def test_groups_that_need_one_pod_are_no_groups(asked: Problem) -> None:
     ones = replace(asked, groups=dict.fromkeys(asked.groups, 1))

@@ -6,9 +6,10 @@ from typing import Any
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.state.checking import CheckedCluster
+from provisioner.support.workers import WorkerPool
 from provisioner.values.resources import CPU
 from tests.support.batches import Batches
-from tests.support.cluster import TYPES, World, bound, pod, refused
+from tests.support.cluster import TYPES, World, bound, pod, pool, refused
 
 FOUR = 4_000
 
@@ -43,6 +44,20 @@ def test_more_pods_than_are_needed_are_planned_as_far_as_there_is_room() -> None
     stage = stage_with(*(member(name) for name in "abcde"), limits={"cpu": "16"})
     stage.run()
     assert with_places(stage) == ["a", "b", "c", "d"]
+
+
+def test_a_gang_that_failed_comes_after_one_that_did_not() -> None:
+    workers = WorkerPool(1)
+    stage = stage_with(member("a"), member("b"), member("c"), limits={"cpu": "8"})
+    controller = stage.provisioner(workers)
+    controller.run()
+    others = {names.GANG: "walk", names.GANG_MINIMUM: "2"}
+    stage.world.add(*(pod(name, owner="job", cpu="3", annotations=others) for name in "de"))
+    raised = pool(limits={"cpu": "12"})
+    stage.world.cluster.pool_changed(stage.pool, raised)
+    controller.run()
+    workers.close()
+    assert with_places(stage) == ["d", "e"]
 
 
 def test_a_pod_whose_node_is_lost_is_planned_beside_those_that_have_places() -> None:
