@@ -218,7 +218,7 @@ class ProvisioningController:
                 planned = other
             elif self._replanning is not None and pods:
                 planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
-        self._failed_groups = failed_groups(planned.result)
+        self._failed_groups = failed_groups(greedy)
         self._note_buffers(virtual, snapshot, planned.result.existing)
         result, for_buffers = _of_real_pods(planned.result) if virtual else (planned.result, frozenset[int]())
         for ignored in gathered.unreadable:

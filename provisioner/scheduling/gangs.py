@@ -175,14 +175,15 @@ class _Asked:
         self.pods: Final = pods
         self.groups: Final = groups
         self.answer: Final = answer
-        self.sizes: Final = Counter(groups.of.values())
-        shapes: dict[str, Counter[int]] = {key: Counter() for key in groups.needed}
-        self.priorities: Final[dict[str, int]] = {}
+        self.members: Final[dict[str, list[Pod]]] = {key: [] for key in groups.needed}
         for pod in pods:
             if (key := groups.of.get(pod.uid)) is not None:
-                shapes[key][id(pod.shape)] += 1
-                self.priorities[key] = min(pod.shape.priority, self.priorities.get(key, pod.shape.priority))
-        self.kinds: Final = {key: (groups.needed[key], frozenset(some.items())) for key, some in shapes.items()}
+                self.members[key].append(pod)
+        self.priorities: Final = {k: min([pod.shape.priority for pod in some]) for k, some in self.members.items()}
+        self.kinds: Final = {
+            key: (groups.needed[key], frozenset(Counter([id(pod.shape) for pod in some]).items()))
+            for key, some in self.members.items()
+        }
         self.hopeless: set[object] = set()  # kinds of which one alone has no place beside `kept`
         self.failed: Final[dict[str, tuple[int, Unplaced | None]]] = {}  # key -> pods that had places, first without
         self.known: Final[set[frozenset[str]]] = set()  # that have no places together
@@ -196,7 +197,7 @@ class _Asked:
         self.best = self.answer(_without(self.pods, self.groups, self.groups.needed))
         self.theirs = self.singles(self.best)
         self.ranks = {key: number for number, key in enumerate(last, 1)}
-        possible = frozenset([key for key, least in self.groups.needed.items() if self.sizes[key] >= least])
+        possible = frozenset([key for key, least in self.groups.needed.items() if len(self.members[key]) >= least])
         self.failed.update({key: (0, None) for key in self.groups.needed if key not in possible})
         later = possible & self.ranks.keys()
         self.turns.extend([_Turn(some) for some in (possible - later, later) if some])
@@ -206,8 +207,7 @@ class _Asked:
         while self.turns:
             turn = self.turns.popleft()
             kinds = {self.kinds[key] for key in turn.some}
-            known = self.mine(turn) in self.known or kinds <= self.hopeless
-            if len(turn.some) > 1 or not known:
+            if len(turn.some) > 1 or not (kinds <= self.hopeless or self.mine(turn) in self.known):
                 return turn
             self.hopeless |= kinds
         return None
@@ -221,7 +221,7 @@ class _Asked:
         if not turn.doubted or not self.turns or not self.alone:
             return False
         self.alone -= 1
-        result = self.answer([pod for pod in self.pods if self.groups.of.get(pod.uid) in turn.some])
+        result = self.answer([pod for key in turn.some for pod in self.members[key]])
         short = self.fail(turn.some, result)
         if short:
             self.turns.append(turn._replace(doubted=False))
@@ -288,21 +288,26 @@ class _Asked:
         turns = sorted(some, key=lambda key: (-self.priorities[key], self.ranks.get(key, 0), key))
         self.turns.extend([_Turn(frozenset((key,)), doubted=True) for key in turns])
         for key in turns:
-            self.failed.setdefault(key, (self.sizes[key], None))
+            self.failed.setdefault(key, (len(self.members[key]), None))
 
     def whole(self) -> Result:
         """The best answer, and the pods of the other groups with what is wrong."""
-        needed, of = self.groups.needed, self.groups.of
-        whys: dict[str, Later[tuple[Reason, ...]] | tuple[Reason, ...]] = {}
-        for key in needed.keys() - self.kept:
-            n, first = self.failed.get(key, (0, None))
-            whys[key] = (
-                _why(GroupTooLarge(key, n, needed[key], self.sizes[key]), first) if key in self.failed else (NOT_TRIED,)
+        dropped: list[Unplaced] = []
+        for key in self.groups.needed:
+            if key in self.kept:
+                continue
+            members, why = self.members[key], self.failed.get(key)
+            reasons = (
+                (NOT_TRIED,)
+                if why is None
+                else _why(GroupTooLarge(key, why[0], self.groups.needed[key], len(members)), why[1])
             )
-        dropped = [Unplaced(pod, whys[key]) for pod in self.pods if (key := of.get(pod.uid, "")) in whys]
+            dropped += [Unplaced(pod, reasons) for pod in members]
         if not dropped:
             return self.best
-        unplaced = sorted((*self.best.unplaced, *dropped), key=lambda one: sort_key(one.pod.shape))
+        unplaced = sorted(
+            (*self.best.unplaced, *dropped), key=lambda one: (sort_key(one.pod.shape), one.pod.created, one.pod.uid)
+        )
         return replace(self.best, unplaced=tuple(unplaced))
 
 
@@ -320,7 +325,7 @@ def _why(group: GroupTooLarge, first: Unplaced | None) -> Later[tuple[Reason, ..
 
 
 def failed_groups(result: Result) -> list[str]:
-    """The keys of the groups that were asked about in vain, in the order of their pods."""
+    """The keys of the groups that were asked about in vain and explained, in the order of their pods."""
     whys = (one.why for one in result.unplaced if isinstance(one.why, tuple))
     return list(dict.fromkeys(why[0].group for why in whys if why and isinstance(why[0], GroupTooLarge)))
 

@@ -228,15 +228,18 @@ def test_groups_of_others_cost_a_question_nothing_but_a_look_at_each_pod() -> No
     assert lines[1] - lines[0] <= 8 * len(plain.pods)
 
 
-@pytest.mark.parametrize("least", [2, 50])
-def test_twice_as_many_pods_in_groups_take_at_most_two_and_a_half_times_the_work(least: int) -> None:
-    """Also where every group fails, for want of one pod each."""
+@pytest.mark.parametrize("least", [2, 15, 50])
+@pytest.mark.parametrize("alike", [True, False])
+def test_twice_as_many_pods_in_groups_take_at_most_two_and_a_half_times_the_work(least: int, *, alike: bool) -> None:
+    """Also where every group fails, for want of pods or of room, and each in its own way."""
     lines = []
     for count in (200, 400):
         some = [
             msgspec.structs.replace(one, group=f"g{number // 10}")
-            for kind in ("1", "500")
-            for number, one in enumerate(pods(count, shape(kind), f"of-{kind}"))
+            for kind in (1000, 500_000)
+            for number, one in enumerate(
+                pod(f"{kind}-{number}", shape(f"{kind + (0 if alike else number // 10)}m")) for number in range(count)
+            )
         ]
         asked = problem(some, pool(), groups={f"default/g{number}": least for number in range(count // 10)})
         with Lines() as work:
