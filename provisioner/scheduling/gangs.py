@@ -181,7 +181,10 @@ class _Asked:
                 self.members[key].append(pod)
         self.priorities: Final = {k: min([pod.shape.priority for pod in some]) for k, some in self.members.items()}
         self.kinds: Final = {
-            key: (groups.needed[key], frozenset(Counter([id(pod.shape) for pod in some]).items()))
+            key: (
+                groups.needed[key],
+                frozenset(Counter([id(pod if pod.shape.volumes else pod.shape) for pod in some]).items()),
+            )
             for key, some in self.members.items()
         }
         self.hopeless: set[object] = set()  # kinds of which one alone has no place beside `kept`
@@ -234,6 +237,9 @@ class _Asked:
         short = self.fail(mine, result)
         if short or self.costs(turn.some, result):
             self.known.add(mine)
+            if not result.is_late:
+                for key in turn.some:
+                    self.failed.setdefault(key, (len(self.members[key]), None))
             self.split(turn, short)
         else:
             self.kept, self.best, self.theirs = mine, result, self.singles(result)
@@ -287,8 +293,6 @@ class _Asked:
         """Ask about these groups when nothing else is left to ask."""
         turns = sorted(some, key=lambda key: (-self.priorities[key], self.ranks.get(key, 0), key))
         self.turns.extend([_Turn(frozenset((key,)), doubted=True) for key in turns])
-        for key in turns:
-            self.failed.setdefault(key, (len(self.members[key]), None))
 
     def whole(self) -> Result:
         """The best answer, and the pods of the other groups with what is wrong."""
