@@ -109,11 +109,14 @@ PROBLEMS = st.one_of(
     grouped(Stock(20261129)), grouped(Stock(20261130, gentle=True)), grouped(Stock(20261131, own=True))
 )
 
+HOSTILE = st.one_of(PROBLEMS, st.builds(beside_a_chain, PROBLEMS, st.integers(1, 12)))
 
-@given(PROBLEMS)
+
+@given(HOSTILE)
 def test_no_group_is_cut(asked: Problem) -> None:
     result = solve(asked)
     assert not halves(asked, result), told(asked, result)
+    assert not result.is_late
     assert prepare(asked).judge(design_of(result)).legal
 
 
@@ -129,7 +132,7 @@ def test_what_is_left_of_the_question_is_answered_as_if_nobody_had_asked_more(as
     assert not wrong, "\n".join([*wrong, told(asked, result), str(asked.groups)])
 
 
-@given(PROBLEMS, st.integers(0, 60))
+@given(HOSTILE, st.integers(0, 60))
 def test_a_group_is_dropped_and_not_cut_when_time_is_up(asked: Problem, budget: int) -> None:
     prepared = prepare(asked)
     result = prepared.solve(asked.pods, budget=budget)
@@ -140,10 +143,7 @@ def test_a_group_is_dropped_and_not_cut_when_time_is_up(asked: Problem, budget: 
     )
 
 
-@given(
-    st.one_of(PROBLEMS, st.builds(beside_a_chain, PROBLEMS, st.integers(1, 12))),
-    st.one_of(st.none(), st.integers(0, 120)),
-)
+@given(HOSTILE, st.one_of(st.none(), st.integers(0, 120)))
 def test_a_group_costs_no_pod_of_its_priority_its_place(asked: Problem, budget: int | None) -> None:
     """Also where it fails, and however little may be done."""
     before = there(asked)
