@@ -546,7 +546,7 @@ class GroupTooLarge:
         if self.asked < self.needed:
             return f"{what}, but only {self.asked} of them can be planned now"
         if self.placed >= self.needed:
-            return f"{what}, but there is no room for them beside the other pods"
+            return f"{what}, but there is not enough room for them and the other pods"
         return f"{what}, but there is room for only {self.placed} of them"
 
 
