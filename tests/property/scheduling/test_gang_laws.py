@@ -94,10 +94,12 @@ def beside_a_chain(asked: Problem, links: int) -> Problem:
     """The same, and gangs of two in a namespace of their own: the first can never be, and each other one has a pod that wants to be with one of the gang before."""
     chain = []
     for link in range(links):
-        tied = {"affinity": near(str(link - 1))} if link else {"cpu": "5000"}
-        for name, more in (("free", {"labels": {"chain": str(link)}}), ("tied", tied)):
-            one = pod(f"{name}-{link}", shape(**{"cpu": "100m", "namespace": "evil", **more}))
-            chain.append(msgspec.structs.replace(one, group=str(link)))
+        free = shape("100m", namespace="evil", labels={"chain": str(link)})
+        tied = (
+            shape("100m", namespace="evil", affinity=near(str(link - 1))) if link else shape("5000", namespace="evil")
+        )
+        for name, of in (("free", free), ("tied", tied)):
+            chain.append(msgspec.structs.replace(pod(f"{name}-{link}", of), group=str(link)))
     return replace(
         asked,
         pods=(*asked.pods, *chain),
