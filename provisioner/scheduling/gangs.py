@@ -5,6 +5,7 @@ together with all of that, first all, later fewer at once; an answer counts only
 if nobody had ever asked about it, and nothing has to be undone.
 """
 
+import functools
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -175,18 +176,7 @@ class _Asked:
         self.pods: Final = pods
         self.groups: Final = groups
         self.answer: Final = answer
-        self.members: Final[dict[str, list[Pod]]] = {key: [] for key in groups.needed}
-        for pod in pods:
-            if (key := groups.of.get(pod.uid)) is not None:
-                self.members[key].append(pod)
-        self.priorities: Final = {k: min([pod.shape.priority for pod in some]) for k, some in self.members.items()}
-        self.kinds: Final = {
-            key: (
-                groups.needed[key],
-                frozenset(Counter([id(pod if pod.shape.volumes else pod.shape) for pod in some]).items()),
-            )
-            for key, some in self.members.items()
-        }
+        self.sizes: Final = Counter(groups.of.values())
         self.hopeless: set[object] = set()  # kinds of which one alone has no place beside `kept`
         self.failed: Final[dict[str, tuple[int, Unplaced | None]]] = {}  # key -> pods that had places, first without
         self.known: Final[set[frozenset[str]]] = set()  # that have no places together
@@ -195,12 +185,31 @@ class _Asked:
         self.ranks: dict[str, int] = {}
         self.alone = _MOST_ALONE
 
+    @functools.cached_property
+    def members(self) -> Mapping[str, Sequence[Pod]]:
+        """The pods of each group."""
+        found: dict[str, list[Pod]] = {key: [] for key in self.groups.needed}
+        for pod in self.pods:
+            if (key := self.groups.of.get(pod.uid)) is not None:
+                found[key].append(pod)
+        return found
+
+    @functools.cached_property
+    def priorities(self) -> Mapping[str, int]:
+        """The lowest priority in each group."""
+        return {key: min([pod.shape.priority for pod in some]) for key, some in self.members.items()}
+
+    @functools.cached_property
+    def kinds(self) -> Mapping[str, object]:
+        """Equal for groups of which one has no places where the other has none."""
+        shapes = {k: [id(pod if pod.shape.volumes else pod.shape) for pod in v] for k, v in self.members.items()}
+        return {key: (self.groups.needed[key], frozenset(Counter(some).items())) for key, some in shapes.items()}
+
     def begin(self, last: Sequence[str]) -> None:
         """The answer without groups, and what is asked next."""
         self.best = self.answer(_without(self.pods, self.groups, self.groups.needed))
-        self.theirs = self.singles(self.best)
         self.ranks = {key: number for number, key in enumerate(last, 1)}
-        possible = frozenset([key for key, least in self.groups.needed.items() if len(self.members[key]) >= least])
+        possible = frozenset([key for key, least in self.groups.needed.items() if self.sizes[key] >= least])
         self.failed.update({key: (0, None) for key in self.groups.needed if key not in possible})
         later = possible & self.ranks.keys()
         self.turns.extend([_Turn(some) for some in (possible - later, later) if some])
@@ -209,8 +218,10 @@ class _Asked:
         """What is to be asked next; None where nothing is left of which the answer is not known."""
         while self.turns:
             turn = self.turns.popleft()
+            if len(turn.some) > 1:
+                return turn
             kinds = {self.kinds[key] for key in turn.some}
-            if len(turn.some) > 1 or not (kinds <= self.hopeless or self.mine(turn) in self.known):
+            if not (kinds <= self.hopeless or self.mine(turn) in self.known):
                 return turn
             self.hopeless |= kinds
         return None
@@ -239,10 +250,10 @@ class _Asked:
             self.known.add(mine)
             if not result.is_late:
                 for key in turn.some:
-                    self.failed.setdefault(key, (len(self.members[key]), None))
+                    self.failed.setdefault(key, (self.sizes[key], None))
             self.split(turn, short)
         else:
-            self.kept, self.best, self.theirs = mine, result, self.singles(result)
+            self.kept, self.best = mine, result
             self.one_by_one(turn.less)
 
     def fail(self, mine: Collection[str], result: Result) -> dict[str, int]:
@@ -258,14 +269,15 @@ class _Asked:
         self.failed.update({key: (n, first.get(key)) for key, n in short.items()})
         return short
 
-    def singles(self, result: Result) -> frozenset[str]:
-        """Those with places."""
-        return frozenset([uid for uid in map(_uid, result.placed) if uid not in self.groups.of])
-
     def costs(self, some: Iterable[str], result: Result) -> bool:
         """Whether a single pod of no lower priority than all of these groups has lost its place."""
-        above = max([self.priorities[key] for key in some])
-        return any(one.pod.shape.priority >= above and one.pod.uid in self.theirs for one in result.unplaced)
+        if not result.unplaced:
+            return False
+        above, theirs = (
+            max([self.priorities[key] for key in some]),
+            {*map(_uid, self.best.placed)} - self.groups.of.keys(),
+        )
+        return any(one.pod.shape.priority >= above and one.pod.uid in theirs for one in result.unplaced)
 
     def split(self, turn: _Turn, short: Mapping[str, int]) -> None:
         """What is asked instead about groups that failed together; those first that may fit into what others held."""
