@@ -108,18 +108,14 @@ class OpenNodes:
                 self.progress.note(one.made_at, now)
         there, initialized = resources_of(node), is_initialized(node, claim)
         opened = self._opened.setdefault(key, now if not initialized else float("-inf"))
-        within = now < opened + LATE_SECONDS
+        within, seen = now < opened + LATE_SECONDS, max(1, version, version_number(node.metadata.resource_version))
         for one in self._assignments.on(key):
             lacking = self._lacking(one, node, there)
-            if initialized:
-                restarting = self._around.drivers_missing(node.metadata.name).intersection(lacking.drivers)
-                lacks = any(self._absent.is_expected(key, driver, now) for driver in restarting)
-                lacks = lacks or (
-                    within and bool(lacking.drivers)
-                )  # of drivers that need not be there, nothing waits to be initialized
+            if initialized:  # a new node is so without the drivers that need not be there
+                lacks = bool(lacking.drivers) and (within or self._is_restarting(key, node, lacking.drivers, now))
             else:
                 lacks = lacking is not NOTHING and (within or one.made_at <= opened)
-            waited, seen = one.lacks, max(1, version, version_number(node.metadata.resource_version))
+            waited = one.lacks
             self._note_lacks(one, lacks, seen if lacking is NOTHING else 0, now)
             if one.open_since is None and not one.lacks:
                 in_vain = waited and not one.complete  # what was said meanwhile counts
@@ -128,11 +124,11 @@ class OpenNodes:
         if openness.late != (openness.lacks and within):
             openness.late, self._coming = not openness.late, None
 
-    def look_again(self, keys: Iterable[NodeKey], now: float) -> None:
-        """What these nodes lack is not expected there any more."""
+    def look_again(self, keys: Iterable[NodeKey], now: float, version: int = 0) -> None:
+        """What these nodes lack is another, or is not expected there any more; `version`: as of `note`."""
         for key in keys:
             if self._assignments.has(key):
-                self.note(key, now)
+                self.note(key, now, version)
 
     def end_waits(self, now: float) -> None:
         """What nodes lack that opened too long ago, others wait for no longer. O(nodes with assignments)."""
@@ -142,9 +138,7 @@ class OpenNodes:
     def drivers_changed(self, now: float, node_name: str = "", version: int = 0) -> None:
         """Other CSI drivers are on a Node, as its CSINode of that version says, or, without a name, are known. O(assignments there)."""
         keys = [self._joining.key_of_name(node_name)] if node_name else self._assignments.keys
-        for key in keys:
-            if self._assignments.has(key):
-                self.note(key, now, version)
+        self.look_again(keys, now, version)
 
     def is_open(self, key: NodeKey) -> bool:
         """Whether no taint that will fall keeps the pods off that are planned on a node."""
@@ -250,6 +244,11 @@ class OpenNodes:
         pod = self._pods.get(one.uid) if shape.volumes else None
         drivers = tuple(sorted(self._around.drivers_awaited(node.metadata.name, pod))) if pod is not None else ()
         return Lacking(resources, drivers) if resources or drivers else NOTHING
+
+    def _is_restarting(self, key: NodeKey, node: Node, drivers: Iterable[str], now: float) -> bool:
+        """Whether one of these drivers, which a node lacks, must be there and is expected back."""
+        required = self._around.drivers_missing(node.metadata.name).intersection(drivers)
+        return any(self._absent.is_expected(key, driver, now) for driver in required)
 
     def _note_lacks(self, one: Assignment, lacks: bool, version: int, now: float) -> None:
         """Of an open node, whether this pod waits for what it lacks, and the version with which it lacks nothing, else 0."""
