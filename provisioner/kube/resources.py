@@ -5,7 +5,7 @@
 
 import urllib.parse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -214,9 +214,7 @@ def _noting_unknown(type_: type[T], newer: Callable[..., T]) -> Callable[[bytes]
 
 
 PODS: Resource[Pod] = Resource("", "v1", "pods", "Pod", namespaced=True, decode=decode_pod, identity=itself)
-AMOUNTS_OF_PODS: Resource[Pod] = Resource(
-    "", "v1", "pods", "Pod", namespaced=True, decode=partial(decode_pod, amounts=True), identity=itself
-)
+AMOUNTS_OF_PODS = replace(PODS, decode=partial(decode_pod, amounts=True))
 """Pods with what each container asks for by itself."""
 SEATED_PODS: Resource[SeatedPod] = Resource(
     "", "v1", "pods", "Pod", namespaced=True, decode=decode_seated, identity=lambda seated: seated.pod

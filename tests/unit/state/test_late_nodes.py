@@ -104,6 +104,17 @@ def arranged(late: Late, *, true: tuple[str, ...] = (names.LAUNCHED, names.REGIS
     return world, one
 
 
+def with_a_peer(late: Late) -> World:
+    """As arranged, and beside it a node of the same batch, which is open and lacks nothing, for the pod `peer`."""
+    world, _ = arranged(late)
+    peer = refused(pod("peer", owner="r2"), BEFORE)
+    world.add(peer)
+    world.cluster.claim_changed(None, claim("b", pods=(peer,), provider_id="kwok://b", true=(names.LAUNCHED,)))
+    world.cluster.node_changed(None, node("b", taints=(UNREGISTERED,)))
+    world.cluster.node_changed(world.cluster.node("b"), node("b"))
+    return world
+
+
 def says(world: World, text: str, uid: str = "one") -> list[Effect]:
     """kube-scheduler refuses a pod with these words."""
     known = world.cluster.pod(uid)
@@ -345,12 +356,7 @@ def test_pods_that_do_not_need_it_are_judged_as_ever(late: Late) -> None:
 
 @of_each_kind
 def test_a_node_that_lacks_it_is_still_coming_for_the_pods_of_a_spread(late: Late) -> None:
-    world, _ = arranged(late)
-    peer = refused(pod("peer", owner="r2"), BEFORE)
-    world.add(peer)
-    world.cluster.claim_changed(None, claim("b", pods=(peer,), provider_id="kwok://b", true=(names.LAUNCHED,)))
-    world.cluster.node_changed(None, node("b", taints=(UNREGISTERED,)))
-    world.cluster.node_changed(world.cluster.node("b"), node("b"))
+    world = with_a_peer(late)
     assert missed(says(world, SPREAD, "peer")) == []
     assert missed(waits(world, 60)) == []
     late.comes(world, "a")
@@ -359,12 +365,7 @@ def test_a_node_that_lacks_it_is_still_coming_for_the_pods_of_a_spread(late: Lat
 
 @of_each_kind
 def test_for_the_pods_of_a_spread_it_is_coming_only_while_it_is_new(late: Late) -> None:
-    world, _ = arranged(late)
-    peer = refused(pod("peer", owner="r2"), BEFORE)
-    world.add(peer)
-    world.cluster.claim_changed(None, claim("b", pods=(peer,), provider_id="kwok://b", true=(names.LAUNCHED,)))
-    world.cluster.node_changed(None, node("b", taints=(UNREGISTERED,)))
-    world.cluster.node_changed(world.cluster.node("b"), node("b"))
+    world = with_a_peer(late)
     assert missed(says(world, SPREAD, "peer") + waits(world, 95)) == []
     assert missed(waits(world, 10)) == ["topology_spread"]
     assert world.assigned("a") == ["one"]
