@@ -1,0 +1,69 @@
+"""`dovetail record`: what it takes, and what nodes of any autoscaler cost."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from provisioner.apis import names
+from provisioner.cli.record import command, price_of_node
+from provisioner.values.errors import UserError
+
+EAST = {names.REGION_LABEL: "us-east-1", names.ZONE_LABEL: "us-east-1a", names.INSTANCE_TYPE_LABEL: "m5.large"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "usd"),
+    [
+        (EAST, {}, 0.096),
+        (EAST | {names.CAPACITY_TYPE_LABEL: "spot"}, {}, 0.0),
+        (EAST | {"eks.amazonaws.com/capacityType": "ON_DEMAND"}, {}, 0.096),
+        (EAST, {names.INSTANCE_PRICE_ANNOTATION: "0.5"}, 0.5),
+        (EAST, {names.INSTANCE_PRICE_ANNOTATION: "cheap"}, 0.096),
+        (EAST, {names.INSTANCE_PRICE_ANNOTATION: "nan"}, 0.0),
+        ({names.INSTANCE_TYPE_LABEL: "m5.large"}, {}, 0.0),
+        ({}, {}, 0.0),
+    ],
+    ids=(
+        "on demand",
+        "spot, whose price is not shipped",
+        "a node group of EKS",
+        "an annotation tells",
+        "an annotation of somebody else",
+        "an annotation that is no price",
+        "no Region",
+        "nothing is known",
+    ),
+)
+def test_what_a_node_costs(labels: dict[str, str], annotations: dict[str, str], usd: float) -> None:
+    assert price_of_node(labels, annotations) == usd
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{}", "--key-file", "{}/key"], "--key-file is only used with --anonymous"),
+        (["{}", "--max-age", "5m"], "must be a duration of 10m or more"),
+        (["{}", "--max-mebibytes", "1"], "Invalid value for '--max-mebibytes'"),
+        ([], "Missing argument 'TARGET'"),
+    ],
+    ids=("a key for nothing", "too short an age", "too small a size", "no target"),
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], said: str, tmp_path: Path) -> None:
+    found = CliRunner().invoke(command, [one.format(tmp_path) for one in arguments])
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.split())
+
+
+def test_a_key_is_made_once_and_a_short_one_is_refused(tmp_path: Path) -> None:
+    key, missing = tmp_path / "key", str(tmp_path / "no" / "kubeconfig")
+    arguments = [str(tmp_path / "files"), "--anonymous", "--key-file", str(key), "--kubeconfig", missing]
+    for _ in range(2):
+        assert CliRunner().invoke(command, arguments).exit_code != 0  # there is no cluster
+    made = key.read_text()
+    assert len(made) == 64
+    assert key.stat().st_mode & 0o777 == 0o600
+    key.write_text("short")
+    found = CliRunner().invoke(command, arguments)
+    assert isinstance(found.exception, UserError)
+    assert "a key needs 16 or more" in str(found.exception)
