@@ -1,0 +1,1 @@
+"""`dovetail ui`: the live page of a cluster in a browser of this machine."""

@@ -1,0 +1,373 @@
+"""The page of one instant: every node to scale with what runs on it, what waits and why, NodePools, commands, shortages and interruptions."""
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.command import CommandRecord
+from provisioner.apis.interruption import interruption_of
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.pods import Pod, is_daemon, is_mirror
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.costs import known_price
+from provisioner.scheduling.capacity.hourly_price import usd_per_hour
+from provisioner.scheduling.world import closed, why_closed
+from provisioner.state.snapshot import NodeView, PoolView
+from provisioner.ui.classes import PageClasses, apart, system_of
+from provisioner.ui.page import (
+    LONGEST,
+    NAMES_OF_ROW,
+    NO_PODS,
+    Page,
+    PageCommand,
+    PageInterruption,
+    PageNode,
+    PagePool,
+    PageShortage,
+    PageSums,
+    PageWaiting,
+    PodsApart,
+    seconds,
+)
+from provisioner.ui.sight import ALL, Sight
+from provisioner.values.quantity import QuantityError
+from provisioner.values.resources import CPU, EMPTY, MEMORY, PODS, Resources
+from provisioner.why.answers import PodAnswer
+from provisioner.why.instant import Instant, namespaces_at
+from provisioner.why.pods import unmet
+
+MOST_WAITING: Final = 200
+"""Rows of pods that wait."""
+_TYPES_OF_ROW: Final = 12
+_MOST_ROWS: Final = 500
+"""Of NodePools, commands, shortages and interruptions, each."""
+_NODES_OF_ROW: Final = 20
+_LIMITS_OF_ROW: Final = 16
+_MOST_SENTENCES: Final = 20
+"""Of what the page leaves out."""
+NO_HISTORY: Final = "No history: nothing records what happened before."
+
+Answers = Mapping[str, PodAnswer]
+"""Why pods wait, by key of a class and a state of waiting: see `asked_about`."""
+
+
+def asked_about(pods: Iterable[Pod], most: int) -> dict[str, Pod]:
+    """One pod of each class that waits, oldest first; the key is that of its answer."""
+    found: dict[str, Pod] = {}
+    for pod in sorted(pods, key=lambda one: (one.created, one.uid)):
+        key = answer_key(pod)
+        if key not in found:
+            if len(found) >= most:
+                break
+            found[key] = pod
+    return found
+
+
+def answer_key(pod: Pod) -> str:
+    """Pods of one owner and one shape wait for the same reason, as long as their scheduler says the same."""
+    owner = pod.owner.uid if pod.owner is not None else pod.uid
+    return f"{owner} {pod.shape.key} {pod.unschedulable:d}"
+
+
+def namespaces_of_pods(views: Iterable[NodeView], waiting: Iterable[Pod]) -> set[str]:
+    """Of pods that run, are planned, or wait."""
+    return {pod.namespace for view in views for pod in (*view.pods, *view.assigned)} | {
+        one.namespace for one in waiting
+    }
+
+
+def page_of(instant: Instant, answers: Answers, sight: Sight = ALL, *, source: str = "", title: str = "") -> Page:
+    """The page of an instant, for whoever sees so much.
+
+    Args:
+        instant: of the cluster.
+        answers: why pods wait, of those that were asked about.
+        sight: of the viewer.
+        source: who made it.
+        title: of the page.
+
+    Cost: O(nodes + pods + instance types).
+    """
+    snapshot = instant.snapshot
+    views = snapshot.nodes if sight.nodes else ()
+    types = {one.pool.name: {kind.name: kind for kind in instant.types.types_of(one.pool)} for one in snapshot.pools}
+    every = (*(pod for view in views for pod in (*view.pods, *view.assigned)), *snapshot.pending)
+    classes = PageClasses(every, sight.sees)
+    records = {one.record.id: one.record for one in snapshot.commands}
+    nodes = tuple(
+        _node(instant, view, records.get(view.command), types.get(view.pool, {}), classes, sight) for view in views
+    )
+    usd: defaultdict[str, float] = defaultdict(float)
+    for node in nodes:
+        usd[node.pool] += node.usd or 0.0
+    waiting, hidden = _waiting(instant, answers, classes, sight)
+    return Page(
+        at=seconds(snapshot.at),
+        title=title,
+        source=source,
+        sums=_sums(views, nodes) if sight.nodes else None,
+        classes=tuple(classes.all),
+        nodes=nodes,
+        waiting=waiting,
+        hidden_waiting=hidden,
+        pools=tuple(_pool(one, usd, sight) for one in snapshot.pools[:_MOST_ROWS]) if sight.pools else (),
+        commands=tuple(_commands(instant, sight)),
+        shortages=tuple(itertools.islice(_shortages(types.values()), _MOST_ROWS)) if sight.pools else (),
+        interruptions=_interruptions(nodes),
+        no_history=NO_HISTORY,
+        missing=tuple(text[:LONGEST] for text in instant.missing[:_MOST_SENTENCES])
+        if sight == ALL
+        else _not_seen(sight),
+    )
+
+
+def _not_seen(sight: Sight) -> tuple[str, ...]:
+    """What the viewer may not list, in sentences."""
+    return tuple(
+        text
+        for may, text in (
+            (sight.nodes, "You may not list nodes, so the page shows no node and no sum of them"),
+            (sight.pools, "You may not list nodepools.karpenter.sh, so the page shows no NodePool"),
+            (sight.claims, "You may not list nodeclaims.karpenter.sh, so the page names no NodeClaim"),
+            (
+                sight.namespaces is None,
+                "You may not list pods in all namespaces, so the pods of the others are only counted",
+            ),
+        )
+        if not may
+    )
+
+
+# ------------------------------------------------------------------ nodes
+
+
+def _node(
+    instant: Instant,
+    view: NodeView,
+    record: CommandRecord | None,
+    types: Mapping[str, InstanceType],
+    classes: PageClasses,
+    sight: Sight,
+) -> PageNode:
+    daemons = [pod for pod in view.pods if is_daemon(pod) or is_mirror(pod)]
+    pods, hidden, rest = classes.rows(pod for pod in view.pods if not (is_daemon(pod) or is_mirror(pod)))
+    planned, planned_hidden, planned_rest = classes.rows(view.assigned)
+    labels, capacity = view.labels, view.capacity
+    state, text, by = _state(instant, view, record)
+    found = instant.node(view.name) if view.claim is None and view.name else None
+    meta = view.claim.metadata if view.claim is not None else found.metadata if found is not None else None
+    mark = interruption_of(view.claim.metadata.annotations) if view.claim is not None else None
+    return PageNode(
+        name=view.name,
+        claim=view.claim.name if view.claim is not None and sight.claims else "",
+        pool=view.pool,
+        type=labels.get(names.INSTANCE_TYPE_LABEL, ""),
+        zone=labels.get(names.ZONE_LABEL, ""),
+        capacity_type=labels.get(names.CAPACITY_TYPE_LABEL, ""),
+        usd=_price(view, types),
+        created=seconds(meta.creation_timestamp) if meta is not None else 0,
+        state=state,
+        text=text[:LONGEST],
+        by=by[:_NODES_OF_ROW] if sight.claims else (),
+        interrupted=mark.reason[:LONGEST] if mark is not None else "",
+        cpu=capacity.amount(CPU),
+        memory=capacity.amount(MEMORY),
+        slots=capacity.amount(PODS),
+        system=system_of(capacity, view.allocatable),
+        daemons=apart([pod.shape.requests for pod in daemons]) + _due(view),
+        pods=pods,
+        hidden=hidden,
+        rest=rest,
+        planned=planned,
+        planned_hidden=planned_hidden + planned_rest,
+    )
+
+
+def _due(view: NodeView) -> PodsApart:
+    """What is kept for pods of DaemonSets that are still to come."""
+    due = EMPTY if view.ambiguous else view.allocatable - view.used - view.planned - view.room
+    cpu, memory = max(0, due.amount(CPU)), max(0, due.amount(MEMORY))
+    return PodsApart(cpu=cpu, memory=memory) if cpu or memory else NO_PODS
+
+
+def _price(view: NodeView, types: Mapping[str, InstanceType]) -> float | None:
+    if view.claim is not None:
+        return round(usd_per_hour(view.claim, types), 5) or None
+    price = known_price(view.labels, types.get(view.labels.get(names.INSTANCE_TYPE_LABEL, "")))
+    return round(price, 5) if price is not None else None
+
+
+def _state(instant: Instant, view: NodeView, record: CommandRecord | None) -> tuple[str, str, tuple[str, ...]]:
+    """The state of a node, what it is due to, and what replaces it."""
+    claim = view.claim
+    by = record.replacement_names if record is not None else ()
+    reason = record.reason if record is not None else ""
+    node = instant.node(view.name) if view.name else None
+    going = [one.metadata for one in (claim, node) if one is not None and one.metadata.deletion_timestamp is not None]
+    if view.awaits:
+        return "awaits", "its deletion waits for a confirmation", by
+    if view.is_ending:
+        return "ending", reason or "its instance is being terminated", by
+    if going:
+        return "draining", reason, by
+    if claim is None:
+        return "unmanaged", "", ()
+    if view.command:
+        return "disrupted", reason, by
+    if view.rebooting:
+        return "rebooting", "", ()
+    if view.deleting:
+        return "disrupted", "", ()
+    if not view.name:
+        return "launching", _unmet(view), ()
+    if not view.initialized:
+        return "starting", _unmet(view), ()
+    return ("ready", "", ()) if view.ready else ("not-ready", "its Node is not Ready", ())
+
+
+def _unmet(view: NodeView) -> str:
+    """What its NodeClaim waits for, without the words of others: they may name what is not to be seen."""
+    waits = unmet(view.claim) if view.claim is not None else []
+    return f"not {waits[0].type} yet" if waits else ""
+
+
+def _sums(views: Sequence[NodeView], nodes: Sequence[PageNode]) -> PageSums:
+    allocatable, used, planned = (
+        Resources.total(parts)
+        for parts in (
+            [one.allocatable for one in views],
+            [one.used for one in views],
+            [one.planned for one in views],
+        )
+    )
+    return PageSums(
+        nodes=len(nodes),
+        pods=sum(len(one.pods) for one in views),
+        planned=sum(len(one.assigned) for one in views),
+        usd=round(sum(one.usd or 0.0 for one in nodes), 4),
+        unpriced=sum(one.usd is None for one in nodes),
+        cpu=allocatable.amount(CPU),
+        memory=allocatable.amount(MEMORY),
+        used_cpu=used.amount(CPU),
+        used_memory=used.amount(MEMORY),
+        planned_cpu=planned.amount(CPU),
+        planned_memory=planned.amount(MEMORY),
+    )
+
+
+# ------------------------------------------------------------------ what waits
+
+
+def _waiting(
+    instant: Instant, answers: Answers, classes: PageClasses, sight: Sight
+) -> tuple[tuple[PageWaiting, ...], int]:
+    """Pods without a plan by class and reason, most pods first; and how many are hidden, or have no room on the page."""
+    every = frozenset(namespaces_at(instant.snapshot)) if sight.namespaces is not None else frozenset[str]()
+    groups: defaultdict[tuple[int, str], list[Pod]] = defaultdict(list)
+    hidden = 0
+    for pod in instant.snapshot.pending:
+        index = classes.index(pod) if sight.sees(pod.namespace) else None
+        if index is None:
+            hidden += 1
+        else:
+            groups[index, answer_key(pod)].append(pod)
+    rows = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
+    hidden += sum(len(pods) for _, pods in rows[MOST_WAITING:])
+    return tuple(
+        _row(index, pods, answers.get(key), every, sight) for (index, key), pods in rows[:MOST_WAITING]
+    ), hidden
+
+
+def _row(index: int, pods: Sequence[Pod], answer: PodAnswer | None, every: frozenset[str], sight: Sight) -> PageWaiting:
+    return PageWaiting(
+        of=index,
+        pods=len(pods),
+        names=tuple(sorted(pod.name for pod in pods)[:NAMES_OF_ROW]),
+        since=min(seconds(pod.created) for pod in pods),
+        state=answer.state if answer is not None else "",
+        text=sight.sentence(pods[0], answer, every)[:LONGEST] if answer is not None else "",
+    )
+
+
+# ------------------------------------------------------------------ pools, commands, shortages, interruptions
+
+
+def _pool(one: PoolView, usd: Mapping[str, float], sight: Sight) -> PagePool:
+    pool, replicas = one.pool, one.pool.spec.replicas
+    return PagePool(
+        name=pool.name,
+        nodes=one.nodes,
+        usd=round(usd.get(pool.name, 0.0), 4) if sight.nodes else None,
+        weight=pool.spec.weight or 0,
+        limits=_limits(one),
+        ready=replicas is not None or closed(pool) is None,
+        text=_why_closed(pool)[:LONGEST],
+        replicas=replicas,
+    )
+
+
+def _why_closed(pool: NodePool) -> str:
+    return "it is being deleted" if pool.metadata.deletion_timestamp is not None else why_closed(pool)
+
+
+def _limits(one: PoolView) -> tuple[tuple[str, str, str, float], ...]:
+    """(resource, used, limit, share) of each limit."""
+    try:
+        left, limits = one.left, Resources.parse(one.pool.spec.limits or {})
+    except QuantityError:
+        return ()
+    used = limits - left if left is not None else limits
+    texts, tops = used.to_wire(), limits.to_wire()
+    return tuple(
+        (name, texts.get(name, "0"), tops[name], round(used.amount(name) / most, 3) if most > 0 else 1.0)
+        for name, most in itertools.islice(limits.items(), _LIMITS_OF_ROW)
+    )
+
+
+def _commands(instant: Instant, sight: Sight) -> Iterable[PageCommand]:
+    if not sight.nodes:
+        return
+    shown = {view.key.name: view.name or view.key.name for view in instant.snapshot.nodes if view.name or sight.claims}
+    for one in instant.snapshot.commands[:_MOST_ROWS]:
+        record = one.record
+        yield PageCommand(
+            reason=record.reason,
+            phase=record.phase.value,
+            nodes=_few([shown[name] for name in record.candidate_names if name in shown]),
+            by=_few(record.replacement_names) if sight.claims else (),
+        )
+
+
+def _few(every: Sequence[str]) -> tuple[str, ...]:
+    more = len(every) - _NODES_OF_ROW
+    return (*every[:_NODES_OF_ROW], *((f"and {more} more",) if more > 0 else ()))
+
+
+def _shortages(types: Iterable[Mapping[str, InstanceType]]) -> Iterable[PageShortage]:
+    """By zone and capacity type, what cannot be launched for any NodePool."""
+    can: defaultdict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
+    known = {id(kind): kind for each in types for kind in each.values()}
+    for kind in known.values():
+        for one in kind.offerings:
+            found = can[one.zone, one.capacity_type]
+            found[kind.name] = found.get(kind.name, False) or one.launchable
+    for (zone, capacity_type), found in sorted(can.items()):
+        lacking = sorted(name for name, launchable in found.items() if not launchable)
+        if lacking:
+            yield PageShortage(
+                zone=zone,
+                capacity_type=capacity_type,
+                count=len(lacking),
+                of=len(found),
+                types=tuple(lacking[:_TYPES_OF_ROW]),
+            )
+
+
+def _interruptions(nodes: Iterable[PageNode]) -> tuple[PageInterruption, ...]:
+    found = Counter((one.zone, one.type, one.interrupted) for one in nodes if one.interrupted)
+    return tuple(
+        PageInterruption(zone=zone, type=kind, reason=reason, nodes=count)
+        for (zone, kind, reason), count in sorted(found.items())[:_MOST_ROWS]
+    )
