@@ -32,7 +32,7 @@ KEEPING := -p tests.support.durations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit integration judge package scenarios bench bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock image fmt lint types arch
+.PHONY: help install demo test chromium check unit integration judge package scenarios bench bench-scale bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock image fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}' | fold -s -w 110 | sed 's/^\([^ ]\)/                      \1/'
@@ -63,8 +63,12 @@ whole: install lint
 	test $$other -eq 0 || echo "types, layers, generated files, or tests/unit, tests/property, tests/golden failed: see above"; \
 	exit $$((status | other))
 
+chromium: ## Debian's chromium, for the tests of the page; only root installs it
+	@command -v chromium > /dev/null || test "$$(id -u)" -ne 0 || { echo "installing chromium (120 MB)"; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; } || test -z "$$CI"
+
 .PHONY: quick
-quick: install # keeps no list of failures: tests/support/alone.py reads the one of tests/integration
+quick: install chromium # keeps no list of failures: tests/support/alone.py reads the one of tests/integration
 	@$(PYTEST) -q -rfEs -n 2 $(BY_MODULE) $(KEEPING) -p no:cacheprovider tests/unit tests/property tests/golden
 
 .PHONY: binaries
@@ -93,7 +97,10 @@ package: install ## what is installed, upgraded and removed as a whole: the imag
 bench: install ## benchmarks; figures also in results/*.json
 	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py tests/integration/test_aws_catalogue_cost.py -m bench -s -p no:randomly -o python_files='bench_*.py'
 
-bench-cluster: install ## nodes bought and renewed on a real control plane, measured, with Karpenter's figures beside ours (CASE=basic|placement|packing|spread|latency|rollout|throughput|consolidation|drift|drift-fast|drift-pdb|empty|deleted|all MODE=all-off|nominations-only|everything-on|all QUICK=1)
+bench-scale: install ## 1,000, 2,000 and 5,000 nodes in real time: seconds until pods have a NodeClaim while consolidation runs, CPU of its passes, start of a leader, memory (SCALE_NODES=5000 SCALE_SECONDS=180); half an hour, and 2 GB
+	SCALE_NODES=$(or $(SCALE_NODES),1000,2000,5000) SCALE_WARM=$(or $(SCALE_WARM),180) SCALE_SECONDS=$(or $(SCALE_SECONDS),180) $(PYTEST) tests/bench/bench_scale.py -m bench -s -p no:randomly -o python_files='bench_*.py'
+
+bench-cluster: install ## nodes bought and renewed on a real control plane, measured, with Karpenter's figures beside ours (CASE=basic|placement|packing|spread|latency|rollout|throughput|gangs|consolidation|drift|drift-fast|drift-pdb|empty|deleted|all MODE=all-off|nominations-only|everything-on|all QUICK=1)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE)) $(if $(QUICK),--quick)
 
 scenarios: install ## scenarios of disruption, admission and old manifests on a real control plane, with the extender and without, what `dovetail plan` and the provisioner buy for the same manifests, and what runs in the end (EXTENDER=yes|no, ROWS="words of a name")

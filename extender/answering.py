@@ -131,23 +131,27 @@ class Answerer:
         board = self._board
         now = board.clock.monotonic()
         names = question.names
+        version = question.pod.version() if member.group else 0
         with board.locked():
             standing = board.table.standing(member, now)
             holds = board.table.room.holds
             verdict, sampled = self._judged(member, standing, question, now)
             if verdict.steered:
-                board.table.assume(member.uid, verdict.steered, now)
+                board.table.assume(member.uid, verdict.steered, now, version)
                 return "steered", question.only(verdict.steered)
+            if standing.alone:  # nothing that the provisioner does not know
+                board.refusals.record(member, standing)
+                return "refused", question.none(verdict.refused)
             if holds and not placement.is_exempt(member):
                 passing = sampled if sampled is not None else names.as_set().difference(verdict.refused)
-                board.table.suppose(member, frozenset(filter(holds.__contains__, passing)), now)
+                board.table.suppose(member, frozenset(filter(holds.__contains__, passing)), now, version)
             if sampled is not None:
                 return "sampled", question.those(sampled)
             if not verdict.refused:
                 return "echoed", question.echo()
             if len(verdict.refused) < len(names.as_set()):
                 return "narrowed", question.without(verdict.refused)
-            board.refusals.record(member, standing.coming, verdict.refused)
+            board.refusals.record(member, standing, verdict.refused)
         reason = ReportReason.EMPTIED if standing.coming else ReportReason.HELD
         self._outbox.put(PodReport(uid=member.uid, node=min(verdict.refused), reason=reason))
         return "refused", question.without(verdict.refused)
@@ -165,7 +169,12 @@ class Answerer:
         def sample(names: NodeNames, refused: Collection[str]) -> list[str] | None:
             return placement.sample(names, placement.SAMPLE, table.room.levels, start, refused)
 
-        if len(table.nodes) <= placement.SAMPLE or table.nodes.avoided or not placement.takes_any(member):
+        if (
+            len(table.nodes) <= placement.SAMPLE
+            or table.nodes.avoided
+            or not placement.takes_any(member)
+            or standing.alone
+        ):
             return judge(question.names), None
         # no rhythm: pods that ask in the same order again see other nodes
         self._turn = (self._turn * 1_103_515_245 + 12_345) % (1 << 31)
@@ -204,7 +213,9 @@ class Answerer:
                 board.await_node(coming)  # that its Node joined is why kube-scheduler asks again, most likely
             arrival = board.table.arrival(coming)
             comes = arrival is not Arrival.NONE  # what may never come is not worth waiting for
-            if comes or not kept:
+            if (
+                comes or not kept
+            ) and not standing.alone:  # whose own nodes alone would pass: nobody else's pods are to go
                 everywhere = kept or [node for node, evicted in victims.items() if evicted.pods]
                 veto = Veto(member.uid, coming, arrival is Arrival.JOINED)
                 kept = [] if board.vetoes.spend(veto, now) else everywhere

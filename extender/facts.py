@@ -20,10 +20,14 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import Affinity, Node, NodeSelectorTerm
+from provisioner.apis.gangs import group_of
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import LaunchSet, LaunchSetError, decode_sets
 from provisioner.apis.meta import Condition, Object, ObjectMeta, condition
 from provisioner.apis.plan import Plan, PlanError, decode_plan
 from provisioner.apis.pods import Pod, PodShape, decode_pod, is_daemon, is_terminal
+from provisioner.apis.provisioning_request import request_named
+from provisioner.apis.reservations import ReservationError, decode_reservations
 from provisioner.state.promises import PodFamily, is_over
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
@@ -47,6 +51,9 @@ class FamilyMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         finished: Succeeded or Failed; takes no room.
         over: it needs no place itself any more (`promises.is_over`), or not yet: it is gated.
         daemon: the DaemonSet controller made it, for one node.
+        group: key of its group (`apis.gangs`), "" for a single pod.
+        refused: kube-scheduler said of its group that it has no room, and has not bound it since; of a single pod nobody asks.
+        request: the ProvisioningRequest that it names, "namespace/name"; "" for none.
         shape: where `klass`, `requests` and `priority` come from; a class stays interned as long as somebody has it.
     """
 
@@ -62,7 +69,10 @@ class FamilyMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finished: bool = False
     over: bool = False
     daemon: bool = False
+    group: str = ""
+    refused: bool = False
     shape: PodShape | None = None
+    request: str = ""
 
     @property
     def family(self) -> PodFamily:
@@ -101,6 +111,14 @@ class ExtenderNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     problem: str = ""
 
 
+class RequestRoom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Room that is reserved for the pods of one ProvisioningRequest: its key, what they take, and their priority."""
+
+    request: str
+    requests: Resources
+    priority: int
+
+
 class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The facts about one NodeClaim.
 
@@ -116,6 +134,9 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         initialized_at: when its node was initialized, as it says; None while it is not.
         requests: what it was made for, due daemons included.
         plan: the pods it was made for, or that were planned onto its node later.
+        sets: the launch sets that it is of.
+        reserved: room on its node for pods of ProvisioningRequests.
+        reserved_until: when it is reserved no longer.
         problem: what of it could not be read and is left out, "" for nothing.
     """
 
@@ -130,6 +151,9 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     initialized_at: float | None = None
     requests: Resources = EMPTY
     plan: Plan = EMPTY_PLAN
+    sets: tuple[LaunchSet, ...] = ()
+    reserved: tuple[RequestRoom, ...] = ()
+    reserved_until: float = 0.0
     problem: str = ""
 
 
@@ -208,6 +232,7 @@ def member_of(pod: Pod, node: str = "") -> FamilyMember:
         pod: as the API server sent it.
         node: the one node that it is pinned to, "" for none.
     """
+    group = group_of(pod)
     return FamilyMember(
         uid=pod.uid,
         name=pod.key,
@@ -220,7 +245,10 @@ def member_of(pod: Pod, node: str = "") -> FamilyMember:
         finished=is_terminal(pod),
         over=is_over(pod) or pod.gated,
         daemon=is_of_daemonset(pod, node),
+        group=sys.intern(group) if group else "",
+        refused=bool(group) and pod.unschedulable and not pod.node_name,
         shape=pod.shape,
+        request=sys.intern(request_named(pod)),
     )
 
 
@@ -260,6 +288,8 @@ def claim_facts(claim: NodeClaim, timeline: Timeline) -> ClaimFacts:
     meta = claim.metadata
     requests, bad_amount = _amounts(claim.spec.resources.requests)
     plan, bad_plan = _plan(meta)
+    sets, bad_sets = _sets(meta)
+    reserved, until, bad_room = _reserved(meta, timeline)
     planned_at = plan.at if plan.at is not msgspec.UNSET else meta.creation_timestamp
     return ClaimFacts(
         name=meta.name,
@@ -273,7 +303,10 @@ def claim_facts(claim: NodeClaim, timeline: Timeline) -> ClaimFacts:
         initialized_at=_since(condition(claim.status.conditions, names.INITIALIZED), timeline),
         requests=requests,
         plan=plan,
-        problem=bad_plan or bad_amount,
+        sets=sets,
+        reserved=reserved,
+        reserved_until=until,
+        problem=bad_plan or bad_sets or bad_room or bad_amount,
     )
 
 
@@ -292,6 +325,29 @@ def _plan(meta: ObjectMeta) -> tuple[Plan, str]:
         return _interned(decode_plan(text)), ""
     except PlanError as error:
         return EMPTY_PLAN, f"annotation {names.PLAN_ANNOTATION}: {error}"
+
+
+def _sets(meta: ObjectMeta) -> tuple[tuple[LaunchSet, ...], str]:
+    text = meta.annotations.get(names.LAUNCH_SET, "")
+    try:
+        return (decode_sets(text) if text else ()), ""
+    except LaunchSetError as error:
+        return (), f"annotation {names.LAUNCH_SET}: {error}"
+
+
+def _reserved(meta: ObjectMeta, timeline: Timeline) -> tuple[tuple[RequestRoom, ...], float, str]:
+    text = meta.annotations.get(names.RESERVED, "")
+    if not text:
+        return (), 0.0, ""
+    try:
+        found = decode_reservations(text)
+        rooms = tuple(
+            RequestRoom(request=one.request, requests=Resources.parse(one.requests), priority=one.priority)
+            for one in found.rooms
+        )
+    except (ReservationError, QuantityError) as error:
+        return (), 0.0, f"annotation {names.RESERVED}: {error}"
+    return rooms, timeline.at(found.until), ""
 
 
 def _interned(plan: Plan) -> Plan:

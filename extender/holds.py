@@ -14,11 +14,15 @@ class Hold:
     Args:
         parts: (priority, requests of the waiting pods of that priority), each priority once.
         room: allocatable less bound pods and less daemons that are still due.
+        reserved: what of `parts` is for pods that name a ProvisioningRequest, by its key.
     """
 
-    __slots__ = ("_levels", "parts", "room")
+    __slots__ = ("_levels", "_reserved", "parts", "room")
 
-    def __init__(self, parts: Iterable[tuple[int, Resources]], room: Resources) -> None:
+    def __init__(
+        self, parts: Iterable[tuple[int, Resources]], room: Resources, reserved: Mapping[str, Resources] | None = None
+    ) -> None:
+        self._reserved = reserved
         self.parts = tuple(sorted(parts, key=lambda part: -part[0]))
         self.room = room
         # For each priority what is left beside the plans from there up, for the resources that they need.
@@ -36,6 +40,10 @@ class Hold:
         """What the planned pods need that a pod of `priority` does not outrank."""
         level = self._level(priority)
         return level[1] if level is not None else EMPTY
+
+    def reserved_for(self, request: str) -> Resources:
+        """What is held for the pods of a ProvisioningRequest; "" is none."""
+        return self._reserved.get(request, EMPTY) if self._reserved and request else EMPTY
 
     def admits(
         self, requests: Mapping[str, int], priority: int, freed: Resources = EMPTY, beside: Resources = EMPTY

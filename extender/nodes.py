@@ -1,10 +1,10 @@
 """The Nodes and NodeClaims that watches told of: which of them belong together, and which Nodes stay. Not thread-safe."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import filterfalse
 from typing import Final
 
-from extender.facts import ClaimFacts, ExtenderNode
+from extender.facts import ClaimFacts, ExtenderNode, RequestRoom
 from provisioner.state.joining import InstanceObjects, Sharers
 
 SETTLE_SECONDS: Final = 2.0
@@ -14,6 +14,9 @@ DISRUPTED_SECONDS: Final = 30.0
 """How long a candidate of a disruption command is refused for the command's sake: its taint comes in the next write. Beyond that
 the taint alone decides, which kube-scheduler's own filter knows."""
 
+RESERVED_SECONDS: Final = 3600.0
+"""How long room for pods of ProvisioningRequests is reserved at most since it was read."""
+
 
 class JoinedNodes:
     """See the module. Times are seconds of one monotonic clock.
@@ -22,6 +25,7 @@ class JoinedNodes:
         nodes, claims: by name; read only.
         planned_at: claim -> when its plan appeared, as far as was seen.
         initialized_at: claim -> when its node was.
+        reserving: claim with reserved room -> when that ends.
     """
 
     def __init__(self) -> None:
@@ -29,6 +33,7 @@ class JoinedNodes:
         self.claims: dict[str, ClaimFacts] = {}
         self.planned_at: dict[str, float] = {}
         self.initialized_at: dict[str, float] = {}
+        self.reserving: dict[str, float] = {}
         self._schedulable_at: dict[str, float] = {}
         self._disrupted_at: dict[str, float] = {}  # claim -> when a command was first seen on it
         self._avoided: set[str] = set()  # nodes
@@ -77,6 +82,10 @@ class JoinedNodes:
         elif not old.plan.pods:
             self.planned_at[facts.name] = now  # planned later than it was made
         self.claims[facts.name] = facts
+        if old is None or old.reserved != facts.reserved or old.reserved_until != facts.reserved_until:
+            self.reserving.pop(facts.name, None)
+            if facts.reserved:  # a time of an object may be of the future
+                self.reserving[facts.name] = min(facts.reserved_until, now + RESERVED_SECONDS)
         if facts.initialized_at is not None and facts.name not in self.initialized_at:
             # by our own clock where we saw it come: an object's time may be of the future
             self.initialized_at[facts.name] = now if old is not None else min(facts.initialized_at, now)
@@ -93,6 +102,15 @@ class JoinedNodes:
         self._say(name, "", "", "")
         self._disrupted_at.pop(name, None)
         self.initialized_at.pop(name, None)
+        self.reserving.pop(name, None)
+
+    def reserved_on(self, name: str) -> Iterator[RequestRoom]:
+        """The room that is reserved on a Node for pods of ProvisioningRequests."""
+        node = self.nodes.get(name) if self.reserving else None
+        for claim in sorted(self._claims_of(node)) if node is not None else ():
+            facts = self.claims[claim]
+            if claim in self.reserving and not (facts.leaving or facts.disrupted) and self.node_of(facts) == name:
+                yield from facts.reserved
 
     def judge(self, name: str) -> bool:
         """Does a Node stay? Whether that changed since it was last asked."""
@@ -124,6 +142,10 @@ class JoinedNodes:
     def stays(self, node: str) -> bool:
         """Whether a Node is there, and stays."""
         return node in self.nodes and node not in self._going
+
+    def schedulable_since(self, node: str) -> float | None:
+        """Since when a node, which may be "", takes pods, as far as was seen; None while it does not."""
+        return self._schedulable_at.get(node)
 
     def is_settling(self, node: str, now: float) -> bool:
         """Whether a node, which may be "", is not schedulable, or kube-scheduler may not know it yet."""

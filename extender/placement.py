@@ -4,14 +4,15 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 
 1. Pods of DaemonSets go to the node that they are pinned to: their room is planned for on every node.
 2. A planned pod gets its planned node alone, when it is among the names; kube-scheduler then skips scoring.
-3. Else, unless its own is still coming, a node where its family has a place: equal pods are interchangeable.
-4. A node with held room refuses a pod while the planned pods would no longer fit with it, and with those that kube-scheduler may
+3. A member of a group whose nodes are launched together passes that node alone, once all of them take pods, and none before (`extender.groups`).
+4. Else, unless its own is still coming, a node where its family has a place: equal pods are interchangeable.
+5. A node with held room refuses a pod while the planned pods would no longer fit with it, and with those that kube-scheduler may
    be binding there in this moment; pods of higher priority than the planned ones do not count those.
-5. A planned pod whose own node is still coming leaves other nodes with held room alone, even where it would fit: it would
+6. A planned pod whose own node is still coming leaves other nodes with held room alone, even where it would fit: it would
    break up those plans while its own stands empty. Unheld room anywhere is free to it. kube-scheduler's
    question about the one node that is nominated for it is answered by room alone.
-6. A node that a disruption command takes away refuses every pod that does not tolerate its taint, before that taint is seen.
-7. Where all of many nodes would do, a sample passes: the fullest, and others in turn.
+7. A node that a disruption command takes away refuses every pod that does not tolerate its taint, before that taint is seen.
+8. Where all of many nodes would do, a sample passes: the fullest, and others in turn.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -79,6 +80,9 @@ def judge(
     steered = planned_node(standing, names)
     if steered:
         return PlacementVerdict(steered, {})
+    if standing.alone:
+        waits_for = standing.home or "the nodes of its group"
+        return PlacementVerdict("", dict.fromkeys(names.all(), f"{WAITING_FOR_ROOM} {waits_for}"))
     going = disrupted if disrupted and avoids_disrupted(pod) else NOWHERE
     if not holds and not going:
         return PASS
@@ -89,10 +93,11 @@ def judge(
     at_node: Mapping[str, Sequence[Resources]] | None = None
     refused = {}
     for name in asked:
-        reason = refusal(requests, pod.priority, holds[name], waits, crowd)
+        own = holds[name].reserved_for(pod.request)
+        reason = refusal(requests, pod.priority, holds[name], waits, crowd, own)
         if reason and supposed and not waits:  # not all of them may go there
             at_node = beside(set(asked), supposed) if at_node is None else at_node
-            reason = refusal(requests, pod.priority, holds[name], waits, Resources.total(at_node.get(name, ())))
+            reason = refusal(requests, pod.priority, holds[name], waits, Resources.total(at_node.get(name, ())), own)
         if reason:
             refused[name] = reason
     if going:
@@ -146,13 +151,22 @@ def planned_node(standing: NodeStanding, names: NodeNames) -> str:
     """The node among `names` where the pod has a place: its own, else the best of its equals'; "" for none."""
     if standing.home in names:
         return standing.home
+    if standing.alone:
+        return ""
     for node in standing.others:
         if node in names:
             return node
     return ""
 
 
-def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: str, others: Resources = EMPTY) -> str:
+def refusal(
+    requests: Mapping[str, int],
+    priority: int,
+    hold: Hold,
+    waits_for: str,
+    others: Resources = EMPTY,
+    own: Resources = EMPTY,
+) -> str:
     """Why a pod may not go to a node with held room; "" where it may.
 
     Args:
@@ -161,10 +175,11 @@ def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: s
         hold: what is held there.
         waits_for: claim or node that the pod has a place on and that is still coming, "" for none.
         others: what pods take that may be bound there in this moment.
+        own: what of the hold is for it and its equals, since it names their ProvisioningRequest.
     """
     if waits_for:
         return f"{WAITING_FOR_ROOM} {waits_for}"
-    if not hold.admits(requests, priority, beside=others):
+    if not hold.admits(requests, priority, freed=own, beside=others):
         return "held for planned pods"  # one text for all nodes: kube-scheduler counts equal reasons in its event
     return ""
 
@@ -257,12 +272,13 @@ def preemptible(
         name
         for name, victims in candidates.items()
         if victims.pods
+        and (name == standing.home or not standing.alone)
         and name not in going
         and (
             is_exempt(pod)
             or name == standing.home
             or name not in holds
-            or holds[name].admits(requests, pod.priority, freed=victims.room)
+            or holds[name].admits(requests, pod.priority, freed=victims.room + holds[name].reserved_for(pod.request))
         )
     )
 

@@ -17,12 +17,14 @@ to any of several counts on each of those whose room is held, as long (`PlanTabl
 """
 
 import enum
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 
 from extender.facts import ClaimFacts, ExtenderNode, FamilyMember
 from extender.families import Families
+from extender.groups import GroupPasses, GroupPhase, SteeredGroups
 from extender.holds import Supposed
 from extender.nodes import JoinedNodes
 from extender.places import PlaceKeeper
@@ -58,11 +60,13 @@ class NodeStanding(NamedTuple):
         others: nodes with an open place of its family, best first: those that nobody listed waits for, then those
             of brothers, with whom it may swap. None while its own place is coming.
         coming: name of the claim that it has a place on and whose node is still becoming ready, "" for none.
+        alone: no other node than `home` may pass, and none where that is "".
     """
 
     home: str = ""
     others: tuple[str, ...] = ()
     coming: str = ""
+    alone: bool = False
 
 
 NO_STANDING: Final = NodeStanding()
@@ -77,6 +81,7 @@ class PlanTable:
         families: pods.
         places: who has which place.
         room: what is held, and how full nodes are.
+        groups: which groups of pods get their nodes together.
         caught_up: whether what comes now is new.
     """
 
@@ -85,6 +90,7 @@ class PlanTable:
         self.nodes, self.families = JoinedNodes(), Families(self.ledger)
         self.places = PlaceKeeper(self.families, self.nodes)
         self.room = HeldRoom(self.families, self.places, self.nodes, self.ledger)
+        self.groups, self._passes = SteeredGroups(self.nodes, self.places), GroupPasses()
         self._seen = 0  # plans
         self._supposed: dict[str, Supposed] = {}  # by UID; oldest first
 
@@ -96,6 +102,8 @@ class PlanTable:
 
     def set_pod(self, member: FamilyMember) -> None:
         """A pod is there, or its facts changed. That it still waits does not end what is assumed of it: watches lag."""
+        if member.refused:
+            self._recall_all(self._passes.failed(member.group, member.resource_version))
         known, assumed, came = self.families.members.get(member.uid), self.families.assumed, False
         if member.waiting and known is not None and member.uid in assumed:
             assumed[member.uid] = (assumed[member.uid][0], member)
@@ -119,26 +127,35 @@ class PlanTable:
             self._take_out(old)
             self.families.forget(old)
 
-    def assume(self, uid: str, node: str, now: float) -> None:
+    def assume(self, uid: str, node: str, now: float, version: int = 0) -> None:
         """kube-scheduler may bind the pod to this node alone: until the watch tells, nobody else gets its place.
 
         Without this a brother's place is given twice: kube-scheduler asks about the next pod long before the binding shows.
+
+        Args:
+            uid: of the pod.
+            node: where it may be bound.
+            now: of the monotonic clock.
+            version: of the pod as kube-scheduler knows it; of a single one nobody asks.
         """
         member = self.families.members.get(uid)
         if member is not None and member.waiting:
-            self.families.assumed[uid] = (now + ASSUMED_SECONDS, member)
+            self.families.assumed[uid] = (self._until(member, now, version), member)
             self._enter_pod(msgspec.structs.replace(member, node=node))
 
-    def suppose(self, member: FamilyMember, nodes: frozenset[str], now: float) -> None:
+    def suppose(self, member: FamilyMember, nodes: frozenset[str], now: float, version: int = 0) -> None:
         """kube-scheduler may bind the pod, which no plan steers, to one of these nodes with held room, or to another one.
 
         It knows nothing of holds: until the watch tells where the pod went, the next one would be let into the same spare room, and
-        both together take what is held.
+        both together take what is held. Arguments as of `assume`.
         """
         if nodes:
-            self._supposed[member.uid] = Supposed(now + ASSUMED_SECONDS, nodes, member.requests)
+            self._supposed[member.uid] = Supposed(self._until(member, now, version), nodes, member.requests)
             while sum(len(one.nodes) for one in self._supposed.values()) > MAX_SUPPOSED:
                 del self._supposed[next(iter(self._supposed))]
+
+    def _until(self, member: FamilyMember, now: float, version: int) -> float:
+        return self._passes.add(member, now, version) if member.group else now + ASSUMED_SECONDS
 
     @property
     def supposed(self) -> tuple[Supposed, ...]:
@@ -150,13 +167,19 @@ class PlanTable:
         self._supposed.pop(uid, None)
         for other in [other for other, one in self._supposed.items() if now >= one.until]:
             del self._supposed[other]
-        over = [uid] if uid in self.families.assumed else []
+        over = [uid, *self._passes.overdue(now)]
         for other, (until, _) in self.families.assumed.items():
             if now < until:
                 break
             over.append(other)
-        for each in dict.fromkeys(over):
-            self._enter_pod(self.families.assumed.pop(each)[1])
+        self._recall_all(over)
+
+    def _recall_all(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self._passes.drop(uid)
+            self._supposed.pop(uid, None)
+            if uid in self.families.assumed:
+                self._enter_pod(self.families.assumed.pop(uid)[1])
 
     def _enter_pod(self, member: FamilyMember, *, came: bool = False) -> None:
         old = self.families.members.get(member.uid)
@@ -202,15 +225,23 @@ class PlanTable:
 
     def set_claim(self, facts: ClaimFacts, now: float) -> None:
         """A NodeClaim is there, or its facts changed."""
+        before = self.nodes.claims.get(facts.name)
         if self.nodes.set_claim(facts, now):
+            self.groups.set_claim(facts, now if self.caught_up else min(facts.planned_at, now))
             self._refresh_claim(facts.name, now)
+            for one in (before, facts):
+                if one is not None and one.reserved:
+                    self.families.mark_node(self.nodes.node_of(one))
 
     def drop_claim(self, name: str) -> None:
         """A NodeClaim is gone, and its plan with it."""
         old = self.nodes.claims.get(name)
         if old is not None:
-            self.places.leave_behind(self.nodes.node_of(old))
+            where = self.nodes.node_of(old)
+            self.places.leave_behind(where)
+            self.families.mark_node(where if old.reserved else "")
             self.nodes.drop_claim(name)
+            self.groups.drop_claim(name)
             self.places.drop_site(name)
             self._judge_node(self.nodes.node_of(old))
 
@@ -270,6 +301,7 @@ class PlanTable:
         )
         live = not void and (now < site.deadline or (not site.over and self._is_kept(site)))
         self.places.set_live(site, live=live)
+        self.groups.changed(site.name)
 
     def _is_kept(self, site: Site) -> bool:
         """Whether a pod that the plan names runs on a candidate of a command, which may wait long for a budget, or its successor is to come.
@@ -285,7 +317,10 @@ class PlanTable:
         return any(one is not None and not one.over and one.node in candidates for one in members)
 
     def expire(self, now: float) -> list[str]:
-        """End the plans whose time is over, and places whose pods have no successor; the names of the claims of the plans."""
+        """End the plans and reservations whose time is over, and places whose pods have no successor; the names of the claims of the plans."""
+        for name in [name for name, until in self.nodes.reserving.items() if now >= until]:
+            del self.nodes.reserving[name]
+            self.families.mark_node(self.nodes.node_of(self.nodes.claims[name]))
         for place in self.places.promises.overdue(now):
             self.places.give_up(place)
         due = [(site, site.live) for site in self.places.sites.values() if not site.over and now >= site.deadline]
@@ -323,6 +358,12 @@ class PlanTable:
         """
         place = self.places.place_of(member.uid)
         house = self.families.houses.get(place.family if place is not None else member.family)
+        if member.group and not (member.node or member.daemon):
+            phase = self.groups.phase(member.group, now)
+            if phase is GroupPhase.WAITS:
+                return NodeStanding(coming=place.site.name if place is not None else "", alone=True)
+            if phase is GroupPhase.OPEN and place is not None:
+                return NodeStanding(place.site.node, alone=True)
         if house is None or not house.rooms or member.node:
             return NO_STANDING
         self.room.settle()

@@ -7,11 +7,12 @@ preempt reply may name no unknown victim and no node without victims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import filterfalse
+from itertools import filterfalse, islice
 from typing import Final
 
 import msgspec
 
+from provisioner.apis.meta import version_number
 from provisioner.values import jsontext
 
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
@@ -19,6 +20,7 @@ MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 victims take 25 KB, and 110 on each of the 500 nodes that kube-scheduler offers of 5,000 take 2.6 MB. Whole nodes (nodeCacheCapable: false) have 19 KB each."""
 
 MAX_SCORE: Final = 10
+REASONS: Final = 100
 WINDOW_BYTES: Final = 48 * 1024
 """A thousand node names of 45 bytes."""
 _NULL: Final = b"null"
@@ -54,6 +56,14 @@ class _Object(msgspec.Struct, frozen=True, gc=False):
 
 class _NodeList(msgspec.Struct, frozen=True, gc=False):
     items: list[msgspec.Raw] | None = None
+
+
+class _VersionedMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    resource_version: str = ""
+
+
+class _VersionedPod(msgspec.Struct, frozen=True, gc=False):
+    metadata: _VersionedMetadata = _VersionedMetadata()
 
 
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -117,6 +127,7 @@ class HostPriority(msgspec.Struct, frozen=True, gc=False):
 _ARGS = msgspec.json.Decoder(_Args)
 _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgs)
 _POD = msgspec.json.Decoder(_Pod)
+_VERSIONED_POD = msgspec.json.Decoder(_VersionedPod)
 _NAMES = msgspec.json.Decoder(list[str])
 _NODE_LIST = msgspec.json.Decoder(_NodeList)
 _ITEM = msgspec.json.Decoder(_Object)
@@ -138,6 +149,10 @@ class AskedPod:
         self.raw = raw
         self.uid = pod.metadata.uid
         self.nominated = pod.status.nominated_node_name
+
+    def version(self) -> int:
+        """The version of the pod that kube-scheduler knows, 0 where it is no number; only members of groups are asked for it."""
+        return version_number(_VERSIONED_POD.decode(self.raw).metadata.resource_version)
 
 
 class NodeNames:
@@ -259,6 +274,10 @@ class ExtenderQuestion:
     def those(self, names: list[str]) -> bytes:
         """The reply that lets these of the nodes asked about pass, at least one, and says nothing of the others."""
         return self._reply(names)
+
+    def none(self, refused: Mapping[str, str]) -> bytes:
+        """The reply that lets no node pass, which each failed cycle of a group asks for; the reasons are given for `REASONS` nodes at most."""
+        return self._reply([], dict(islice(refused.items(), REASONS)))
 
     def without(self, refused: Mapping[str, str]) -> bytes:
         """The reply that lets all nodes but `refused` pass; when none is left it gives the reasons, by node."""

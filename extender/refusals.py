@@ -24,26 +24,29 @@ MAX_PODS: Final = 256
 
 
 class RefusalKind(NamedTuple):
-    """Pods that get the same answers: of one family, with the same place."""
+    """Pods that get the same answers: of one family, with the same place; of a group all, as kube-scheduler tries them in one cycle."""
 
     owner: str
     klass: str
     home: str
+    group: str = ""
 
 
 class _Refused:
-    """Pods of one kind that were left without a node, and on which nodes."""
+    """Pods of one kind that were left without a node, and on which nodes; whether one was because its own alone would pass, and was not there yet."""
 
-    __slots__ = ("nodes", "overflow", "pod", "uids")
+    __slots__ = ("alone", "early", "nodes", "overflow", "pod", "uids")
 
     def __init__(self, pod: FamilyMember) -> None:
         self.pod = pod
         self.nodes: set[str] = set()
         self.uids: set[str] = set()
-        self.overflow = False
+        self.overflow = self.alone = self.early = False
 
-    def add(self, pod: FamilyMember, nodes: Iterable[str]) -> None:
+    def add(self, pod: FamilyMember, standing: NodeStanding, nodes: Iterable[str]) -> None:
         self.pod = pod
+        self.alone = standing.alone
+        self.early = standing.alone and not standing.home
         if len(self.uids) < MAX_PODS:
             self.uids.add(pod.uid)
         elif pod.uid not in self.uids:
@@ -77,11 +80,11 @@ class Refusals:
     def __len__(self) -> int:
         return len(self._kinds) + len(self._inherited)
 
-    def record(self, pod: FamilyMember, home: str, nodes: Iterable[str]) -> None:
-        """`pod` was left without a node; `nodes` are those that were refused because of holds or commands."""
-        kind = RefusalKind(pod.owner, pod.klass, home)
+    def record(self, pod: FamilyMember, standing: NodeStanding, nodes: Iterable[str] = ()) -> None:
+        """`pod` was left without a node; `nodes` are those that were refused because of holds or commands, none where only its own would pass."""
+        kind = RefusalKind(pod.owner, pod.klass, "" if pod.group else standing.coming, pod.group)
         refused = self._kinds.pop(kind, None) or _Refused(pod)
-        refused.add(pod, nodes)
+        refused.add(pod, standing, nodes)
         self._kinds[kind] = refused
         if len(self._kinds) > MAX_KINDS:
             self._kinds.popitem(last=False)
@@ -111,6 +114,8 @@ class Refusals:
         if refused is None:
             return ""
         standing = table.standing(refused.pod, now)
+        if refused.alone or standing.alone:
+            return self._together(kind, refused, table, standing)
         present = sorted(node for node in refused.nodes if node in table.nodes)
         going = table.nodes.disrupted(now) if avoids_disrupted(refused.pod) else frozenset()
         stay = [node for node in present if node not in going]
@@ -120,6 +125,14 @@ class Refusals:
             del self._kinds[kind]
         return opened if opened and refused.matters(table) else ""
 
+    def _together(self, kind: RefusalKind, refused: _Refused, table: PlanTable, standing: NodeStanding) -> str:
+        """As `due`, of a pod that passed its own node alone, or does now: once that is there, or as soon as it is like other pods."""
+        matters = refused.matters(table)
+        if matters and standing.alone and not (refused.early and standing.home in table.nodes):
+            return ""
+        del self._kinds[kind]
+        return (standing.home or next(iter(table.nodes.nodes), "")) if matters else ""
+
 
 def _would_pass(
     table: PlanTable, pod: FamilyMember, standing: NodeStanding, node: str, others: Mapping[str, Sequence[Resources]]
@@ -128,6 +141,8 @@ def _would_pass(
         return True
     hold = table.room.holds.get(node)
     crowd = Resources.total(others.get(node, ()))
-    if hold is not None and refusal(pod.requests, pod.priority, hold, standing.coming, crowd):
-        return False
+    if hold is not None:
+        own = hold.reserved_for(pod.request)
+        if refusal(pod.requests, pod.priority, hold, standing.coming, crowd, own):
+            return False
     return pod.requests.fits(table.ledger.room(node))  # full by now: nothing to wake it for

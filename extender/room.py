@@ -157,9 +157,13 @@ class HeldRoom:
                     more = house.requests.scaled(room.held)
                     by_priority[house.priority] = by_priority.get(house.priority, EMPTY) + more
             due = due.maximum(self._due(site))
+        own: dict[str, Resources] = {}
+        for one in self._nodes.reserved_on(name):
+            by_priority[one.priority] = by_priority.get(one.priority, EMPTY) + one.requests
+            own[one.request] = own.get(one.request, EMPTY) + one.requests
         if not by_priority:
             return None
-        return Hold(by_priority.items(), self._ledger.room(name) - due)
+        return Hold(by_priority.items(), self._ledger.room(name) - due, own)
 
     def _full(self, name: str) -> int:
         """How full a node is, 0 where it could be removed without moving anybody, is leaving, or is not known."""

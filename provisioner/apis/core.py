@@ -307,12 +307,18 @@ class Node(Object, frozen=True, kw_only=True):
 
 
 class WorkloadSpec(Object, frozen=True, kw_only=True):
-    """Deployment, ReplicaSet, StatefulSet and DaemonSet alike; a DaemonSet has no replicas, a StatefulSet alone has claims."""
+    """Deployment, ReplicaSet, StatefulSet and DaemonSet alike; a DaemonSet has no replicas, a StatefulSet alone has claims and a pod management policy."""
 
     replicas: int | None = None
+    pod_management_policy: str = ""
     selector: LabelSelector | None = None
     template: PodTemplateSpec = PodTemplateSpec()
     volume_claim_templates: tuple[PersistentVolumeClaimTemplate, ...] = ()
+
+    @property
+    def wanted(self) -> int:
+        """How many pods there are to be."""
+        return 1 if self.replicas is None else self.replicas
 
 
 class WorkloadStatus(Object, frozen=True, kw_only=True):
@@ -519,10 +525,30 @@ class PodGroupPolicy(Object, frozen=True, kw_only=True):
     gang: GangPolicy | None = None
 
 
+class PodGroupDisruption(Object, frozen=True, kw_only=True):
+    """How the pods of a PodGroup are disrupted: all at once where `all` is there, else each by itself."""
+
+    all: Object | None = None
+
+
+class TopologyConstraint(Object, frozen=True, kw_only=True):
+    """All pods of a PodGroup run on nodes that have one value for this label."""
+
+    key: str = ""
+
+
+class PodGroupConstraints(Object, frozen=True, kw_only=True):
+    """Where the pods of a PodGroup may run together; at most one constraint."""
+
+    topology: tuple[TopologyConstraint, ...] = ()
+
+
 class PodGroupSpec(Object, frozen=True, kw_only=True):
     """What is read of a PodGroup; admission resolves the priority."""
 
     scheduling_policy: PodGroupPolicy = PodGroupPolicy()
+    scheduling_constraints: PodGroupConstraints = PodGroupConstraints()
+    disruption_mode: PodGroupDisruption = PodGroupDisruption()
     priority: int | None = None
 
 
@@ -537,6 +563,83 @@ class PodGroup(Object, frozen=True, kw_only=True):
         """How many pods must be there before any is tried; 1 where the policy is not gang."""
         gang = self.spec.scheduling_policy.gang
         return gang.min_count if gang is not None else 1
+
+    @property
+    def topology_key(self) -> str:
+        """The node label of which all its pods' nodes must have one value; "" for any nodes."""
+        topology = self.spec.scheduling_constraints.topology
+        return topology[0].key if topology else ""
+
+    @property
+    def moves_together(self) -> bool:
+        """Whether its pods are disrupted all at once or not at all."""
+        return self.spec.disruption_mode.all is not None
+
+
+class MemberSpec(Object, frozen=True, kw_only=True):
+    """What is read of a PodGroup of Volcano or of the coscheduling plugin."""
+
+    min_member: int = 1
+
+
+class MemberGroup(Object, frozen=True, kw_only=True):
+    """What PodGroups of Volcano and of the coscheduling plugin have in common."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: MemberSpec = MemberSpec()
+
+    @property
+    def minimum(self) -> int:
+        """How many pods must be there before any is bound."""
+        return max(self.spec.min_member, 1)
+
+
+class CoschedulingGroup(MemberGroup, frozen=True, kw_only=True):
+    """scheduling.x-k8s.io/v1alpha1 PodGroup: pods that kube-scheduler with the coscheduling plugin binds together."""
+
+
+class VolcanoGroupStatus(Object, frozen=True, kw_only=True):
+    """Pending, Inqueue, Running, Unknown or Completed; "" before Volcano has seen it."""
+
+    phase: str = ""
+
+
+class VolcanoGroup(MemberGroup, frozen=True, kw_only=True):
+    """scheduling.volcano.sh/v1beta1 PodGroup: pods that Volcano binds together."""
+
+    status: VolcanoGroupStatus = VolcanoGroupStatus()
+
+    @property
+    def queued(self) -> bool:
+        """Whether Volcano has not admitted it from its queue: it tries none of its pods, whatever room there is.
+
+        Source: Volcano, JobInfo.IsPending and the actions enqueue and allocate; the plugins overcommit, proportion and capacity. Without the action
+        enqueue it admits every PodGroup.
+        """
+        return self.status.phase in ("", "Pending")
+
+
+AnyPodGroup: TypeAlias = PodGroup | VolcanoGroup | CoschedulingGroup
+
+
+class JobSpec(Object, frozen=True, kw_only=True):
+    """How many pods a Job runs."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+
+    @property
+    def at_once(self) -> int:
+        """How many pods it runs at the same time, as long as none has finished."""
+        wanted = 1 if self.parallelism is None else self.parallelism
+        return wanted if self.completions is None else min(wanted, self.completions)
+
+
+class Job(Object, frozen=True, kw_only=True):
+    """batch/v1 Job."""
+
+    metadata: BriefMeta = BriefMeta()
+    spec: JobSpec = JobSpec()
 
 
 class Overhead(Object, frozen=True, kw_only=True):

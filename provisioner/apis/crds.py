@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from provisioner.apis import buffer, ec2, karpenter, kwok, overlay
+from provisioner.apis import buffer, ec2, karpenter, kwok, overlay, provisioning_request
 from provisioner.apis.schema import CelRule, Schema
 
 Document = dict[str, Any]
@@ -77,6 +77,7 @@ class Definition:
     categories: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
     scale: bool = False
+    older: tuple[str, ...] = ()  # versions that are served besides, with the same schema
 
     @property
     def group(self) -> str:
@@ -85,7 +86,7 @@ class Definition:
 
     @property
     def version(self) -> str:
-        """The one version that is served and stored."""
+        """The version that is stored."""
         return self.api_version.partition("/")[2]
 
     @property
@@ -123,13 +124,14 @@ class Definition:
                 "scope": "Namespaced" if self.namespaced else "Cluster",
                 "versions": [
                     {
-                        "name": self.version,
+                        "name": version,
                         "served": True,
-                        "storage": True,
+                        "storage": version == self.version,
                         "additionalPrinterColumns": [column.document() for column in self.columns],
                         "schema": {"openAPIV3Schema": self._root()},
-                        "subresources": subresources,
+                        "subresources": _plain(subresources),
                     }
+                    for version in (self.version, *self.older)
                 ],
             },
         }
@@ -231,6 +233,24 @@ DEFINITIONS: Final = (
         columns=(Column("Ready", _READY), _AGE),
     ),
 )
+
+
+OFFERED: Final = Definition(
+    type=provisioning_request.ProvisioningRequest,
+    api_version=provisioning_request.API_VERSION,
+    older=(provisioning_request.OLD_VERSION,),
+    plural="provisioningrequests",
+    description="A ProvisioningRequest asks for room for pods that do not exist yet.",
+    namespaced=True,
+    short_names=("provreq", "provreqs"),
+    columns=(
+        Column("Class", ".spec.provisioningClassName"),
+        Column("Provisioned", '.status.conditions[?(@.type=="Provisioned")].status'),
+        Column("Failed", '.status.conditions[?(@.type=="Failed")].status'),
+        _AGE,
+    ),
+)
+"""Of Cluster Autoscaler: for clusters in which nobody has defined it; never written over another's."""
 
 
 def documents() -> dict[str, Document]:

@@ -43,6 +43,15 @@ OWN: Final[Groups] = {
         names.STAMPED_ANNOTATION: "What the webhook changed on the pod, the level that requested it (pod, namespace or cluster), and why.",
     },
     ("Pod annotation", "you"): {
+        names.GANG: (
+            "Name of a group of pods of one namespace and one controller: nodes are planned for the number of pods that "
+            "`dovetail.dev/gang-minimum` sets, or for none of them."
+        ),
+        names.GANG_LABEL: "Key of a label: the pods of a namespace with the same value for it are such a group, whatever their controllers are.",
+        names.GANG_MINIMUM: (
+            "Number of pods of the group that need nodes at the same time, from 1 to 10000. "
+            "Required, except for `dovetail.dev/gang` on pods of a Job."
+        ),
         names.ON_DEMAND_REPAIR: (
             "`evict` lets the provisioner evict pods of a ReplicaSet or StatefulSet, one at a time, while their share on demand is "
             "wrong by more than 2 pods and more than 5 %; requires dovetail.dev/on-demand as an annotation of the pods."
@@ -98,7 +107,9 @@ OWN: Final[Groups] = {
         names.PLAN_LOWER_BOUND: "Proved lower bound of that price, in USD per hour.",
         names.PLAN_GAP: "That price above the lower bound, as a fraction of the bound.",
         names.PLAN_ANNOTATION: "The pods that the NodeClaim was created for.",
+        names.RESERVED: "Room on the node that is reserved for the pods of ProvisioningRequests.",
         names.PLANNED_OFFERING_ANNOTATION: "Instance type, zone and capacity type that the plan expects.",
+        names.LAUNCH_SET: "The gangs and ProvisioningRequests that need the NodeClaim, and of each the decision and the number of its NodeClaims.",
         names.LAUNCH_ANNOTATION: "Batch, attempt and ordinal of the launch; the instances carry it as a tag.",
         names.INTERRUPTION_ANNOTATION: "An interruption that EC2 announced; removing it cancels the drain.",
         names.COMMAND_ANNOTATION: (

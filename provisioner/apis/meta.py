@@ -132,6 +132,11 @@ class LabelSelector(Object, frozen=True, kw_only=True):
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    """Who controls an object."""
+    return next((one for one in meta.owner_references if one.controller), None)
+
+
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Whether `selector` matches `labels`; an absent selector matches nothing, an empty one everything."""
     if selector is None:

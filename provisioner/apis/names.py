@@ -83,6 +83,16 @@ CAPACITY_OVERLAY_APPLIED: Final = "karpenter.sh/capacity-overlay-applied"
 BUFFER_FAKE_POD: Final = "karpenter.sh/capacity-buffer-fake-pod"
 BUFFER_NAME: Final = "karpenter.sh/capacity-buffer-name"
 BUFFER_NAMESPACE: Final = "karpenter.sh/capacity-buffer-namespace"
+CONSUMES: Final = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
+"""On a pod, the ProvisioningRequest of its namespace whose room it takes; the first that is there counts."""
+ACCEPTED: Final = "Accepted"
+PROVISIONED: Final = "Provisioned"
+FAILED: Final = "Failed"
+BOOKING_EXPIRED: Final = "BookingExpired"
+CAPACITY_REVOKED: Final = "CapacityRevoked"
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 DISRUPTION_COST: Final = "karpenter.sh/disruption-cost"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -95,6 +105,7 @@ PLAN_ANNOTATION: Final = "dovetail.dev/plan"
 ROTATED_ANNOTATION: Final = "dovetail.dev/rotated"
 HOLD_RELEASED_ANNOTATION: Final = "dovetail.dev/hold-released"
 LAUNCH_ANNOTATION: Final = "dovetail.dev/launch"
+LAUNCH_SET: Final = "dovetail.dev/launch-set"
 HOSTNAME_DOMAINS: Final = "dovetail.dev/hostname-domains"
 SERVING_PREFIX: Final = "serving.dovetail.dev/"
 """Of the annotations of the Lease of the webhook, one a replica."""
@@ -106,6 +117,14 @@ PACKING: Final = "dovetail.dev/packing"
 NODE_PENALTY: Final = "dovetail.dev/node-penalty-usd-per-hour"
 MAX_USD_PER_HOUR: Final = "dovetail.dev/max-usd-per-hour"
 MAX_PODS_PER_WORKLOAD: Final = "dovetail.dev/max-pods-per-workload"
+RESERVED: Final = "dovetail.dev/reserved"
+GANG: Final = "dovetail.dev/gang"
+GANG_LABEL: Final = "dovetail.dev/gang-label"
+GANG_MINIMUM: Final = "dovetail.dev/gang-minimum"
+VOLCANO_GROUPS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Annotations of a pod, one of which names its PodGroup of Volcano; the first that is there counts. Source: Volcano 1.15."""
+COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+"""The label of a pod that names its PodGroup of the coscheduling plugin."""
 JUDGED_ANNOTATIONS: Final = (MAX_USD_PER_HOUR, MAX_PODS_PER_WORKLOAD)
 """Of NodePools: a NodePool on which one of them cannot be read is not Ready."""
 PLAN_COST: Final = "dovetail.dev/plan-cost"
@@ -172,6 +191,8 @@ INSTALLATION_CONFIGMAP: Final = "dovetail-installation"
 """Older than whatever is deleted while Dovetail is installed."""
 SCHEDULER_NAME: Final = "dovetail-scheduler"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+KUBE_SCHEDULER_NAMES: Final = (DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME)
+"""The schedulers that take every pod at once, so that theirs are planned before they are refused."""
 
 # Labels that differ between equal pods of one controller.
 POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"

@@ -91,8 +91,20 @@ _KEPT_FIRST: Final = (
     names.DISRUPTION_COST,
     names.POD_DELETION_COST,
     names.OWN_DELETION_COST,
+    names.GANG,
+    names.GANG_LABEL,
+    names.GANG_MINIMUM,
+    *names.VOLCANO_GROUPS,
+    *names.CONSUMES,
 )
-_KEPT_ANNOTATIONS: Final = ("dovetail.dev/", "karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
+_KEPT_ANNOTATIONS: Final = (
+    "dovetail.dev/",
+    "karpenter.sh/",
+    "cluster-autoscaler.kubernetes.io/",
+    "autoscaling.x-k8s.io/",
+)
+_NEVER_KEPT: Final = frozenset({names.ON_DEMAND_TICKET, names.BUFFER_FAKE_POD})
+"""A ticket is of use to the webhook alone, and no pod that exists is virtual, whatever it says."""
 _ANNOTATION_BYTES: Final = 2048
 """Memory that the annotations of a pod may keep, where there are many or long ones."""
 _FEW_ANNOTATIONS: Final = 4
@@ -124,8 +136,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         labels: all of them; the very dict of the shape where the pod has none of its own.
-        annotations: only those under dovetail.dev/, karpenter.sh/, cluster-autoscaler.kubernetes.io/, the mirror mark
-            and the deletion cost.
+        annotations: only those under dovetail.dev/, karpenter.sh/, cluster-autoscaler.kubernetes.io/, autoscaling.x-k8s.io/, the mirror mark,
+            the deletion cost and the names of Volcano's PodGroups.
         deleted: when the kubelet may kill it (request plus grace), by the API server's clock; None while it is wanted.
         ends_in: seconds of grace that it was given when it was deleted.
         grace_seconds: terminationGracePeriodSeconds of its spec; None when absent.
@@ -232,7 +244,9 @@ class _Spec(Object, frozen=True, kw_only=True):
     resource_claims: _Text = UNSET
 
 
-class _SchedulingGroup(Object, frozen=True, kw_only=True):
+class SchedulingGroup(Object, frozen=True, kw_only=True):
+    """Which PodGroup a pod is of (Kubernetes 1.37)."""
+
     pod_group_name: str = ""
 
 
@@ -277,7 +291,7 @@ _WIRE: Final = msgspec.json.Decoder(_Wire)
 _JUDGED: Final = msgspec.json.Decoder(_Judged)
 _SAID: Final = msgspec.json.Decoder(str)
 _GATE: Final = msgspec.json.Decoder(PodSchedulingGate)
-_GROUP: Final = msgspec.json.Decoder(_SchedulingGroup)
+_GROUP: Final = msgspec.json.Decoder(SchedulingGroup)
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 _AFFINITY: Final = msgspec.json.Decoder(Affinity | None)
 _SPREAD: Final = msgspec.json.Decoder(tuple[TopologySpreadConstraint, ...] | None)
@@ -330,7 +344,7 @@ def decode_pod(data: bytes, *, amounts: bool = False) -> Pod:
         uid=meta.uid,
         resource_version=meta.resource_version,
         labels=labels,
-        annotations=_kept(meta.annotations),
+        annotations=kept_annotations(meta.annotations),
         created=meta.creation_timestamp or _EPOCH,
         deleted=meta.deletion_timestamp,
         ends_in=meta.deletion_grace_period_seconds or 0,
@@ -616,13 +630,14 @@ def _read_message(text: bytes) -> str:
 _known_message: Final = functools.lru_cache(maxsize=256)(_read_message)  # kube-scheduler says the same of many pods
 
 
-def _kept(annotations: dict[str, str]) -> Mapping[str, str]:
+def kept_annotations(annotations: dict[str, str]) -> Mapping[str, str]:
+    """Those of a pod that anybody here asks for, within a budget."""
     if not annotations:
         return _NO_ANNOTATIONS
     kept = {
         sys.intern(key): value
         for key, value in annotations.items()
-        if (key.startswith(_KEPT_ANNOTATIONS) and key != names.ON_DEMAND_TICKET) or key in _KEPT_FIRST
+        if (key.startswith(_KEPT_ANNOTATIONS) and key not in _NEVER_KEPT) or key in _KEPT_FIRST
     }
     if not kept:
         return _NO_ANNOTATIONS

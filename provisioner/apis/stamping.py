@@ -42,6 +42,7 @@ import msgspec
 
 from provisioner.apis import names, podpatch, shares
 from provisioner.apis.core import Container, NodeAffinity, NodeSelectorTerm, PodTemplateSpec
+from provisioner.apis.gangs import gang_error, is_job
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.podpatch import Operation
 from provisioner.apis.selections import MOST_ELEMENTS, PREFERRED, REQUIRED, too_long
@@ -390,6 +391,7 @@ def decide(pod: Pod, facts: StampFacts) -> StampDecision:
     _spread(pod, settings, draft)
     _protect_job(pod, settings, draft)
     _choose_scheduler(pod, settings, facts, draft)
+    _warn_of_gang(pod, draft)
     draft.operations.extend(_entered(pod.metadata.labels, "labels", draft.labels))
     if draft.stamped and not _record(pod, draft):
         return StampDecision(
@@ -876,6 +878,14 @@ def _warn_of_repair(pod: Pod, controller: OwnerReference, draft: _Draft) -> None
         draft.warnings.append(
             f"dovetail: {_repair(wanted)} requires the annotation dovetail.dev/on-demand of the pod as well"
         )
+
+
+def _warn_of_gang(pod: Pod, draft: _Draft) -> None:
+    """Tell what the provisioner will not take together."""
+    notes = pod.metadata.annotations
+    by_job = any(one.controller and is_job(one) for one in pod.metadata.owner_references)
+    if error := gang_error(*map(notes.get, (names.GANG, names.GANG_LABEL, names.GANG_MINIMUM)), of_job=by_job):
+        draft.warnings.append(f"dovetail: {error}. The pod is planned on its own")
 
 
 def _prefer_spot(pod: Pod, required: bool) -> Operation:

@@ -140,11 +140,15 @@ def are_of_eks(nodes: Iterable[Node]) -> bool:
 
 def owned(template: PodTemplateSpec, kind: str) -> PodTemplateSpec:
     """A template that says which controller its pods will have, by the kind of the workload."""
-    kind = {"Deployment": "ReplicaSet"}.get(kind, kind)
-    version = "batch/v1" if kind == "Job" else "apps/v1"
-    owner = OwnerReference(api_version=version, kind=kind, name="template", uid="template", controller=True)
+    owner = controller({"Deployment": "ReplicaSet"}.get(kind, kind), "template", "template")
     metadata = msgspec.structs.replace(template.metadata, owner_references=(owner,))
     return msgspec.structs.replace(template, metadata=metadata)
+
+
+def controller(kind: str, name: str, uid: str) -> OwnerReference:
+    """What the pods of a workload of this kind say of it."""
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    return OwnerReference(api_version=version, kind=kind, name=name, uid=uid, controller=True)
 
 
 def own_claims(

@@ -152,6 +152,11 @@ def targets_of(pod: Pod) -> tuple[TargetKey, ...]:
     return (own,)
 
 
+def made_by(pod: Pod) -> TargetKey:
+    """What a user made that the pod comes from, as far as `targets_of` knows: the topmost owner, or the pod itself."""
+    return next(iter(targets_of(pod)), TargetKey(pod.namespace, "Pod", pod.name))
+
+
 def bounds_of(ranges: Iterable[LimitRange]) -> tuple[LimitRangeItem, ...]:
     """What LimitRanges say of how much a container may request and be limited to."""
     return tuple(

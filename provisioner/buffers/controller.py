@@ -133,7 +133,7 @@ class CapacityBuffers:
         unknown: tuple[str, ...] = ()
         try:
             template = self._template(buffer)
-            facts = self._stamping(buffer.metadata.namespace)
+            facts = self.stamping(buffer.metadata.namespace)
             pods, unknown = virtual_pods(buffer, template, self._admission(), facts)
         except ResolutionError as error:
             problem = error
@@ -197,13 +197,13 @@ class CapacityBuffers:
                 "correct spec.scalableRef"
             )
             raise ResolutionError("ScalableRefNotFound", text)
-        replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
+        replicas = workload.spec.wanted
         made, generation = workload.spec, workload.metadata.generation
         template = owned(made.template, reference.kind)
         return BufferTemplate(template, "", generation, replicas, made.volume_claim_templates)
 
-    def _stamping(self, namespace: str) -> StampFacts:
-        """What the webhook goes by there. Its defaults count as none where they are missing, or may not be read."""
+    def stamping(self, namespace: str) -> StampFacts:
+        """What the webhook goes by in a namespace. Its defaults count as none where they are missing, or may not be read."""
         facts, now = self._facts(namespace), self._clock.monotonic()
         with self._lock:
             known = self._defaults if now - self._defaults_read < RECHECK_SECONDS else None

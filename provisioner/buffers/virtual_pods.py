@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -19,7 +19,7 @@ from provisioner.apis.footprint import OBJECT_BYTES, footprint, keeps_too_much
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod, pod_of
 from provisioner.apis.stamping import StampFacts
-from provisioner.apis.templates import NO_ADMISSION, Admission, admitted, admitted_pods, own_claims
+from provisioner.apis.templates import NO_ADMISSION, Admission, Admitted, admitted, admitted_pods, own_claims
 from provisioner.values.message import Said
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
@@ -66,8 +66,12 @@ def is_ours(buffer: CapacityBuffer) -> bool:
 
 
 def is_virtual(pod: Pod) -> bool:
-    """Whether a pod stands for the room of a buffer and does not exist."""
+    """Whether a pod stands for room that is kept, for a buffer or a ProvisioningRequest, and does not exist."""
     return names.BUFFER_FAKE_POD in pod.annotations
+
+
+def _is_of_buffer(pod: Pod) -> bool:
+    return is_virtual(pod) and names.BUFFER_NAME in pod.annotations
 
 
 def buffer_of(pod: Pod) -> str:
@@ -97,41 +101,70 @@ def virtual_pods(
         ResolutionError: the template or the limits cannot be read, or no such pod can be.
     """
     meta = buffer.metadata
-    if footprint((template.pod, template.claims), OBJECT_BYTES) > OBJECT_BYTES:
-        text = keeps_too_much(OBJECT_BYTES // 1024)
-        raise ResolutionError("ResolutionFailed", _pod_template_unreadable(text))
-    made = admitted(template.pod, meta.namespace, admission)
-    if made.refusal:
-        raise ResolutionError("ResolutionFailed", f"the API server refuses pods of the template: {made.refusal}")
-    shape = made.shape(meta.namespace)
-    if shape.error:
-        raise ResolutionError("ResolutionFailed", _pod_template_unreadable(shape.error))
+    made = unit_of(template.pod, meta.namespace, admission, template.claims)
     facts = StampFacts(meta.namespace, {}) if facts is None else facts
-    count, standing = _units(buffer, template, shape.requests), template.replicas or 0
+    requests = made.shape(meta.namespace).requests
+    count, standing = _units(buffer, template, requests), template.replicas or 0
     marks = {names.BUFFER_FAKE_POD: "true", names.BUFFER_NAME: meta.name, names.BUFFER_NAMESPACE: meta.namespace}
-    alike = (
-        (_unit(one.template, meta.namespace, template.claims), some)
-        for some, one in admitted_pods(template.pod, admission, facts, count, standing)
-    )
-    each = itertools.chain.from_iterable(itertools.repeat(one, some) for one, some in alike)
+    alike = copies(template.pod, admission, facts, count, standing, template.claims, priority=LEAST_PRIORITY)
+    each = itertools.chain.from_iterable(itertools.repeat(one, some) for some, one in alike)
     units = tuple(
-        msgspec.structs.replace(
-            one,
-            name=f"capacity-buffer-{meta.name}-{number}",
-            uid=f"{meta.uid}-{number}",
-            annotations=marks,
-            unschedulable=True,
-        )
+        named(one, f"capacity-buffer-{meta.name}-{number}", f"{meta.uid}-{number}", marks)
         for number, one in enumerate(each)
     )
     return units, made.unknown
 
 
-def _unit(template: PodTemplateSpec, namespace: str, claims: tuple[PersistentVolumeClaimTemplate, ...]) -> Pod:
+def unit_of(
+    template: PodTemplateSpec,
+    namespace: str,
+    admission: Admission,
+    claims: tuple[PersistentVolumeClaimTemplate, ...] = (),
+) -> Admitted:
+    """What the cluster makes of a template, for pods that nobody makes.
+
+    Raises:
+        ResolutionError: the template cannot be read, or no such pod can be.
+    """
+    if footprint((template, claims), OBJECT_BYTES) > OBJECT_BYTES:
+        text = keeps_too_much(OBJECT_BYTES // 1024)
+        raise ResolutionError("ResolutionFailed", _pod_template_unreadable(text))
+    made = admitted(template, namespace, admission)
+    if made.refusal:
+        raise ResolutionError("ResolutionFailed", f"the API server refuses pods of the template: {made.refusal}")
+    shape = made.shape(namespace)
+    if shape.error:
+        raise ResolutionError("ResolutionFailed", _pod_template_unreadable(shape.error))
+    return made
+
+
+def copies(
+    template: PodTemplateSpec,
+    admission: Admission,
+    facts: StampFacts,
+    count: int,
+    standing: int = 0,
+    claims: tuple[PersistentVolumeClaimTemplate, ...] = (),
+    *,
+    priority: int | None = None,
+) -> list[tuple[int, Pod]]:
+    """So many pods of a template, without names, by what they become; `priority` instead of their own."""
+    made = admitted_pods(template, admission, facts, count, standing)
+    return [(some, _unit(one.template, facts.namespace, claims, priority)) for some, one in made]
+
+
+def named(unit: Pod, name: str, uid: str, marks: Mapping[str, str]) -> Pod:
+    """One of several equal pods that nobody makes; `marks` say whose it is, and hold `BUFFER_FAKE_POD`."""
+    return msgspec.structs.replace(unit, name=name, uid=uid, annotations=marks, unschedulable=True)
+
+
+def _unit(
+    template: PodTemplateSpec, namespace: str, claims: tuple[PersistentVolumeClaimTemplate, ...], priority: int | None
+) -> Pod:
     spec = msgspec.structs.replace(
         template.spec,
-        priority=LEAST_PRIORITY,
-        priority_class_name="",
+        priority=template.spec.priority if priority is None else priority,
+        priority_class_name="" if priority is not None else template.spec.priority_class_name,
         node_name="",
         scheduling_gates=(),
         volumes=own_claims(template.spec.volumes, claims, {}),
@@ -153,6 +186,18 @@ def _units(buffer: CapacityBuffer, template: BufferTemplate, requests: Resources
         return 0
     wanted = max(sizes) if sizes else min(within)
     return max(0, min([wanted, MOST_UNITS, *within]))
+
+
+class RoomKeeper(Protocol):
+    """Whoever keeps room for pods to come; any thread may ask."""
+
+    def pods(self) -> tuple[Pod, ...]:
+        """The virtual pods that need it; the same object while nothing changed."""
+        ...
+
+    def keeps(self, node: str) -> bool:
+        """Whether a node, by its key, keeps room for some; yes while nobody knows."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +227,10 @@ def kept(virtual: Iterable[Pod], existing: Mapping[str, tuple[Pod, ...]], initia
 
     Args:
         virtual: they.
-        existing: pods by key of the existing node that takes them; others than virtual ones are looked over.
+        existing: pods by key of the existing node that takes them; others than those of buffers are looked over.
         initialized: keys of the nodes that are.
     """
     there = set(initialized)
-    placed = [(key, buffer_of(pod)) for key, pods in existing.items() for pod in pods if is_virtual(pod)]
+    placed = [(key, buffer_of(pod)) for key, pods in existing.items() for pod in pods if _is_of_buffer(pod)]
     ready = Counter(buffer for key, buffer in placed if key in there)
     return BufferRoom(ready, Counter(map(buffer_of, virtual)), frozenset(key for key, _ in placed))

@@ -27,11 +27,13 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "manifests": ("provisioner.lab.manifests:command", "Write the generated manifests."),
     "plan": ("provisioner.cli.plan.command:command", "Plan nodes for pods and show what they cost."),
     "provisioner": ("provisioner.operator.main:command", "Run the controllers."),
+    "record": ("provisioner.cli.record:command", "Record what happens in a cluster, whatever scales it."),
     "reference": ("provisioner.lab.reference.command:command", "Write the generated reference pages."),
     "takeover": (
         "provisioner.cli.takeover.command:command",
         "Take a cluster over from Karpenter or Cluster Autoscaler.",
     ),
+    "ui": ("provisioner.cli.ui.command:command", "Show the nodes of a cluster live in a browser."),
     "uninstall": (
         "provisioner.cli.uninstall.command:command",
         "Leave a cluster without losing pods or nodes.",

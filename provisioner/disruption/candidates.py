@@ -1,10 +1,10 @@
 """Which nodes may be disrupted, and why each other one may not. Source: core spec 6.2."""
 
 import enum
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
@@ -13,6 +13,7 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs
+from provisioner.disruption.gangs import held_nodes, moves_together, never_back, not_consolidated
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, Spared
 from provisioner.scheduling.constraints.filters import FilterError, node_filter
@@ -47,6 +48,7 @@ class Obstacle(enum.StrEnum):
     NO_POOL = "no-pool"
     POD_PROTECTED = "pod-protected"
     POD_UNJUDGED = "pod-unjudged"
+    POD_GROUP = "pod-group"
     SEVERAL_POD_BUDGETS = "several-pod-budgets"
     POD_BUDGET = "pod-budget"
     LOOP = "loop"
@@ -227,10 +229,21 @@ def candidates(
     )
 
 
-def awaited_nodes(snapshot: Snapshot) -> frozenset[str]:
-    """Names of the Nodes that kube-scheduler has chosen for pods that are not bound yet, for themselves or for a volume that is being made.
+class AwaitedNode(NamedTuple):
+    """Why a node waits for pods, as users read it, and when the clock alone ends it; None when it does not."""
 
-    Those that we plan are `nominated`; these follow no plan of ours. Differs: Karpenter does not know them.
+    message: str
+    until: datetime | None = None
+
+
+NOMINATED: Final = AwaitedNode(Said("Node is nominated for a pending pod"))
+
+
+def awaited_nodes(snapshot: Snapshot) -> Mapping[str, AwaitedNode]:
+    """By name, the Nodes that kube-scheduler has chosen for pods that are not bound yet, for themselves or for a volume that is being made.
+
+    And those that were launched together for a group of which pods are not bound yet: it needs all of them. Those that we plan are `nominated`; these
+    follow no plan of ours. Differs: Karpenter does not know them.
     What a PersistentVolumeClaim says is its owner's word: it keeps one node for each pod, where the pod may run, for `BIND_TIMEOUT`.
     Cost: the waiting pods, and the nodes where one of them waits for a volume.
     """
@@ -243,7 +256,8 @@ def awaited_nodes(snapshot: Snapshot) -> frozenset[str]:
             nodes = {one.name: one for one in snapshot.nodes}
         if name not in found and (node := nodes.get(name)) is not None and _may_run(pod, node):
             found.add(name)
-    return frozenset(found - {""})
+    held = {name: AwaitedNode(*entry) for name, entry in held_nodes(snapshot).items()}
+    return held | dict.fromkeys(found - {""}, NOMINATED)
 
 
 def _selected_node(pod: Pod, snapshot: Snapshot) -> str:
@@ -282,15 +296,18 @@ def refusal(
     node: NodeView,
     view: DisruptionView,
     pools: Mapping[str, NodePool],
-    awaited: Container[str],
+    awaited: Mapping[str, AwaitedNode],
     activity: Activity,
 ) -> RefusedNode | None:
     """Why `node` is no candidate; None where it is one. Arguments as of `candidates`; `awaited` as of `awaited_nodes`."""
     found = of_node(node, view, pools, awaited, activity)
     if found is not None:
-        return RefusedNode(node, *found)
+        waits = awaited.get(node.name) if found[0] is Obstacle.NOMINATED else None
+        return RefusedNode(node, *found, until=waits.until if waits is not None else None)
     if (loop := view.loops.refusal(node)) is not None:
         return RefusedNode(node, Obstacle.LOOP, *loop)
+    if activity is Activity.CONSOLIDATION and (group := moves_together(node.pods, view.snapshot.together)):
+        return RefusedNode(node, Obstacle.POD_GROUP, not_consolidated(group))
     eventual = activity is Activity.DRIFT
     if activity is Activity.REPAIR or (
         eventual and node.claim is not None and node.claim.spec.termination_grace_period
@@ -312,6 +329,8 @@ def pods_blocking(node: NodeView, view: DisruptionView, *, eventual: bool) -> Re
                 Obstacle.POD_UNJUDGED,
                 Said(f"Pod cannot be planned onto another node (Pod={pod.key}): {pod.shape.error}"),
             )
+    if why := never_back(node.pods, view.snapshot.groups):
+        return RefusedNode(node, Obstacle.POD_GROUP, why)
     held = held_back(view.snapshot.pod_budgets, node.pods, now)
     return None if held is None else RefusedNode(node, *held)
 
@@ -332,7 +351,11 @@ def pool_not_found(pool: str) -> str:
 
 
 def of_node(
-    node: NodeView, view: DisruptionView, pools: Mapping[str, NodePool], awaited: Container[str], activity: Activity
+    node: NodeView,
+    view: DisruptionView,
+    pools: Mapping[str, NodePool],
+    awaited: Mapping[str, AwaitedNode],
+    activity: Activity,
 ) -> tuple[Obstacle, str] | None:
     """What the node itself is refused for by whoever does `activity`; the order is Karpenter's.
 
@@ -360,7 +383,7 @@ def of_node(
     if node.deleting:
         return Obstacle.DELETING, Said("Node is deleting or marked for deletion")
     if not repair and (node.nominated or node.name in awaited):
-        return Obstacle.NOMINATED, Said("Node is nominated for a pending pod")
+        return Obstacle.NOMINATED, (NOMINATED if node.nominated else awaited[node.name]).message
     if not repair and node.do_not_disrupt:
         return Obstacle.NODE_PROTECTED, blocked_by_annotation(names.DO_NOT_DISRUPT)
     if not node.pool:

@@ -19,7 +19,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
-from provisioner.buffers.controller import CapacityBuffers
+from provisioner.buffers.virtual_pods import RoomKeeper
 from provisioner.disruption import candidates
 from provisioner.disruption.acceptance import HORIZON, THRESHOLD
 from provisioner.disruption.allowance import soonest
@@ -248,7 +248,7 @@ class DisruptionController:
         *,
         stale: Callable[[], str],
         worlds: Worlds,
-        buffers: CapacityBuffers,
+        buffers: RoomKeeper,
         methods: Sequence[Method] = METHODS,
         consolidations: Sequence[Method] = CONSOLIDATIONS,
         settings: DisruptionSettings = DisruptionSettings(),  # noqa: B008  (frozen)

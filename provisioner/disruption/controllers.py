@@ -1,8 +1,11 @@
 """The controllers of this room: which nodes that still work are ended, by command and by force, and what is said of drift."""
 
-from provisioner.buffers.controller import CapacityBuffers
+from collections.abc import Callable
+
+from provisioner.apis.command import CommandRecord
+from provisioner.buffers.virtual_pods import RoomKeeper
 from provisioner.disruption import deletion_cost_controller
-from provisioner.disruption.autoscaler_discovery import AutoscalerDiscovery
+from provisioner.disruption.autoscaler_discovery import autoscaler_controllers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
 from provisioner.disruption.controller import DisruptionController, settings_of
@@ -12,6 +15,7 @@ from provisioner.disruption.drift_controller import DriftController
 from provisioner.disruption.forceful.controller import ForcefulDisruption
 from provisioner.disruption.loop_detector import LoopDetector
 from provisioner.disruption.node_health import NodeHealth, repair_policies_of, share_of
+from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.reboots.controller import Reboots
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.nodeclaims.creator import ClaimCreator
@@ -34,8 +38,9 @@ def disruptions(
     creator: ClaimCreator,
     ledger: BudgetLedger,
     loops: LoopDetector,
-    buffers: CapacityBuffers,
+    buffers: RoomKeeper,
     rebuilding: Rebuilding,
+    begun: Callable[[CommandRecord, Proposal], None] = lambda _record, _proposal: None,
 ) -> tuple[CommandQueue, DisruptionController, ForcefulDisruption, Reboots]:
     """Who ends nodes that still work: by command, as is decided by the second, and by force; and who reboots them."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
@@ -57,6 +62,7 @@ def disruptions(
         loops=loops,
         postponed=ending.live.postponed,
         is_broken=health.is_broken,
+        begun=begun,
     )
     reboots = Reboots(
         cluster,
@@ -127,7 +133,6 @@ def controllers(
         beside=base.caches.beside,
         most=deletion_cost_controller.MOST_WRITES,
     )
-    autoscalers = AutoscalerDiscovery(base.caches, base.client, wanted=base.options.vpa_predictions)
     deciding, consolidating = voluntary.pollers
     return [
         Controller(
@@ -159,5 +164,5 @@ def controllers(
         Controller(runner=forceful.queue),
         Controller(runner=forceful.poller),
         Controller(name=deletion_cost_controller.CONTROLLER, poll=costs.poll, closing=costs.close),
-        autoscalers.controller(),
+        *autoscaler_controllers(base),
     ]

@@ -121,7 +121,7 @@ class DisruptionView:
         first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
         loops: whose nodes are left alone, since they were launched and removed again and again.
         ill: nodes that are broken, by NodeClaim; none where only commands of other reasons are asked for.
-        buffered: whether a node, by its key, keeps room for a CapacityBuffer; it is not empty then.
+        buffered: whether a node, by its key, keeps room for a CapacityBuffer or ProvisioningRequest; it is not empty then.
         expired: says that the time of the pass is up; what was found until then is the answer.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
         prices: what offerings were like before they changed.

@@ -4,6 +4,7 @@ Rates are prices per resource at which no instance type is worth more than it co
 nodes whatever, so what a node costs above its pods is the most that can be saved by giving them other new nodes.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +21,12 @@ from provisioner.scheduling.problem import Bin
 from provisioner.values.resources import PLENTIFUL, Resources
 
 _ANGLES: Final = 33
+_MOST_PAIRED: Final = 128
+"""Kinds of nodes of which every two are looked at together."""
 _Point = tuple[int, int]
 """CPU in thousandths, memory in bytes."""
+_Step = tuple[float, int, int]
+"""USD per hour, and as much CPU and memory at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,13 @@ class Rates:
         cheapest: (USD per hour, most CPU, most memory) of the types, cheapest first, only those that hold more than all before them in
             something.
         extended: USD per hour for each unit of every other resource; a bound of its own, too.
+        twos: as `cheapest`, of any two nodes together; None where there are too many kinds to pair them all.
     """
 
     pairs: tuple[UnitRate, ...]
-    cheapest: tuple[tuple[float, int, int], ...]
+    cheapest: tuple[_Step, ...]
     extended: Mapping[str, float] = field(default_factory=dict)
+    twos: tuple[_Step, ...] | None = None
 
     @classmethod
     def of(cls, types: Iterable[InstanceType]) -> "Rates":
@@ -69,16 +76,26 @@ class Rates:
             for name, amount in one.allocatable.items():
                 if name not in PLENTIFUL and amount > 0:
                     extended[name] = min(extended.get(name, math.inf), price / amount)
-        return cls(_pairs(priced), _staircase(priced), extended)
+        cheapest = _staircase((price, *size) for size, price in priced.items())
+        return cls(_pairs(priced), cheapest, extended, _twos(cheapest))
 
-    def at_least(self, pods: Sequence[Pod]) -> float:
-        """USD per hour that new nodes for these pods cost, whatever they are; infinity where nothing holds one of them."""
+    def at_least(self, pods: Sequence[Pod], most: int | None = None) -> float:
+        """USD per hour that new nodes for these pods cost, whatever they are; infinity where nothing holds one of them.
+
+        Args:
+            pods: any.
+            most: how many new nodes there may be; None for any number. Of one or two the least price is known, not only a rate.
+        """
         if not pods:
             return 0.0
         sizes = [_size(pod.shape.requests) for pod in pods]
         whole = _sum(sizes)
         together = max((rate.of_size(whole) for rate in self.pairs), default=math.inf)
-        return max(together, *map(self._alone, set(sizes)))
+        if most == 1:
+            together = max(together, _first(self.cheapest, whole))
+        elif most == 2 and self.twos is not None:
+            together = max(together, min(_first(self.cheapest, whole), _first(self.twos, whole)))
+        return max(together, *(_first(self.cheapest, size) for size in set(sizes)))
 
     def of_extended(self, pods: Iterable[Pod]) -> float:
         """The least for what these pods ask for besides CPU and memory, USD per hour; infinity where no type has some of it."""
@@ -93,9 +110,6 @@ class Rates:
         """The prices by which such pods cost most together."""
         whole = _sum([_size(pod.shape.requests) for pod in pods])
         return max(self.pairs, key=lambda rate: rate.of_size(whole), default=UnitRate())
-
-    def _alone(self, size: _Point) -> float:
-        return next((price for price, cpu, memory in self.cheapest if cpu >= size[0] and memory >= size[1]), math.inf)
 
 
 class Openings:
@@ -164,9 +178,23 @@ def _pairs(priced: dict[_Point, float]) -> tuple[UnitRate, ...]:
     return tuple(found)
 
 
-def _staircase(priced: dict[_Point, float]) -> tuple[tuple[float, int, int], ...]:
-    steps: list[tuple[float, int, int]] = []
-    for (cpu, memory), price in sorted(priced.items(), key=lambda item: (item[1], item[0])):
+def _staircase(priced: Iterable[_Step]) -> tuple[_Step, ...]:
+    """Those that hold more than all that cost less in something, cheapest first."""
+    steps: list[_Step] = []
+    for price, cpu, memory in sorted(priced):
         if not any(other[1] >= cpu and other[2] >= memory for other in steps):
             steps.append((price, cpu, memory))
     return tuple(steps)
+
+
+def _twos(ones: Sequence[_Step]) -> tuple[_Step, ...] | None:
+    """What any two of these hold together."""
+    if len(ones) > _MOST_PAIRED:
+        return None
+    both = itertools.combinations_with_replacement(ones, 2)
+    return _staircase((one[0] + two[0], one[1] + two[1], one[2] + two[2]) for one, two in both)
+
+
+def _first(steps: Iterable[_Step], size: _Point) -> float:
+    """The price of the first that holds so much; infinity where none does."""
+    return next((price for price, cpu, memory in steps if cpu >= size[0] and memory >= size[1]), math.inf)

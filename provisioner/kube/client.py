@@ -1,6 +1,7 @@
 """Reads and writes of single objects and small lists; for whole kinds that are read all the time use `watch.Reflector`."""
 
 import functools
+import itertools
 import random
 import threading
 import urllib.parse
@@ -201,6 +202,7 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = PAGE_SIZE,
+        most: int | None = None,
     ) -> list[T]:
         """Read every object that the selectors pick, page by page.
 
@@ -210,13 +212,15 @@ class Client:
             label_selector: in the API's own syntax, "a=b,c in (d,e)".
             field_selector: likewise, "spec.nodeName=a".
             limit: objects a page; 0 is everything in one answer.
+            most: after so many objects nothing more is read.
 
         Raises:
             DecodeError: an object is not as its kind should be; a list is whole or an error. Reflectors skip such objects.
             Gone: it took so long that the server dropped the snapshot; start again.
         """
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        return [_decode(resource, item) for item in self.items(resource, namespace, selectors, limit)]
+        found = itertools.islice(self.items(resource, namespace, selectors, limit), most)
+        return [_decode(resource, item) for item in found]
 
     def items(
         self,

@@ -8,7 +8,7 @@ so many of a reason per second where a limit is given.
 import itertools
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -42,6 +42,7 @@ LIMITS: Mapping[str, tuple[float, int]] = {
     "InvalidDoNotDisruptAnnotation": (2.0, 100),
     "DoNotDisruptUntil": (2.0, 100),
     "DoNotDisruptGracePeriodElapsed": (2.0, 100),
+    **dict.fromkeys(("GangPlanned", "GangLaunched", "GangGivenUp", "GangIncomplete", "GangMoved"), (2.0, 100)),
 }
 """Per reason, or kind and reason: events a second, and how many at once; others are not limited.
 
@@ -107,6 +108,8 @@ class Recorder:
     def __init__(self, client: Client, component: str, clock: Clock) -> None:
         self._client, self._clock = client, clock
         self.component = component
+        #: Hears of each event that is published, less its type; it waits for nothing and raises nothing.
+        self.heard: Callable[[ObjectReference, str, str], None] = lambda _object, _reason, _message: None
         self._allowances: dict[str, TokenBucket] = {}
         self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()  # to the time until which it is not said again
         self._written: OrderedDict[tuple[str, ...], _Written] = OrderedDict()  # touched by the thread only
@@ -159,6 +162,7 @@ class Recorder:
                 self._started = True
                 self._poller.start()
         self._poller.wake()
+        self.heard(ref, reason, message)
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until everything said so far is written; whether that was done in `timeout` seconds."""

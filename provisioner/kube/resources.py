@@ -16,11 +16,13 @@ from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.conversion.alpha_types import OldObject
 from provisioner.apis.ec2 import EC2NodeClass, NewerEC2NodeClass
 from provisioner.apis.footprint import OBJECT_BYTES, check_kept, footprint, keeps_little
+from provisioner.apis.gangs import GroupSource
 from provisioner.apis.karpenter import NewerNodePool, NodeClaim, NodePool
 from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.openapi import definition_of, unknown_fields
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod, decode_pod
+from provisioner.apis.provisioning_request import OLD_VERSION, ProvisioningRequest
 from provisioner.apis.shares import SeatedPod, decode_seated
 from provisioner.apis.volumes import decode_volume, decode_volume_claim
 from provisioner.apis.vpa import VerticalPodAutoscaler
@@ -251,6 +253,29 @@ VOLUMEATTACHMENTS = _kind(core.VolumeAttachment, "volumeattachments", namespaced
 RUNTIMECLASSES = _kind(core.RuntimeClass, "runtimeclasses", namespaced=False, api_version="node.k8s.io/v1")
 PRIORITYCLASSES = _kind(core.PriorityClass, "priorityclasses", namespaced=False, api_version="scheduling.k8s.io/v1")
 PODGROUPS = _kind(core.PodGroup, "podgroups", namespaced=True, kept=_as_it_is, api_version="scheduling.k8s.io/v1beta1")
+VOLCANO_GROUPS = _kind(
+    core.VolcanoGroup,
+    "podgroups",
+    namespaced=True,
+    kept=_as_it_is,
+    api_version="scheduling.volcano.sh/v1beta1",
+    kind="PodGroup",
+)
+COSCHEDULING_GROUPS = _kind(
+    core.CoschedulingGroup,
+    "podgroups",
+    namespaced=True,
+    kept=_as_it_is,
+    api_version="scheduling.x-k8s.io/v1alpha1",
+    kind="PodGroup",
+)
+GROUP_KINDS: Mapping[GroupSource, Resource[Any]] = {
+    GroupSource.POD_GROUP: PODGROUPS,
+    GroupSource.VOLCANO: VOLCANO_GROUPS,
+    GroupSource.COSCHEDULING: COSCHEDULING_GROUPS,
+}
+"""The objects that groups of pods are read from; not every API server has them."""
+JOBS = _kind(core.Job, "jobs", namespaced=True, kept=_as_it_is, api_version="batch/v1")
 AUTOSCALERS = _kind(
     VerticalPodAutoscaler,
     "verticalpodautoscalers",
@@ -288,6 +313,9 @@ NODEPOOLS: Resource[NodePool] = Resource(
 NODECLAIMS = _kind(NodeClaim, "nodeclaims", namespaced=False)
 NODEOVERLAYS = _kind(NodeOverlay, "nodeoverlays", namespaced=False)
 CAPACITYBUFFERS = _kind(CapacityBuffer, "capacitybuffers", namespaced=True, kept=_unlabelled)
+PROVISIONINGREQUESTS = _kind(ProvisioningRequest, "provisioningrequests", namespaced=True, kept=_unlabelled)
+OLD_PROVISIONINGREQUESTS = replace(PROVISIONINGREQUESTS, version=OLD_VERSION)
+"""For a Cluster Autoscaler before 1.31, whose definition has no other version."""
 KWOKNODECLASSES = _kind(KWOKNodeClass, "kwoknodeclasses", namespaced=False)
 EC2NODECLASSES: Resource[EC2NodeClass] = Resource(
     "karpenter.k8s.aws",

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from provisioner.lab import bench_disruption, bench_packing, bench_scheduling
+from provisioner.lab import bench_disruption, bench_gangs, bench_packing, bench_scheduling
 from provisioner.lab.bench_disruption import CPU_GOAL_SECONDS, CPU_USED
 from provisioner.lab.demo import (
     ALL_RUNNING_GOAL_SECONDS,
@@ -160,6 +160,7 @@ CASES: dict[str, Case] = {
     "latency": latency,
     **bench_packing.CASES,
     **bench_scheduling.CASES,
+    **bench_gangs.CASES,
     **bench_disruption.CASES,
 }
 
@@ -176,7 +177,7 @@ def title(case: str, mode: Mode) -> str:
     \b
     Launching nodes:   basic, placement, spread, latency, rollout
     Cost of nodes:     packing
-    kube-scheduler:    throughput (with the extender and without)
+    kube-scheduler:    throughput (with the extender and without), gangs
     Replacing nodes:   consolidation, drift, drift-fast, drift-pdb, empty,
                        deleted
 

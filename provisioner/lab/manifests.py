@@ -14,7 +14,7 @@ import click
 from provisioner.apis import names
 from provisioner.apis.conversion.definitions import CONVERT_PATH
 from provisioner.apis.conversion.definitions import documents as old_versions
-from provisioner.apis.crds import Document, documents
+from provisioner.apis.crds import OFFERED, Document, documents
 from provisioner.cli.documents import plain_yaml
 from provisioner.lab.charts.tree import ComponentError
 from provisioner.lab.charts.writing import files as charts
@@ -30,6 +30,7 @@ DIRECTORY: Final = pathlib.Path("manifests")
 DEFINITIONS: Final = pathlib.Path("crds")
 INFRASTRUCTURE: Final = pathlib.Path("aws")
 CONVERSION: Final = pathlib.Path("crds-conversion")
+REQUESTS: Final = pathlib.Path("crds-provisioning-requests")
 SERVICE: Final = "dovetail-webhook"
 MONITORING: Final = pathlib.Path("monitoring")
 POLICY: Final = pathlib.Path("components") / "admission-policy" / "policy.yaml"
@@ -47,6 +48,7 @@ def texts(directory: pathlib.Path) -> Mapping[pathlib.Path, str]:
         MarksError: a file that is written in part by people is missing, or has no place for our part.
     """
     made = {DEFINITIONS / name: text_of(document) for name, document in documents().items()}
+    made[REQUESTS / OFFERED.filename] = text_of(OFFERED.document())
     hook = {"service": {"name": SERVICE, "namespace": names.OWN_NAMESPACE, "path": CONVERT_PATH, "port": 443}}
     made |= {CONVERSION / name: text_of(document) for name, document in old_versions(hook).items()}
     made[POLICY] = text_of(policy.policy(), policy.binding(), header=POLICY_HEADER)

@@ -9,7 +9,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import CustomResourceDefinition, Lease, PodSchedulingGate
-from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
+from provisioner.apis.meta import Object, ObjectMeta, OwnerReference, controller_of
 
 
 class Keep(enum.StrEnum):
@@ -41,7 +41,7 @@ class QueuedPod(Object, frozen=True, kw_only=True):
     @property
     def controller(self) -> OwnerReference | None:
         """Who makes it anew when it is deleted; None for a bare pod."""
-        return next((one for one in self.metadata.owner_references if one.controller), None)
+        return controller_of(self.metadata)
 
 
 class _ClaimStatus(Object, frozen=True, kw_only=True):

@@ -161,8 +161,7 @@ def _stampers(client: Client) -> Iterable[tuple[str, ObjectMeta]]:
 
 
 def _sized(deployment: Deployment) -> tuple[ObjectMeta, int]:
-    replicas = deployment.spec.replicas
-    return deployment.metadata, 1 if replicas is None else replicas
+    return deployment.metadata, deployment.spec.wanted
 
 
 def _is_managed(meta: ObjectMeta) -> bool:

@@ -34,6 +34,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.lifecycle import registration
+from provisioner.lifecycle.gang_keeper import GangKeeper
 from provisioner.lifecycle.launch_fallback import Fallback
 from provisioner.lifecycle.launch_gate import LaunchGate, gate_of
 from provisioner.nodeclaims.writer import ClaimWriter
@@ -60,6 +61,8 @@ AWAITS_SECONDS = 2.0
 RIVALS_REQUEUE_SECONDS = 10.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
 ELSEWHERE_SECONDS = 0.5
+#: A NodeClaim of a launch set for which there is no capacity is tried again after so long at most, until it is decided about the set.
+SET_SECONDS = 5.0
 #: A claim whose pods are being planned again is looked at again after so long.
 REPLANNING_SECONDS = 0.5
 POSTPONED_SECONDS = 1.0
@@ -103,8 +106,9 @@ class Lifecycle:
         beside: that another Karpenter leads, as a sentence: nothing is launched or given up then; "" where none does.
         awaits: why the end of a NodeClaim waits for a confirmation, in words; "" where it does not.
         paused: what pauses launches of a NodePool; what has begun to be launched before is finished.
+        gangs: decides what becomes of NodeClaims of launch sets that cannot be launched; None: they are like all others.
 
-    Timeouts count from the moment at which this process first saw the claim in that state, on its own monotonic clock:
+    Timeouts count from the moment at which this process first saw the claim in that state (of a launch: first sent it), on its own monotonic clock:
     times in objects are of other clocks, and nothing may be given up for what happened, or came, while nobody looked.
     A new leader therefore waits a whole timeout once more.
     """
@@ -128,7 +132,9 @@ class Lifecycle:
         timeouts: Timeouts = Timeouts(),
         postponed: Postponed = never,
         awaits: Callable[[NodeClaim], str] = lambda _: "",
+        gangs: GangKeeper | None = None,
     ) -> None:
+        self._gangs = gangs
         self._postponed, self._awaits = postponed, awaits
         self._timeouts = timeouts
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
@@ -194,10 +200,6 @@ class Lifecycle:
         if self._cluster.is_unneeded(claim.metadata.name):
             self._writer.delete_unneeded(claim)
             return DONE
-        waited = self._waited(claim, names.LAUNCHED)
-        late = waited > self._timeouts.launch.total_seconds()
-        if late and not _may_still_come(claim):
-            return self._give_up(claim, "launch_timeout", unhealthy=True)
         match self._cluster.launch_begins(claim.metadata.name):
             case Launch.UNNEEDED:
                 self._writer.delete_unneeded(claim)
@@ -206,6 +208,10 @@ class Lifecycle:
                 return ReconcileResult(requeue_after=REPLANNING_SECONDS)
             case Launch.BEGIN:
                 pass
+        waited = self._waited(claim, names.LAUNCHED)  # what came before is no time of its provider
+        late = waited > self._timeouts.launch.total_seconds()
+        if late and not _may_still_come(claim):
+            return self._give_up(claim, "launch_timeout", unhealthy=True)
         try:
             launched = self._provider.create(claim)
         except LaunchUnderWayError as error:
@@ -229,6 +235,8 @@ class Lifecycle:
             self._not_launched(claim, reason, error)
             return retry_of(error)
         self._launched(claim, launched)
+        if self._gangs is not None:
+            self._gangs.launched(claim.metadata.name)
         with self._falling:
             self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
         return self._deadline(claim)
@@ -258,10 +266,16 @@ class Lifecycle:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
         name, wait = claim.metadata.name, error.retry_after
         self._event(claim, EventMessage("Warning", "InsufficientCapacityError", f"NodeClaim {name} event: {error}"))
-        if wait is None:
+        if (
+            (wait is None or error.exhausted)
+            and self._gangs is not None
+            and self._gangs.short(name, ever=wait is not None)
+        ):
+            wait = SET_SECONDS if wait is None else min(wait, SET_SECONDS)
+        elif wait is None:
             self._tell_pods(claim, error, _PLANNED_AGAIN)
             return self._give_up(claim, "insufficient_capacity", unhealthy=False)
-        if error.exhausted:
+        elif error.exhausted:
             now = self._clock.monotonic()
             with self._falling:
                 may = self._fallback.may_leave(name, now)

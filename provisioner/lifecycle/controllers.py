@@ -1,7 +1,7 @@
 """The controllers of this room: from the launch of a NodeClaim to a Node that takes pods."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import chain
 
@@ -9,6 +9,7 @@ from provisioner.apis.core import CSINode
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.lifecycle.consistency import Consistency
 from provisioner.lifecycle.controller import Lifecycle, timeouts_of
+from provisioner.lifecycle.gang_keeper import GangKeeper
 from provisioner.lifecycle.garbage_collection import ClaimCollector
 from provisioner.lifecycle.hydration import Hydration
 from provisioner.lifecycle.nominations import Nominations
@@ -29,13 +30,13 @@ def controllers(
     nominations: Nominations,
     threads: WorkerPool,
     health: PoolHealth,
-    fits_elsewhere: Callable[[str], bool],
+    fits_elsewhere: Callable[[Collection[str], Collection[str]], bool],
     uncertain: Callable[[NodeClaim], bool],
 ) -> list[Controller]:
     """Launch, registration in `threads`, and what keeps NodeClaims and their Nodes true.
 
-    `fits_elsewhere` says whether all pods that wait for a NodeClaim would find other places now, `uncertain` whether nobody knows now if the instance of
-    a NodeClaim is there: the garbage collector leaves these alone.
+    `fits_elsewhere` says whether all pods that wait for NodeClaims would find other places now, for little more than others together cost that these are
+    among; `uncertain` whether nobody knows now if the instance of a NodeClaim is there: the garbage collector leaves these alone.
     """
     caches, cluster, client, clock, writer = base.caches, base.cluster, base.client, base.clock, writing.claims
     registrar = Registrar(
@@ -49,6 +50,15 @@ def controllers(
         again=base.claim_again,
         health=health.note,
     )
+    gangs = GangKeeper(
+        cluster,
+        writer,
+        base.recorder,
+        clock,
+        elsewhere=fits_elsewhere,
+        beside=caches.beside,
+        postponed=ending.live.postponed,
+    )
     lifecycle = Lifecycle(
         cluster,
         client,
@@ -60,8 +70,9 @@ def controllers(
         register=registrar.offer,
         health=health.note,
         nodes_are_stale=caches.nodes_are_stale,
-        elsewhere=fits_elsewhere,
+        elsewhere=lambda name: fits_elsewhere([name], []),
         beside=caches.beside,
+        gangs=gangs,
         paused=caches.launch_paused,
         timeouts=timeouts_of(base.options),
         postponed=ending.live.postponed,
@@ -111,6 +122,7 @@ def controllers(
             },
             initial=resumed,
         ),
+        Controller(name="launch-sets", poll=gangs.poll),
         Controller(runner=registrar.poller, initial=nominations.begin, pools=(threads,)),
         Controller(
             name="nodeclaim.consistency",

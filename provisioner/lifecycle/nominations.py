@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.apis.core import Node, TopologySpreadConstraint
+from provisioner.apis.gangs import bound_by_volcano, group_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true, version_number
 from provisioner.apis.plan import PlanError, decode_plan
@@ -138,7 +139,8 @@ class Nominations:
         planned: dict[str, _Listed] = {}
         found = 0
         for pod in self._cluster.waiting():
-            node = self._cluster.node(pod.nominated_node_name) if pod.nominated_node_name else None
+            ours = pod.nominated_node_name and not bound_by_volcano(pod)  # which nominates its pods itself
+            node = self._cluster.node(pod.nominated_node_name) if ours else None
             claim = self._cluster.claim_of(node) if node is not None else None
             if claim is None or node is None:
                 continue
@@ -163,7 +165,7 @@ class Nominations:
             return kept
         policy = self._policy()
         by_scheduler: defaultdict[str, list[Pod]] = defaultdict(list)
-        for pod in (pod for claim, _ in joining for pod in self._cluster.assigned(NodeKey(claim.name))):
+        for pod in (pod for claim, _ in joining for pod in self._led_to(claim)):
             by_scheduler[pod.shape.scheduler_name].append(pod)
         steered = {name for name in by_scheduler if not self._steering.nominates(name)}
         for name in steered:
@@ -173,7 +175,7 @@ class Nominations:
         planned = {
             claim.name: [pod for pod in assigned if pod.shape.scheduler_name not in steered]
             for claim, _ in joining
-            if (assigned := self._cluster.assigned(NodeKey(claim.name)))
+            if (assigned := self._led_to(claim))
         }
         withheld = {uid: why for pods in planned.values() for uid, why in policy.withheld(pods).items()}
         lacking = self._lacking(joining, opening, planned, withheld)
@@ -185,23 +187,36 @@ class Nominations:
                     metrics.NOMINATIONS_WITHHELD.labels(withheld.get(pod.uid, Withheld.NOT_NEEDED)).inc()
         return kept
 
+    def _led_to(self, claim: NodeClaim) -> list[Pod]:
+        """The pods planned for a node that a nomination or the extender may lead there; the others of them are bound by Volcano, which does as it likes."""
+        return [pod for pod in self._cluster.assigned(NodeKey(claim.name)) if not bound_by_volcano(pod)]
+
     def nominate(self, joining: Iterable[_Joining], kept: KeptRoom, patience: float | None = None) -> None:
         """Nominate the pods that were chosen for these nodes and are still planned there; before the first is let in.
 
-        More than once: a cycle that began before a nomination may fail after it, and clears it.
+        More than once: a cycle that began before a nomination may fail after it, and clears it. Members of groups last, as a cycle of a group that
+        fails for one of them clears the nominations of all others that it found a node for; and only once the last of their nodes is let in.
 
         Args:
             joining: NodeClaims and Nodes that are about to be let in.
             kept: who was chosen.
             patience: seconds that one round of writes is waited for; None for any time.
         """
+        joining = list(joining)
         pairs = [(claim, node) for claim, node in joining if kept.nominated.get(claim.name)]
+        self._nominate(pairs, kept, patience, lambda pod: not group_of(pod))
+        waiting = {"", *self._groups_waiting({claim.name for claim, _ in joining})}
+        self._nominate(pairs, kept, patience, lambda pod: group_of(pod) not in waiting)
+
+    def _nominate(
+        self, pairs: Iterable[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
+    ) -> None:
         for _ in range(ROUNDS):
             wanted: list[tuple[Pod, str, str]] = []
             behind = False
             for claim, node in pairs:
                 for pod in self._cluster.assigned(NodeKey(claim.name)):
-                    if pod.uid not in kept.nominated[claim.name]:
+                    if pod.uid not in kept.nominated[claim.name] or not may(pod):
                         continue
                     if pod.nominated_node_name == node.metadata.name:
                         self._note(pod, claim.name, node.metadata.name)
@@ -213,6 +228,20 @@ class Nominations:
                 break
             run_parallel(self._workers, lambda item: self._write(*item), wanted, patience=patience)
             self._clock.sleep(SEEN_SECONDS)
+
+    def _groups_waiting(self, opening: Collection[str] = ()) -> frozenset[str]:
+        """The groups that need a node which is neither let in nor one of these NodeClaims, or is not planned."""
+        return frozenset(
+            gang.group
+            for gang in self._cluster.gangs_coming()
+            if gang.placed < gang.minimum
+            or not all(one.claim.name in opening or self._is_let_in(one.claim) for one in gang.nodes)
+        )
+
+    def _is_let_in(self, claim: NodeClaim) -> bool:
+        """While a wave is let in its claims do not say so yet."""
+        node = self._cluster.node_of(claim)
+        return node is not None and all(taint.key != names.UNREGISTERED_TAINT.key for taint in node.spec.taints)
 
     def _lacking(
         self,
@@ -251,9 +280,9 @@ class Nominations:
         node = self._cluster.node_of(claim) if claim is not None else None
         if (
             self._steering.nominates(pod.shape.scheduler_name)
+            and claim is not None
             and node is not None
-            # while a wave is let in its claims do not say so yet; before, kube-scheduler would only clear it again
-            and all(taint.key != names.UNREGISTERED_TAINT.key for taint in node.spec.taints)
+            and self._is_let_in(claim)  # before, kube-scheduler would only clear it again
         ):
             self._workers.submit(lambda: self._give_back(pod, claim_name, node.metadata.name))
 
@@ -364,6 +393,8 @@ class Nominations:
         metrics.NOMINATIONS.labels(outcome).inc()
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
+        if (group := group_of(pod)) and group in self._groups_waiting():
+            return
         beside = [one for one in self._cluster.assigned(NodeKey(claim)) if one.uid == pod.uid or _is_nominated(one)]
         planned = any(one.uid == pod.uid for one in beside)
         if planned and pod.uid not in self._policy(POLICY_SECONDS).withheld(beside):

@@ -8,7 +8,7 @@ first of its taints falls. Measured: 95 % and more of those pods land as planned
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -16,10 +16,13 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
+from provisioner.apis.gangs import of_request
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import sets_of
 from provisioner.apis.meta import is_true
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
+from provisioner.lifecycle.gang_decisions import HOLD_SECONDS, given_up
 from provisioner.lifecycle.nominations import KeptRoom, Nominations
 from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime import metrics
@@ -27,6 +30,7 @@ from provisioner.runtime.node_patch import appended, merged, patch_node
 from provisioner.runtime.object_reference import reference_of
 from provisioner.scheduling.nomination.unaided import looks_at_others
 from provisioner.state.cluster import Cluster
+from provisioner.state.gang_places import ComingGang
 from provisioner.state.keys import NodeKey
 from provisioner.state.lacking import NOTHING, Lacking, resources_of
 from provisioner.state.misses import TOGETHER_SECONDS
@@ -57,6 +61,10 @@ OPENING_SECONDS: Final = (2.0, 0.02)
 """At most, and for each Node: a wave of a thousand needs some seconds at the client's rate."""
 BOUND_SECONDS: Final = (6.0, 0.02)
 """At most, and for each nominated pod: how long Nodes with room that no nomination keeps wait for the pods of those that were let in before."""
+GANG_SECONDS: Final = 0.25
+"""How often is looked whether the nodes of a gang are all ready, so that they are let in together."""
+GANG_LONGEST_SECONDS: Final = 2 * HOLD_SECONDS + 30.0
+"""By then those that did not come were replaced, or all was given up (`gang_keeper`); if not, nobody waits any longer."""
 POLL_SECONDS: Final = 0.1
 """How often is looked whether what is waited for has come."""
 _FAILURES = counter(
@@ -94,12 +102,14 @@ def _in_stages(pairs: Iterable[_Joining], kept: KeptRoom) -> list[list[_Joining]
 
     A pod whose own Node is not open yet goes to any that is, and takes room that was planned for pods that may not be nominated. So Nodes that keep
     all of their room come first, and those that keep none of it last; of a stage, those with the most nominated pods are first, for then the fewest wait
-    for others.
+    for others. Pods of a group are bound when the last of their nodes is open, so those are let in together, after all others.
     """
-    stages: list[list[_Joining]] = [[], [], []]
+    stages: list[list[_Joining]] = [[], [], [], []]
     for pair in sorted(pairs, key=lambda pair: -len(kept.nominated.get(pair[0].name, ()))):
         exposed, nominated = kept.withheld[pair[0].name], kept.nominated.get(pair[0].name)
-        stages[(1 if nominated else 2) if exposed else 0].append(pair)
+        gangs = [one for one in sets_of(pair[0].metadata.annotations) if not of_request(one.group)]
+        last = 3 if gangs else (1 if nominated else 2) if exposed else 0
+        stages[last].append(pair)
     if not any(kept.nominated.values()):
         return [[pair for stage in stages for pair in stage]]
     return [stage for stage in stages if stage]
@@ -192,7 +202,7 @@ def registration_patch(claim: NodeClaim, node: Node, lacking: Lacking = NOTHING)
     annotations = {
         key: value
         for key, value in claim.metadata.annotations.items()
-        if key not in (names.PLAN_ANNOTATION, names.PLANNED_OFFERING_ANNOTATION)
+        if key not in (names.PLAN_ANNOTATION, names.PLANNED_OFFERING_ANNOTATION, names.LAUNCH_SET)
     }
     operations: list[dict[str, Any]] = []
     if node.spec.taints:
@@ -255,6 +265,7 @@ class Registrar:
         self._ready: dict[str, float] = {}  # of those, when they were first seen ready
         self._delayed: dict[str, float] = {}  # claims whose registration failed, and when it may be tried again
         self._failures: dict[str, int] = {}  # of those, how often in a row
+        self._gangs: tuple[ComingGang, ...] = ()  # that nodes come for
         self._busy: set[str] = set()  # claims that are being let in
         self._chance = random.Random()
         self.poller = Poller("registration", self._poll)
@@ -301,10 +312,42 @@ class Registrar:
             return wave, min(closing.values()) - now
 
     def _plans(self) -> list[tuple[str, ...]]:
-        """The claims that wait, those together whose pods were planned together; with an extender each by itself."""
+        """The claims that wait, those together that a gang needs or whose pods were planned together; with an extender the others each by themselves."""
+        self._gangs = self._cluster.gangs_coming()
+        found: list[tuple[str, ...]] = []
+        for gang in self._gangs:
+            mine = {one.claim.name for one in gang.nodes if one.claim.name in self._waiting}
+            linked = mine.union(*[plan for plan in found if not mine.isdisjoint(plan)])
+            found = [plan for plan in found if mine.isdisjoint(plan)]
+            if linked:
+                found.append(tuple(sorted(linked)))
+        return found + self._by_time({name for plan in found for name in plan})
+
+    def _awaits_gang(self, plan: Sequence[str], now: float) -> bool:
+        """Whether a gang that needs one of these claims needs others that are not there, or has given one of these up."""
+        return any(
+            gang.bound < gang.minimum
+            and any(one.claim.name in plan for one in gang.nodes)
+            and now - min(self._waiting[one.claim.name].at for one in gang.nodes if one.claim.name in self._waiting)
+            <= GANG_LONGEST_SECONDS
+            and self._is_in_part(gang, plan)
+            for gang in self._gangs
+        )
+
+    def _is_in_part(self, gang: ComingGang, plan: Sequence[str]) -> bool:
+        """Whether letting these in now might bind a part of a gang; of one that was given up, what is not deleted yet stays shut."""
+        if gang.rests:
+            return not set(plan).isdisjoint(given_up(gang))
+        return gang.placed < gang.minimum or not all(
+            one.claim.name in self._waiting and self._is_ready(one.claim.name) for one in gang.nodes
+        )
+
+    def _by_time(self, less: Collection[str]) -> list[tuple[str, ...]]:
         found: list[list[str]] = []
         last = -math.inf
         for name, offer in sorted(self._waiting.items(), key=lambda item: item[1].planned):
+            if name in less:
+                continue
             if self._nominations.wanted and offer.planned <= last + TOGETHER_SECONDS:
                 found[-1].append(name)
             else:
@@ -315,6 +358,8 @@ class Registrar:
     def _closes_at(self, plan: Sequence[str]) -> float:
         """When the wave of claims that were planned together is complete, if nothing new comes."""
         now, wanted = self._clock.monotonic(), self._nominations.wanted
+        if self._awaits_gang(plan, now):
+            return now + GANG_SECONDS
         offered = [self._waiting[name].at for name in plan]
         idle, longest = WAVE_SECONDS if wanted else (STEERED_SECONDS, STEERED_SECONDS)
         closes = min(max(offered) + idle, min(offered) + longest)

@@ -2,7 +2,7 @@
 
 import random
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from provisioner.apis.karpenter import NodeClaim
@@ -15,7 +15,7 @@ from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.runtime import metrics
 from provisioner.scheduling.node_claims import NewClaim
 from provisioner.state.cluster import Cluster
-from provisioner.state.effects import Effect
+from provisioner.state.effects import ClaimUnneeded, Effect
 from provisioner.state.keys import NodeKey
 from provisioner.support import logs
 from provisioner.values.message import EventMessage, Said
@@ -71,27 +71,34 @@ class ClaimCreator:
         self._effects, self._created, self._chance = effects, created, chance
 
     def announce(self, pool: str, make: Callable[[str], NewClaim]) -> NewClaim | None:
-        """Find a free name and tell the state of the claim, so that every later question plans around it; no call is made.
+        """One claim, as of `announce_all`; None where none of its pods needs it any more."""
+        found = self.announce_all([(pool, make)])
+        return found[0] if found else None
+
+    def announce_all(self, wanted: Sequence[tuple[str, Callable[[str], NewClaim]]]) -> list[NewClaim]:
+        """Find free names and tell the state of claims, so that every later question plans around them; no call is made.
 
         Args:
-            pool: the NodePool's name.
-            make: the claim of a name; see `scheduling.node_claims`.
+            wanted: of each the NodePool's name, and the claim of a name; see `scheduling.node_claims`.
 
         Returns:
-            What is to be given to `create`; None where none of its pods needs it any more.
+            What is to be given to `create`, in the same order; nothing where none of the pods of one needs it any more.
 
         Raises:
             NoFreeNameError: try again later.
-            HeldBackError: a limit does not allow it now.
+            HeldBackError: a limit does not allow all of them now.
         """
         for _ in range(_NAME_TRIES):
-            new = make(f"{pool}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}")
-            entered = self.growth.admit(new.claim, partial(self._cluster.announce, new.claim, new.pods))
+            new = [make(f"{pool}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}") for pool, make in wanted]
+            if len({one.name for one in new}) < len(new):
+                continue
+            asked = [(one.claim, one.pods) for one in new]
+            entered = self.growth.admit([one.claim for one in new], partial(self._cluster.announce_all, asked))
             if entered:
                 return new
             if entered is None:
-                return None
-        raise NoFreeNameError(pool)
+                return []
+        raise NoFreeNameError(wanted[0][0])
 
     def announce_again(self, new: NewClaim) -> None:
         """Tell the state of a claim that was announced before a restart; no limit is asked again."""
@@ -113,14 +120,17 @@ class ClaimCreator:
                 may have come to be all the same, and its watch event finds its pods planned.
         """
         if self._cluster.is_unneeded(new.name):
-            _log.info("Skipped a NodeClaim because its pods were scheduled to other nodes", nodeclaim=new.name)
-            self._cluster.claim_failed(new.name)
+            _log.info(
+                "Skipped a NodeClaim because its pods were scheduled to other nodes, or not all NodeClaims of its launch set could be created",
+                nodeclaim=new.name,
+            )
+            self._failed(new.name)
             return None
         try:
             claim = self._written(new)
         except ApiError as error:
             _log.warning("Failed to create a NodeClaim; planning its pods again", nodeclaim=new.name, error=str(error))
-            self._cluster.claim_failed(new.name)
+            self._failed(new.name)
             raise
         self.growth.written(new.name)
         self._effects(self._cluster.claim_written(claim))
@@ -130,6 +140,11 @@ class ClaimCreator:
         metrics.CLAIMS_CREATED.labels(reason, new.pool, "true" if new.min_values_relaxed else "false").inc()
         self._created(claim)
         return claim
+
+    def _failed(self, name: str) -> None:
+        """It never came to be: its pods are planned with a later batch, and others of its launch set are not needed."""
+        failed = self._cluster.claim_failed(name)
+        self._effects([effect for effect in failed if isinstance(effect, ClaimUnneeded)])
 
     def _written(self, new: NewClaim) -> NodeClaim:
         try:

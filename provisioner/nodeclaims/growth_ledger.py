@@ -9,8 +9,8 @@ they cannot tell: NodeClaims of this process that have gone within the minute.
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,14 +18,22 @@ from provisioner.apis.command import CommandPhase
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pool_limits import MICROS, USD, PoolLimitError, spending_limit
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.nodeclaims.growth_limits import WINDOW_SECONDS, Growth, GrowthLimit, GrowthLimits, HeldBack
+from provisioner.nodeclaims.growth_limits import (
+    WINDOW_SECONDS,
+    Growth,
+    GrowthLimit,
+    GrowthLimits,
+    HeldBack,
+    HeldBackError,
+)
 from provisioner.options import Options
 from provisioner.scheduling.capacity.hourly_price import lacks_price, usd_per_hour
 from provisioner.scheduling.capacity.spending import highest_usd_per_hour
 from provisioner.state.cluster import Cluster
 from provisioner.state.disruption_commands import Command
 from provisioner.support.clock import Clock
-from provisioner.values.message import EventMessage, Said
+from provisioner.values.message import EventMessage
+from provisioner.values.resources import EMPTY, Resources
 
 T = TypeVar("T")
 
@@ -45,38 +53,6 @@ def pool_held_back(nodes: int, why: str) -> EventMessage:
 def limits_of(options: Options) -> GrowthLimits:
     """How far all NodePools together may grow, as the program was started."""
     return GrowthLimits(options.max_claims_per_minute, options.max_usd_per_hour)
-
-
-class HeldBackError(Exception):
-    """A NodeClaim may not be created now; `held` says for how long, `closed` that another Karpenter leads or what pauses launches."""
-
-    def __init__(self, held: HeldBack, limits: GrowthLimits, closed: str = "") -> None:
-        super().__init__(held, limits, closed)
-        self.held, self.limits, self.closed = held, limits, closed
-
-    def __str__(self) -> str:
-        if self.closed:
-            return self.closed
-        if self.held.limit is GrowthLimit.CLAIMS:
-            return Said(
-                "no more NodeClaims are created for now, because --max-claims-per-minute is "
-                f"{self.limits.claims_per_minute}; it is planned again as soon as the limit allows it"
-            )
-        if self.held.limit is GrowthLimit.NODE_POOL:
-            return Said(
-                f"other NodeClaims used up the limit on {self.held.resource} of NodePool {self.held.pool} in the "
-                "meantime; it is planned again"
-            )
-        if self.held.unpriced:
-            return Said(
-                f"no NodeClaim of NodePool {self.held.pool} is created for instance types without a known price, "
-                "because the price of nodes is limited (--max-usd-per-hour, or dovetail.dev/max-usd-per-hour on the "
-                "NodePool); allow other instance types, or remove the limit"
-            )
-        return Said(
-            "no NodeClaim of this price is created, because all nodes together may cost "
-            f"${self.limits.usd_per_hour:g} per hour (--max-usd-per-hour); raise the flag, or remove workloads"
-        )
 
 
 @dataclass(slots=True)
@@ -119,6 +95,14 @@ class _Known:
         return True
 
 
+class _Mine(NamedTuple):
+    """A NodeClaim that was announced here: when, since when it counts, and whether it was seen written."""
+
+    announced: float
+    counts: float
+    written: bool = False
+
+
 class GrowthLedger:
     """Admits NodeClaims one after another. Thread-safe.
 
@@ -143,46 +127,60 @@ class GrowthLedger:
         self._beside, self._paused = beside, paused
         self._lock = threading.Lock()
         self._began = clock.monotonic()
-        self._mine: dict[str, tuple[float, bool]] = {}  # announced here: when, and whether it was seen written
+        self._mine: dict[str, _Mine] = {}
         self._known: _Known | None = None
 
-    def admit(self, claim: NodeClaim, enter: Callable[[], T]) -> T:
-        """Let a NodeClaim come to be.
+    def admit(self, claims: Sequence[NodeClaim], enter: Callable[[], T]) -> T:
+        """Let NodeClaims come to be, all or none.
 
         Args:
-            claim: it.
-            enter: tells the state of it; something false where it did not come to be.
+            claims: that are needed together; more of them than may come to be in a minute do when none did, and count for the minutes that follow.
+            enter: tells the state of them; something false where they did not come to be.
 
         Raises:
-            HeldBackError: it may not be now; `enter` was not called.
+            HeldBackError: they may not be now; `enter` was not called.
 
         Cost: O(NodeClaims) once a second while NodeClaims are created, ten times where money is short; nothing without limits.
         """
-        if (closed := self._closed(claim.pool)) is not None:
-            raise closed
+        for pool in dict.fromkeys([claim.pool for claim in claims]):
+            if (closed := self._closed(pool)) is not None:
+                raise closed
         with self._lock:
-            asked = self._cluster.asked_of_limits(claim)
-            if asked is not None:
-                left, charge = asked
-                for name, amount in left.items():
-                    if charge.amount(name) > amount:
-                        raise HeldBackError(HeldBack(GrowthLimit.NODE_POOL, None, name, claim.pool), self._limits)
-            money = self._cluster.is_limited_in_money(claim.pool)
-            if self._limits.none and not money:
-                return enter()
-            if (self._limits.usd_per_hour or money) and lacks_price(claim, self._types_of(claim.pool)):
-                raise HeldBackError(HeldBack(GrowthLimit.USD, pool=claim.pool, unpriced=True), self._limits)
-            known, price = self._fresh(), self._price(claim)
-            if (held := self._refusal(known, claim, price)) is not None and held.seconds is None:
-                known = self._fresh(RECENT_SECONDS)  # a node may have begun to go meanwhile
-                held = self._refusal(known, claim, price)
-            if held is not None:
+            if (held := self._over_limits(claims)) is not None:
                 raise HeldBackError(held, self._limits)
+            if self._limits.none and not any(self._cluster.is_limited_in_money(claim.pool) for claim in claims):
+                return enter()
+            prices = [self._price(claim) for claim in claims]
+            known = self._fresh()
+            if (held := self._refusal(known, claims, prices)) is not None and held.seconds is None:
+                known = self._fresh(RECENT_SECONDS)  # a node may have begun to go meanwhile
+                held = self._refusal(known, claims, prices)
+            if held is not None:
+                raise HeldBackError(replace(held, nodes=len(claims)), self._limits)
             entered = enter()
             if entered:
-                known.take(claim.pool, price, self._clock.monotonic() - known.at)
-                self._mine[claim.name] = (self._clock.monotonic(), False)
+                now = self._clock.monotonic()
+                for number, (claim, price) in enumerate(zip(claims, prices, strict=True)):
+                    at = now + known.growth.counted_after(number)
+                    known.take(claim.pool, price, at - known.at)
+                    self._mine[claim.name] = _Mine(now, at)
             return entered
+
+    def _over_limits(self, claims: Sequence[NodeClaim]) -> HeldBack | None:
+        """Which resource a NodePool has too little of for these NodeClaims together, or which of them has no price that a limit asks for."""
+        charged: dict[str, Resources] = {}
+        for claim in claims:
+            pool = claim.pool
+            if (asked := self._cluster.asked_of_limits(claim)) is not None:
+                left, charge = asked
+                total = charged[pool] = charged.get(pool, EMPTY) + charge
+                for name, amount in left.items():
+                    if total.amount(name) > amount:
+                        return HeldBack(GrowthLimit.NODE_POOL, None, name, pool, nodes=len(claims))
+            money = self._limits.usd_per_hour or self._cluster.is_limited_in_money(pool)
+            if money and lacks_price(claim, self._types_of(pool)):
+                return HeldBack(GrowthLimit.USD, pool=pool, unpriced=True, nodes=len(claims))
+        return None
 
     @property
     def is_closed(self) -> bool:
@@ -217,23 +215,31 @@ class GrowthLedger:
         """A NodeClaim is created now that was admitted before a restart."""
         if not self._limits.none:
             with self._lock:
-                self._mine.setdefault(name, (self._clock.monotonic(), False))
+                now = self._clock.monotonic()
+                self._mine.setdefault(name, _Mine(now, now))
 
     def written(self, name: str) -> None:
         """A NodeClaim exists at the API server: it counts for a minute, whatever becomes of it."""
         with self._lock:
             if (known := self._mine.get(name)) is not None:
-                self._mine[name] = (known[0], True)
+                self._mine[name] = known._replace(written=True)
 
-    def _refusal(self, known: _Known, claim: NodeClaim, price: float) -> HeldBack | None:
-        """What the limits over all NodePools say, then what its NodePool may cost."""
-        held = known.growth.refusal(price, self._clock.monotonic() - known.at)
-        own = known.by_pool.get(claim.pool)
-        if held is None and own is not None:
-            most = max(price, highest_usd_per_hour(claim, self._types_of(claim.pool)))
-            if own.refusal(most) is not None:
-                return HeldBack(GrowthLimit.NODE_POOL, None, USD, claim.pool)
-        return held
+    def _refusal(self, known: _Known, claims: Sequence[NodeClaim], prices: Sequence[float]) -> HeldBack | None:
+        """What the limits over all NodePools say, then what NodePools may cost."""
+        held = known.growth.refusal(sum(prices), self._clock.monotonic() - known.at, len(claims))
+        if held is not None or not known.by_pool:
+            return held
+        most: dict[str, float] = {}
+        for claim, price in zip(claims, prices, strict=True):
+            if claim.pool not in known.by_pool:
+                continue
+            highest = max(price, highest_usd_per_hour(claim, self._types_of(claim.pool)))
+            most[claim.pool] = most.get(claim.pool, 0.0) + highest
+        for pool, usd in most.items():
+            own = known.by_pool.get(pool)
+            if own is not None and own.refusal(usd) is not None:
+                return HeldBack(GrowthLimit.NODE_POOL, None, USD, pool)
+        return None
 
     def _fresh(self, seconds: float = FRESH_SECONDS) -> _Known:
         now, known = self._clock.monotonic(), self._known
@@ -268,17 +274,18 @@ class GrowthLedger:
                         yield _read(one.name, one.body)
 
     def _remember(self, there: Mapping[str, NodeClaim], now: float) -> None:
-        """Forget what is a minute old, and what never came to be."""
-        kept: dict[str, tuple[float, bool]] = {}
-        for name, (at, seen) in self._mine.items():
+        """Forget what is a minute old, and what never came to be; of a large set that is gone nothing counts for later minutes."""
+        kept: dict[str, _Mine] = {}
+        for name, one in self._mine.items():
             claim = there.get(name)
-            written = seen or (claim is not None and bool(claim.metadata.uid))
-            if now - at < WINDOW_SECONDS and (claim is not None or written):
-                kept[name] = (at, written)
+            written = one.written or (claim is not None and bool(claim.metadata.uid))
+            counts = one.counts if claim is not None else one.announced
+            if now - counts < WINDOW_SECONDS and (claim is not None or written):
+                kept[name] = _Mine(one.announced, counts, written)
         self._mine = kept
 
     def _ages(self, claims: Iterable[NodeClaim], now: float) -> Iterable[float]:
-        yield from (now - at for at, _ in self._mine.values())
+        yield from (now - one.counts for one in self._mine.values())
         wall = self._clock.now()
         for claim in claims:
             if claim.name not in self._mine:

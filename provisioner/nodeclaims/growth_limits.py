@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.values.message import Said
+
 WINDOW_SECONDS: Final = 60.0
 _ROUNDING: Final = 1e-9  # USD per hour, of sums of prices
 
@@ -54,6 +56,7 @@ class HeldBack:
         seconds: until it allows one more, if nothing else is created; None where only a node that goes makes room.
         resource: of which a NodePool has too little left; "" for the other limits.
         unpriced: whether it has to wait because nobody knows its price.
+        nodes: how many NodeClaims were asked for as one.
     """
 
     limit: GrowthLimit
@@ -61,6 +64,7 @@ class HeldBack:
     resource: str = ""
     pool: str = ""
     unpriced: bool = False
+    nodes: int = 1
 
     @property
     def is_for_all(self) -> bool:
@@ -69,10 +73,43 @@ class HeldBack:
         return paused or self.limit in (GrowthLimit.CLAIMS, GrowthLimit.KARPENTER)
 
 
+class HeldBackError(Exception):
+    """A NodeClaim may not be created now; `held` says for how long, `closed` that another Karpenter leads or what pauses launches."""
+
+    def __init__(self, held: HeldBack, limits: GrowthLimits, closed: str = "") -> None:
+        super().__init__(held, limits, closed)
+        self.held, self.limits, self.closed = held, limits, closed
+
+    def __str__(self) -> str:
+        if self.closed:
+            return self.closed
+        if self.held.limit is GrowthLimit.CLAIMS:
+            return Said(
+                "no more NodeClaims are created for now, because --max-claims-per-minute is "
+                f"{self.limits.claims_per_minute}; it is planned again as soon as the limit allows it"
+            )
+        if self.held.limit is GrowthLimit.NODE_POOL:
+            return Said(
+                f"other NodeClaims used up the limit on {self.held.resource} of NodePool {self.held.pool} in the "
+                "meantime; it is planned again"
+            )
+        if self.held.unpriced:
+            return Said(
+                f"no NodeClaim of NodePool {self.held.pool} is created for instance types without a known price, "
+                "because the price of nodes is limited (--max-usd-per-hour, or dovetail.dev/max-usd-per-hour on the "
+                "NodePool); allow other instance types, or remove the limit"
+            )
+        return Said(
+            "no NodeClaim of this price is created, because all nodes together may cost "
+            f"${self.limits.usd_per_hour:g} per hour (--max-usd-per-hour); raise the flag, or remove workloads"
+        )
+
+
 class Growth:
     """What limits leave at one instant, of all NodePools or of one; `take` what is created. Not thread-safe.
 
-    Invariant: what `refusal` allows and `take` takes never exceeds a limit, whatever the order.
+    Invariant: what `refusal` allows and `take` takes never exceeds a limit, whatever the order, but for NodeClaims that are needed together: of more
+    than may be created in a minute, those beyond count for the minutes that follow.
     """
 
     def __init__(self, limits: GrowthLimits, ages: Iterable[float], usd_per_hour: float) -> None:
@@ -87,18 +124,22 @@ class Growth:
         self._ages: Final = sorted((max(0.0, age) for age in ages if age < WINDOW_SECONDS), reverse=True)
         self._usd = usd_per_hour
 
-    def refusal(self, usd_per_hour: float, elapsed: float = 0.0) -> HeldBack | None:
-        """Why a NodeClaim of this price has to wait; None where it may be created.
+    def refusal(self, usd_per_hour: float, elapsed: float = 0.0, claims: int = 1) -> HeldBack | None:
+        """Why NodeClaims of this price have to wait; None where they may be created as one.
+
+        More than may be created in a minute wait until none was.
 
         Args:
-            usd_per_hour: its price.
+            usd_per_hour: their price together.
             elapsed: seconds since the instant.
+            claims: how many.
         """
         most = self._limits.claims_per_minute
         if most:
             young = [age + elapsed for age in self._ages if age + elapsed < WINDOW_SECONDS]
-            if len(young) >= most:
-                return HeldBack(GrowthLimit.CLAIMS, WINDOW_SECONDS - young[len(young) - most])
+            over = len(young) - max(0, most - claims)
+            if over > 0:
+                return HeldBack(GrowthLimit.CLAIMS, WINDOW_SECONDS - young[over - 1])
         if usd_per_hour > self.usd_left + _ROUNDING:
             return HeldBack(GrowthLimit.USD)
         return None
@@ -125,3 +166,8 @@ class Growth:
         """One NodeClaim of this price is created, so many seconds after the instant."""
         self._ages.append(-elapsed)
         self._usd += usd_per_hour
+
+    def counted_after(self, number: int) -> float:
+        """Seconds after its creation from which a NodeClaim counts, of many that are created as one: more than may be in a minute take those that follow."""
+        most = self._limits.claims_per_minute
+        return WINDOW_SECONDS * (number // most) if most else 0.0

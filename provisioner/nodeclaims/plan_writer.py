@@ -105,17 +105,22 @@ def readable(text: str) -> Plan:
 
 def plan_patch(claim: NodeClaim, text: str) -> list[dict[str, Any]]:
     """A JSON patch that sets a claim's plan, or takes it off where `text` is "", if it is still as it was read."""
-    annotations = claim.metadata.annotations
+    return annotation_patch(claim, names.PLAN_ANNOTATION, text)
+
+
+def annotation_patch(claim: NodeClaim, key: str, text: str) -> list[dict[str, Any]]:
+    """The same for any annotation."""
+    annotations, path = claim.metadata.annotations, pointer("metadata", "annotations", key)
     uid = {"op": "test", "path": "/metadata/uid", "value": claim.metadata.uid}
-    if names.PLAN_ANNOTATION in annotations:
-        was = {"op": "test", "path": _PATH, "value": annotations[names.PLAN_ANNOTATION]}
-        return [uid, was, {"op": "replace", "path": _PATH, "value": text} if text else {"op": "remove", "path": _PATH}]
+    if key in annotations:
+        was = {"op": "test", "path": path, "value": annotations[key]}
+        return [uid, was, {"op": "replace", "path": path, "value": text} if text else {"op": "remove", "path": path}]
     if not text:
         return []
     same = {"op": "test", "path": "/metadata/resourceVersion", "value": claim.metadata.resource_version}
     if annotations:
-        return [uid, same, {"op": "add", "path": _PATH, "value": text}]
-    return [uid, same, {"op": "add", "path": "/metadata/annotations", "value": {names.PLAN_ANNOTATION: text}}]
+        return [uid, same, {"op": "add", "path": path, "value": text}]
+    return [uid, same, {"op": "add", "path": "/metadata/annotations", "value": {key: text}}]
 
 
 class NodePlanRemover:

@@ -120,12 +120,15 @@ class ClaimWriter:
         self._effects(self._cluster.claim_deleted(claim))
 
     def delete_unneeded(self, claim: NodeClaim) -> None:
-        """Delete a claim whose pods were scheduled to other nodes.
+        """Delete a claim that nobody needs, see `ClaimPlans.is_unneeded`.
 
         Raises:
             Conflict: it has changed since that was decided.
         """
-        _log.info("Deleting NodeClaim because its pods were scheduled to other nodes", nodeclaim=claim.metadata.name)
+        _log.info(
+            "Deleting NodeClaim because its pods were scheduled to other nodes, or a NodeClaim of its launch set is missing",
+            nodeclaim=claim.metadata.name,
+        )
         self.delete(claim, version=claim.metadata.resource_version)
 
     def end(self, claim: NodeClaim, why: str) -> bool:

@@ -20,6 +20,7 @@ from provisioner.state.effects import (
     ClaimUnneeded,
     DaemonSetUnreadable,
     Effect,
+    LaunchSetTurned,
     NominationLost,
     PlanOutdated,
     PodMissed,
@@ -51,6 +52,8 @@ class TermEffects:
                     self._nominations.lost(pod, claim)
                 case ClaimUnneeded(claim=claim):
                     self._writers.creates.submit(partial(self._drop, claim))
+                case LaunchSetTurned(claim=claim):
+                    self._base.claim_again(claim)
                 case DaemonSetUnreadable(daemon_set=one, problem=problem):
                     meta = one.metadata
                     _log.warning(DAEMONSET_IGNORED, daemonset=meta.key, problem=problem)

@@ -35,6 +35,7 @@ from provisioner.support import health, heartbeat, logs
 from provisioner.support.clock import SystemClock
 from provisioner.support.ending import Process, ThisProcess, stop_all, stop_on_signals
 from provisioner.support.memory import CHECK_SECONDS, MemoryGuard, few_arenas
+from provisioner.ui.viewers import PATH, Viewers
 from provisioner.values.errors import ExitStatus, in_words
 from provisioner.why.access import Access
 from provisioner.why.leader import LeaderInstant
@@ -103,9 +104,12 @@ class ProvisionerProcess:
         reports = self._report_server()
         if reports is not None:
             reports.start()
-        why = self._why_server()
+        access = Access(self._client, self._clock)
+        viewers = Viewers(self._instant, access, self._clock)
+        why = self._why_server(access, viewers)
         if why is not None:
             why.start()
+            viewers.start()
         try:
             if not self._caches.start(self._stopping):
                 return 0
@@ -116,7 +120,7 @@ class ProvisionerProcess:
             self._lead(reports, process)
         finally:
             self._end()
-            servers = [one.stop for one in (reports, why, probes, figures) if one is not None]
+            servers = [one.stop for one in (reports, why, viewers, probes, figures) if one is not None]
             stop_all(
                 (self._connection.close, self._caches.stop, self._others_poller.stop, *servers), OTHERS_STOP_SECONDS
             )
@@ -194,12 +198,11 @@ class ProvisionerProcess:
             address=options.report_address,
         )
 
-    def _why_server(self) -> WhyServer | None:
-        options = self._options
-        if not options.why_port:
+    def _why_server(self, access: Access, viewers: Viewers) -> WhyServer | None:
+        if not self._options.why_port:
             return None
-        access = Access(self._client, self._clock)
-        return WhyServer(options.why_port, self._instant, self._leader, access, self._clock)
+        routes = {PATH: viewers.attend}
+        return WhyServer(self._options.why_port, self._instant, self._leader, access, self._clock, routes)
 
     def _instant(self) -> LeaderInstant | None:
         """Now, where this process leads."""

@@ -15,6 +15,7 @@ from provisioner.disruption import controllers as disruption
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.loop_detector import LoopDetector
 from provisioner.disruption.rebuilding_planner import PATIENT, Rebuilding
+from provisioner.history.leader import LeaderHistory
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.lifecycle import controllers as lifecycle
@@ -26,6 +27,7 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger, limits_of
 from provisioner.nodeclaims.writers import WRITERS, writers
 from provisioner.nodepools import controllers as nodepools
 from provisioner.nodepools.controller import PoolHealth
+from provisioner.observability import gangs
 from provisioner.observability.collector import MetricsObserver
 from provisioner.observability.transitions import Transitions
 from provisioner.operator import certificates
@@ -35,9 +37,13 @@ from provisioner.packing.planner import Planner
 from provisioner.packing.process import PlannerProcess
 from provisioner.provisioning import controllers as provisioning
 from provisioner.provisioning.batcher import Intake
+from provisioner.provisioning.expected_pods import ExpectedPods
 from provisioner.provisioning.provisioner import ProvisioningController, policies_of
 from provisioner.provisioning.scheduler_liveness import SchedulerLiveness
 from provisioner.provisioning.worlds import Worlds
+from provisioner.requests import controller as requests
+from provisioner.requests.discovery import request_watch
+from provisioner.requests.reserving import ReservationWriter
 from provisioner.runtime import metrics
 from provisioner.runtime.base import Base
 from provisioner.runtime.caches import Caches, store_of
@@ -62,7 +68,11 @@ _log = logs.get_logger(__name__)
 
 
 class Term:
-    """What the leader runs; made anew for every term."""
+    """What the leader runs; made anew for every term.
+
+    Attributes:
+        history: what has happened since the term began.
+    """
 
     def __init__(
         self, caches: Caches, client: Client, cloud: Cloud, recorder: Recorder, options: Options, clock: Clock
@@ -76,6 +86,9 @@ class Term:
             idle=options.batch_idle_duration,
             longest=options.batch_max_duration,
             gathering=planner.expect,
+            expected=ExpectedPods(caches.cluster, client, clock)
+            if options.batch_idle_duration == Options().batch_idle_duration
+            else None,
         )
         self._base = base = Base(
             caches,
@@ -118,6 +131,7 @@ class Term:
             chance=random.Random(),
             growth=growth,
         )
+        self.history = LeaderHistory(base)
         ledger, loops = BudgetLedger(caches.cluster, most=options.max_disrupting_nodes), LoopDetector(recorder, clock)
         capacity_buffers = buffers.CapacityBuffers(
             client,
@@ -126,6 +140,19 @@ class Term:
             admission=caches.admission,
             facts=caches.stamping_facts,
             plan_again=base.plan_again,
+        )
+        request_objects = request_watch(base)
+        reservations = ReservationWriter(caches.cluster.claims, caches.cluster.claim, writing.claims, clock)
+        self._requests = requests.ProvisioningRequests(
+            client,
+            recorder,
+            clock,
+            request_objects.found,
+            options.provisioning_classes,
+            admission=caches.admission,
+            facts=capacity_buffers.stamping,
+            plan_again=base.plan_again,
+            reserve=reservations.reserve,
         )
         provisioner = ProvisioningController(
             caches.cluster,
@@ -142,14 +169,24 @@ class Term:
             retry_after=self._intake.trigger_after,
             marks=loops.marks,
             buffers=capacity_buffers,
+            requests=self._requests,
             decided=self._decided,
             improve=lambda prepared, result: planner.planned(prepared, result, self._intake.remaining()),
             # what is taken back counts against growth limits until it is gone: its pods might be held back
             taken_back=caches.carry_out if limits_of(options).none else None,
+            reported=self.history.planned,
         )
         rebuilding = Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT, steers=steers), clock)
         commands, voluntary, forceful, reboots = disruption.disruptions(
-            base, writing, ending, creator, ledger, loops, capacity_buffers, rebuilding
+            base,
+            writing,
+            ending,
+            creator,
+            ledger,
+            loops,
+            requests.VirtualPods(capacity_buffers, self._requests),
+            rebuilding,
+            self.history.begun,
         )
         self._known = LeaderMemory(
             caches,
@@ -158,6 +195,8 @@ class Term:
             ledger,
             growth,
             ending.live.waiting,
+            lambda: provisioner.failed_groups,
+            self._requests.held,
             Worlds(base.provider_for("why"), base.policies),
             clock,
         )
@@ -180,7 +219,7 @@ class Term:
                 self._nominations,
                 threads,
                 health,
-                fits_elsewhere=provisioner.fits_elsewhere,
+                fits_elsewhere=provisioner.planning.fits_elsewhere,
                 uncertain=cloud.is_uncertain,
             ),
             nodeclaims.controllers(base, writing),
@@ -189,8 +228,11 @@ class Term:
             provisioning.controllers(base, self._intake, planner, provisioner),
             static.controllers(base, writing, ending, creator, ledger),
             buffers.controllers(base, capacity_buffers),
+            requests.controllers(base, self._requests, reservations, request_objects),
             disruption.controllers(base, writing, commands, voluntary, forceful, reboots),
             shares.controllers(base, ending),
+            gangs.controllers(base),
+            self.history.controllers(),
             certificates.controllers(base),
             [Controller(runner=housekeeping, waited=False)],
         ):
@@ -205,8 +247,14 @@ class Term:
                 if bad.left_out:
                     effects.tell_unreadable(one.resource, bad.identity, bad.problem)
         effects.carry_out(self._base.cluster.unreadable_daemon_sets())
-        for listener in (self.manager.heard, self._transitions.heard, self._scheduler_liveness.heard):
+        for listener in (
+            self.manager.heard,
+            self._transitions.heard,
+            self._scheduler_liveness.heard,
+            self.history.heard,
+        ):
             caches.listen(listener)
+        self._base.recorder.heard = self.history.said
         if self._observer is not None:
             caches.listen(self._observer.heard)
             self._observer.start()

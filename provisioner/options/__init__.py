@@ -27,6 +27,7 @@ from click.shell_completion import CompletionItem
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import QUALIFIED_NAME
+from provisioner.apis.provisioning_request import CLASSES
 from provisioner.support import logs
 from provisioner.values import yamltext
 from provisioner.values.duration import DurationError, parse_duration
@@ -199,6 +200,13 @@ def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
         if pairs.count((key, action)) > 1:
             raise ValueError(f"must have one default constraint for topologyKey {key} and whenUnsatisfiable {action}")
     return constraints
+
+
+def _provisioning_classes(text: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+    if unknown := [one for one in found if one not in CLASSES]:
+        raise ValueError(f"must be a list of {', '.join(CLASSES[:-1])} and {CLASSES[-1]} ({unknown[0]!r} is unknown)")
+    return found
 
 
 def _pairs(text: str, example: str) -> dict[str, str]:
@@ -395,7 +403,8 @@ class Options:
     log_level: str = row("info", choice(*logs.LEVELS, ""), "Minimum level of messages that are logged.")
     log_output_paths: tuple[str, ...] = row(("stdout",), PATHS, "Destinations of logs: stdout, stderr or file paths.")
     batch_max_duration: timedelta = row(timedelta(seconds=10), POSITIVE_DURATION, "Maximum time that pods are collected into a batch before they are planned.")
-    batch_idle_duration: timedelta = row(timedelta(seconds=1), POSITIVE_DURATION, "Time without a new pending pod after which a batch ends.")
+    batch_idle_duration: timedelta = row(timedelta(seconds=1), POSITIVE_DURATION, "Time without a new pending pod after which a batch ends. "
+        "With the default, a batch ends after 0.1 s if it has all pods that their ReplicaSets, Jobs and StatefulSets want.")
     preference_policy: str = row("Respect", choice("Respect", "Ignore"), "Whether preferred affinities are respected.")
     min_values_policy: str = row("Strict", choice("Strict", "BestEffort"), "Whether minValues may be relaxed.")
     ignore_dra_requests: bool = row(True, BOOLEAN, "Do not schedule pods with DRA resource claims; if false, they are scheduled as if they had none.")
@@ -431,6 +440,9 @@ class Options:
         "nothing and starts no disruption.")
     provider: str = own("kwok", choice("aws", "kwok"), "Cloud provider that launches the nodes.")
     instance_types_file_path: str = row("", TEXT, "JSON file with instance types for kwok; if empty, the built-in instance types.")
+    provisioning_classes: tuple[str, ...] = own((), Parsed("LIST", _provisioning_classes),
+        "Provisioning classes of ProvisioningRequests that Dovetail serves: check-capacity.autoscaling.x-k8s.io, "
+        "best-effort-atomic-scale-up.autoscaling.x-k8s.io or atomic.dovetail.dev, separated by commas; if empty, none.")
     nominate: str = own("auto", choice("true", "false", "auto"),
         "Nominate planned pods to their new node before its taint is removed; auto nominates only while no extender sends reports, and only pods that "
         "kube-scheduler would not place on its own.")
@@ -469,6 +481,10 @@ class Options:
         "Maximum number of NodeClaims, of all NodePools and including replacements, that are created within a minute; 0 means no limit.")
     max_usd_per_hour: float = own(0.0, USD,
         "Maximum price of all nodes together, in USD per hour; no NodeClaim that would exceed it is created. 0 means no limit.")
+    history_duration: timedelta = own(timedelta(hours=24), DURATION,
+        "Time that the leader's history covers at most; it is kept in memory, and begins when the leader begins to lead. With 0, the leader keeps no "
+        "history and does not compute what the fleet would cost at the least.")
+    history_bytes: int = own(64 << 20, whole("BYTES", 1 << 20), "Maximum memory of the history in bytes; the oldest part is dropped first.")
     discounts: str = own("", TEXT, "YAML file with discounts, or configmap/NAME in the system namespace; if empty, list prices apply.")
     rebalance: str = own("ignore", choice("ignore", "replace", "drain"), "Reaction to a rebalance recommendation for a Spot Instance.")
     check_state: bool = own(False, BOOLEAN, "Rebuild the cluster state after every event and log differences; slow, for debugging.")

@@ -3,14 +3,18 @@
 It ends when nobody asks for a while, when standard input ends, and, by the kernel, when a question takes far longer than it may.
 """
 
+import importlib
 import os
 import select
 import signal
 import sys
+import time
+from collections.abc import Callable
 from typing import BinaryIO, Final
 
 from provisioner.packing.confinement import NOT_INSTALLED, OUT_OF_MEMORY, confine
-from provisioner.packing.protocol import FRAME_BYTES, PackingReply, Receiver, answer_bytes, answer_of
+from provisioner.packing.protocol import FRAME_BYTES, PackingReply, PackingRequest, Receiver, answer_bytes, answer_of
+from provisioner.scheduling.prepared import Prepared
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.garbage import collect_seldom
 
@@ -39,7 +43,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) -> int:
-    from provisioner.packing.optimizer import propose  # noqa: PLC0415 - numpy and highspy, where a missing one is told by a status
+    importlib.import_module(
+        "provisioner.packing.optimizer"
+    )  # numpy and highspy, where a missing one is told by a status
 
     receiver = Receiver()
     _write(answers, PackingReply(0))
@@ -52,15 +58,7 @@ def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) ->
             asked, prepared = receiver.question(data)
             rest = max(0.0, asked.deadline - clock.monotonic())
             signal.setitimer(signal.ITIMER_REAL, rest + _OVERRUN_SECONDS)
-            found = propose(
-                prepared,
-                asked.pods,
-                asked.greedy,
-                expired=lambda end=asked.deadline: clock.monotonic() >= end,  # type: ignore[misc]
-                iterations=asked.rounds,
-                seed=asked.seed,
-            )
-            answered = answer_of(asked, found.usd_at_least, found.stage, found.kept, found.nodes)
+            answered = _answered(asked, prepared, lambda end=asked.deadline: clock.monotonic() >= end)  # type: ignore[misc]
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - what it knows of the world may be wrong now
@@ -68,8 +66,24 @@ def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) ->
             return 1
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write(answers, answered)
-        del data, asked, prepared, found, answered
+        del data, asked, prepared, answered
     return 0
+
+
+def _answered(asked: PackingRequest, prepared: Prepared, expired: Callable[[], bool]) -> PackingReply:
+    from provisioner.packing.optimizer import priced, propose  # noqa: PLC0415 - as in `_serve`
+
+    if asked.counts:
+        prices = priced(prepared, asked.pods, asked.counts, expired=expired)
+        return PackingReply(
+            asked.number,
+            prices.usd_at_least,
+            usd_greedy=prices.usd_greedy,
+            placed=prices.placed,
+            cpu_seconds=time.process_time(),
+        )
+    found = propose(prepared, asked.pods, asked.greedy, expired=expired, iterations=asked.rounds, seed=asked.seed)
+    return answer_of(asked, found.usd_at_least, found.stage, found.kept, found.nodes)
 
 
 def _frame(source: BinaryIO) -> bytes | None:

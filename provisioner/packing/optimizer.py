@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,6 +75,39 @@ class PackingProposal:
 def never() -> bool:
     """A deadline that does not come."""
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPrices:
+    """What new nodes for some pods cost.
+
+    Attributes:
+        usd_greedy: per hour, as scheduling would place them.
+        usd_at_least: as of `PackingProposal`.
+        placed: for how many pods; the others found no place, or no time was left for them.
+    """
+
+    usd_greedy: float
+    usd_at_least: float
+    placed: int
+
+
+def priced(
+    prepared: Prepared, classes: Sequence[Pod], counts: Sequence[int], *, expired: Callable[[], bool] = never
+) -> FleetPrices:
+    """What new nodes cost for so many pods of each class, and must cost. Looks for nothing better."""
+    pods = [
+        msgspec.structs.replace(one, uid=f"{one.uid}/{number}", name=f"{one.name}-{number}")
+        for one, count in zip(classes, counts, strict=True)
+        for number in range(count)
+    ]
+    result = prepared.solve(pods, expired=expired, explain=False)
+    placed = {pod.uid for pod in result.placed}
+    least = result.usd_at_least or 0.0
+    if result.claims:
+        model = next(models_of(prepared.setting([pod for pod in pods if pod.uid in placed]), result))
+        least = max(least, prices_of(model.market).usd_at_least)
+    return FleetPrices(result.usd_per_hour, min(least, result.usd_per_hour), len(placed))
 
 
 def propose(

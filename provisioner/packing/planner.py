@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.gangs import bound_by_volcano
 from provisioner.packing.process import PackingRefusal, PlannerProcess, ProcessReply
 from provisioner.packing.protocol import ROUNDS, SEED, PackingProtocolError, proposed
 from provisioner.scheduling.improvement.acceptance import EPSILON_USD, is_near, taken
@@ -140,7 +141,9 @@ class Planner:
             found, least, outcome = self._improved(prepared, result, seconds)
             unanswered = isinstance(outcome, PackingRefusal)
             if outcome not in _NOT_MENDED and not (unanswered and self._clock.monotonic() >= end):
-                steered = all(map(self._steers, {pod.shape.scheduler_name for pod in found.placed}))
+                steered = not any(map(bound_by_volcano, found.placed)) and all(
+                    map(self._steers, {pod.shape.scheduler_name for pod in found.placed})
+                )
                 better = mended(prepared, found, steered=steered, expired=lambda: self._clock.monotonic() >= end)
                 if better is not found and outcome is not PlanOutcome.EXACT and not unanswered:
                     outcome = PlanOutcome.IMPROVED

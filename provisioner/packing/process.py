@@ -13,7 +13,7 @@ import selectors
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +42,7 @@ _MOST_ANSWER: Final = 32 << 20
 _START_SECONDS: Final = 60.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 300.0
 _END_SECONDS: Final = 1.0
+_PRICES_GRACE_SECONDS: Final = 15.0
 _log = logs.get_logger(__name__)
 PLANNER_NOT_INSTALLED: Final = (
     "Packages of the cost planner are not installed; packing nodes greedily. Install them with `pip install "
@@ -155,12 +156,38 @@ class PlannerProcess:
             rounds: most of them for many pods, of fewer more are made; see `packing.optimizer.propose`.
             seed: of what is left to chance.
         """
+        rounds *= max(1, min(_MOST_TIMES, _SHORT // max(1, len(result.placed))))
+        pods: tuple[Pod, ...] = ()
+
+        def question() -> tuple[int, bytes]:
+            nonlocal pods
+            number, data, pods = self._sender.asked(world, result, deadline=search_until, rounds=rounds, seed=seed)
+            return number, data
+
+        answered = self._exchanged(question, wait_until)
+        return answered if isinstance(answered, PackingRefusal) else ProcessReply(answered, pods)
+
+    def price(
+        self, world: World, pods: tuple[Pod, ...], counts: tuple[int, ...], *, until: float
+    ) -> PackingReply | PackingRefusal:
+        """What new nodes for so many pods of each class cost, and must cost; see `packing.optimizer.priced`.
+
+        Args:
+            world: without nodes that take any of them.
+            pods: one of each class.
+            counts: of each.
+            until: when placing them ends; the answer comes soon after, or is not waited for.
+        """
+        return self._exchanged(
+            lambda: self._sender.priced(world, pods, counts, deadline=until), until + _PRICES_GRACE_SECONDS
+        )
+
+    def _exchanged(self, question: Callable[[], tuple[int, bytes]], wait_until: float) -> PackingReply | PackingRefusal:
         refusal = self.await_start(wait_until)
         if refusal is not None:
             return refusal
-        rounds *= max(1, min(_MOST_TIMES, _SHORT // max(1, len(result.placed))))
         try:
-            number, data, pods = self._sender.asked(world, result, deadline=search_until, rounds=rounds, seed=seed)
+            number, data = question()
             if len(data) > _MOST_QUESTION:
                 self._end()
                 self.problem = Said("the question is too large for it")
@@ -179,7 +206,7 @@ class PlannerProcess:
             self.fail(str(error))
             return PackingRefusal.FAILED
         self._failures, self._late = 0, False
-        return ProcessReply(answered, pods)
+        return answered
 
     def await_start(self, until: float) -> PackingRefusal | None:
         """Wait until it can be asked; why it cannot."""

@@ -47,8 +47,9 @@ class PackingRequest:
         tables: lists of instance types that are new, by number.
         stocked: by NodePool, the number of its list; empty where NodePools are as they were.
         changes: since the last question, instance types left out.
-        pods: that scheduling placed, then those that it left.
-        greedy: scheduling's answer for these pods.
+        pods: that scheduling placed, then those that it left; one of each class where prices are asked for.
+        greedy: scheduling's answer for these pods; nothing where prices are asked for.
+        counts: how many pods there are of each class, where no fleet is asked for, only what it costs and must cost; empty otherwise.
     """
 
     number: int
@@ -61,6 +62,7 @@ class PackingRequest:
     changes: Changes
     pods: tuple[Pod, ...]
     greedy: Result
+    counts: tuple[int, ...] = ()
 
 
 class ProposedNode(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +86,9 @@ class PackingReply(msgspec.Struct, frozen=True):
         kept: numbers of scheduling's claims that stay.
         nodes: instead of the others; None where nothing cheaper was found.
         error: why there is no answer; the process ends after it.
+        usd_greedy: what scheduling's own fleet costs, where prices were asked for.
+        placed: then, for how many pods both prices are.
+        cpu_seconds: then, what this process has taken since its start.
     """
 
     number: int
@@ -92,6 +97,9 @@ class PackingReply(msgspec.Struct, frozen=True):
     kept: tuple[int, ...] = ()
     nodes: tuple[ProposedNode, ...] | None = None
     error: str = ""
+    usd_greedy: float = 0.0
+    placed: int = 0
+    cpu_seconds: float = 0.0
 
 
 _ANSWERED: Final = msgspec.msgpack.Decoder(PackingReply)
@@ -142,7 +150,32 @@ class Sender:
         Cost: O(pods placed), and what has changed in the world; the whole of it the first time.
         """
         pods = result.placed
-        lean = self._lean_world(world, pods)
+        left = tuple([Unplaced(one.pod, ()) for one in result.unplaced])
+        claims = tuple([msgspec.structs.replace(one, template=None) for one in result.claims])
+        asked = (*pods, *[one.pod for one in left])
+        greedy = Result(claims, result.existing, left)
+        number, said = self._question(world, pods, asked, greedy, (), deadline=deadline, rounds=rounds, seed=seed)
+        return number, said, asked
+
+    def priced(
+        self, world: World, pods: tuple[Pod, ...], counts: tuple[int, ...], *, deadline: float
+    ) -> tuple[int, bytes]:
+        """The next question, about what new nodes cost for so many pods of each of some classes: its number and its bytes. Cost: O(classes)."""
+        return self._question(world, pods, pods, Result((), {}, ()), counts, deadline=deadline, rounds=0, seed=SEED)
+
+    def _question(
+        self,
+        world: World,
+        placed: Sequence[Pod],
+        asked: tuple[Pod, ...],
+        greedy: Result,
+        counts: tuple[int, ...],
+        *,
+        deadline: float,
+        rounds: int,
+        seed: int,
+    ) -> tuple[int, bytes]:
+        lean = self._lean_world(world, placed)
         changes = None if self._told is None else changes_between(self._told, lean)
         fresh = None
         if changes is None:
@@ -152,14 +185,12 @@ class Sender:
         if changes.pools is not None:
             bare = tuple([replace(one, instance_types=()) for one in changes.pools])
             changes = replace(changes, pools=bare)
-        left = tuple([Unplaced(one.pod, ()) for one in result.unplaced])
-        claims = tuple([msgspec.structs.replace(one, template=None) for one in result.claims])
-        greedy = Result(claims, result.existing, left)
-        asked = (*pods, *[one.pod for one in left])
         self._told = lean
         self._number += 1
-        said = PackingRequest(self._number, deadline, rounds, seed, fresh, tables, stocked, changes, asked, greedy)
-        return self._number, pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL), asked
+        said = PackingRequest(
+            self._number, deadline, rounds, seed, fresh, tables, stocked, changes, asked, greedy, counts
+        )
+        return self._number, pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL)
 
     def _stocked(
         self, pools: Sequence[SchedulingPool] | None
@@ -198,6 +229,8 @@ class Sender:
             bins=tuple([lean for _, lean in self._lean.values()]),
             storage=storage,
             spread_defaults=defaults,
+            groups={},
+            topology={},
         )
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from math import inf
 
 from provisioner.apis.pods import Pod, is_pending
+from provisioner.provisioning.expected_pods import QUIET_SECONDS, ExpectedPods
 from provisioner.state.cluster import Cluster
 from provisioner.state.waiting import awaits_images
 from provisioner.support import logs
@@ -46,6 +47,10 @@ class Window:
             return None
         return min(self._latest + self._idle, self._opened + self._longest - min(kept, self._longest / 2))
 
+    def quiet_at(self) -> float:
+        """The instant from which nothing new has come for `QUIET_SECONDS`."""
+        return self._latest + QUIET_SECONDS
+
     def ends_at(self) -> float:
         """The instant at which the batch's time is over whatever comes; 0 while nothing has come."""
         return self._opened + self._longest if self._members else 0.0
@@ -68,6 +73,7 @@ class Intake:
 
     Args:
         gathering: is told how many members an open window has; says how many seconds their planning needs. It may take a while.
+        expected: tells when nothing more can come, so that a window closes early; None: it never does.
     """
 
     def __init__(
@@ -78,8 +84,9 @@ class Intake:
         idle: timedelta,
         longest: timedelta,
         gathering: Callable[[int], float] = lambda _members: 0.0,
+        expected: ExpectedPods | None = None,
     ) -> None:
-        self._gathering, self._ends_at = gathering, 0.0
+        self._gathering, self._ends_at, self.expected = gathering, 0.0, expected
         self._cluster, self._clock = cluster, clock
         self._run: Callable[[], object] = lambda: None  # until `begin`
         self._window = Window(idle.total_seconds(), longest.total_seconds())
@@ -88,6 +95,8 @@ class Intake:
         self._later: float | None = None
         self._recheck = clock.monotonic() + RECHECK_SECONDS
         self.poller = Poller("provisioner", self._poll)
+        if expected is not None:
+            expected.answered = self.poller.wake
 
     def begin(self, run: Callable[[], object]) -> None:
         """From now on `run` plans; pods that wait already open the first window."""
@@ -118,8 +127,13 @@ class Intake:
             member: the UID or the name.
             extends: whether others that come are waited for.
         """
+        self._add(member, None, extends=extends)
+
+    def _add(self, member: str, pod: Pod | None, *, extends: bool) -> None:
         with self._lock:
             if self._window.add(member, self._clock.monotonic(), extends=extends):
+                if self.expected is not None and pod is not None and extends:
+                    self.expected.joined(pod)
                 self.poller.wake()
 
     def trigger_after(self, seconds: float) -> None:
@@ -140,7 +154,7 @@ class Intake:
         if at == inf:
             return
         if not awaits_images(pod) or at <= self._clock.monotonic():
-            self.trigger(pod.uid, extends=not pod.shape.error)
+            self._add(pod.uid, pod, extends=not pod.shape.error)
             return
         with self._lock:
             self._deferrals.add(pod.uid, at)
@@ -155,6 +169,14 @@ class Intake:
                 self._let_in(pod)
         return self._deferrals.next_time()
 
+    def _closes_at(self, needed: float, now: float) -> float | None:
+        """When the window is to be looked at again, and closes, if nothing new comes. Called under the lock."""
+        closes = self._window.closes_at(needed)
+        if closes is None or self.expected is None or not self.expected.may_be_known:
+            return closes
+        quiet = self._window.quiet_at()
+        return min(closes, quiet) if now < quiet or self.expected.are_there() else min(closes, now + QUIET_SECONDS)
+
     def _poll(self) -> float:
         with self._lock:
             members = len(self._window)
@@ -164,7 +186,7 @@ class Intake:
                 return 0.0
             now = self._clock.monotonic()
             deferred = self._wake(now)
-            closes = self._window.closes_at(needed)
+            closes = self._closes_at(needed, now)
             later = self._later is not None and self._later <= now
             due = later or (closes is not None and closes <= now)
             if not due and now < self._recheck:
@@ -177,6 +199,8 @@ class Intake:
             if due:
                 self._ends_at = self._window.ends_at()
                 self._window.close()
+                if self.expected is not None:
+                    self.expected.over()
         if now >= self._recheck:
             self._recheck = now + RECHECK_SECONDS
             for pod in self._cluster.waiting():

@@ -5,7 +5,8 @@ from functools import partial
 from provisioner.apis.meta import key_of
 from provisioner.packing.planner import Planner
 from provisioner.provisioning.batcher import Intake
-from provisioner.provisioning.pod_groups import PodGroupDiscovery
+from provisioner.provisioning.gang_jobs import GangJobs
+from provisioner.provisioning.pod_groups import pod_group_controllers
 from provisioner.provisioning.provisioner import ProvisioningController
 from provisioner.provisioning.retry_triggers import concerns_placement
 from provisioner.runtime.base import Base
@@ -22,7 +23,10 @@ from provisioner.runtime.controller import Controller
 
 
 def controllers(base: Base, intake: Intake, planner: Planner, provisioner: ProvisioningController) -> list[Controller]:
-    """Who plans; it is told pods, and what may let others be placed, so nothing that it watches is a key. And who finds out whether there are PodGroups."""
+    """Who plans; it is told pods, and what may let others be placed, so nothing that it watches is a key.
+
+    And who finds out whether there are PodGroups, what Jobs say of gangs, and how many pods owners want.
+    """
     again, cluster = base.plan_again, base.cluster
 
     def pod_heard(change: PodChanged) -> None:
@@ -66,5 +70,7 @@ def controllers(base: Base, intake: Intake, planner: Planner, provisioner: Provi
             initial=partial(intake.begin, provisioner.run),
             closing=planner.stop,
         ),
-        PodGroupDiscovery(base.caches, base.client, base.clock).controller(),
+        *pod_group_controllers(base),
+        GangJobs(cluster, base.client, base.clock).controller(),
+        *([intake.expected.controller()] if intake.expected is not None else []),
     ]

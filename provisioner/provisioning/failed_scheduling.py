@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from provisioner.apis import names
+from provisioner.apis.gangs import told
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.apis.pool_limits import USD
@@ -132,6 +133,13 @@ def stopped(stop: Stop) -> str:
         "Failed to schedule pod, kube-scheduler did not bind pods like this one to the nodes planned for them "
         f"{stop.misses} times in a row; no nodes are launched for them for {stop.seconds:.0f} s; {said}"
     )[:MAX_MESSAGE]
+
+
+def resting(group: str, seconds: float) -> str:
+    """What to say of a pod of a group whose nodes were given up."""
+    return Said(
+        f"Failed to schedule pod, not all nodes for {told(group)} could be launched; no nodes are launched for it for {seconds:.0f} s"
+    )
 
 
 def unready(pools: Iterable[NodePool]) -> list[str]:

@@ -1,56 +1,57 @@
-"""Pods that wait become NodeClaims: gather a snapshot, solve, create. Source: core spec 3, 4; design 3.5, 3b.3-3b.6."""
+"""Pods that wait become NodeClaims: gather a question, decide, launch what limits allow. Source: core spec 3, 4; design 3.5, 3b.3-3b.6."""
 
 import functools
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
-import msgspec
-
+from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
-from provisioner.apis.karpenter import NodePool
+from provisioner.apis.gangs import group_of
+from provisioner.apis.launch_sets import LaunchSet, encode_sets, sets_of
 from provisioner.apis.pods import Pod
 from provisioner.buffers.controller import CapacityBuffers
-from provisioner.buffers.virtual_pods import is_virtual, kept
+from provisioner.buffers.virtual_pods import kept
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
-from provisioner.nodeclaims.creator import REFUSALS, ClaimCreator, NoFreeNameError, claim_refused
-from provisioner.nodeclaims.growth_ledger import KARPENTER_SECONDS, HeldBackError, pool_held_back
-from provisioner.nodeclaims.growth_limits import GrowthLimit
+from provisioner.nodeclaims.creator import REFUSALS, ClaimCreator, NoFreeNameError
+from provisioner.nodeclaims.growth_ledger import KARPENTER_SECONDS
+from provisioner.nodeclaims.growth_limits import HeldBackError
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.options import Options
 from provisioner.packing.planner import PackingOutcome, as_scheduled
-from provisioner.provisioning import failed_scheduling as events
+from provisioner.provisioning.outcomes import Batch, BatchOutcome, ClaimHeldBack, of_real_pods
+from provisioner.provisioning.planning import BatchPlan, BatchPlanning
+from provisioner.provisioning.questions import BatchQuestion, assigned_pods, pods_of, spoilt_pods
 from provisioner.provisioning.replanning import Replanning
+from provisioner.provisioning.telling import BatchTelling
 from provisioner.provisioning.worlds import Worlds
 from provisioner.provisioning.zones import pending_by_zone
+from provisioner.requests.bookings import KeptPlaces, checked, rooms_found
+from provisioner.requests.controller import ProvisioningRequests
 from provisioner.runtime import metrics
-from provisioner.runtime.object_reference import pod_reference, reference_of
-from provisioner.scheduling.drainability import staying, too_early
-from provisioner.scheduling.judging import design_of, part_of
+from provisioner.scheduling.gangs import failed_groups
+from provisioner.scheduling.launch_sets import LaunchTurns, launch_sets, together
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
-from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.topology.ties import topology_keys
-from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, as_they_run, successors, without
+from provisioner.scheduling.world import DEFAULTS, Policies, successors
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.state.keys import NodeKey
+from provisioner.state.launch_sets import is_launched
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import WorkerPool
-from provisioner.values.message import EventMessage, Said
+from provisioner.values.message import Said
 
 _log = logs.get_logger(__name__)
 REACHED_SOLVE_DEADLINE: Final = "Reached the solve deadline (--timeouts=solve) before every pod was planned; planning the remaining pods in the next batch"
-_MOST_LOOKED_AT: Final = 200
-"""Classes of pods in one pass for which the NodePools that they might go to are told apart from others."""
 PLANNED_PENDING_PODS: Final = Said("Planned pending pods")
 
 
@@ -81,52 +82,24 @@ def policies_of(options: Options) -> Policies:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one run did, for logs, metrics and tests."""
+class _ToLaunch(NamedTuple):
+    """An answer that is to be carried out.
 
-    pods: int
-    claims: int
-    existing: int
-    unplaced: int
-    usd_per_hour: float
-
-
-@dataclass(frozen=True, slots=True)
-class _HeldBack:
-    """A planned NodeClaim that a growth limit does not allow now."""
-
-    planned: PlannedClaim
-    error: HeldBackError
-
-    @property
-    def is_dear(self) -> bool:
-        """A cheaper one would be allowed, if there is one."""
-        return self.error.held.limit is GrowthLimit.USD and not self.error.held.unpriced
-
-    def without(self, uids: Collection[str]) -> "_HeldBack | None":
-        """The same for its other pods; None where it was for these alone."""
-        rest = self.planned.without(uids)
-        return None if rest is None else replace(self, planned=rest)
-
-
-def _of_real_pods(result: Result) -> tuple[Result, frozenset[int]]:
-    """A result without virtual pods, and the numbers of the claims that had some.
-
-    Claims for virtual pods alone stay, planned for no pod by name; virtual pods without a place are not told.
+    Attributes:
+        snapshot: the instant that it is about.
+        result: without virtual pods.
+        annotations: what its NodeClaims say of the plan.
+        sets: of each of its claims.
+        first: UIDs of the pods whose nodes are created before others.
+        for_virtual: numbers of its claims that keep room for virtual pods.
     """
-    claims = tuple(
-        msgspec.structs.replace(one, pods=tuple(pod for pod in one.pods if not is_virtual(pod)))
-        for one in result.claims
-    )
-    for_buffers = frozenset(
-        number for number, one in enumerate(claims) if len(one.pods) < len(result.claims[number].pods)
-    )
-    existing = {
-        name: real for name, pods in result.existing.items() if (real := tuple(p for p in pods if not is_virtual(p)))
-    }
-    unplaced = tuple(one for one in result.unplaced if not is_virtual(one.pod))
-    return replace(result, claims=claims, existing=existing, unplaced=unplaced), for_buffers
+
+    snapshot: Snapshot
+    result: Result
+    annotations: Mapping[str, str]
+    sets: tuple[tuple[LaunchSet, ...], ...]
+    first: Collection[str]
+    for_virtual: frozenset[int] = frozenset()
 
 
 class ProvisioningController:
@@ -137,6 +110,10 @@ class ProvisioningController:
 
     Args:
         taken_back: carries out what follows where NodeClaims that are not being launched yet are planned again with a batch; None: they never are.
+        reported: is told of each run, with what it saved over the greedy answer in USD per hour, and the seconds that it took.
+
+    Attributes:
+        planning: what it decides with.
     """
 
     def __init__(
@@ -152,6 +129,7 @@ class ProvisioningController:
         chance: random.Random,
         plans: PlanWriter,
         buffers: CapacityBuffers,
+        requests: ProvisioningRequests,
         policies: Policies = DEFAULTS,
         deadline: timedelta = timedelta(seconds=10),
         retry_after: Callable[[float], None] = lambda _seconds: None,
@@ -159,332 +137,250 @@ class ProvisioningController:
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
         improve: Callable[[Prepared, Result], PackingOutcome] = as_scheduled,
         taken_back: Callable[[Iterable[Effect]], None] | None = None,
+        reported: Callable[[BatchPlan, BatchOutcome, float, float], None] = lambda _plan, _outcome, _saved, _seconds: (
+            None
+        ),
     ) -> None:
-        self._decided, self._retry_after, self._marks = decided, retry_after, marks
-        self._buffers, self._improve = buffers, improve
-        self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.ToldPods()
-        self._prepared: Prepared | None = None
-        self._closed_to: tuple[
-            Pod, ...
-        ] = ()  # the pods of the last batch, where another Karpenter or a pause kept it from nodes
+        self._decided, self._retry_after, self._marks, self._reported = decided, retry_after, marks, reported
+        self._buffers, self._requests = buffers, requests
         self._deadline = deadline.total_seconds()
-        self._replanning = (
-            Replanning(cluster, self._worlds, improve, taken_back, 3 * self._deadline)
-            if taken_back is not None
-            else None
+        worlds = Worlds(provider, policies)
+        replanning = (
+            Replanning(cluster, worlds, improve, taken_back, 3 * self._deadline) if taken_back is not None else None
         )
+        self.planning = BatchPlanning(
+            cluster,
+            worlds,
+            clock,
+            improve=improve,
+            replanning=replanning,
+            deadline=self._deadline,
+        )
+        self._telling = BatchTelling(cluster, recorder, worlds, clock, retry_after)
+        self._closed_to: tuple[Pod, ...] = ()  # of the last batch, if another Karpenter or a pause held it back
+        self._failed_groups: list[str] = []  # of the last batch
+        self._spoilt_groups = set[str]()  # of which a NodeClaim could not be created since the last batch
+        self._turns = LaunchTurns()  # others would take again and again what limits leave
         self._cluster, self._creator, self._plans = cluster, creator, plans
-        self._recorder, self._workers, self._clock = recorder, workers, clock
-        self._retry, self._chance = retry, chance
+        self._workers, self._clock, self._retry, self._chance = workers, clock, retry, chance
+
+    @property
+    def failed_groups(self) -> Sequence[str]:
+        """The groups that had no places in the last run: in the next one they are asked about after others of their priority. In any thread."""
+        return tuple(self._failed_groups)
 
     def run(self) -> Batch | None:
         """Plan every pod that waits; None when there is none."""
+        question = self._gather()
+        if question is None:
+            return None
+        started = self._clock.monotonic()
+        with metrics.scheduling(question.id, len(question.pods), self._clock.monotonic):
+            plan = self.planning.plan(question)
+        self._failed_groups = failed_groups(plan.greedy)
+        self._note_buffers(question.buffers, question.snapshot, plan.planned.result.existing)
+        self._telling.unreadable(plan.gathered.unreadable)
+        launch = self._to_launch(plan)
+        held = self._act(launch)
+        at_first = BatchOutcome(launch.result, held, launch.result.is_late)
+        outcome = self._settle_rest(plan, at_first)
+        batch = self._report(plan, at_first, outcome, self._clock.monotonic() - started)
+        waits = {id(one.planned) for one in held}
+        made = [mine for one, mine in zip(launch.result.claims, launch.sets, strict=True) if id(one) not in waits]
+        self._turns.note(made, [one.sets for one in outcome.held], self._clock.monotonic())
+        unpriced = [one for one in outcome.held if one.error.held.unpriced]
+        self._spoilt_groups.update([one.group for each in unpriced for one in each.sets])
+        self._telling.outcome(question.snapshot, outcome)
+        self._closed_to = question.pods if outcome.held and self._creator.growth.is_closed else ()
+        unserved = outcome.unserved
+        self._decided([pod.uid for pod in question.pods if pod.uid not in unserved], unserved)
+        metrics.pending_by_zone(pending_by_zone(plan.gathered.world, question.pods))  # last: claims wait for nothing
+        return batch
+
+    # ------------------------------------------------------------------ gather
+
+    def _gather(self) -> BatchQuestion | None:
+        """What is to be planned; None where nothing is, or nothing could be launched."""
         snapshot = self._cluster.snapshot()
         if snapshot.early:
             self._retry("early")
-        pods = snapshot.waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
         metrics.IGNORED_PODS.set(len(snapshot.pending) - len(snapshot.waiting))
-        virtual = self._buffers.pods()
-        if pods and pods == self._closed_to and not virtual and self._creator.growth.is_closed:
-            self._retry_after(KARPENTER_SECONDS)  # they were told; what they would get is not asked again meanwhile
-            return None
-        if not pods and not virtual:
-            self._note_buffers(virtual, snapshot, {})
-            metrics.UNSCHEDULABLE_PODS.labels("provisioner").set(0)
-            metrics.pending_by_zone({})
-            metrics.HELD_BACK.replace("all", ())
-            self._complain(snapshot, Result((), {}, ()))
-            return None
-        decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
-        with metrics.scheduling(decision, len(pods), self._clock.monotonic):
-            gathered = self._worlds.of(snapshot, self._bins)
-            prepared = self._prepared = prepare(gathered.world, self._prepared)
-            first = successors(snapshot)
-            greedy = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, first=first, expired=self._expired())
-            planned = self._improve(prepared, greedy)
-            later: frozenset[str] = frozenset()
-            if (before := self._before_others_left(snapshot, prepared, planned.result)) is not None:
-                later = frozenset([pod.uid for pod in pods if pod.node_name])
-                some = (*snapshot.waiting, *virtual)
-                greedy = before.solve(some, avoided=snapshot.avoided, first=first, expired=self._expired())
-                planned = self._improve(before, greedy)
-            elif (other := self._one_after_another(snapshot, prepared, planned.result, self._expired())) is not None:
-                planned = other
-            elif self._replanning is not None and pods:
-                planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
-        self._note_buffers(virtual, snapshot, planned.result.existing)
-        result, for_buffers = _of_real_pods(planned.result) if virtual else (planned.result, frozenset[int]())
-        for ignored in gathered.unreadable:
-            if not ignored.left_out:
-                message = EventMessage(
-                    "Warning",
-                    "InvalidAnnotation",
-                    f"{ignored.error}. The default applies until the value is corrected or removed",
-                )
-                self._recorder.publish(reference_of(ignored.pool), *message, ttl=600.0)
-        greedy_usd = greedy.usd_per_hour - result.usd_per_hour
-        held = self._act(snapshot, result, planned.annotations, for_buffers, first)
-        at_first, late, expired = result, result.is_late, self._expired()  # of all that is asked once more together
-        if later:
-            more, dear = self._also(later, first, expired, runs=True)
-            result, held, late = result.joined(more), [*held, *dear], late or more.is_late
-        if any(one.is_dear for one in held):
-            result, held, more_late = self._affordable(result, held, first, expired)
-            late = late or more_late
-        seconds = self._clock.monotonic() - started
-        if late:
-            _log.warning(
-                REACHED_SOLVE_DEADLINE,
-                scheduling_id=decision,
-                solve_deadline_seconds=self._deadline,
-            )
-            self._retry("deadline")
-        metrics.UNSCHEDULABLE_PODS.labels("provisioner").set(len(result.unplaced))
-        if result.claims:
-            at_least = planned.usd_at_least if result is at_first else None
-            metrics.plan(planned.outcome, result.usd_per_hour, at_least, result.gap(at_least))
-        batch = Batch(
-            len(pods),
-            len(result.claims),
-            sum(map(len, result.existing.values())),
-            len(result.unplaced),
-            result.usd_per_hour,
+        buffers = self._buffers.pods()
+        requests = self._requests.asked(lambda: {pod.uid for pod in snapshot.waiting}, lambda: assigned_pods(snapshot))
+        pods = pods_of(snapshot, requests.held)
+        if not buffers and not requests.asked:
+            if not pods:
+                self._note_idle(snapshot)
+                return None
+            if pods == self._closed_to and self._creator.growth.is_closed:
+                self._retry_after(KARPENTER_SECONDS)  # they were told; what they would get is not asked again meanwhile
+                return None
+        spoilt, self._spoilt_groups = self._spoilt_groups, set()
+        run = str(uuid.UUID(int=self._chance.getrandbits(128)))
+        last = [*self._failed_groups]
+        self._chance.shuffle(last)  # each has its turn to be asked about before others
+        return BatchQuestion(
+            run, snapshot, pods, buffers, requests, successors(snapshot), last, spoilt_pods(spoilt, snapshot, pods)
         )
-        tell = _log.info if pods or result.claims else _log.debug  # buffers alone are looked at every ten seconds
-        tell(
-            PLANNED_PENDING_PODS,
-            scheduling_id=decision,
-            pods=batch.pods,
-            claims=batch.claims,
-            existing=batch.existing,
-            unplaced=batch.unplaced,
-            usd_per_hour=round(batch.usd_per_hour, 4),
-            usd_per_hour_greedy=round(batch.usd_per_hour + greedy_usd, 4),
-            planner=planned.outcome,
-            milliseconds=round(seconds * 1000, 1),
-        )
-        self._note_held(held)
-        self._complain(snapshot, result, held)
-        self._closed_to = pods if held and self._creator.growth.is_closed else ()
-        unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
-        self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
-        metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
-        return batch
 
-    def _before_others_left(self, snapshot: Snapshot, prepared: Prepared, result: Result) -> Prepared | None:
-        """The world in which pods that are to leave count where they run, if what waits could not be bound there; else None.
-
-        A PodDisruptionBudget may let no other go before it is bound.
-        """
-        now = as_they_run(snapshot)
-        if (now is snapshot and not snapshot.leaving) or not topology_keys(snapshot.waiting):
-            return None
-        before = prepared if now is snapshot else prepare(self._worlds.of(now, self._bins).world, prepared)
-        part = part_of(design_of(result), {pod.uid for pod in snapshot.waiting})
-        return None if before.judge(part).legal else before
-
-    def _one_after_another(
-        self, snapshot: Snapshot, prepared: Prepared, result: Result, expired: Callable[[], bool]
-    ) -> PackingOutcome | None:
-        """A plan in which pods that still run, and that PodDisruptionBudgets let go one after another, have places that are legal before the others have left.
-
-        None where those of `result` are, or none is found. What leaves counts as if it stayed as well, and the answer is judged without that.
-        """
-        tied = [pod for pod in snapshot.leaving if topology_keys((pod,))]
-        if not tied or snapshot.pod_budgets.waves(tied) <= 1:
-            return None
-        early = too_early(prepared, result, tied)
-        if not early:
-            return None
-        before = staying(prepared, [pod for pod in tied if pod.shape.key in early])
-        pods = (*result.placed, *(one.pod for one in result.unplaced))
-        again = before.solve(pods, avoided=snapshot.avoided, first=successors(snapshot), expired=expired)
-        planned = self._improve(before, again)
-        found = planned.result
-        legal = prepared.judge(design_of(found)).legal and not too_early(prepared, found, tied)
-        return planned if legal and len(found.unplaced) <= len(result.unplaced) else None
-
-    def fits_elsewhere(self, claim_name: str) -> bool:
-        """Whether every pod that waits for a claim would find another place now, on nodes of today or others that can be had."""
-        snapshot, pods = without(self._cluster.snapshot(), claim_name)
-        if not pods:
-            return False
-        prepared = prepare(self._worlds.of(snapshot).world, self._prepared)
-        return not prepared.solve(pods, expired=self._expired(), explain=False).unplaced
-
-    def _expired(self) -> Callable[[], bool]:
-        """Says when the time of a question that begins now is up."""
-        end = self._clock.monotonic() + self._deadline
-        return lambda: self._clock.monotonic() >= end
-
-    # ------------------------------------------------------------------ act
-
-    def _act(
-        self,
-        snapshot: Snapshot,
-        result: Result,
-        annotations: Mapping[str, str],
-        for_buffers: frozenset[int],
-        first: Collection[str],
-    ) -> list["_HeldBack"]:
-        """Carry a result out as far as limits allow, nodes for pods of `first` before others; what they hold back is planned again."""
-        nodes = {str(node.key): node for node in snapshot.nodes}
-        for name, pods in result.existing.items():  # first: that room is there for others to take
-            self._keep_room(nodes[name], pods)
-        held: list[_HeldBack] = []
-        closed: HeldBackError | None = None
-        for number, planned in result.in_order(first):
-            try:
-                if closed is not None:
-                    raise closed
-                name = self._announce(planned, annotations)
-                if name and number in for_buffers:
-                    self._buffers.bought(str(NodeKey(name)))
-            except HeldBackError as error:
-                held.append(_HeldBack(planned, error))
-                if error.held.is_for_all:
-                    closed = error  # none of any size may follow
-        return held
-
-    def _affordable(
-        self, result: Result, held: list[_HeldBack], first: Collection[str], expired: Callable[[], bool]
-    ) -> tuple[Result, list[_HeldBack], bool]:
-        """Plan what money holds back once more, with what is left of it: the pods that wait, then those that still run on nodes that go.
-
-        What waits may hold up a drain, so it depends on no room that others would like to have beside it.
-
-        Returns:
-            The plan in which each pod has the place that it was given last, what of it is held back, and whether the time was too short.
-        """
-        short, late = {pod.uid for one in held if one.is_dear for pod in one.planned.pods}, False
-        for runs in (False, True):
-            more, dear = self._also(short, first, expired, runs=runs, usd=self._creator.growth.usd_left())
-            placed = {pod.uid for pod in more.placed}
-            result = result.joined(more)
-            held = [rest for one in held if (rest := one.without(placed)) is not None] + dear
-            late = late or more.is_late
-        return result, held, late
-
-    def _also(
-        self,
-        uids: Collection[str],
-        first: Collection[str],
-        expired: Callable[[], bool],
-        *,
-        runs: bool,
-        usd: float | None = None,
-    ) -> tuple[Result, list[_HeldBack]]:
-        """Plan those of these pods that still run on nodes that go, or wait, and have no place yet; for so many USD per hour."""
-        snapshot = self._cluster.snapshot()
-        pods = tuple(one for one in (snapshot.leaving if runs else snapshot.waiting) if one.uid in uids)
-        if not pods or (usd is not None and usd <= 0):
-            return Result((), {}, ()), []
-        world = self._worlds.of(snapshot if runs else as_they_run(snapshot), self._bins).world
-        prepared = prepare(world if usd is None else self._worlds.within(world, usd), self._prepared)
-        result = prepared.solve(pods, avoided=snapshot.avoided, first=first, expired=expired, explain=usd is None)
-        planned = self._one_after_another(snapshot, prepared, result, expired) if runs else None
-        planned = planned or as_scheduled(prepared, result)
-        return planned.result, self._act(snapshot, planned.result, planned.annotations, frozenset(), first)
+    def _note_idle(self, snapshot: Snapshot) -> None:
+        self._note_buffers((), snapshot, {})
+        metrics.UNSCHEDULABLE_PODS.labels("provisioner").set(0)
+        metrics.pending_by_zone({})
+        self._telling.outcome(snapshot, BatchOutcome(Result((), {}, ())))
 
     def _note_buffers(
         self, virtual: tuple[Pod, ...], snapshot: Snapshot, existing: Mapping[str, tuple[Pod, ...]]
     ) -> None:
         self._buffers.placed(kept(virtual, existing, (str(one.key) for one in snapshot.nodes if one.initialized)))
 
-    def _note_held(self, held: list["_HeldBack"]) -> None:
-        """Say on NodePools what growth limits hold back, and come back when they allow more."""
-        by_pool: dict[tuple[str, str], list[_HeldBack]] = {}
-        for one in held:
-            by_pool.setdefault((one.planned.pool, one.error.held.limit), []).append(one)
-        metrics.HELD_BACK.replace("all", ((key, len(some)) for key, some in by_pool.items()))
-        for (pool, limit), some in by_pool.items():
-            _log.info(
-                "Created fewer NodeClaims than planned because of a growth limit; the remaining pods are planned again",
-                nodepool=pool,
-                limit=limit,
-                nodeclaims=len(some),
-            )
-            template = some[0].planned.template
-            if isinstance(template, NodePool):
-                text = pool_held_back(len(some), str(some[0].error))
-                dedupe = (template.metadata.uid, limit)  # the message counts
-                self._recorder.publish(reference_of(template), *text, dedupe, ttl=60.0)
-        if waits := [seconds for one in held if (seconds := one.error.held.seconds) is not None]:
-            self._retry_after(min(waits))
+    # ------------------------------------------------------------------ decide
 
-    def _complain(self, snapshot: Snapshot, result: Result, held: Iterable["_HeldBack"] = ()) -> None:
-        """Say of every pod without a place why, and of every pool without instance types that it has none."""
-        texts: dict[tuple[int, str], str] = {}  # by identity: equal pods share their reasons
-        empty: dict[str, EventMessage] = {}
-        complaints: list[tuple[Pod, str]] = []
-        pools = [view.pool for view in snapshot.pools]
-        for unplaced in result.unplaced:
-            shape = unplaced.pod.shape
-            key = id(unplaced.reasons), shape.key if len(texts) < _MOST_LOOKED_AT else ""
-            text = texts.get(key)
-            if text is None:
-                meant = functools.partial(self._worlds.might_take, shape) if key[1] else events.every
-                text = texts[key] = events.sentence(unplaced.reasons, pools, self._worlds.manages, meant)
-                empty |= events.pools_without_types(unplaced.reasons)
-            complaints.append((unplaced.pod, text))
-        complaints += [
-            (pod, events.stopped(stop))
-            for pod in snapshot.pending
-            if (stop := snapshot.stopped.get(pod.shape.key)) is not None
-        ]
-        for one in held:
-            text = Said(f'Failed to schedule pod, NodePool "{one.planned.pool}": {one.error}')
-            complaints += [(pod, text) for pod in one.planned.pods]
-        empty |= events.pools_out_of_money(result.unplaced)
-        for pod, text in self._told.due(complaints, self._clock.monotonic()):
-            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
-        for view in snapshot.pools:
-            if (about := empty.get(view.pool.name)) is not None:
-                self._recorder.publish(reference_of(view.pool), *about, ttl=60.0)
+    def _to_launch(self, plan: BatchPlan) -> _ToLaunch:
+        """The answer about all pods that are planned together, after the requests among them have theirs."""
+        question, found = plan.question, plan.planned.result
+        result, for_virtual = of_real_pods(found) if plan.virtual else (found, frozenset[int]())
+        if plan.kept is not None:
+            self._answer_requests(question.snapshot, plan.kept, found)
+            result = result.joined(Result((), plan.kept.real, ()))
+        sets = self._sets(plan.prepared, found)  # requests have some, too
+        return _ToLaunch(question.snapshot, result, plan.planned.annotations, sets, question.first, for_virtual)
 
-    def _announce(self, planned: PlannedClaim, annotations: Mapping[str, str]) -> str:
-        """The name of the NodeClaim that is being created; "" for none."""
+    def _answer_requests(self, snapshot: Snapshot, places: KeptPlaces, result: Result) -> None:
+        """Look for room for the requests that make no nodes, and tell what was found for all."""
+        checks = checked(places, result, self.planning.expired())
+        nodes = {str(one.key): one for one in snapshot.nodes}
+
+        def has_instance(name: str) -> bool:
+            claim = nodes[name].claim
+            return claim is None or is_launched(claim)
+
+        found = rooms_found(places, result, checks, has_instance, lambda name: nodes[name].initialized, str)
+        self._requests.answered(found)
+
+    def _sets(self, prepared: Prepared, result: Result) -> tuple[tuple[LaunchSet, ...], ...]:
+        """The launch sets of each new node of an answer."""
+        groups = prepared.groups((*result.placed, *(one.pod for one in result.unplaced)), at_least=1)
+        decision = f"{self._chance.getrandbits(64):x}" if groups.needed else ""
+        return launch_sets(result.claims, groups, decision)
+
+    def _settle_rest(self, plan: BatchPlan, outcome: BatchOutcome) -> BatchOutcome:
+        """Plan and launch for what the first answer left open: pods that are postponed, then spoilt ones, then what costs too much.
+
+        What money holds back is planned with what is left of it: the pods that wait, then those that still run on nodes that go. What waits may
+        hold up a drain, so it depends on no room that others would like to have beside it.
+        """
+        expired = self.planning.expired()  # for all of them together
+        outcome = outcome.then(self._again(plan, plan.postponed, expired, runs=True))
+        outcome = outcome.then(self._again(plan, plan.question.spoilt, expired, runs=False))
+        dear = outcome.dear_pods
+        for runs in (False, True):
+            outcome = outcome.then(self._again(plan, dear, expired, runs=runs, within_limits=True))
+        return outcome
+
+    def _again(
+        self,
+        plan: BatchPlan,
+        uids: Collection[str],
+        expired: Callable[[], bool],
+        *,
+        runs: bool,
+        within_limits: bool = False,
+    ) -> BatchOutcome | None:
+        """Ask about some pods once more, and launch what that gives; within what money limits leave, if so said. None where nothing is asked."""
+        usd = self._creator.growth.usd_left() if uids and within_limits else None
+        answer = self.planning.again(plan, uids, expired, runs=runs, usd=usd) if uids else None
+        if answer is None:
+            return None
+        result, annotations = answer.planned.result, answer.planned.annotations
+        sets = self._sets(answer.prepared, result)
+        held = self._act(_ToLaunch(answer.snapshot, result, annotations, sets, plan.question.first))
+        return BatchOutcome(result, held, result.is_late)
+
+    # ------------------------------------------------------------------ act
+
+    def _act(self, launch: _ToLaunch) -> tuple[ClaimHeldBack, ...]:
+        """Carry an answer out as far as limits allow, in the order of its nodes; what they hold back is planned again.
+
+        Groups that get new nodes, too, keep room on nodes that are there when these are not held back.
+        """
+        result, sets = launch.result, launch.sets
+        groups = {one.group for mine in sets for one in mine}
+        self._keep_all(launch, lambda pod: not groups or group_of(pod) not in groups)  # others may take it
+        held: list[ClaimHeldBack] = []
+        closed: HeldBackError | None = None
+        order = [number for number, _ in result.in_order(launch.first)]
+        urgent = {number for number in order if any(pod.uid in launch.first for pod in result.claims[number].pods)}
+        turns = self._turns
+        for numbers in together(sets, order, turns.first, urgent=urgent, overdue=turns.overdue):
+            company = [(result.claims[number], sets[number]) for number in numbers]
+            try:
+                if closed is not None:
+                    raise closed
+                made = self._announce(company, launch.annotations)
+                self._telling.gangs(company if made else ())
+                for number, new in zip(numbers, made, strict=False):
+                    if number in launch.for_virtual:
+                        self._buffers.bought(str(NodeKey(new.name)))
+                        self._requests.bought(str(NodeKey(new.name)))
+            except HeldBackError as error:
+                held += [ClaimHeldBack(planned, error, mine) for planned, mine in company]
+                if error.held.is_for_all:
+                    closed = error  # none of any size may follow
+        if whole := groups.difference([one.group for each in held for one in each.sets]):
+            self._keep_all(launch, lambda pod: group_of(pod) in whole)
+        return tuple(held)
+
+    def _announce(
+        self, company: Sequence[tuple[PlannedClaim, tuple[LaunchSet, ...]]], annotations: Mapping[str, str]
+    ) -> Sequence[NewClaim]:
+        """The NodeClaims that are being created for these, in their order: all or none."""
+
+        def maker(planned: PlannedClaim, sets: tuple[LaunchSet, ...]) -> Callable[[str], NewClaim]:
+            own = {names.LAUNCH_SET: encode_sets(sets)} if sets else {}
+            marks = {**annotations, **self._marks(planned.pods), **own}
+            return lambda name: planned_claim(planned, name, marks, self._cluster.hold_seconds)
+
         try:
-            marks = {**annotations, **self._marks(planned.pods)}
-            hold = self._cluster.hold_seconds
-            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks, hold))
+            new = self._creator.announce_all([(planned.pool, maker(planned, sets)) for planned, sets in company])
         except NoFreeNameError as error:
             _log.error(
                 "Failed to find an unused name for a NodeClaim; planning its pods again",
-                nodepool=planned.pool,
+                nodepool=error.pool,
                 error=str(error),
             )
-            self._retry(f"names/{planned.pool}")
-            return ""
-        if new is None:
-            _log.info("Skipped a NodeClaim because its pods were scheduled while it was planned", nodepool=planned.pool)
-            return ""
-        self._workers.submit(lambda: self._create(planned, new))
-        return new.name
+            self._retry(f"names/{error.pool}")
+            return ()
+        if not new:
+            pool = company[0][0].pool
+            _log.info("Skipped a NodeClaim because its pods were scheduled while it was planned", nodepool=pool)
+            if len(company) > 1:
+                self._retry(f"stale/{pool}")  # pods that wait need the others
+        for (planned, _), one in zip(company, new, strict=False):
+            self._workers.submit(functools.partial(self._create, planned, one))
+        return new
 
     def _create(self, planned: PlannedClaim, new: NewClaim) -> None:
         try:
             claim = self._creator.create(new)
         except REFUSALS as error:  # asked again with the pods that still wait, every ten seconds
-            self._say_refused(planned, error)
+            groups = [one.group for one in sets_of(new.claim.metadata.annotations)]
+            self._spoilt_groups.update(groups)
+            self._requests.refused(groups, error.message)
+            self._telling.refused(planned, error)
         except ApiError:
             self._retry(f"failed/{new.name}")
         else:
             if claim is not None:
-                self._nominate(f"nodeclaim/{new.name}", planned.pods)
+                self._telling.nominated(f"nodeclaim/{new.name}", planned.pods)
 
-    def _say_refused(self, planned: PlannedClaim, error: ApiError) -> None:
-        dedupe = (planned.pool,)  # the message names the claim
-        if isinstance(planned.template, NodePool):
-            message = claim_refused(error.message)
-            self._recorder.publish(reference_of(planned.template), *message, dedupe, ttl=60.0)
-        message = EventMessage(
-            "Warning",
-            "FailedScheduling",
-            f'Failed to schedule pod, NodePool "{planned.pool}": could not create a NodeClaim: {error.message}',
-        )
-        for pod in planned.pods:
-            self._recorder.publish(pod_reference(pod), *message, (pod.uid,), ttl=300.0)
+    def _keep_all(self, launch: _ToLaunch, mine: Callable[[Pod], bool]) -> None:
+        """Room on nodes that are there, for those pods of an answer that are meant."""
+        existing = launch.result.existing
+        nodes = {str(node.key): node for node in launch.snapshot.nodes} if existing else {}
+        for name, pods in existing.items():
+            if meant := tuple(filter(mine, pods)):
+                self._keep_room(nodes[name], meant)
 
     def _keep_room(self, node: NodeView, pods: tuple[Pod, ...]) -> None:
         """Room for pods on an existing or in-flight node, written into the plan of its claim."""
@@ -495,8 +391,38 @@ class ProvisioningController:
             return
         self._plans.changed(node.key)
         target = f"nodeclaim/{claim.metadata.name}" if claim is not None else ""
-        self._nominate(", ".join(part for part in (target, f"node/{node.name}" if node.name else "") if part), pods)
+        places = (target, f"node/{node.name}" if node.name else "")
+        self._telling.nominated(", ".join(part for part in places if part), pods)
 
-    def _nominate(self, target: str, pods: Iterable[Pod]) -> None:
-        for pod in pods:
-            self._recorder.publish(pod_reference(pod), "Normal", "Nominated", f"Pod should schedule on: {target}")
+    # ------------------------------------------------------------------ report
+
+    def _report(self, plan: BatchPlan, at_first: BatchOutcome, outcome: BatchOutcome, seconds: float) -> Batch:
+        """What operators see of a run: its log line and its metrics. Pods without time are planned again."""
+        question, result = plan.question, outcome.result
+        if outcome.is_late:
+            _log.warning(REACHED_SOLVE_DEADLINE, scheduling_id=question.id, solve_deadline_seconds=self._deadline)
+            self._retry("deadline")
+        metrics.UNSCHEDULABLE_PODS.labels("provisioner").set(len(result.unplaced))
+        if result.claims:
+            at_least = plan.planned.usd_at_least if result is at_first.result else None
+            metrics.plan(plan.planned.outcome, result.usd_per_hour, at_least, result.gap(at_least))
+        batch = outcome.batch(len(question.pods))
+        saved = plan.greedy.usd_per_hour - at_first.result.usd_per_hour
+        tell = (
+            _log.info if question.pods or result.claims else _log.debug
+        )  # buffers alone are looked at every ten seconds
+        tell(
+            PLANNED_PENDING_PODS,
+            scheduling_id=question.id,
+            pods=batch.pods,
+            claims=batch.claims,
+            existing=batch.existing,
+            unplaced=batch.unplaced,
+            usd_per_hour=round(batch.usd_per_hour, 4),
+            usd_per_hour_greedy=round(batch.usd_per_hour + saved, 4),
+            planner=plan.planned.outcome,
+            milliseconds=round(seconds * 1000, 1),
+        )
+        if question.pods or result.claims:
+            self._reported(plan, outcome, saved, seconds)
+        return batch

@@ -60,6 +60,7 @@ class Replanning:
         prepared: Prepared,
         planned: PackingOutcome,
         expired: Callable[[], Callable[[], bool]],
+        last: Sequence[str] = (),
     ) -> PackingOutcome:
         """What to launch for a batch; claims that it takes the place of are given up already.
 
@@ -69,6 +70,7 @@ class Replanning:
             prepared: its world.
             planned: what is launched where no claim is taken back.
             expired: begins a question's time.
+            last: as of `BatchQuestion`.
         """
         held = self._cluster.hold_launches(self._hold_seconds)
         if not held:
@@ -78,7 +80,7 @@ class Replanning:
             self._cluster.release_launches(name for name in held if name not in prices)
             if not prices:
                 return planned
-            found = self._together(snapshot, pods, prepared, planned, prices, expired)
+            found = self._together(snapshot, pods, prepared, planned, prices, expired, last)
             moved = {
                 view.claim.name: [pod.uid for pod in view.assigned]
                 for view in snapshot.nodes
@@ -107,12 +109,18 @@ class Replanning:
         planned: PackingOutcome,
         prices: dict[str, float],
         expired: Callable[[], Callable[[], bool]],
+        last: Sequence[str],
     ) -> PackingOutcome | None:
         """The plan without these claims and for their pods too; None where it leaves others, or leaves no fewer and does not cost clearly less."""
         rest, waiting = taken_back(snapshot, prices.keys())
         without = prepare(self._worlds.of(rest).world, prepared)
         solved = without.solve(
-            (*waiting, *pods), avoided=snapshot.avoided, first=successors(snapshot), expired=expired(), explain=False
+            (*waiting, *pods),
+            avoided=snapshot.avoided,
+            first=successors(snapshot),
+            last=last,
+            expired=expired(),
+            explain=False,
         )
         left = {one.pod.uid for one in planned.result.unplaced}
         if any(one.pod.uid not in left for one in solved.unplaced):

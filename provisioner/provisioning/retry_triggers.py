@@ -4,6 +4,7 @@ Pods that wait are looked at every ten seconds anyway; this makes it the next ba
 """
 
 from provisioner.apis.core import (
+    CoschedulingGroup,
     CSIDriver,
     CSINode,
     LabelledNamespace,
@@ -14,6 +15,7 @@ from provisioner.apis.core import (
     PriorityClass,
     RuntimeClass,
     StorageClass,
+    VolcanoGroup,
 )
 from provisioner.runtime.changes import Surrounding, SurroundingChanged
 
@@ -51,6 +53,10 @@ def _facts(thing: Surrounding | None) -> object:
             return thing.metadata.uid, thing.overhead, thing.scheduling
         case PodGroup():
             return thing.metadata.uid, thing.minimum, thing.spec.priority
+        case VolcanoGroup():
+            return thing.metadata.uid, thing.minimum, thing.queued
+        case CoschedulingGroup():
+            return thing.metadata.uid, thing.minimum
         case PriorityClass():
             return None  # it counts for pods that are created from now on
         case None:

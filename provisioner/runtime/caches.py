@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.core import ConfigMap
+from provisioner.apis.gangs import GroupSource
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.stamping import StampFacts
@@ -34,12 +35,14 @@ from provisioner.runtime.changes import (
     NodeOverlayChanged,
     NodePoolChanged,
     PodChanged,
+    ProvisioningRequestChanged,
     SurroundingChanged,
 )
 from provisioner.runtime.freshness import behind, refused, stale
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.pause import Activity, Pause, pause_of
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
@@ -70,6 +73,10 @@ _log = logs.get_logger(__name__)
 
 def _objects_unreadable(count: int, named: str) -> str:
     return Said(f"{count} objects cannot be read completely: {named}")
+
+
+def _not_read_yet(resource: Resource[Any]) -> str:
+    return Said(f"{resource} have not been read yet")
 
 
 class Caches:
@@ -151,8 +158,18 @@ class Caches:
             self._reflect(resources.PRIORITYCLASSES, self.cluster.admission_changed, SurroundingChanged),
         )
         self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, self.installations, *buffers, *admission)
-        #: These two not every API server has: they are watched once it is found to serve them (`watch`).
-        self.pod_groups = self._reflect(resources.PODGROUPS, self.cluster.pod_group_changed, SurroundingChanged)
+        #: The versions in which ProvisioningRequests may be served, the newest first.
+        self.requests = tuple(
+            self._reflect(one, _ignored, ProvisioningRequestChanged)
+            for one in (resources.PROVISIONINGREQUESTS, resources.OLD_PROVISIONINGREQUESTS)
+        )
+        #: These and those below not every API server has: they are watched once it is found to serve them (`watch`).
+        group_changed = self.cluster.pod_group_changed
+        self.pod_groups: Mapping[GroupSource, Reflector[Any]] = {
+            GroupSource.POD_GROUP: self._reflect(resources.PODGROUPS, group_changed, SurroundingChanged),
+            GroupSource.VOLCANO: self._reflect(resources.VOLCANO_GROUPS, group_changed, SurroundingChanged),
+            GroupSource.COSCHEDULING: self._reflect(resources.COSCHEDULING_GROUPS, group_changed, SurroundingChanged),
+        }
         self.autoscalers = self._reflect(resources.AUTOSCALERS, self.cluster.autoscaler_changed)
         self._prober = Prober(self.all, clock)
         #: What voluntary disruption is decided from.
@@ -276,7 +293,7 @@ class Caches:
         return not stopping.is_set()
 
     def watch(self, late: Reflector[Any]) -> None:
-        """Watch `pod_groups` or `autoscalers` from now on; call once, when the API server serves them."""
+        """Watch `autoscalers` or one of `pod_groups` or `requests` from now on; call once, when the API server serves them."""
         self.all = (*self.all, late)
         self._prober.add(late)
         late.start()
@@ -295,8 +312,9 @@ class Caches:
         return refused(one for one in self.all if one not in self.awaited)
 
     def disruption_is_stale(self) -> str:
-        """Which watch that voluntary disruption is decided from is behind, in words; "" where none is."""
-        return stale(self.behind_disruption)
+        """Which watch that voluntary disruption is decided from is behind, or not known to be needed yet, in words; "" where none is."""
+        unknown = self.options.vpa_predictions and self.cluster.prediction_knowledge() is KindKnowledge.NOT_YET
+        return stale(self.behind_disruption) or (_not_read_yet(self.autoscalers.resource) if unknown else "")
 
     def static_pools_are_stale(self) -> str:
         """Likewise for what static NodePools are scaled by."""

@@ -9,6 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import (
+    AnyPodGroup,
     CSIDriver,
     CSINode,
     LabelledNamespace,
@@ -16,7 +17,6 @@ from provisioner.apis.core import (
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
-    PodGroup,
     PriorityClass,
     RuntimeClass,
     StorageClass,
@@ -24,19 +24,20 @@ from provisioner.apis.core import (
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
+from provisioner.apis.provisioning_request import ProvisioningRequest
 from provisioner.runtime.conditioned import Conditioned
 
 T_co = TypeVar("T_co", covariant=True)
 
 #: What decides beside Nodes and pods where a pod may run, and whether it is tried.
 Surrounding: TypeAlias = (
-    CSIDriver
+    AnyPodGroup
+    | CSIDriver
     | CSINode
     | LabelledNamespace
     | LimitRange
     | PersistentVolume
     | PersistentVolumeClaim
-    | PodGroup
     | PriorityClass
     | RuntimeClass
     | StorageClass
@@ -96,6 +97,10 @@ class CapacityBufferChanged(Changed[CapacityBuffer]):
     """A CapacityBuffer; never while the feature gate is off."""
 
 
+class ProvisioningRequestChanged(Changed[ProvisioningRequest]):
+    """A ProvisioningRequest; never where `--provisioning-classes` names none."""
+
+
 class SurroundingChanged(Changed[Surrounding]):
     """One of the objects around pods that decide where they may run."""
 
@@ -108,6 +113,7 @@ Change: TypeAlias = (
     | NodeClassChanged
     | NodeOverlayChanged
     | CapacityBufferChanged
+    | ProvisioningRequestChanged
     | SurroundingChanged
 )
 

@@ -264,6 +264,40 @@ HELD_BACK = GaugeSeries(
         ("nodepool", "limit"),
     )
 )
+PROVISIONING_REQUESTS = GaugeSeries(
+    gauge(
+        "dovetail_provisioning_requests",
+        "ProvisioningRequests of the classes in --provisioning-classes, by the condition that is true: Accepted, Provisioned, BookingExpired or Failed.",
+        ("class", "condition"),
+    )
+)
+_GANGS = GaugeSeries(
+    gauge(
+        "dovetail_gangs",
+        "Groups of pods that are planned as a whole, by source (podgroup, annotations, volcano or coscheduling) and state: running (enough pods are bound), "
+        "launching (its nodes are being launched), placed (its pods have places on nodes), waiting (they have none), given_up (its nodes were given up, it is "
+        "planned again later); not planned: incomplete (pods are missing), gated, queued (by Volcano), unknown (there is no such PodGroup), "
+        "contradiction (its pods differ in priority or scheduler), unread (PodGroups, or its Job, cannot be read).",
+        ("source", "state"),
+    )
+)
+_GANG_USD_WAITING = gauge(
+    "dovetail_gang_usd_waiting",
+    "Price of launched nodes that wait for other nodes of a group of pods that does not run yet, in USD per hour.",
+    (),
+)
+GANG_READY = histogram(
+    "dovetail_gang_ready_seconds",
+    "Time from when all pods that a group needs exist until as many as it needs are bound; groups that already had a bound pod are left out.",
+    (),
+    buckets=(1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1800.0, 3600.0),
+)
+GANGS_GIVEN_UP = counter(
+    "dovetail_gang_given_up_total",
+    "Times that all new nodes of a group of pods were given up, by reason: insufficient_capacity (one of them could not be launched) or "
+    "hold_expired (launched nodes waited too long for the others).",
+    ("reason",),
+)
 _PLAN_COST = gauge("dovetail_plan_cost", "Price of the new nodes in the most recent plan, in USD per hour.", ())
 _PLAN_BOUND = gauge(
     "dovetail_plan_lower_bound",
@@ -365,6 +399,12 @@ def scheduling(decision: str, pods: int, monotonic: Callable[[], float]) -> Iter
 def pending_by_zone(counts: Mapping[str, int]) -> None:
     """The pods of the last batch by effective zone."""
     _BY_ZONE.replace("provisioner", ((("provisioner", zone), count) for zone, count in counts.items()))
+
+
+def gangs(counts: Mapping[tuple[str, str], int], usd_waiting: float) -> None:
+    """How many groups of pods of a source (first) are in a state (second), and what those cost an hour that wait."""
+    _GANGS.replace("", counts.items())
+    _GANG_USD_WAITING.set(usd_waiting)
 
 
 def decision(decision: str, reason: str, consolidation_type: str, pools: Iterable[str] = ()) -> None:

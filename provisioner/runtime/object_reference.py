@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
-from provisioner.apis.core import Node, ObjectReference
+from provisioner.apis.core import AnyPodGroup, Node, ObjectReference
+from provisioner.apis.gangs import key_of_object, source_of
 from provisioner.apis.pods import Pod
 from provisioner.kube.events import Recorder
+from provisioner.kube.resources import GROUP_KINDS
 from provisioner.runtime.conditioned import ClusterScopedObject
 from provisioner.state.cluster import Cluster
 from provisioner.values.message import EventMessage
@@ -26,6 +28,23 @@ def node_reference(node: Node) -> ObjectReference:
 def pod_reference(pod: Pod) -> ObjectReference:
     """A pod."""
     return ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
+
+
+def group_reference(group: AnyPodGroup) -> ObjectReference:
+    """A PodGroup; in lists they do not say what they are."""
+    meta, kind = group.metadata, GROUP_KINDS[source_of(key_of_object(group))]
+    return ObjectReference(
+        api_version=kind.api_version, kind=kind.kind, name=meta.name, namespace=meta.namespace, uid=meta.uid
+    )
+
+
+def tell_gang(recorder: Recorder, cluster: Cluster, key: str, message: EventMessage) -> None:
+    """One event about the PodGroup of a gang, where there is one, and one about the first of its pods: it may have thousands."""
+    group, pod = cluster.gang_told_of(key)
+    if group is not None:
+        recorder.publish(group_reference(group), *message)
+    if pod is not None:
+        recorder.publish(pod_reference(pod), *message)
 
 
 def publish(

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
+from provisioner.apis.gangs import group_of
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.becoming import opened, with_pods, without
@@ -46,13 +47,19 @@ class StuckEviction:
         )
 
 
-def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -> StuckEviction | None:
-    """The first eviction that leaves its successor no legal place; None where every one does.
+def drained(
+    prepared: Prepared, result: Result, leaving: Iterable[str], *, in_waves: bool = False
+) -> StuckEviction | Mapping[str, Sequence[Pod]]:
+    """The first eviction that leaves its successor no legal place; else, by bin, whose successors it takes that are planned elsewhere.
+
+    These have a place there as long as nobody else takes its room.
 
     Args:
         prepared: the world before the first eviction, without the planned claims.
         result: where the pods are to be, once all of them are moved; legal.
         leaving: names of all nodes that leave.
+        in_waves: PodDisruptionBudgets do not let all go at once: of a group with a topology key (`World.topology`), whoever is evicted comes back in the
+            domain in which the others still run.
 
     Only pods that some other of them has to do with are looked at: the others are as well off alone as together.
     Every class is tried as the first to go, then all of them in one order, each where it is planned if that is legal by then.
@@ -62,8 +69,10 @@ def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -
     goals = _goals(result)
     moving = [pod for pod, _ in goals]
     tied = tied_shapes(moving, prepared.world.namespaces, by_default=bool(prepared.world.spread_defaults.hard_keys))
+    if in_waves:
+        tied |= {pod.shape.key for pod in moving if group_of(pod) in prepared.world.topology}
     if not tied:
-        return None
+        return {}
     gone = tuple(leaving)
     new = {name_of(number): opened(claim, name_of(number)) for number, claim in enumerate(result.claims)}
     world = prepared.updated(Changes(bins=new)) if new else prepared
@@ -71,6 +80,7 @@ def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -
     where = {one.node_name: one.name for one in bins.values() if one.node_name}
     order = sorted((pair for pair in goals if pair[0].shape.key in tied), key=lambda pair: (pair[0].key, pair[0].uid))
     firsts = {pod.shape.key: (pod, goal) for pod, goal in reversed(order)}
+    detours: dict[str, list[Pod]] = {}
     for pod, goal in firsts.values():
         if isinstance(found := _place(world, pod, goal, gone), StuckEviction):
             return found
@@ -78,21 +88,23 @@ def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -
         found = _place(world, pod, goal, gone)
         if isinstance(found, StuckEviction):
             return found
+        if found != goal:
+            detours.setdefault(found, []).append(pod)
         changes = {found: with_pods(bins[found], (pod,))}
         home = where.get(pod.node_name)
         if home is not None and home != found:
             changes[home] = without(bins[home], (pod,))
         bins |= changes
         world = world.updated(Changes(bins=changes))
-    return None
+    return detours
 
 
 def too_early(prepared: Prepared, result: Result, pods: Iterable[Pod]) -> set[str]:
     """Shapes of these pods that could not be bound where they are planned while the others run where they do; of equal ones of a place one is asked.
 
-    What is bought for them would stand empty, whether or not the drain ends on other nodes, which `stuck_eviction` asks of every pod in turn.
+    What is bought for them would stand empty, whether or not the drain ends on other nodes, which `drained` asks of every pod in turn.
 
-    Cost: a judgement for each of a few pods; `stuck_eviction` takes some hundred times as long for a hundred pods.
+    Cost: a judgement for each of a few pods; `drained` takes some hundred times as long for a hundred pods.
     """
     groups = (*(one.pods for one in result.claims), *result.existing.values())
     places = {pod.uid: number for number, some in enumerate(groups) for pod in some}

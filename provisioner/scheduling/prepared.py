@@ -15,10 +15,11 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from provisioner.apis.attachments import Attachment, attachments_of
-from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
+from provisioner.apis.gangs import group_of
+from provisioner.apis.names import HOSTNAME_LABEL, WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.attempts.attempt import affordable, scope_of, skews_of, whole
@@ -41,9 +42,20 @@ from provisioner.scheduling.constraints.volumes import (
     claim_keys,
 )
 from provisioner.scheduling.constraints.workload_limits import Crowding, owners_of
+from provisioner.scheduling.gangs import (
+    NO_GROUPS,
+    GroupAnswers,
+    GroupsAsked,
+    all_or_nothing,
+    cut_groups,
+    groups_asked,
+    spread_groups,
+    together,
+)
+from provisioner.scheduling.group_domains import DomainChoice, designed_domain, domains
 from provisioner.scheduling.judging import Design, LegalityVerdict, design_of, judge, settle
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool, World
-from provisioner.scheduling.reasons import OnlyWhileLeaving
+from provisioner.scheduling.reasons import NOT_TRIED, OnlyWhileLeaving
 from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
 from provisioner.scheduling.topology.census import NOBODY, Census, Tally, tally_of, tally_of_bin
 from provisioner.scheduling.topology.company import concerned, is_there, with_daemons
@@ -56,11 +68,14 @@ _SPARE_CATALOGUES: Final = 4
 _MOST_STATES: Final = 20_000
 """What is remembered of a pool's claims before it starts afresh."""
 _MOST_TABLES: Final = 8
+"""Different sets of resources that pods ask for, of which the room of nodes is remembered."""
+_TRIAL_STEPS: Final = 20_000
+"""That may be done to find out in which order groups are asked about; a second, where every pod is of another class."""
 _REMEMBERED: Final = 64
 """Most pods of a question whose setting is kept for those that ask about the same pods next: partitions, mending, balancing."""
-"""Different sets of resources that pods ask for, of which the room of nodes is remembered."""
 
 
+_uid: Final = attrgetter("uid")
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -97,6 +112,17 @@ class Marks:
             self.closed & others | new.closed,
             self.naming & others | new.naming,
         )
+
+
+class _How(NamedTuple):
+    """How a question is asked, as of `Prepared.solve`."""
+
+    leaving: Collection[str]
+    gone: Collection[str]
+    afterwards: bool
+    avoided: Mapping[str, frozenset[str]]
+    first: Collection[str]
+    explain: bool
 
 
 class Stock:
@@ -168,6 +194,7 @@ class Prepared:
         self._due: dict[Daemon, int] = {}
         self._guarding = tuple(one for one in self._daemons if one.relations.guards)
         self._last: tuple[frozenset[int], frozenset[str], Setting] | None = None
+        self._members: Mapping[str, Mapping[str, int]] | None = None
         self._crowded: tuple[Mapping[int, int], Mapping[str, Mapping[int, int]]] | None = None
         well_known = WELL_KNOWN_LABELS | self.world.well_known
         if self.world.reservation_label:
@@ -186,6 +213,7 @@ class Prepared:
         afterwards: bool = True,
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
         first: Collection[str] = (),
+        last: Sequence[str] = (),
         max_new: int | None = None,
         stop_at_first_unplaced: bool = False,
         effort: int = EFFORT,
@@ -206,13 +234,14 @@ class Prepared:
                 now is moved by other steps.
             avoided: by UID of a pod, names of the nodes that it keeps off though kube-scheduler would let it; they count as they do.
             first: UIDs of pods that get their places before others of the same priority: where limits leave too little for all, it is theirs.
+            last: keys of groups that are asked about after the others, in this order: they failed before.
             max_new: most new claims.
             stop_at_first_unplaced: a pod without a place is answer enough; others may then be left that could be placed.
             effort: how many lots may be drawn where a pod that has to do with others is left; with 0 none is, and no other order is
                 tried, so the answer may be a false no, never a false yes. An attempt is repeated then only where it foresaw more nodes
                 than there are.
             explain: say why pods are left, in the result; else `Unplaced.reasons` are found when they are asked for.
-            budget: steps that may be done (see `attempts.setting.Work`); the same budget gives the same answer.
+            budget: steps that may be done (see `attempts.setting.Work`), and at most as many again to order groups; the same budget gives the same answer.
             expired: says that time is up; what was not tried then is told apart from what has no place.
 
         Returns:
@@ -222,20 +251,94 @@ class Prepared:
         """
         asked = tuple(pods)
         terms = Terms(Work(budget, expired), effort, max_new, stop_at_first_unplaced)
-        setting, left_out = self._setting(asked, leaving, gone, terms, avoided, first)
+        how = _How(leaving, gone, afterwards, avoided, first, explain)
+        groups = self._grouped(asked)
+        if not groups.needed:
+            return self._answer(asked, terms, how)
+        moving = frozenset(map(_uid, asked)) if groups.labels else frozenset()
+        trial = replace(terms, work=Work(_TRIAL_STEPS if budget is None else min(budget, _TRIAL_STEPS), expired))
+        answers = GroupAnswers(
+            whole=lambda some, pinned: self._answer(some, terms, how, pinned),
+            trial=lambda some, pinned: self._answer(some, trial, how, pinned),
+            domains=lambda key, some: self._domains(key, some, terms, how, groups, moving),
+            homes=lambda key: self._homes(key, groups.labels[key], moving, how.gone),
+            never=lambda some: self._never(some, terms, how),
+            over=terms.work.look,
+            avoided=avoided,
+        )
+        return all_or_nothing(asked, groups, answers, last, stop=stop_at_first_unplaced)
+
+    def _answer(self, asked: Sequence[Pod], terms: Terms, how: "_How", groups: GroupsAsked = NO_GROUPS) -> Result:
+        """The answer in which groups may be cut."""
+        leaving, gone, afterwards, avoided, first, explain = how
+        setting, left_out = self._setting(asked, leaving, gone, terms, avoided, first, groups=groups)
         result = Solution(setting, left_out).result(explain=explain)
-        if len(asked) <= _REMEMBERED and not (left_out or gone or avoided or first or terms.work.over):
+        if len(asked) <= _REMEMBERED and not (left_out or gone or avoided or first or terms.work.over or groups.needed):
             self._last = frozenset(map(id, asked)), frozenset(leaving), setting
         if not afterwards or not setting.lingering or not self._followed(setting):
             return result
         after = {*leaving, *gone}
-        if self.judge(design_of(result), gone=after).legal:
+        if self._judged(design_of(result), (), after).legal:
             return result
-        setting, left_out = self._setting(asked, (), after, terms, avoided, first)
+        setting, left_out = self._setting(asked, (), after, terms, avoided, first, groups=groups)
         result = Solution(setting, left_out).result(explain=explain)
-        if self.judge(design_of(result), leaving=leaving, gone=gone).legal:
+        if self._judged(design_of(result), leaving, gone).legal:
             return result
         return Result((), {}, tuple([Unplaced(pod, (OnlyWhileLeaving(),)) for pod in asked]))
+
+    def groups(self, pods: Sequence[Pod], at_least: int = 2) -> GroupsAsked:
+        """The groups of a question about these pods, of which so many are needed at once.
+
+        Cost: O(pods), and one look at every node the first time; nothing in a world without groups.
+        """
+        return (
+            groups_asked(pods, self.world.groups, self._placed_members(), at_least) if self.world.groups else NO_GROUPS
+        )
+
+    def _grouped(self, pods: Sequence[Pod]) -> GroupsAsked:
+        """The groups that could be cut, and those that could be spread over two domains."""
+        if not self.world.topology:
+            return self.groups(pods)
+        return groups_asked(pods, self.world.groups, self._placed_members(), topology=self.world.topology)
+
+    def _placed_members(self) -> Mapping[str, Mapping[str, int]]:
+        """By key of a group, the UIDs of its pods that have places in the world, each with the number of its node."""
+        if self._members is None:  # two threads that make it at once make the same
+            found: dict[str, dict[str, int]] = {}
+            for number, one in enumerate(self._bins):
+                for key, uid in _members_of_bin(one):
+                    found.setdefault(key, {})[uid] = number
+            self._members = found
+        return self._members
+
+    def _homes(
+        self, key: str, label: str, moving: Collection[str], gone: Collection[str] = ()
+    ) -> frozenset[str | None]:
+        """The values of a label on the nodes of those pods of a group that stay; None for a node without it."""
+        mine = self._placed_members().get(key, {})
+        nodes = [self._bins[number] for uid, number in mine.items() if uid not in moving]
+        return frozenset([_domain_on(one, label) for one in nodes if one.name not in gone])
+
+    def _domains(
+        self,
+        key: str,
+        pods: Sequence[Pod],
+        terms: Terms,
+        how: "_How",
+        groups: GroupsAsked,
+        moving: Collection[str],
+    ) -> DomainChoice:
+        """The domains in which a group could have places."""
+        setting, _ = self._setting(pods, how.leaving, how.gone, terms, how.avoided)
+        label = groups.labels[key]
+        return domains(setting, label, groups.needed[key], self._homes(key, label, moving, how.gone))
+
+    def _never(self, pods: Sequence[Pod], terms: Terms, how: "_How") -> set[str]:
+        """The UIDs of those that no node takes that there is or could be, whatever becomes of other pods."""
+        setting, left_out = self._setting(pods, how.leaving, how.gone, terms, how.avoided)
+        classes = [one.pods for one in setting.classes if not setting.takes(one)]
+        unread = [one.pods for one in left_out if one.reason is not NOT_TRIED]
+        return {pod.uid for some in (*classes, *unread) for pod in some}
 
     def _followed(self, setting: Setting) -> bool:
         """Whether pods that stay on a leaving node, and are gone with it, count for any pod of the question."""
@@ -249,6 +352,10 @@ class Prepared:
 
         Lists of instance types, and so minValues, are not judged: a designed node has one type.
         """
+        verdict = self._judged(design, leaving, gone)
+        return self._whole(design, verdict, gone)
+
+    def _judged(self, design: Design, leaving: Collection[str], gone: Collection[str]) -> LegalityVerdict:
         setting, left_out = self._setting(design.pods, leaving, gone, Terms(Work(), 0))
         setting = replace(setting, offers=[offer.without_min_values() for offer in setting.offers])
         return judge(setting, left_out, design, self._numbers)
@@ -260,10 +367,52 @@ class Prepared:
         without zone or capacity type leaves them open where its pods do. No claims where the design is not legal. `asked`: a setting
         of its pods, if there is one already; all of them can be judged.
         """
-        if asked is not None:
-            return settle(asked, (), design, self._numbers)
-        setting, left_out = self._setting(design.pods, (), (), Terms(Work(), 0))
-        return settle(setting, left_out, design, self._numbers)
+        left_out: Sequence[LeftOut] = ()
+        if asked is None:
+            asked, left_out = self._setting(design.pods, (), (), Terms(Work(), 0))
+        verdict, claims = settle(asked, left_out, design, self._numbers)
+        verdict = self._whole(design, verdict, claims=claims)
+        return verdict, claims if verdict.legal else ()
+
+    def _whole(
+        self,
+        design: Design,
+        verdict: LegalityVerdict,
+        gone: Collection[str] = (),
+        claims: Sequence[PlannedClaim] = (),
+    ) -> LegalityVerdict:
+        """The verdict, with the groups of which a design has too few pods, or that it spreads over two domains.
+
+        `claims`: made of its nodes that have pods, in their order; each of their types counts then, not the designed one alone.
+        """
+        if not (self.world.groups or self.world.topology):
+            return verdict
+        groups = self._grouped(design.pods)
+        faults = cut_groups(design, groups)
+        if groups.labels:
+            moving = frozenset(groups.of)
+            numbers = [number for number, one in enumerate(design.nodes) if one.pods]
+            types = {number: one.instance_types for number, one in zip(numbers, claims, strict=False)}
+            faults += spread_groups(
+                design,
+                groups,
+                lambda spot, label: self._designed_domain(design, types, spot, label),
+                lambda key: self._homes(key, groups.labels[key], moving, gone),
+            )
+        return LegalityVerdict((*verdict.faults, *faults)) if faults else verdict
+
+    def _designed_domain(
+        self, design: Design, types: Mapping[int, Sequence[str]], spot: int | str, label: str
+    ) -> str | None:
+        """The value of a label on an existing node, by its name, or on a node of a design, by its number; None where it has none, or several are left."""
+        if isinstance(spot, str):
+            number = self._numbers.get(spot)
+            return None if number is None else _domain_on(self._bins[number], label)
+        if label == HOSTNAME_LABEL:
+            return f"{spot}/"  # no hostname has a slash
+        node = design.nodes[spot]
+        offers = (one for one in self._offers(Dimensions.of((), ()), ()) if one.pool.name == node.pool)
+        return next((designed_domain(one, node, label, types.get(spot, (node.instance_type,))) for one in offers), None)
 
     def setting(
         self, pods: Sequence[Pod], leaving: Collection[str] = (), only: Collection[str] | None = None
@@ -286,6 +435,7 @@ class Prepared:
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
         first: Collection[str] = (),
         only: Collection[str] | None = None,
+        groups: GroupsAsked = NO_GROUPS,
     ) -> tuple[Setting, Sequence[LeftOut]]:
         world = self.world
         named = frozenset(itertools.chain.from_iterable(self._tallies[i].named for i in members(self._marks.naming)))
@@ -294,6 +444,8 @@ class Prepared:
         taints.update(dict.fromkeys(some for some, places in self._ground.by_taints.items() if places & ~gone_now))
         settled, over = self._settled(pods, gone_now), terms.work.look
         classes, left_out = classify(world, tuple(taints), pods, named, settled, avoided, over)
+        if groups.needed:
+            classes = together(classes, groups)
         if first:
             classes = ahead(classes, first)
         classes, ladders = affordable(classes)
@@ -528,6 +680,8 @@ class Prepared:
             namespaces=world.namespaces if changes.namespaces is None else changes.namespaces,
             storage=world.storage if changes.storage is None else changes.storage,
             spread_defaults=world.spread_defaults if changes.spread_defaults is None else changes.spread_defaults,
+            groups=world.groups if changes.groups is None else changes.groups,
+            topology=world.topology if changes.topology is None else changes.topology,
         )
         tables = self._tables
         if _kinds(world) != _kinds(settled):
@@ -635,6 +789,8 @@ def changes_between(before: World, after: World) -> Changes | None:
         namespaces=None if before.namespaces == after.namespaces else after.namespaces,
         storage=None if before.storage is after.storage else after.storage,
         spread_defaults=None if before.spread_defaults is after.spread_defaults else after.spread_defaults,
+        groups=None if before.groups is after.groups or before.groups == after.groups else after.groups,
+        topology=None if before.topology is after.topology or before.topology == after.topology else after.topology,
     )
 
 
@@ -673,6 +829,21 @@ def _owners_of_bin(one: Bin) -> Mapping[str, int]:
     found: Mapping[str, int] | None = kept.get("_owners")
     if found is None:
         found = kept["_owners"] = owners_of(one.pods)
+    return found
+
+
+def _domain_on(one: Bin, label: str) -> str | None:
+    """The value of a label on a node; that of a hostname which is not known yet is the node's own name."""
+    value = label_value(one.labels, label)
+    return f"{one.name}/" if value is None and label == HOSTNAME_LABEL and not one.node_name else value
+
+
+def _members_of_bin(one: Bin) -> Sequence[tuple[str, str]]:
+    """The pods of groups on a node, as keys and UIDs, kept on it; two threads that make it at once make the same."""
+    kept = one.__dict__
+    found: Sequence[tuple[str, str]] | None = kept.get("_members")
+    if found is None:
+        found = kept["_members"] = tuple([(key, pod.uid) for pod in one.pods if (key := group_of(pod))])
     return found
 
 

@@ -184,6 +184,9 @@ class World:
         hostname_domains: a hard hostname spread without minDomains is planned over so many nodes, or over as many as there are
             pods if these are fewer; 1 is kube-scheduler's letter, 0 a node for every maxSkew pods, as Karpenter does.
         most_of_one: by NodePool that says so, also those that make no nodes now: the most pods of one owner on a node.
+        groups: by key (`apis.gangs.group_of`), how many pods of a group must have places, those on nodes among them, or no other gets one; give the
+            same object while it is unchanged. A group that is absent is of single pods.
+        topology: by key of a group whose pods must all run in one domain, the node label; likewise the same object.
     """
 
     pools: tuple[SchedulingPool, ...] = ()
@@ -199,6 +202,8 @@ class World:
     reservation_label: str = ""
     hostname_domains: int = 1
     most_of_one: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, int] = field(default_factory=dict)
+    topology: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +218,8 @@ class Changes:
         namespaces: likewise.
         storage: likewise.
         spread_defaults: likewise.
+        groups: likewise.
+        topology: likewise.
     """
 
     bins: Mapping[str, Bin] = field(default_factory=dict)
@@ -222,3 +229,5 @@ class Changes:
     namespaces: Mapping[str, Mapping[str, str]] | None = None
     storage: Storage | None = None
     spread_defaults: SpreadDefaults | None = None
+    groups: Mapping[str, int] | None = None
+    topology: Mapping[str, str] | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from provisioner.apis.gangs import told
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE
@@ -524,8 +525,83 @@ class BinsRefuse:
         return f"0/{self.total} existing nodes: {', '.join(parts)}"
 
 
+@dataclass(frozen=True, slots=True)
+class GroupTooLarge:
+    """Too few pods of a group would have places, so that none of them gets one.
+
+    Attributes:
+        group: its key.
+        placed: that would have.
+        needed: at once.
+        asked: that need one.
+    """
+
+    group: str
+    placed: int
+    needed: int
+    asked: int
+
+    def __str__(self) -> str:
+        what = f"{self.needed} pods of {told(self.group)} need nodes at the same time"
+        if self.asked < self.needed:
+            return f"{what}, but only {self.asked} of them can be planned now"
+        if self.placed >= self.needed:
+            return f"{what}, but there is not enough room for them and the other pods"
+        return f"{what}, but there is room for only {self.placed} of them"
+
+
+@dataclass(frozen=True, slots=True)
+class NoDomainHolds:
+    """No domain of the topology key of a PodGroup has room for as many of its pods as are needed.
+
+    Attributes:
+        key: the node label.
+        domain: the value that has room for most of them, among those that were tried; "" for a new node of its own, or where none was tried.
+        placed: so many of them.
+    """
+
+    key: str
+    domain: str
+    placed: int
+
+    def __str__(self) -> str:
+        what = f"all pods of the PodGroup must run on nodes with the same value for label {self.key}, but there is not enough room for them"
+        return f"{what}; where the value is {self.domain}, {self.placed} of them fit" if self.domain else what
+
+
+@dataclass(frozen=True, slots=True)
+class NoPoolMakesLabel:
+    """The nodes that have the topology key of a PodGroup have too little room, and no new node would have it.
+
+    Attributes:
+        key: the node label.
+    """
+
+    key: str
+
+    def __str__(self) -> str:
+        return (
+            f"all pods of the PodGroup must run on nodes with the same value for label {self.key}, but no existing nodes with "
+            "one value have enough room for them, and no NodePool sets that label"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHeldBack:
+    """A limit does not allow all nodes of a group now, so that none is created: what the limit says goes before it."""
+
+    group: str
+    nodes: int
+
+    def __str__(self) -> str:
+        return f"the {self.nodes} nodes for {told(self.group)} are created at the same time or not at all"
+
+
 Reason = (
     PodInvalid
+    | GroupTooLarge
+    | NoDomainHolds
+    | NoPoolMakesLabel
     | PodGated
     | NotTried
     | OnlyWhileLeaving

@@ -204,6 +204,8 @@ def world_of(
         reservation_label=reservation_label,
         hostname_domains=policies.hostname_domains,
         most_of_one=_most_of_one(snapshot),
+        groups=snapshot.minima,
+        topology=snapshot.topology,
     )
     return Gathered(world, tuple(unreadable))
 
@@ -232,12 +234,12 @@ def _most_of_one(snapshot: Snapshot) -> dict[str, int]:
     return found
 
 
-def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, ...]]:
-    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no node to come.
+def without(snapshot: Snapshot, claims: Collection[str]) -> tuple[Snapshot, tuple[Pod, ...]]:
+    """The instant as if these claims had never been made, and the pods that wait for them; none where none has a node to come.
 
     Other claims that have no node yet are no place to go either: they may wait for the same.
     """
-    rest, pods = taken_back(snapshot, (claim_name,))
+    rest, pods = taken_back(snapshot, claims)
     there = tuple(view for view in rest.nodes if view.claim is None or view.claim.status.provider_id)
     return replace(rest, nodes=there), pods
 

@@ -16,7 +16,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import Deployment, Node, ObjectReference, ReplicaSet, StatefulSet
-from provisioner.apis.meta import OwnerReference, selector_text
+from provisioner.apis.meta import OwnerReference, controller_of, selector_text
 from provisioner.apis.pods import Pod, is_terminal
 from provisioner.apis.shares import REPAIR_BY_EVICTION, SeatedPod, Share, ShareAttempt, Side, attempt_text, parse
 from provisioner.kube import resources
@@ -46,7 +46,6 @@ from provisioner.shares.repair import (
     ShareView,
     Unrepaired,
     asks,
-    controller_of,
     decide,
     is_drifted,
     is_moving,
@@ -56,7 +55,6 @@ from provisioner.shares.repair import (
     members_of,
     side_of_label,
     side_of_node,
-    wanted_of,
 )
 from provisioner.state.pause import Activity, Pause
 from provisioner.support import logs, metrics
@@ -324,14 +322,14 @@ class ShareRepair:
         owner.seated = {one.pod.uid: one.seated for one in members}
         view = ShareView(
             share=share,
-            wanted=wanted_of(found),
+            wanted=found.spec.wanted,
             members=members,
             steady=self._clock.monotonic() - owner.since if current else 0.0,
             now=self._clock.now(),
             known=owner.attempt,
         )
         decision = decide(view)
-        if isinstance(decision, Unrepaired) or isinstance(found, StatefulSet) or controller_of(found) is None:
+        if isinstance(decision, Unrepaired) or isinstance(found, StatefulSet) or controller_of(found.metadata) is None:
             return decision
         brothers = self._client.list(
             resources.REPLICASETS, group.namespace, "" if deployment is None else _selector(deployment)
@@ -466,7 +464,7 @@ def _name(group: _Group) -> str:
 
 
 def _deployment_of(found: ReplicaSet | StatefulSet) -> OwnerReference | None:
-    above = None if isinstance(found, StatefulSet) else controller_of(found)
+    above = None if isinstance(found, StatefulSet) else controller_of(found.metadata)
     is_deployment = above is not None and (above.kind, above.api_version.partition("/")[0]) == ("Deployment", "apps")
     return above if is_deployment else None
 

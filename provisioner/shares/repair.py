@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 from provisioner.apis import names
 from provisioner.apis.core import Deployment, Node, ReplicaSet, StatefulSet
 from provisioner.apis.deletion_cost import deletion_cost
-from provisioner.apis.meta import OwnerReference
+from provisioner.apis.meta import OwnerReference, controller_of
 from provisioner.apis.pods import Pod, do_not_disrupt, is_terminal
 from provisioner.apis.shapes import PodShape
 from provisioner.apis.shares import REPAIR_BY_EVICTION, SeatedPod, Share, ShareAttempt, Side, gave, read_attempt
@@ -299,7 +299,7 @@ def is_moving(found: ReplicaSet | StatefulSet, deployment: Deployment | None, br
         brothers: every ReplicaSet of its namespace.
     """
     meta, status = found.metadata, found.status
-    wanted = wanted_of(found)
+    wanted = found.spec.wanted
     if (
         meta.deletion_timestamp is not None
         or status.observed_generation < meta.generation
@@ -310,22 +310,12 @@ def is_moving(found: ReplicaSet | StatefulSet, deployment: Deployment | None, br
         return status.updated_replicas != wanted
     if deployment is not None and (deployment.metadata.deletion_timestamp is not None or is_rolling(deployment)):
         return True
-    above = controller_of(found)
+    above = controller_of(found.metadata)
     return above is not None and any(
-        one.metadata.uid != meta.uid and (one.status.replicas or wanted_of(one))
+        one.metadata.uid != meta.uid and (one.status.replicas or one.spec.wanted)
         for one in brothers
-        if (its := controller_of(one)) is not None and its.uid == above.uid
+        if (its := controller_of(one.metadata)) is not None and its.uid == above.uid
     )
-
-
-def controller_of(found: ReplicaSet | StatefulSet) -> OwnerReference | None:
-    """Who controls an owner of pods."""
-    return next((one for one in found.metadata.owner_references if one.controller), None)
-
-
-def wanted_of(found: ReplicaSet | StatefulSet) -> int:
-    """How many pods an owner is to have."""
-    return 1 if found.spec.replicas is None else found.spec.replicas
 
 
 def _speaks_of_capacity(shape: PodShape) -> bool:

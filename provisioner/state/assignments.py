@@ -4,13 +4,14 @@ Equal pods of one owner are interchangeable: where a planned pod ends before it 
 while, and the next equal pod takes it over. Times are monotonic seconds.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Self
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.state.keys import NodeKey
+from provisioner.state.predictions import PodPredictions
 from provisioner.state.promises import PodFamily, Promise, Promises
 from provisioner.values.resources import EMPTY, Resources
 
@@ -98,6 +99,21 @@ class Assignments(Promises[Assignment]):
             if one.renews:
                 one.taken_at = now
         return one
+
+    def expect(self, predictions: PodPredictions, pod_of: Callable[[str], Pod | None]) -> Iterator[Assignment]:
+        """Those that keep more room from now on, since their pods are to leave their nodes and will ask for more: a plan that another leader wrote tells
+        as which class such a pod was planned, and not what that asks for.
+
+        Cost: O(assignments), where anything is predicted.
+        """
+        for one in self if predictions.by_target else ():
+            pod = pod_of(one.uid) if one.successor is None else None
+            if pod is None or not pod.node_name or one.family == PodFamily.of(pod):
+                continue
+            again = predictions.readmitted(pod)
+            if again is not pod:
+                one.successor = again.shape
+                yield one
 
     # ------------------------------------------------------------------ questions
 

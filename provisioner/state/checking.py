@@ -15,15 +15,22 @@ from provisioner.state.keys import NodeKey
 
 _PARTS = (
     *("nodes", "pools", "daemons", "pending", "waiting", "leaving"),
-    *("around", "avoided", "stopped", "pod_budgets", "commands", "groups"),
+    *("around", "avoided", "stopped", "pod_budgets", "commands", "groups", "minima", "topology", "together"),
 )
 
 _EVENTS = (
     *("settle", "pod_changed", "node_changed", "node_written", "node_deleted"),
-    *("claim_changed", "claim_written", "claim_deleted", "announce", "claim_failed"),
+    *("claim_changed", "claim_written", "claim_deleted", "announce_all", "claim_failed"),
     *("command_begun", "command_dropped", "pool_changed", "daemonset_changed", "admission_changed"),
     *("csi_node_changed", "budget_changed", "surrounding_changed", "assign", "expire", "snapshot"),
-    *("csi_driver_changed", "pod_group_changed", "pod_groups_known", "autoscaler_changed", "use_predictions"),
+    *(
+        "csi_driver_changed",
+        "pod_group_changed",
+        "pod_groups_known",
+        "gang_job_read",
+        "autoscaler_changed",
+        "predictions_known",
+    ),
 )
 """Methods of a `Cluster` after which it is compared."""
 
@@ -41,18 +48,22 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     and went, since when CSI drivers are missing.
     """
     fresh = Cluster(cluster._views._types_of, cluster._clock, grace=cluster._pending.grace)
+    fresh._joining.sets = cluster._joining.sets
     for node in cluster._joining.nodes.values():
         fresh._views.touch(*fresh._joining.put_node(node, 0.0) or ())
     for claim in cluster._joining.claims.values():
         fresh._views.touch(*fresh._joining.put_claim(claim, 0.0) or ())
     groups, known = fresh._pending.groups, cluster._pending.groups
-    groups.known, groups._known_since = known.known, known._known_since
+    groups.known = known.known
+    groups._succeeded_of, groups._succeeded = known._succeeded_of, known._succeeded
     for group in known._objects.values():
         groups.changed(now, None, group)
     for pod in cluster._pods.all():
         fresh._pods.put(pod)
-        if pod.group:
-            groups.pod_changed(now, pod, alive=True)
+        groups.pod_changed(now, pod, alive=True)
+    for key, minimum in known._of_jobs.items():
+        groups.job_read(now, key, minimum)
+    groups._rests = dict(known._rests)
     groups._tried = {key: known._tried.get(key, at) for key, at in groups._tried.items()}
     _take_over(cluster._daemons, fresh._daemons)
     fresh._around = fresh._views._around = cluster._around
@@ -67,10 +78,11 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
         fresh._commands._put(command)
     fresh._plans.claims._known, fresh._plans.misses = cluster._plans.claims._known, cluster._plans.misses
     fresh._leaving._surging = cluster._leaving._surging
-    fresh._autoscalers.use(used=cluster._autoscalers._used)
+    fresh._autoscalers.know(cluster._autoscalers.known)
     fresh._autoscalers._ranges = cluster._autoscalers._ranges
-    for autoscaler in cluster._autoscalers._objects.values():
-        fresh._autoscalers.changed(None, autoscaler)
+    for some in cluster._autoscalers._objects.values():
+        for autoscaler in some.values():
+            fresh._autoscalers.changed(None, autoscaler)
     for one in cluster._plans.assignments:
         fresh._plans.assignments.add(one)
     for pod in fresh._pods.all():
@@ -105,6 +117,7 @@ def differences(cluster: Cluster) -> Iterator[str]:
             yield from _compared(f"pods on {name}", cluster.bound_to(name), fresh.bound_to(name))
         waiting = ({pod.uid for pod in one.waiting()} for one in (cluster, fresh))
         yield from _compared("waiting pods", *waiting)
+        yield from _compared("living pods of controllers", *(one._pods._living for one in (cluster, fresh)))
         taints = (dict(one._joining._tainted) for one in (cluster, fresh))
         yield from _compared("Nodes by taints", *taints)
         kept, again = cluster._plans.assignments, fresh._plans.assignments

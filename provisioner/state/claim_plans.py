@@ -14,13 +14,16 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.gangs import group_of
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import sets_of
 from provisioner.apis.plan import HOLD_SECONDS
 from provisioner.state.assignments import Assignments
 from provisioner.state.disruption_commands import Commands
 from provisioner.state.effects import ClaimUnneeded, Effect
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
+from provisioner.state.launch_sets import SetProgress
 from provisioner.state.pod_index import PodIndex
 from provisioner.values.bounded import forget_oldest
 
@@ -34,7 +37,7 @@ class Launch(enum.Enum):
 
     BEGIN = "begin"
     HELD = "held"
-    """Its pods are being planned again: ask a little later."""
+    """Its pods are being planned again, or others of its launch set are not written, or are to be launched first: ask a little later."""
     UNNEEDED = "unneeded"
     """Nobody needs it any more."""
 
@@ -122,21 +125,27 @@ class ClaimPlans:
         return self._known.get(key.name) if key.of_claim else None
 
     def is_unneeded(self, name: str) -> bool:
-        """Whether a claim was made for pods none of which needs it any more, and is not launched.
+        """Whether a claim was made for pods none of which needs it any more, and is not launched; or others that are needed with it are missing.
 
         A command waits for its replacements whatever becomes of the pods. One with a launch mark may have an instance: it is needed until its
         provider said that there is none, or took the mark off; where there is one it is launched, and emptiness judges it.
         """
         one = self._known.get(name)
+        if self.lacks_company(name):
+            return True
         if one is None or not one.for_pods or self._assignments.has(NodeKey(name)):
             return False
         claim = self._joining.claims.get(name)
         marked = claim is not None and names.LAUNCH_ANNOTATION in claim.metadata.annotations
         return (not marked or self.is_refused(name)) and self._commands.for_which(name) is None
 
+    def lacks_company(self, name: str) -> bool:
+        """Whether a claim is of a launch set that will never be whole, and no command waits for it."""
+        return self._joining.sets.is_(SetProgress.BROKEN, name) and self._commands.for_which(name) is None
+
     def unneeded(self) -> list[Effect]:
         """`ClaimUnneeded` for every such claim that exists. Cost: claims."""
-        mine = sorted(name for name, one in self._known.items() if one.for_pods)
+        mine = sorted(self._known)
         return [effect for name in mine for effect in self.review(NodeKey(name))]
 
     def review(self, key: NodeKey) -> list[Effect]:
@@ -166,14 +175,27 @@ class ClaimPlans:
         one = self._known.get(name)
         if self.is_unneeded(name):
             return Launch.UNNEEDED
-        if one is not None and one.is_held(now):
+        sets = self._joining.sets
+        if (
+            sets.is_(SetProgress.COMING, name)
+            or (one is not None and one.is_held(now))
+            or self._awaits_scarcer(now, name)
+        ):
             return Launch.HELD
         if one is not None:
             one.idle_until, one.refused = None, False
+        sets.begins(name, now)
         return Launch.BEGIN
+
+    def _awaits_scarcer(self, now: float, name: str) -> bool:
+        """Whether others of its launch sets are to be launched first; other pods that are to run there need the node whatever becomes of those. O(its pods)."""
+        groups = self._joining.sets.awaits_scarcer(name, now)
+        pods = (self._pods.get(one.uid) for one in self._assignments.on(NodeKey(name)) if groups and one.uid)
+        return bool(groups) and all(pod is None or group_of(pod) in groups for pod in pods)
 
     def launch_refused(self, name: str) -> None:
         """There is no instance for a claim, and none comes before it is launched again."""
+        self._joining.sets.refused(name)
         if (one := self._known.get(name)) is not None:
             one.refused = True
             one.idle_until = 0.0 if one.ours else None
@@ -227,6 +249,7 @@ class ClaimPlans:
             or self._commands.for_which(name) is not None
             or claim.metadata.deletion_timestamp is not None
             or names.LAUNCH_ANNOTATION in claim.metadata.annotations  # an attempt of which not everything is known
+            or any(each.nodes > 1 for each in sets_of(claim.metadata.annotations))  # the others of its sets stay
         ):
             return False
         pair, mine = self._joining.pair(key), self._assignments.on(key)

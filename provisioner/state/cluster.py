@@ -8,7 +8,7 @@ something changed. So a snapshot costs what changed since the last one.
 
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -22,10 +22,14 @@ from provisioner.state.assignments import Assignments
 from provisioner.state.claim_plans import ClaimPlans
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.disruption_commands import Commands
-from provisioner.state.effects import Effect
+from provisioner.state.effects import Effect, LaunchSetTurned
+from provisioner.state.gang_places import GangPlaces
+from provisioner.state.groups import PodGroups
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.lacking import ABSENT_SECONDS, AbsentDrivers
+from provisioner.state.launch_sets import LaunchSets
 from provisioner.state.leaving import Leaving
 from provisioner.state.node_views import is_disrupted
 from provisioner.state.open_nodes import OpenNodes
@@ -120,6 +124,7 @@ class Cluster:
         self._leaving = Leaving(self._protection, self._plans.assignments)
         self._autoscalers = AutoscalerKeeper()
         self._pending = PendingPods(self._pods, self._plans.assignments, grace)
+        self._gangs = GangPlaces(self._joining, self._pods, self._plans.assignments, self._pending.groups)
         self._views = ViewKeeper(
             types_of,
             self._joining,
@@ -164,7 +169,7 @@ class Cluster:
             effects = self._plans.pod_changed(known, pod, now, alive=alive) if self._settled else []
             if not alive:
                 self._leaving.surges_no_more(pod.uid)
-            self._pending.pod_changed(pod, now, alive=alive)
+            self._pending.pod_changed(pod, now, alive=alive, there=new is not None)
             return effects
 
     def node_changed(self, old: Node | None, new: Node | None) -> list[Effect]:
@@ -210,21 +215,26 @@ class Cluster:
             return self._touch(touched)
 
     def announce(self, claim: NodeClaim, pods: Iterable[Pod]) -> bool | None:
-        """A claim is about to be created for these pods: later batches plan around it at once.
+        """One claim, as of `announce_all`."""
+        return self.announce_all([(claim, tuple(pods))])
+
+    def announce_all(self, new: Sequence[tuple[NodeClaim, Sequence[Pod]]]) -> bool | None:
+        """Claims are about to be created, each for its pods: later batches plan around all of them at once.
 
         Returns:
-            True where it is entered; False where its name is taken, and nothing changes; None where none of the pods needs it
+            True where they are entered; False where a name is taken, and nothing changes; None where none of the pods of one needs it
             any more, and nothing changes.
         """
         with self._lock:
-            name, now = claim.metadata.name, self._clock.monotonic()
-            if name in self._joining.claims:
+            now = self._clock.monotonic()
+            if any(claim.metadata.name in self._joining.claims for claim, _ in new):
                 return False
-            touched = self._joining.put_claim(claim, now)
-            if not self._plans.announce(claim, pods, now):
-                self._joining.drop_claim(name)
+            touched = [self._joining.put_claim(claim, now) or frozenset() for claim, _ in new]
+            if not self._plans.announce(new, now):
+                for claim, _ in new:
+                    self._joining.drop_claim(claim.metadata.name)
                 return None
-            self._touch(touched or frozenset())
+            self._touch(frozenset().union(*touched))
             return True
 
     def claim_failed(self, name: str) -> list[Effect]:
@@ -265,11 +275,6 @@ class Cluster:
         with self._lock:
             return self._command_over(record, self._commands.drop(record))
 
-    def surrounding_changed(self, take: Callable[[SurroundingsKeeper], None]) -> None:
-        """Let `take` enter an event about volumes, namespaces or selectors; under the lock of this state."""
-        with self._lock:
-            take(self._around)
-
     def surges(self, pod: Pod) -> tuple[NodeKey | None, list[Effect]]:
         """A pod of a node that goes needs no other place, since its successor comes while it still runs, and is planned by itself: its room is free for that.
 
@@ -294,6 +299,13 @@ class Cluster:
             self._daemons.admission.changed(old, new)
             self._autoscalers.admission_changed(old, new)
 
+    def predictions_known(self, known: KindKnowledge) -> None:
+        """What is known of VerticalPodAutoscalers; plans that were read before keep the room again that they were made with."""
+        with self._lock:
+            self._autoscalers.know(known)
+            for one in self._plans.assignments.expect(self._autoscalers.frozen(), self._pods.get):
+                self._assignment_changed(one.key, one.uid)
+
     def expire(self) -> list[Effect]:
         """End the assignments whose time is over, whose pods were missed, and whose room others took; call every second."""
         with self._lock:
@@ -314,21 +326,25 @@ class Cluster:
     csi_driver_changed = _now(lambda self: self._views, ViewKeeper.csi_driver_changed)
     csi_node_changed = _now(lambda self: self._views, ViewKeeper.csi_node_changed)
     daemonset_changed = _of(lambda self: self._daemons, DaemonSets.changed)
+    group_rests = _now(lambda self: self._pending.groups, PodGroups.rest)
     hold_launches = _now(lambda self: self._plans.claims, ClaimPlans.hold_launches)
+    has_all = _now(lambda self: self._pending, PendingPods.has_all)
     launch_begins = _now(lambda self: self._plans.claims, ClaimPlans.launch_begins)
     pod_group_changed = _now(lambda self: self._pending, PendingPods.pod_group_changed)
     pod_groups_known = _now(lambda self: self._pending, PendingPods.pod_groups_known)
+    gang_job_read = _now(lambda self: self._pending, PendingPods.gang_job_read)
     pool_changed = _of(lambda self: self._views, ViewKeeper.pool_changed)
+    surrounding_changed = _of(lambda self: self._around, SurroundingsKeeper.told)
     release_launches = _of(lambda self: self._plans.claims, ClaimPlans.release_launches)
     replan = _now(lambda self: self._plans, Plans.replan)
     reported = _now(lambda self: self._pending, PendingPods.reported)
-    use_predictions = _of(lambda self: self._autoscalers, AutoscalerKeeper.use)
 
     admission = _of(lambda self: self._daemons.admission, AdmissionKeeper.frozen)
     asked_of_limits = _now(lambda self: self._views, ViewKeeper.asked_of_limits)
     assigned = _of(lambda self: self._plans, Plans.assigned)
     bound_to = _of(lambda self: self._pods, PodIndex.on)
     claim = _of(lambda self: self._joining, Joining.claim)
+    gang_jobs = _of(lambda self: self._pending.groups, PodGroups.jobs)
     claim_of = _of(lambda self: self._joining, Joining.claim_of)
     claims = _of(lambda self: self._joining, Joining.all_claims)
     claims_with = _of(lambda self: self._joining, Joining.claims_with)
@@ -338,6 +354,13 @@ class Cluster:
     commands = _of(lambda self: self._commands, Commands.frozen)
     companions_coming = _of(lambda self: self._plans.open_nodes, OpenNodes.companions_coming)
     ending_nodes = _of(lambda self: self._joining, Joining.ending_nodes)
+    gang_launched_with = _of(lambda self: self._gangs, GangPlaces.launched_with)
+    gang_standing = _now(lambda self: self._gangs, GangPlaces.standing)
+    gang_standings = _now(lambda self: self._gangs, GangPlaces.standings)
+    gang_told_of = _of(lambda self: self._gangs, GangPlaces.told_of)
+    gangs_coming = _now(lambda self: self._gangs, GangPlaces.coming)
+    gangs_scheduled = _of(lambda self: self._pending.groups, PodGroups.take_scheduled)
+    groups_awaiting = _of(lambda self: self._joining.sets, LaunchSets.awaits)
     is_limited_in_money = _of(lambda self: self._usage, PoolUsage.is_limited_in_money)
     is_planned = _of(lambda self: self._plans.assignments, Assignments.is_planned)
     is_unanswered = _now(lambda self: self._plans.open_nodes, OpenNodes.is_unanswered)
@@ -351,6 +374,7 @@ class Cluster:
     planned_at = _of(lambda self: self._plans.assignments, Assignments.planned_at)
     pod = _of(lambda self: self._pods, PodIndex.get)
     pod_budgets = _of(lambda self: self._protection, PodProtection.frozen)
+    prediction_knowledge = _of(lambda self: self._autoscalers, AutoscalerKeeper.knowledge)
     rivals = _of(lambda self: self._joining, Joining.rivals_of)
     unneeded = _of(lambda self: self._plans.claims, ClaimPlans.unneeded)
     unreadable_daemon_sets = _of(lambda self: self._daemons, DaemonSets.unreadable)
@@ -390,6 +414,10 @@ class Cluster:
             commands=self._commands.frozen(),
             early=self._pending.any_early,
             groups=self._pending.groups.frozen(),
+            minima=self._pending.groups.minima(),
+            topology=self._pending.groups.topology(),
+            together=self._pending.groups.together(),
+            resting=self._pending.groups.resting(now),
             predictions=self._autoscalers.frozen(),
         )
 
@@ -448,12 +476,20 @@ class Cluster:
         return effects
 
     def _touch(self, keys: Iterable[NodeKey]) -> list[Effect]:
-        """Nodes are others now: look at them again before the next snapshot, and at who is planned there at once."""
-        self._views.touch(*keys)
+        """Nodes are others now: look at them again before the next snapshot, and at who is planned there at once.
+
+        With them those of launch sets that turned out to be whole, or never to be.
+        """
+        turned = self._joining.sets.take_turned()
+        self._views.touch(*keys, *map(NodeKey, turned))
         if not self._settled:
             return []
         now = self._clock.monotonic()
-        return [effect for key in sorted(keys) for effect in self._plans.node_changed(key, now)]
+        done = [effect for key in sorted(keys) for effect in self._plans.node_changed(key, now)]
+        for claim in [self._joining.claims[name] for name in turned]:
+            done += self._plans.claim_changed(claim, now)
+            done.append(LaunchSetTurned(claim.metadata.name))
+        return done
 
     def _assignment_changed(self, key: NodeKey, uid: str) -> None:
         self._views.touch(key)

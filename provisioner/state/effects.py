@@ -24,6 +24,13 @@ class ClaimUnneeded:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchSetTurned:
+    """A launch set of this claim is whole, or never will be: look at its launch again. By name."""
+
+    claim: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodSettled:
     """A pod's assignment ended.
 
@@ -84,4 +91,4 @@ class DaemonSetUnreadable:
     problem: str
 
 
-Effect = ClaimUnneeded | PodSettled | PlanOutdated | PodMissed | NominationLost | DaemonSetUnreadable
+Effect = ClaimUnneeded | LaunchSetTurned | PodSettled | PlanOutdated | PodMissed | NominationLost | DaemonSetUnreadable

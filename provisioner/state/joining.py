@@ -18,6 +18,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import version_number
 from provisioner.state.keys import NodeKey
+from provisioner.state.launch_sets import LaunchSets
 from provisioner.values.taints import Taint, Toleration, first_untolerated
 
 ECHO_SECONDS: Final = 60.0
@@ -127,6 +128,7 @@ class Joining:
 
     Attributes:
         nodes_removed: how many Nodes went so far.
+        sets: the NodeClaims that are needed together.
     """
 
     def __init__(self) -> None:
@@ -135,6 +137,7 @@ class Joining:
         self._claims: _Objects[NodeClaim] = _Objects(self._instances.claims)
         self._tainted: Counter[tuple[Taint, ...]] = Counter()  # Nodes by their taints, those without left out
         self.nodes_removed = 0
+        self.sets = LaunchSets()
 
     # ------------------------------------------------------------------ events
 
@@ -160,6 +163,7 @@ class Joining:
         if not self._accepts(self._claims, claim, now, own=own):
             return None
         old = self._claims.put(claim)
+        self.sets.put(claim)
         return self._touched(NodeKey(claim.metadata.name), old, claim)
 
     def drop_node(self, name: str) -> frozenset[NodeKey]:
@@ -172,6 +176,7 @@ class Joining:
     def drop_claim(self, name: str) -> frozenset[NodeKey]:
         """A NodeClaim is gone."""
         old = self._claims.drop(name)
+        self.sets.drop(name)
         return self._touched(NodeKey(name), old, None)
 
     def delete_node(self, name: str, uid: str, at: datetime, now: float) -> frozenset[NodeKey]:
@@ -182,6 +187,8 @@ class Joining:
     def delete_claim(self, name: str, uid: str, at: datetime, now: float) -> frozenset[NodeKey]:
         """Likewise a NodeClaim."""
         found = self._going(self._claims, name, uid, at, now)
+        if found is not None:
+            self.sets.put(found)
         return self._touched(NodeKey(name), found, found)
 
     # ------------------------------------------------------------------ questions

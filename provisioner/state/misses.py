@@ -88,6 +88,7 @@ class Look:
         leaving: whether a node that the pod leaves, or that the planned one replaces, is still there.
         held: whether the node that it leaves waits for pods none of which may go, by their PodDisruptionBudget not before this one is bound.
         nominated: whether the pod was nominated to the node: its room is kept there meanwhile, as that of others is on their nodes.
+        grouped: whether it is of a group: kube-scheduler binds all of it or none, and says of one that fits that the group does not.
         alive: whether this pod's scheduler has bound or judged any pod since the node opened.
     """
 
@@ -108,6 +109,7 @@ class Look:
     leaving: bool
     held: bool
     nominated: bool
+    grouped: bool
     alive: bool
 
 
@@ -163,6 +165,8 @@ def verdict(look: Look) -> str | None:
     A scheduler that does nothing at all refuses nobody: its pods keep their nodes until the time of the plan is over. Nor does one that
     is merely slow: while it binds pods that were planned with this one or before, this one's turn comes.
     """
+    if look.grouped and (look.coming or look.quiet_for <= patience(look.waiting)):
+        return None
     if is_evidence(look):
         return None if _awaits_its_turn(look) else cause_of(look.said_then, look.said)
     if look.alive and look.open_for > patience(look.waiting) and look.quiet_for > PATIENCE_SECONDS:

@@ -10,6 +10,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
+from provisioner.apis.gangs import group_of
 from provisioner.apis.meta import version_number
 from provisioner.apis.pods import Pod
 from provisioner.state.assignments import Assignment, Assignments
@@ -276,7 +277,7 @@ class OpenNodes:
         opened = openness.open_since if openness is not None else None
         told = one.came_open or (opened is not None and opened >= one.made_at and not one.complete)
         joined = openness.joined if openness is not None and told else None
-        leaving, is_relatively = self._is_left(one), is_relative(pod.scheduled_message)
+        leaving, is_relatively, grouped = self._is_left(one), is_relative(pod.scheduled_message), bool(group_of(pod))
         return Look(
             open_for=now - since,
             said_then=one.said,
@@ -289,12 +290,13 @@ class OpenNodes:
             tainted_then=one.tainted,
             waiting=one.waiting,
             quiet_for=now - max(since, self.progress.last(one.made_at)),
-            coming=is_relatively and self._is_coming(one.made_at),
+            coming=(is_relatively or grouped) and self._is_coming(one.made_at),
             older=self._is_older(pod, one),
             came_open=one.came_open,
             leaving=leaving,
             held=leaving and is_relatively and self._is_held(self._joining.key_of_name(one.leaves)),
             nominated=one.nominated[0] == pod.uid and self._joining.key_of_name(one.nominated[1]) == one.key,
+            grouped=grouped,
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
 

@@ -5,7 +5,7 @@ is bound, when its node or claim goes, when others took the room, when kube-sche
 Durations are measured by our own monotonic clock from what this process saw, never by other clocks' timestamps.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -25,6 +25,7 @@ from provisioner.state.expected_node import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
 from provisioner.state.lacking import AbsentDrivers
+from provisioner.state.launch_sets import is_launched
 from provisioner.state.misses import Misses, cause_of
 from provisioner.state.open_nodes import OpenNodes
 from provisioner.state.pod_index import PodIndex
@@ -81,18 +82,21 @@ class Plans:
 
     # ------------------------------------------------------------------ claims
 
-    def announce(self, claim: NodeClaim, pods: Iterable[Pod], now: float) -> bool:
-        """A claim is about to be created for these pods; False where none of them needs it any more. Without pods it is needed."""
-        key, asked = NodeKey(claim.metadata.name), tuple(pods)
-        as_planned = {one.uid: one for one in asked}
-        found = [pod for one in asked if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
-        if asked and not found and self._commands.for_which(key.name) is None:
-            return False
-        self.claims.announce(claim, self._hold_seconds, for_pods=bool(asked))
-        self._enter(key, found, now, as_planned=as_planned)
-        if any(
-            map(is_over, found)
-        ):  # evicted while they were planned; successors that came meanwhile have been told already
+    def announce(self, new: Sequence[tuple[NodeClaim, Sequence[Pod]]], now: float) -> bool:
+        """Claims are about to be created, each for its pods; False, and nothing changes, where none of the pods of one needs it any more. Without pods it is
+        needed.
+        """
+        wanted: list[tuple[NodeClaim, Sequence[Pod], list[Pod]]] = []
+        for claim, pods in new:
+            found = [pod for one in pods if (pod := self._pods.get(one.uid)) is not None and self._needs_place(pod)]
+            if pods and not found and self._commands.for_which(claim.metadata.name) is None:
+                return False
+            wanted.append((claim, pods, found))
+        for claim, pods, found in wanted:
+            self.claims.announce(claim, self._hold_seconds, for_pods=bool(pods))
+            self._enter(NodeKey(claim.metadata.name), found, now, as_planned={one.uid: one for one in pods})
+        if any(is_over(pod) for *_, found in wanted for pod in found):
+            # evicted while they were planned; successors that came meanwhile have been told already
             for pod in self._pods.waiting():
                 if self.assignments.of_pod(pod.uid) is None:
                     self._take_over(pod, now)
@@ -120,7 +124,10 @@ class Plans:
             if known is None and one.initialized_at is not None and self.assignments.has(key):
                 one.dated(self._wall())  # by our clock its time begins now; who reads the plan is to know
                 done.append(PlanOutdated(key))
-        return done + self.node_changed(key, now) + self.claims.review(key)
+        done += self.node_changed(key, now)
+        if self.claims.lacks_company(name):
+            done += self.end_all(key, effects.LOST)  # all pods of the set are planned again together
+        return done + self.claims.review(key)
 
     def claim_gone(self, name: str) -> list[Effect]:
         """A claim does not exist any more, or never came to be."""
@@ -474,11 +481,6 @@ class Plans:
 def _learned_of_images(known: Pod, pod: Pod) -> bool:
     """Whether it became known for which architectures the pod's images were built."""
     return read_architectures(known.annotations) != read_architectures(pod.annotations)
-
-
-def is_launched(claim: NodeClaim) -> bool:
-    """Whether the claim has an instance, as far as its status says."""
-    return bool(claim.status.provider_id) or is_true(claim.status.conditions, names.LAUNCHED)
 
 
 def _note_nomination(one: Assignment, pod: Pod) -> None:

@@ -1,6 +1,7 @@
 """Every unfinished pod: by UID, by the Node that it is bound to, and those that wait for one. Not thread-safe."""
 
 from bisect import bisect_left
+from collections import Counter
 
 from provisioner.apis.pods import Pod, is_terminal
 from provisioner.state.room_ledger import RoomLedger
@@ -40,6 +41,7 @@ class PodIndex:
         self._on: dict[str, _OnNode] = {}
         self._waiting: dict[str, Pod] = {}
         self._room = RoomLedger()
+        self._living: Counter[str] = Counter()  # by UID of the controller
 
     def put(self, pod: Pod) -> Pod | None:
         """A pod as it is now; as it was before. A finished one is dropped."""
@@ -48,6 +50,9 @@ class PodIndex:
         known = self._pods.get(pod.uid)
         if known is not None and known.node_name and known.node_name != pod.node_name:
             self._unbind(known)
+        if known is not None:
+            self._count(known, -1)
+        self._count(pod, 1)
         self._pods[pod.uid] = pod
         if pod.node_name:
             self._on.setdefault(pod.node_name, _OnNode()).put(pod)
@@ -62,8 +67,10 @@ class PodIndex:
         """A pod is gone or finished; as it was before."""
         known = self._pods.pop(uid, None)
         self._waiting.pop(uid, None)
-        if known is not None and known.node_name:
-            self._unbind(known)
+        if known is not None:
+            self._count(known, -1)
+            if known.node_name:
+                self._unbind(known)
         return known
 
     def get(self, uid: str) -> Pod | None:
@@ -83,6 +90,10 @@ class PodIndex:
         """What the pods on one Node request together. O(1)."""
         return self._room.used(node_name)
 
+    def living_of(self, controller: str) -> int:
+        """How many unfinished pods of a controller, by its UID, are not being deleted. O(1)."""
+        return self._living[controller]
+
     def is_waiting(self, uid: str) -> bool:
         """Whether a pod is unbound, ungated and living."""
         return uid in self._waiting
@@ -100,6 +111,14 @@ class PodIndex:
     def node_names(self) -> set[str]:
         """The Nodes that have pods, known or not."""
         return set(self._on)
+
+    def _count(self, pod: Pod, more: int) -> None:
+        if pod.owner is None or pod.deleted is not None:
+            return
+        if count := self._living[pod.owner.uid] + more:
+            self._living[pod.owner.uid] = count
+        else:
+            del self._living[pod.owner.uid]
 
     def _unbind(self, pod: Pod) -> None:
         self._room.release(pod.uid)

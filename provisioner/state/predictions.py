@@ -12,14 +12,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from provisioner.apis.core import LimitRange, LimitRangeItem
-from provisioner.apis.meta import key_of
 from provisioner.apis.pods import Pod, PodAmounts
 from provisioner.apis.shapes import PodShape, grown_shape
 from provisioner.apis.vpa import TargetKey, VerticalPodAutoscaler, bounds_of, recommended, targets_of
 from provisioner.state.admission import Admitting
+from provisioner.state.knowledge import KindKnowledge
 
-MOST_AUTOSCALERS: Final = 10_000
-"""That are known at the same time; of others nothing is predicted. Tenants may make any number."""
+MOST_OF_NAMESPACE: Final = 1_000
+"""VerticalPodAutoscalers of one namespace that count at the same time; of others nothing is predicted. Tenants may make any number, each in his own."""
 _MOST_SIZES: Final = 20_000
 
 
@@ -71,37 +71,41 @@ class AutoscalerKeeper:
     """VerticalPodAutoscalers, as the watch tells them. Not thread-safe. An event is O(those of its target), a snapshot after one O(targets)."""
 
     def __init__(self) -> None:
-        self._used = False
-        self._objects: dict[str, VerticalPodAutoscaler] = {}
+        self.known = KindKnowledge.NOT_YET
+        self._objects: dict[str, dict[str, VerticalPodAutoscaler]] = {}  # namespace -> name -> one that has a target
         self._of: dict[TargetKey, dict[str, VerticalPodAutoscaler]] = {}
         self._best: dict[TargetKey, VerticalPodAutoscaler] = {}
         self._ranges: dict[str, dict[str, LimitRange]] = {}  # namespace -> name -> one that bounds containers
         self._frozen: PodPredictions | None = None
         self._leaving: tuple[tuple[Pod, ...], PodPredictions, tuple[Pod, ...]] = (), NO_PREDICTIONS, ()
 
-    def use(self, *, used: bool) -> None:
-        """Whether anything is predicted; not until this is said."""
-        if used != self._used:
-            self._used, self._frozen = used, None
+    def know(self, known: KindKnowledge) -> None:
+        """What is known of them; nothing is predicted but where they are read."""
+        if known is not self.known:
+            self.known, self._frozen = known, None
+
+    def knowledge(self) -> KindKnowledge:
+        """What is known of them."""
+        return self.known
 
     def changed(self, old: VerticalPodAutoscaler | None, new: VerticalPodAutoscaler | None) -> None:
         """One was added, changed or removed."""
         one = new or old
         if one is None:
             return
-        key = key_of(one.metadata)
-        known = self._objects.pop(key, None)
+        name = one.metadata.name
+        mine = self._objects.setdefault(one.metadata.namespace, {})
+        known = mine.get(name)
         if known is not None and new is not None and _said(known) == _said(new):
-            self._objects[key] = known
             return
         if known is not None and known.target is not None:
-            self._of[known.target].pop(key, None)
+            del mine[name], self._of[known.target][name]
             self._chosen(known.target)
-        if new is not None and len(self._objects) < MOST_AUTOSCALERS:
-            self._objects[key] = new
-            if new.target is not None:
-                self._of.setdefault(new.target, {})[key] = new
-                self._chosen(new.target)
+        if new is not None and new.target is not None and len(mine) < MOST_OF_NAMESPACE:
+            mine[name] = self._of.setdefault(new.target, {})[name] = new
+            self._chosen(new.target)
+        if not mine:
+            del self._objects[one.metadata.namespace]
 
     def admission_changed(self, old: Admitting | None, new: Admitting | None) -> None:
         """A LimitRange was added, changed or removed; nothing else is of interest. Cost: O(those of its namespace)."""
@@ -132,7 +136,7 @@ class AutoscalerKeeper:
     def frozen(self) -> PodPredictions:
         """What is predicted; the same object while nothing changes."""
         if self._frozen is None:
-            usable = self._used and bool(self._best)
+            usable = self.known is KindKnowledge.READ and bool(self._best)
             bounds = {namespace: bounds_of(mine.values()) for namespace, mine in self._ranges.items()} if usable else {}
             self._frozen = PodPredictions(MappingProxyType(dict(self._best)), bounds) if usable else NO_PREDICTIONS
         return self._frozen

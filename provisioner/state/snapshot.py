@@ -12,7 +12,7 @@ from provisioner.apis.meta import LabelSelector, is_true
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.apis.reboot import is_rebooting, reboots_of
 from provisioner.state.disruption_commands import Command
-from provisioner.state.groups import Group
+from provisioner.state.groups import Group, GroupRest
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import Stop
 from provisioner.state.predictions import NO_PREDICTIONS, PodPredictions
@@ -191,7 +191,11 @@ class Snapshot:
         pod_budgets: PodDisruptionBudgets; the same object while none changed.
         commands: the disruption commands under way, by the name of the first candidate.
         early: whether some of the pending pods wait a moment later, with nothing but time.
-        groups: by key, the PodGroups that kube-scheduler does not try, so that their pods do not wait.
+        groups: by key, the PodGroups that kube-scheduler does not try, so that their pods do not wait; and groups of annotations that are not complete.
+        minima: by key, of the other groups that need several pods at once, how many, those that run among them; the same object while none changed.
+        topology: by key of a PodGroup whose pods must all run in one domain, the node label; the same object while none changed.
+        together: keys of the PodGroups whose pods are disrupted all at once or not at all; the same object while none changed.
+        resting: by key, the groups that wait for no node now since their nodes were given up, and for how long.
         predictions: what pods that move will ask for; the same object while nothing changes.
     """
 
@@ -209,4 +213,8 @@ class Snapshot:
     commands: tuple[Command, ...] = ()
     early: bool = False
     groups: Mapping[str, Group] = field(default_factory=dict)
+    minima: Mapping[str, int] = field(default_factory=dict)
+    topology: Mapping[str, str] = field(default_factory=dict)
+    together: frozenset[str] = frozenset()
+    resting: Mapping[str, GroupRest] = field(default_factory=dict)
     predictions: PodPredictions = NO_PREDICTIONS

@@ -97,6 +97,10 @@ class SurroundingsKeeper:
         self._said: dict[str, dict[str, Mapping[str, int]]] = {}  # instance type -> Node -> its limits
         self._frozen: Surroundings | None = None
 
+    def told(self, take: Callable[["SurroundingsKeeper"], None]) -> None:
+        """Let `take` enter an event about volumes, namespaces or selectors; under the lock of the state."""
+        take(self)
+
     def frozen(self) -> Surroundings:
         """Everything as it is now; the same object while nothing changes."""
         tables = (

@@ -13,18 +13,18 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.core import PodGroup
+from provisioner.apis.core import AnyPodGroup
+from provisioner.apis.gangs import GroupSource, group_of
 from provisioner.apis.pods import STUCK_AFTER, Pod, is_daemon, is_mirror, is_pending, is_terminal, opted_out
 from provisioner.state.assignments import Assignments
-from provisioner.state.groups import GroupKnowledge, PodGroups
+from provisioner.state.groups import PodGroups
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.misses import Stop
 from provisioner.state.ordered import Ordered
 from provisioner.state.pod_index import PodIndex
 
 IMAGES_SECONDS: Final = 5.0
 """For so long at most a pod whose images are being looked up does not wait for a node, from the moment at which it was seen."""
-PROMPT: Final = (names.DEFAULT_SCHEDULER_NAME, names.SCHEDULER_NAME)
-"""The schedulers that take every pod at once, so that theirs are planned before they are refused."""
 
 
 class PodSight(msgspec.Struct, frozen=True, gc=False):
@@ -72,7 +72,7 @@ def never_waits(pod: Pod) -> NeverWaits | None:
 
 def awaits_verdict(pod: Pod) -> bool:
     """Whether a pod waits for its own scheduler's refusal first: it names another one than those whose pods are planned at once."""
-    return pod.shape.scheduler_name not in PROMPT and not pod.unschedulable
+    return pod.shape.scheduler_name not in names.KUBE_SCHEDULER_NAMES and not pod.unschedulable
 
 
 def waits_from(pod: Pod, sight: PodSight, grace: timedelta) -> float:
@@ -80,8 +80,8 @@ def waits_from(pod: Pod, sight: PodSight, grace: timedelta) -> float:
 
     A pod waits once a scheduler, whichever it is, has refused it or the extender has reported it. Of kube-scheduler's pods, those that are unbound
     for the grace period wait, too: it takes every pod at once. Another scheduler may hold pods back on purpose, or not be there at all, so its
-    verdict is waited for. Gated, daemon and deferred pods do not wait, nor do those that demand a node that is not ours, nor those whose PodGroup
-    kube-scheduler does not try yet (`PendingPods`).
+    verdict is waited for. Gated, daemon and deferred pods do not wait, nor do those that demand a node that is not ours, nor those whose group
+    its scheduler does not try yet (`PendingPods`).
     """
     return _of_pending(pod, sight, grace.total_seconds()) if is_pending(pod) else inf
 
@@ -98,6 +98,11 @@ def _of_pending(pod: Pod, sight: PodSight, grace_seconds: float) -> float:
 def awaits_images(pod: Pod) -> bool:
     """Whether the webhook still looks up for which architectures the images of a pod were built."""
     return names.IMAGE_ARCH_PENDING in pod.labels
+
+
+def _is_ready(pod: Pod) -> bool:
+    """Whether a pending pod could be planned, as soon as one of its group waits."""
+    return not (opted_out(pod) or awaits_images(pod))
 
 
 class PendingPods:
@@ -124,25 +129,33 @@ class PendingPods:
         self._waiting: Ordered[str, Pod] = Ordered()
         # of those that wait, by UID: the node that is nominated, since when
         self._preempting: dict[str, tuple[str, float]] = {}
+        self._grouped: tuple[tuple[object, object, object], tuple[Pod, ...]] = (None, None, None), ()
         self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
 
-    def pod_changed(self, pod: Pod, now: float, *, alive: bool) -> None:
-        """A pod is another one, or is gone; call after it was entered into the index. The others of its group are looked at when time passes."""
-        if pod.group:
-            self.groups.pod_changed(now, pod, alive=alive)
+    def pod_changed(self, pod: Pod, now: float, *, alive: bool, there: bool) -> None:
+        """A pod is another one, has finished and is still `there`, or is gone; call after it was entered into the index.
+
+        The others of its group are looked at when time passes.
+        """
+        self.groups.pod_changed(now, pod, alive=alive, there=there)
         if alive and not pod.node_name and pod.deleted is None:
             self._see(pod, now)
         elif self._seen.pop(pod.uid, None) is not None:
             self._times_passed(now)  # here, too: of a standby nobody takes a snapshot, and its pods come and go
         self.refresh(pod.uid, now)
 
-    def pod_group_changed(self, now: float, old: PodGroup | None, new: PodGroup | None) -> None:
+    def pod_group_changed(self, now: float, old: AnyPodGroup | None, new: AnyPodGroup | None) -> None:
         """A PodGroup was added, changed or removed."""
         self.groups.changed(now, old, new)
 
-    def pod_groups_known(self, now: float, known: GroupKnowledge) -> None:
-        """What is known of PodGroups."""
-        self.groups.know(now, known)
+    def pod_groups_known(self, now: float, known: KindKnowledge, source: GroupSource = GroupSource.POD_GROUP) -> bool:
+        """What is known of the PodGroups of one source; whether that may let pods wait that did not."""
+        self.groups.know(now, known, source)
+        return bool(self.groups.turned)
+
+    def gang_job_read(self, now: float, key: str, minimum: int) -> None:
+        """What the Job of a gang says of it."""
+        self.groups.job_read(now, key, minimum)
 
     def reported(self, now: float, uids: Iterable[str]) -> None:
         """The extender says that kube-scheduler left these pods without a node."""
@@ -194,14 +207,15 @@ class PendingPods:
             self._preempting[uid] = node, now
 
     def waiting_less(self, stopped: Mapping[str, Stop], now: float) -> tuple[Pod, ...]:
-        """The pods that wait, less those that get room by preemption, and stopped classes; the same tuple while nothing changes.
+        """The pods that wait, less those that get room by preemption, stopped classes, and groups that rest; the same tuple while nothing changes.
 
         A pod that ends keeps nobody from waiting once its kubelet has had its time, and a minute more.
 
-        Cost: the pods that have a nominated node, and while a class is stopped, all of them.
+        Cost: the pods that have a nominated node, and while a class is stopped or a group rests, all of them.
         """
-        every = self._waiting.frozen()
-        if not self._preempting and not stopped:
+        every = self._with_groups(self._waiting.frozen())
+        resting = self.groups.resting(now)
+        if not self._preempting and not stopped and not resting:
             return every
         less = {
             uid
@@ -213,11 +227,40 @@ class PendingPods:
         }
         if stopped:
             less |= {one.uid for one in every if one.shape.key in stopped}
+        if resting:
+            less |= {one.uid for one in every if group_of(one) in resting}
         if not less:
             return every
         if self._less[0] is not every or self._less[1] != less:
             self._less = every, frozenset(less), tuple(one for one in every if one.uid not in less)
         return self._less[2]
+
+    def _with_groups(self, every: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        """Those that wait, and the others of their groups that could be planned: a group is planned as a whole.
+
+        Cost: O(pending pods), where something changed.
+        """
+        minima = self.groups.minima()
+        if not minima or not every:
+            return every
+        facts = every, self.pending.frozen(), minima
+        if any(mine is not known for mine, known in zip(facts, self._grouped[0], strict=True)):
+            waiting = {pod.uid for pod in every}
+            keys = {group_of(pod) for pod in every} & minima.keys()
+            some = facts[1] if keys else ()
+            more = [one for one in some if one.uid not in waiting and group_of(one) in keys and _is_ready(one)]
+            both = tuple(sorted((*every, *more), key=lambda pod: (pod.created, pod.uid))) if more else every
+            self._grouped = facts, both
+        return self._grouped[1]
+
+    def has_all(self, now: float, wanted: Mapping[str, int]) -> bool:
+        """Whether so many pods of each controller, by UID, exist, and each of theirs that has no place waits. O(these), and O(pending pods) where all exist."""
+        if any(self._pods.living_of(uid) < count for uid, count in wanted.items()):
+            return False
+        return not any(
+            pod.owner is not None and pod.owner.uid in wanted and self.waits_from(pod.uid) > now
+            for pod in self.pending.frozen()
+        )
 
     @property
     def any_early(self) -> bool:
@@ -239,6 +282,8 @@ class PendingPods:
             return inf
         if sight.since < tried:
             sight = msgspec.structs.replace(sight, since=tried)
+        if not sight.reported and self.groups.is_left(pod):
+            sight = msgspec.structs.replace(sight, reported=True)
         return _of_pending(pod, sight, self._grace_seconds)
 
     def _see(self, pod: Pod, now: float) -> None:

@@ -17,7 +17,8 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.creator import REFUSALS, ClaimCreator, NoFreeNameError, claim_refused
-from provisioner.nodeclaims.growth_ledger import HeldBackError, pool_held_back
+from provisioner.nodeclaims.growth_ledger import pool_held_back
+from provisioner.nodeclaims.growth_limits import HeldBackError
 from provisioner.nodeclaims.writer import ClaimWriter
 from provisioner.nodeclaims.writers import Writers
 from provisioner.runtime import metrics

@@ -164,7 +164,7 @@ def through(server: HttpServer, target: str, seconds: float) -> Check:
 
 
 class _Rendered:
-    """The metrics, compressed; an answer is kept for as long as it took, so that many askers never take more than half a core.
+    """The metrics, compressed; an answer is kept for as long as it kept a core busy, so that many askers never take more than half a core.
 
     They are tens of megabytes of text with 100,000 pods, which compress to a twentieth and are never in memory as a whole: but for those who cannot read
     gzip, who share one text until the next is rendered.
@@ -188,12 +188,11 @@ class _Rendered:
             return Response(HTTPStatus.OK, self._text, metrics.CONTENT_TYPE, [_VARY])
 
     def _refresh(self) -> None:
-        began = time.monotonic()
-        if began >= self._until:
+        if time.monotonic() >= self._until:
             self._text = None
+            began = time.thread_time()
             self._packed = _packed(metrics.chunks())
-            ended = time.monotonic()
-            self._until = ended + (ended - began)
+            self._until = time.monotonic() + (time.thread_time() - began)
 
 
 def _packed(pieces: Iterable[bytes]) -> bytes:

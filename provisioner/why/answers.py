@@ -90,9 +90,10 @@ class PodAnswer(WhyAnswer, frozen=True, kw_only=True):
     """Why a pod has no node.
 
     Attributes:
-        state: Bound, Finished, Gated, Mirror, DaemonSet, OptedOut, OtherScheduler, Preempting, NotFollowed, Planned, FitsExistingNode, FitsNewNode,
-            GroupUnknown, GroupIncomplete, GroupGated, GroupContradiction, Unschedulable or NotTried.
+        state: Bound, Finished, Gated, Mirror, DaemonSet, OptedOut, Requested, OtherScheduler, Preempting, NotFollowed, Planned, FitsExistingNode, FitsNewNode,
+            GroupUnknown, GroupQueued, GroupIncomplete, GroupGated, GroupContradiction, GroupGivenUp, Unschedulable or NotTried.
         summary: the answer in one sentence.
+        gang: the gang of the pod, and how many of its pods have places; "" for none, and of a pod that is bound.
         scheduler: what kube-scheduler said last.
         missing: what the answer leaves out, in sentences.
         source: who answered, and why not the leader; "" of a dump.
@@ -103,6 +104,7 @@ class PodAnswer(WhyAnswer, frozen=True, kw_only=True):
     state: str
     summary: str
     place: WhyPlace | None = None
+    gang: str = ""
     scheduler: str = ""
     reasons: tuple[WhyReason, ...] = ()
     node_pools: tuple[PoolAnswer, ...] = ()

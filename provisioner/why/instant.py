@@ -12,6 +12,7 @@ from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.forceful.repair import RepairDecision
 from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared
+from provisioner.state.gang_places import GangStanding
 from provisioner.state.pause import Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.errors import ExitStatus, UserError
@@ -52,6 +53,8 @@ class Memory:
         answers: what the last pass of each method made of the nodes, by reason.
         refused: pods that take no room in simulations, since their scheduler refuses them although the Node of this name has a place for them.
         postponed: why the end of a node waits, by NodeClaim.
+        failed_groups: that had no places in the last batch, and come after others of their priority in the next one.
+        held: by UID of a pod that takes the room of a ProvisioningRequest, the request, and what it says of the room.
     """
 
     leads: bool = False
@@ -59,6 +62,8 @@ class Memory:
     answers: Mapping[str, MethodAnswer] = field(default_factory=dict)
     refused: tuple[tuple[Pod, str], ...] = ()
     postponed: Mapping[str, str] = field(default_factory=dict)
+    failed_groups: Sequence[str] = ()
+    held: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 NO_MEMORY = Memory()
@@ -111,6 +116,10 @@ class Instant(Protocol):
 
     def node(self, name: str) -> Node | None: ...
 
+    def gang(self, key: str) -> GangStanding | None:
+        """How far a gang is; None where there is none of this key."""
+        ...
+
     def attached(self, node: str) -> tuple[str, ...]:
         """Names of the volumes that are attached to a Node, sorted; none where that is not known."""
         ...
@@ -123,3 +132,10 @@ class Instant(Protocol):
     def usd_left(self) -> float:
         """What further nodes may cost now, in USD per hour; infinite where nothing limits that, or nobody knows."""
         ...
+
+
+def namespaces_at(snapshot: Snapshot) -> set[str]:
+    """Every namespace that there is, as far as is known. Cost: O(pods)."""
+    pods = (pod.namespace for node in snapshot.nodes for pod in (*node.pods, *node.assigned))
+    waiting = (pod.namespace for pod in (*snapshot.pending, *snapshot.leaving))
+    return {*snapshot.around.namespaces, *snapshot.pod_budgets, *pods, *waiting}

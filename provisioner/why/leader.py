@@ -17,6 +17,7 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime.caches import Caches
 from provisioner.scheduling.prepared import Prepared
+from provisioner.state.gang_places import GangStanding
 from provisioner.state.pause import Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.clock import Clock
@@ -36,6 +37,8 @@ class LeaderMemory:
     ledger: BudgetLedger
     growth: GrowthLedger
     postponed: Callable[[], Mapping[str, str]]
+    failed_groups: Callable[[], Sequence[str]]
+    held: Callable[[], Mapping[str, tuple[str, str]]]
     worlds: Worlds
     clock: Clock
 
@@ -45,7 +48,7 @@ class LeaderMemory:
 
 @dataclass(frozen=True)
 class LeaderInstant:
-    """A `why.instant.Instant`; two of its questions may be a moment apart."""
+    """A `why.instant.Instant`; its questions may be a moment apart."""
 
     known: LeaderMemory
     snapshot: Snapshot
@@ -75,6 +78,8 @@ class LeaderInstant:
             answers=self.known.disruption.answers(),
             refused=tuple((pod, names.get(node, "")) for pod, node in self.known.disruption.worlds.refused()),
             postponed=self.known.postponed(),
+            failed_groups=self.known.failed_groups(),
+            held=self.known.held(),
         )
 
     @property
@@ -109,6 +114,9 @@ class LeaderInstant:
 
     def node(self, name: str) -> Node | None:
         return self.known.caches.nodes.store.get(name)
+
+    def gang(self, key: str) -> GangStanding | None:
+        return self.known.caches.cluster.gang_standing(key)
 
     def attached(self, node: str) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's argument
         """Nobody watches VolumeAttachments; the condition VolumesDetached tells."""

@@ -36,6 +36,7 @@ from provisioner.termination.blockers import Cause, blockers
 from provisioner.termination.eviction_queue import counting_deadline, why_paused
 from provisioner.values.message import Said
 from provisioner.why.answers import Drain, NodeAnswer, WhyBlocker, WhyMethod, WhyPlace, WhyReason, time_text, told
+from provisioner.why.gangs import moves_with_others, waits_for_others
 from provisioner.why.instant import Instant, NoSuchObjectError
 from provisioner.why.pods import place_of, predicted, refused_again, unmet, why_pod
 
@@ -105,6 +106,7 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
         reasons = tuple(
             WhyReason(type=one.reason or one.type, message=one.message or one.type) for one in map(told, waits)
         )
+        reasons += tuple(waits_for_others(instant, node))
         return answer(
             "NotInitialized", f"{shown} is not {told(waits[0]).type} yet, so it is not disrupted.", reasons=reasons
         )
@@ -213,6 +215,7 @@ def _reasons(instant: Instant, node: NodeView, found: RefusedNode | None) -> Ite
         yield WhyReason(type=_title(found.obstacle), message=found.message, until=found.until)
     if (paused := instant.pause.summary(node.pool)) and (found is None or found.message != paused):
         yield WhyReason(type="Paused", message=paused)
+    yield from moves_with_others(instant, node)
 
 
 def _title(obstacle: str) -> str:

@@ -1,31 +1,44 @@
 """Why a pod has no node: what a fresh plan of everything that waits makes of it."""
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from math import inf
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
 from provisioner.apis import names
+from provisioner.apis.gangs import GroupSource, annotated, counts_finished, group_of, source_of
+from provisioner.apis.gangs import told as of_group
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, key_of
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.refusals import PATIENCE
 from provisioner.provisioning.failed_scheduling import no_pool
 from provisioner.scheduling.capacity.spending import within
-from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Reason, unset_by_all
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.reasons import (
+    NOT_TRIED,
+    GroupTooLarge,
+    NoPools,
+    PoolRefuses,
+    PoolsRefuse,
+    Reason,
+    unset_by_all,
+)
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import PoolClosed, by_weight, closed, refused_by_itself, successors, why_closed
-from provisioner.state.groups import GroupLack
+from provisioner.state.groups import Group, GroupLack
 from provisioner.state.pause import Activity
 from provisioner.state.snapshot import NodeView, Snapshot
-from provisioner.state.waiting import PROMPT, NeverWaits, awaits_verdict, never_waits
+from provisioner.state.waiting import NeverWaits, awaits_verdict, never_waits
 from provisioner.support.clock import SystemClock
 from provisioner.values.message import Said
 from provisioner.values.spelling import closest
-from provisioner.why.answers import PodAnswer, PoolAnswer, WhyPlace, WhyReason, WhyRefused, told
+from provisioner.why.answers import PodAnswer, PoolAnswer, WhyPlace, WhyReason, WhyRefused, time_text, told
+from provisioner.why.gangs import gang_in_words, gang_of, launching
 from provisioner.why.instant import Instant, NoSuchObjectError
 from provisioner.why.type_refusals import PoolTypes, refused_types
 from provisioner.why.unknown_values import KnownValues, known_values, unknown_values
@@ -48,25 +61,41 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
     pod = instant.pod(namespace, name)
     if pod is None:
         raise NoSuchObjectError(f"there is no pod {namespace}/{name}")
-    known = _settled(instant, pod) or _not_followed(instant, pod)
-    state, summary, place, reasons = known or _planned_anew(instant, pod)
+    return _answer(instant, pod, _FreshPlan(instant, (pod,)))
+
+
+def why_pods(instant: Instant, pods: Sequence[Pod]) -> tuple[PodAnswer, ...]:
+    """The answers about several pods, without what each NodePool says of them. Cost: that of one answer, and a little for each pod."""
+    plan = _FreshPlan(instant, pods)
+    return tuple(_answer(instant, pod, plan, pools=False) for pod in pods)
+
+
+def _answer(instant: Instant, pod: Pod, plan: "_FreshPlan", *, pools: bool = True) -> PodAnswer:
+    known = _settled(instant, pod) or _not_followed(instant, pod) or _given_up(instant, pod)
+    state, summary, place, reasons = known or _planned_anew(plan, pod)
     if pod.node_name and is_reschedulable(pod) and (message := predicted(instant.snapshot, pod)):
         reasons += (WhyReason(type="Predicted", message=message),)
+    gang = gang_of(instant, pod)
+    if gang is not None:
+        reasons += launching(instant, gang)
     if known is None:
         reasons += tuple(
             WhyReason(type="RefusedAgain", message=refused_again(one, node))
             for one, node in instant.memory.refused
             if one.uid == pod.uid
         )
+        if error := annotated(pod).error:
+            reasons += (WhyReason(type="GangIgnored", message=f"{error}. The pod is planned on its own"),)
     return PodAnswer(
         pod=pod.key,
         at=instant.snapshot.at,
         state=state,
         summary=summary,
         place=place,
+        gang=gang_in_words(gang) if gang is not None else "",
         scheduler=pod.scheduled_message if not pod.node_name else "",
         reasons=reasons,
-        node_pools=_pools(instant, pod) if known is None else (),
+        node_pools=_pools(instant, pod) if known is None and pools else (),
         missing=instant.missing if known is None else (),
     )
 
@@ -90,7 +119,7 @@ def _settled(instant: Instant, pod: Pod) -> _Found | None:
         return _out_of_our_hands(pod, why)
     view = _assigned(instant, pod)
     if view is None:
-        return _of_its_group(instant, pod) or _of_its_scheduler(instant, pod)
+        return _of_its_request(instant, pod) or _of_its_group(instant, pod) or _of_its_scheduler(instant, pod)
     place = _waiting_place(view)
     return "Planned", _plan_in_words(pod, view, place), place, ()
 
@@ -129,32 +158,88 @@ def _out_of_our_hands(pod: Pod, why: NeverWaits) -> _Found:
             return "OptedOut", text, None, ()
 
 
-def _of_its_group(instant: Instant, pod: Pod) -> _Found | None:
-    """Likewise of a pod whose PodGroup kube-scheduler does not try; None about every other."""
-    group = instant.snapshot.groups.get(f"{pod.namespace}/{pod.group}") if pod.group else None
-    lack = group.lacks if group is not None else None
-    if group is None or lack is None or (lack is GroupLack.UNREAD and pod.unschedulable):
+def _of_its_request(instant: Instant, pod: Pod) -> _Found | None:
+    """What is found of a pod that takes the room of a ProvisioningRequest; None about every other."""
+    held = instant.memory.held.get(pod.uid)
+    if held is None:
         return None
+    text = (
+        f"Pod {pod.key} uses the room of ProvisioningRequest {held[0]} (annotation), so no node is launched for it until "
+        "the request has ended."
+    )
+    return "Requested", f"{text} The request says: {held[1]}." if held[1] else text, None, ()
+
+
+def _of_its_group(instant: Instant, pod: Pod) -> _Found | None:
+    """Likewise of a pod that waits for others of its group; None about every other."""
+    key = group_of(pod)
+    group = instant.snapshot.groups.get(key) if key else None
+    lack = group.lacks if group is not None else None
+    if group is None or lack is None:
+        return None
+    if source_of(key) is not GroupSource.ANNOTATIONS:
+        return _of_its_pod_group(pod, group, lack)
     if lack is GroupLack.UNREAD:
         text = (
-            f"Pod {pod.key} belongs to PodGroup {pod.group} (spec.schedulingGroup), and PodGroups cannot be read. No node is launched "
-            "for the pod until kube-scheduler reports it as unschedulable, which it does only if the group is complete."
+            f"Pod {pod.key} belongs to {of_group(key)} (annotation {names.GANG}), and its Job has not been read yet. The Job's "
+            f"parallelism is the number of pods that need nodes at the same time; the annotation {names.GANG_MINIMUM} overrides it."
         )
         return "GroupUnread", text, None, ()
-    match lack:
-        case GroupLack.UNKNOWN:
-            why = "which does not exist"
-        case GroupLack.INCOMPLETE:
-            why = f"of which {group.members} of {group.minimum} pods exist (finished pods do not count)"
-        case GroupLack.GATED:
-            why = f"whose pod {group.gated} has scheduling gates"
-        case _:
-            why = f"whose pods differ in {' and '.join(group.differing)}, or from its priority"
     text = (
-        f"Pod {pod.key} belongs to PodGroup {pod.group} (spec.schedulingGroup), {why}. kube-scheduler does not schedule the pods of "
-        "such a group, so no node is launched for them."
+        f"Pod {pod.key} belongs to {of_group(key)} (annotation {names.GANG if names.GANG in pod.annotations else names.GANG_LABEL}), "
+        f"{_lack_of(group, lack)}. Nodes are launched as soon as {group.minimum} of its pods can be scheduled."
     )
     return f"Group{lack.name.capitalize()}", text, None, ()
+
+
+def _of_its_pod_group(pod: Pod, group: Group, lack: GroupLack) -> _Found | None:
+    """Of a pod whose group an object tells of."""
+    if lack is GroupLack.UNREAD and pod.unschedulable:
+        return None
+    where, scheduler = _named_by(pod, source_of(group.key))
+    belongs = f"Pod {pod.key} belongs to {of_group(group.key)} ({where})"
+    if lack is GroupLack.UNREAD:
+        only = " which it does only if the group is complete" if scheduler == _KUBE_SCHEDULER else ""
+        text = (
+            f"{belongs}, and PodGroups cannot be read. No node is launched for the pod until its scheduler reports it as unschedulable"
+            f"{',' if only else ''}{only}."
+        )
+    elif lack is GroupLack.QUEUED:
+        text = (
+            f"{belongs}, which waits in its queue (status.phase Pending). Volcano does not schedule the pods of such a group, so no node is "
+            "launched for them. If the quota of the queue is not used up, check whether a plugin of Volcano (overcommit, proportion) compares "
+            "spec.minResources of the PodGroup with the nodes that exist."
+        )
+    else:
+        text = f"{belongs}, {_lack_of(group, lack)}. {scheduler} does not schedule the pods of such a group, so no node is launched for them."
+    return f"Group{lack.name.capitalize()}", text, None, ()
+
+
+_KUBE_SCHEDULER: Final = "kube-scheduler"
+
+
+def _named_by(pod: Pod, source: GroupSource) -> tuple[str, str]:
+    """What of a pod names its PodGroup, and the scheduler that reads it."""
+    match source:
+        case GroupSource.VOLCANO:
+            return f"annotation {next(key for key in names.VOLCANO_GROUPS if pod.annotations.get(key))}", "Volcano"
+        case GroupSource.COSCHEDULING:
+            return f"label {names.COSCHEDULING_GROUP}", "The coscheduling plugin"
+        case _:
+            return "spec.schedulingGroup", _KUBE_SCHEDULER
+
+
+def _lack_of(group: Group, lack: GroupLack) -> str:
+    match lack:
+        case GroupLack.UNKNOWN:
+            return "which does not exist"
+        case GroupLack.INCOMPLETE:
+            finished = "" if counts_finished(group.key) else " (finished pods do not count)"
+            return f"of which {group.members} of {group.minimum} pods exist{finished}"
+        case GroupLack.GATED:
+            return f"whose pod {group.gated} has scheduling gates"
+        case _:
+            return f"whose pods differ in {' and '.join(group.differing)}, or from its priority"
 
 
 def _of_its_scheduler(instant: Instant, pod: Pod) -> _Found | None:
@@ -176,11 +261,11 @@ def _other_scheduler(instant: Instant, pod: Pod) -> str:
     name = pod.shape.scheduler_name
     text = (
         f'Pod {pod.key} has spec.schedulerName "{name}". That scheduler has not marked it as unschedulable, and only '
-        f"pods of {' and '.join(PROMPT)} are planned before that, so no node is launched for it."
+        f"pods of {' and '.join(names.KUBE_SCHEDULER_NAMES)} are planned before that, so no node is launched for it."
     )
     if any(one.shape.scheduler_name == name for view in instant.snapshot.nodes for one in view.pods):
         return text
-    meant = closest(name, PROMPT)
+    meant = closest(name, names.KUBE_SCHEDULER_NAMES)
     hint = f' Did you mean "{meant}"?' if meant else ""
     return f"{text} No pod of that scheduler is bound to a node; check that it runs and that the name is right.{hint}"
 
@@ -196,6 +281,17 @@ def _not_followed(instant: Instant, pod: Pod) -> _Found | None:
     )
     reasons = (WhyReason(type="PlansNotFollowed", message=text),)
     return "NotFollowed", f"No node is launched for pod {pod.key}: {text}.", None, reasons
+
+
+def _given_up(instant: Instant, pod: Pod) -> _Found | None:
+    """Likewise of a pod of a group whose nodes were given up."""
+    key = group_of(pod)
+    rest = instant.snapshot.resting.get(key)
+    if rest is None:
+        return None
+    until = time_text(instant.snapshot.at + timedelta(seconds=rest.left))
+    text = f"not all nodes for {of_group(key)} could be launched; it is planned again at {until}"
+    return "GroupGivenUp", f"No node is launched for pod {pod.key}: {text}.", None, ()
 
 
 def _assigned(instant: Instant, pod: Pod) -> NodeView | None:
@@ -250,42 +346,77 @@ def _plan_in_words(pod: Pod, view: NodeView, place: WhyPlace) -> str:
     return f"{text}, which is not ready yet."
 
 
-def _planned_anew(instant: Instant, pod: Pod) -> _Found:
-    snapshot, prepared, clock = instant.snapshot, instant.prepared, SystemClock()
-    end = clock.monotonic() + instant.seconds
-    waiting = {one.uid: one for one in (*snapshot.waiting, *snapshot.leaving)}
-    waiting[pod.uid] = pod
-    first = successors(snapshot)
-    result = prepared.solve(
-        tuple(waiting.values()),
-        avoided=snapshot.avoided,
-        first=first,
-        expired=lambda: clock.monotonic() >= end,
-        explain=False,
-    )
+class _FreshPlan:
+    """A plan of everything that waits and of these pods, made when it is first looked at."""
+
+    def __init__(self, instant: Instant, pods: Iterable[Pod]) -> None:
+        self.instant, self._pods = instant, tuple(pods)
+        self.first = successors(instant.snapshot)
+        self._clock = SystemClock()
+
+    @functools.cached_property
+    def _end(self) -> float:
+        return self._clock.monotonic() + self.instant.seconds
+
+    def _solved(self, prepared: Prepared, pods: Iterable[Pod], last: Sequence[str] = ()) -> Result:
+        return prepared.solve(
+            tuple(pods),
+            avoided=self.instant.snapshot.avoided,
+            first=self.first,
+            last=last,
+            expired=lambda: self._clock.monotonic() >= self._end,
+            explain=False,
+        )
+
+    @functools.cached_property
+    def result(self) -> Result:
+        """Where everybody would get a place."""
+        snapshot, prepared, _ = self.instant.snapshot, self.instant.prepared, self._end
+        waiting = {one.uid: one for one in (*snapshot.waiting, *snapshot.leaving, *self._pods)}
+        if groups := {key for one in self._pods if (key := group_of(one)) in snapshot.minima}:  # planned as a whole
+            waiting |= {one.uid: one for one in snapshot.pending if group_of(one) in groups}
+        return self._solved(prepared, waiting.values(), self.instant.memory.failed_groups)
+
+    @functools.cached_property
+    def _admitted(self) -> tuple[list[PlannedClaim], dict[str, str]]:
+        return _admitted(self.instant, [one for _, one in self.result.in_order(self.first)])
+
+    @functools.cached_property
+    def _again(self) -> tuple[Result, dict[str, str]] | None:
+        """Who waits for money, planned once more with what is left of it; None where none is."""
+        admitted, dear = self._admitted
+        usd = self.instant.usd_left - sum(map(_price, admitted))
+        if not 0 < usd < inf:
+            return None
+        short = [one for each in self.result.claims for one in each.pods if one.uid in dear and not one.node_name]
+        prepared = self.instant.prepared
+        again = self._solved(prepare(within(prepared.world, usd), prepared), short)
+        return again, _admitted(self.instant, [*admitted, *(one for _, one in again.in_order(self.first))])[1]
+
+    def claim_of(self, pod: Pod) -> tuple[PlannedClaim | None, str]:
+        """The new node that the pod would get, and why it may not be created now."""
+        claim = _claim_of(pod, self.result)
+        held = self._admitted[1].get(pod.uid, "") if claim is not None else ""
+        if held and self._again is not None:
+            again, dear = self._again
+            other = _claim_of(pod, again)
+            if other is not None and pod.uid not in dear:
+                return other, ""
+        return claim, held
+
+
+def _planned_anew(plan: _FreshPlan, pod: Pod) -> _Found:
+    instant = plan.instant
     late = _PLANNED_SOON if instant.memory.leads else _NOBODY_PLANS
-    for key, pods in result.existing.items():
+    for key, pods in plan.result.existing.items():
         if any(one.uid == pod.uid for one in pods):
-            view = next(one for one in snapshot.nodes if str(one.key) == key)
+            view = next(one for one in instant.snapshot.nodes if str(one.key) == key)
             place = _waiting_place(view)
             on = f"node {view.name}" if view.name else f"NodeClaim {place.node_claim}"
             return "FitsExistingNode", f"Pod {pod.key} fits on {on}.{late}", place, ()
-    claim = _claim_of(pod, result)
+    claim, held = plan.claim_of(pod)
     if claim is None:
-        return _unplaced(instant, pod, result)
-    admitted, dear = _admitted(instant, [one for _, one in result.in_order(first)])
-    held = dear.get(pod.uid, "")
-    usd = instant.usd_left - sum(map(_price, admitted))
-    if held and 0 < usd < inf:  # who waits is planned once more, with what is left
-        short = [one for each in result.claims for one in each.pods if one.uid in dear and not one.node_name]
-        less = prepare(within(prepared.world, usd), prepared)
-        again = less.solve(
-            short, avoided=snapshot.avoided, first=first, expired=lambda: clock.monotonic() >= end, explain=False
-        )
-        other = _claim_of(pod, again)
-        _, dear = _admitted(instant, [*admitted, *(one for _, one in again.in_order(first))])
-        if other is not None and pod.uid not in dear:
-            claim, held = other, ""
+        return _unplaced(instant, pod, plan.result)
     place = WhyPlace(
         node_pool=claim.pool,
         instance_type=claim.planned_type,
@@ -325,6 +456,9 @@ def _unplaced(instant: Instant, pod: Pod, result: Result) -> _Found:
     if unknown:  # of the pools that are left out something may be launched
         found = tuple(one for one in found if not isinstance(one, NoPools))
         text = f"No existing node can take pod {pod.key}; whether a new node could is not known here."
+    elif found and isinstance(found[0], GroupTooLarge):
+        text = f"No node is launched for pod {pod.key}: {found[0]}."
+        found = found[1:]
     else:
         text = f"No node can take pod {pod.key}, and no NodePool can launch one for it."
     pools = [view.pool for view in instant.snapshot.pools]

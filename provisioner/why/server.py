@@ -1,13 +1,15 @@
 """The HTTP server of the leader that answers `dovetail why`: GET /why/pod/NAMESPACE/NAME and GET /why/node/NAME, on the loopback of its pod only.
+Other rooms add paths of their own (`routes`): the live page.
 
 A port-forward through the API server ends on the loopback of the pod, and nothing else of the network does. Who asks brings the token that the
 API server knows them by, and is answered about what they may `get`, without the names of pods that they may not `list`.
 """
 
+import functools
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,7 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.kube.lease import LostLease
-from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.http.server import HttpServer, listen
@@ -23,7 +24,7 @@ from provisioner.support.http.values import HttpRequest, Limits, Response
 from provisioner.support.metrics import counter
 from provisioner.why.access import Access, AccessError, Right, User
 from provisioner.why.answers import NodeAnswer, PodAnswer
-from provisioner.why.instant import Instant, NoSuchObjectError
+from provisioner.why.instant import Instant, NoSuchObjectError, namespaces_at
 from provisioner.why.limits import Quota
 from provisioner.why.nodes import why_node
 from provisioner.why.pods import why_pod
@@ -35,6 +36,7 @@ LIMITS: Final = Limits(
     first_request_seconds=5.0,
     request_seconds=5.0,
     answer_seconds=20.0,
+    taking_seconds=30.0,
     idle_seconds=10.0,
     waiting=8,
     body_bytes=0,
@@ -59,6 +61,7 @@ _REQUESTS: Final = counter(
     "dovetail_why_requests_total", "Questions of `dovetail why` to this replica, by status of the answer.", ("status",)
 )
 _log = logs.get_logger(__name__)
+_TOO_MANY: Final = "too many requests"
 _ANSWER_FAILED: Final = "Failed to answer a request of dovetail why"
 
 
@@ -78,6 +81,10 @@ def asked(target: str) -> WhyRequest | None:
     return WhyRequest(node[1]) if node is not None else None
 
 
+Route = Callable[[HttpRequest, User, Instant], Response]
+"""Answers somebody about an instant; raises AccessError and LostLease."""
+
+
 class WhyServer:
     """Answers with JSON: an answer (`answers`), or {"error": ..., "leader": ...}. One question at a time.
 
@@ -85,6 +92,9 @@ class WhyServer:
         port: of the loopback; 0 takes a free one, see `port`.
         instant: the leader's present; None where this process does not lead.
         holder: the identity of whoever leads, as far as this process knows; "" for nobody.
+        access: who asks, and what they may see.
+        clock: of the time.
+        routes: by path, what else is answered; who asks too often is refused there, too.
 
     Raises:
         OSError: the port is taken.
@@ -97,7 +107,9 @@ class WhyServer:
         holder: Callable[[], str],
         access: Access,
         clock: Clock,
+        routes: Mapping[str, Route] | None = None,
     ) -> None:
+        self._routes = routes or {}
         self._instant, self._holder, self._access = instant, holder, access
         self._turn = threading.Lock()
         self._questions = Quota(*QUESTIONS, clock)
@@ -123,14 +135,17 @@ class WhyServer:
         if request.method != "GET":
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "only GET", headers=[("allow", "GET")])
         about = asked(request.target)
-        if about is None:
+        route = self._routes.get(request.path) if about is None else functools.partial(self._answered, about)
+        if route is None:
             return _refusal(HTTPStatus.NOT_FOUND, _PLACES)
         try:
             instant = self._instant()
             if instant is None:
                 return self._elsewhere()
             user = self._access.user(_authorization(request))
-            response = self._answered(about, user, instant)
+            if wait := self._questions.take(user.name):  # before any review: they are everybody's
+                return _refusal(HTTPStatus.TOO_MANY_REQUESTS, _TOO_MANY, wait)
+            response = route(request, user, instant)
         except LostLease:
             return self._elsewhere()
         except AccessError as error:
@@ -138,8 +153,8 @@ class WhyServer:
         _log.info(
             "Answered a request of dovetail why",
             user=user.name,
-            namespace=about.namespace,
-            name=about.name,
+            namespace=about.namespace if about is not None else "",
+            name=about.name if about is not None else request.path,
             status=int(response.status),
         )
         return response
@@ -148,11 +163,9 @@ class WhyServer:
         text = "this replica does not lead, and only the one that leads can answer"
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, 2.0, leader=self._holder())
 
-    def _answered(self, about: WhyRequest, user: User, instant: Instant) -> Response:
-        # before any review: they are everybody's
-        wait = max(self._questions.take(user.name), self._user_time.wait(user.name), self._whole_time.wait())
-        if wait:
-            return _refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
+    def _answered(self, about: WhyRequest, request: HttpRequest, user: User, instant: Instant) -> Response:  # noqa: ARG002 - a route's
+        if wait := max(self._user_time.wait(user.name), self._whole_time.wait()):
+            return _refusal(HTTPStatus.TOO_MANY_REQUESTS, _TOO_MANY, wait)
         kinds = self._rights(about, user)
         if not any(kinds):
             what = f"pod {about.namespace}/{about.name}" if about.namespace else f"node {about.name}"
@@ -204,7 +217,7 @@ class WhyServer:
     def _seen(self, answer: PodAnswer | NodeAnswer, user: User, instant: Instant) -> PodAnswer | NodeAnswer:
         if isinstance(answer, PodAnswer):
             namespace = answer.pod.partition("/")[0]
-            others = _namespaces(instant.snapshot) - {namespace}
+            others = namespaces_at(instant.snapshot) - {namespace}
             return pod_for(answer, others.__contains__)
         may = self._access.may
         if may(user, Right("list", "pods")):
@@ -213,13 +226,6 @@ class WhyServer:
         asked_about = [*first, *sorted(namespaces_of(answer) - set(first))][:MOST_NAMESPACES]
         visible = {one for one in asked_about if may(user, Right("list", "pods", namespace=one))}
         return node_for(answer, lambda space: space not in visible)
-
-
-def _namespaces(snapshot: Snapshot) -> set[str]:
-    """Every namespace that there is, as far as is known. Cost: O(pods)."""
-    pods = (pod.namespace for node in snapshot.nodes for pod in (*node.pods, *node.assigned))
-    waiting = (pod.namespace for pod in (*snapshot.pending, *snapshot.leaving))
-    return {*snapshot.around.namespaces, *snapshot.pod_budgets, *pods, *waiting}
 
 
 def _authorization(request: HttpRequest) -> str | None:

@@ -76,6 +76,7 @@ def pod_for(answer: PodAnswer, hidden: Hidden) -> PodAnswer:
         answer,
         summary=f"Pod {answer.pod} is {answer.state}: {ELSEWHERE}." if at_fault else answer.summary,
         place=_place(place, hidden) if place is not None else None,
+        gang="" if _names_hidden(answer.gang, hidden) else answer.gang,  # its label may look like an object
         reasons=tuple(_said(one, hidden) for one in answer.reasons),
         node_pools=tuple(_pool(one, hidden) for one in answer.node_pools),
         missing=_sentences(answer.missing, hidden),

@@ -10,9 +10,11 @@ import click
 from provisioner.apis.karpenter import NodePool
 from provisioner.cli import flags
 from provisioner.cli.documents import InputError
+from provisioner.cli.files import write_file
 from provisioner.cli.plan import live
 from provisioner.cli.plan.catalogues import PlanCatalogue, catalogues_named, chosen
 from provisioner.cli.plan.objects import DEFAULT_NAMESPACE, InputProblem, PlanObjects
+from provisioner.cli.plan.page import page_of_plan
 from provisioner.cli.plan.picture import picture
 from provisioner.cli.plan.planning import PlanSettings, plan
 from provisioner.cli.plan.questions import current_of, pods_in, question_of
@@ -21,6 +23,8 @@ from provisioner.cli.plan.workloads import workload_of
 from provisioner.packing.protocol import ROUNDS, SEED
 from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
+from provisioner.ui.document import alone
+from provisioner.ui.page import MOST_BYTES, encoded
 from provisioner.values.errors import ExitStatus, UserError
 
 _MAX_SECONDS = 600.0
@@ -87,6 +91,9 @@ _MAX_ROUNDS = 100_000
 @click.option(
     "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture of the nodes to this file."
 )
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of the nodes and pods to this file."
+)
 def command(
     files: tuple[Path, ...],
     kubeconfig: str,
@@ -104,13 +111,14 @@ def command(
     output: str,
     fail_on: str,
     svg: Path | None,
+    html: Path | None,
 ) -> None:
     """See `dovetail plan --help`."""
     if not files and not kubeconfig and not context:
         raise click.UsageError("No input. Specify files, or a live cluster with --kubeconfig or --context.")
-    if svg is not None and compare:
+    if (svg is not None or html is not None) and compare:
         raise click.UsageError(
-            "--svg cannot be combined with --compare. Specify one of the two files as input instead."
+            "--svg and --html cannot be combined with --compare. Specify one of the two files as input instead."
         )
     logs.configure("error")  # what keeps the planning process from answering is told with the plan
     clock = SystemClock()
@@ -127,7 +135,12 @@ def command(
     else:
         click.echo(as_text(report))
     if svg is not None:
-        _draw(svg, report)
+        drawn = picture(_title(report), report.plans[0].answer.result.claims, workload_of)
+        write_file(svg, drawn.encode(), "--svg")
+    if html is not None:
+        one = report.plans[0]
+        page = page_of_plan(_title(report), one.answer.result, one.fleet, clock.now(), _sign(report))
+        write_file(html, alone(encoded(page, MOST_BYTES)), "--html")
     _end(report.problems)
     if fail_on != "nothing" and any(one.fleet.left for one in report.plans):
         click.get_current_context().exit(ExitStatus.FOUND)
@@ -196,13 +209,11 @@ def _short(path: Path, others: Sequence[Path]) -> str:
     return path.name if len({one.name for one in others}) == len(others) else str(path)
 
 
-def _draw(path: Path, report: PlanReport) -> None:
-    one = report.plans[0]
-    currency = report.table.currency
-    title = f"{one.fleet.nodes:,} nodes for {one.fleet.pods:,} pods: {one.fleet.usd_per_hour:.4f} {currency} per hour"
-    try:
-        path.write_text(picture(title, one.answer.result.claims, workload_of), encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}. Give a path that this user may write with --svg"
-        ) from None
+def _title(report: PlanReport) -> str:
+    one = report.plans[0].fleet
+    return f"{one.nodes:,} nodes for {one.pods:,} pods: {one.usd_per_hour:.4f} {report.table.currency} per hour"
+
+
+def _sign(report: PlanReport) -> str:
+    """What stands before a price."""
+    return "$" if report.table.currency == "USD" else f"{report.table.currency} "

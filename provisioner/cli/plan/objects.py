@@ -11,6 +11,7 @@ import msgspec
 
 from provisioner.apis import ec2, kwok, names
 from provisioner.apis.core import (
+    AnyPodGroup,
     CSIDriver,
     CSINode,
     DaemonSet,
@@ -109,6 +110,7 @@ class PlanObjects:
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CSINode] = field(default_factory=list)
     csi_drivers: list[CSIDriver] = field(default_factory=list)
+    pod_groups: list[AnyPodGroup] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     problems: list[InputProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -232,6 +234,7 @@ TAKEN: Final[Mapping[Resource[Any], Callable[[PlanObjects, str, Any], None]]] = 
     resources.STORAGECLASSES: lambda found, _, one: found.storage_classes.append(one),
     resources.CSIDRIVERS: lambda found, _, one: found.csi_drivers.append(one),
     resources.CSINODES: lambda found, _, one: found.csi_nodes.append(one),
+    **dict.fromkeys(resources.GROUP_KINDS.values(), lambda found, _, one: found.pod_groups.append(one)),
     resources.NODEPOOLS: PlanObjects.take_pool,
     resources.NODECLAIMS: lambda found, _, one: found.claims.append(one),
     resources.NODEOVERLAYS: lambda found, _, one: found.overlays.append(one),

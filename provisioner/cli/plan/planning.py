@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.pods import Pod
+from provisioner.cli.plan.gangs import PlannedGang, gangs_of
 from provisioner.cli.plan.questions import PlanQuestion
 from provisioner.cli.plan.relaxation import CONSTRAINTS, PricedConstraint
 from provisioner.packing.planner import settled
@@ -53,6 +54,7 @@ class PlanAnswer:
         in_time: every round of improvement was done.
         greedy_usd_per_hour: what the scheduler's own plan costs.
         faults: what the judge says against the plan; empty.
+        gangs: what it comes to for each group of pods.
     """
 
     result: Result
@@ -63,6 +65,7 @@ class PlanAnswer:
     priced: tuple[PricedConstraint, ...]
     greedy_usd_per_hour: float
     faults: tuple[str, ...] = ()
+    gangs: tuple[PlannedGang, ...] = ()
 
 
 def plan(question: PlanQuestion, settings: PlanSettings, process: PlannerProcess | None = None) -> PlanAnswer:
@@ -106,7 +109,8 @@ def _planned(question: PlanQuestion, settings: PlanSettings, process: PlannerPro
             found, stage = better, MENDED
     verdict = prepared.judge(design_of(found))
     said = tuple(map(str, verdict.faults[:3]))
-    return PlanAnswer(found, least, stage, fallback, in_time, priced, greedy.usd_per_hour, said)
+    gangs = gangs_of(prepared, question.pods, found)
+    return PlanAnswer(found, least, stage, fallback, in_time, priced, greedy.usd_per_hour, said, gangs)
 
 
 def _expired_in(seconds: float) -> Callable[[], bool]:

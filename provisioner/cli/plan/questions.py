@@ -10,7 +10,8 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.attachments import DEFAULT_CLASS
-from provisioner.apis.core import Node, StorageClass, StorageClassMeta
+from provisioner.apis.core import AnyPodGroup, Node, StorageClass, StorageClassMeta, VolcanoGroup, VolcanoGroupStatus
+from provisioner.apis.gangs import key_of_object, source_of, told
 from provisioner.apis.karpenter import NodeClassReference, NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal, opted_out
@@ -22,11 +23,14 @@ from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, Workload, expanded, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
+from provisioner.disruption.gangs import what_lacks
+from provisioner.kube.resources import GROUP_KINDS
 from provisioner.scheduling.constraints.volumes import statically_bound
 from provisioner.scheduling.problem import Storage, World
 from provisioner.scheduling.world import world_of
 from provisioner.state.admission import admission_of
 from provisioner.state.cluster import Cluster
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support.clock import Clock
@@ -214,6 +218,7 @@ def question_of(
     for pod in pods:
         moves = anew and pod.node_name not in there and is_active(pod) and not is_daemon(pod) and not is_mirror(pod)
         cluster.pod_changed(None, _unbound(pod) if moves or not pod.node_name else pod)
+    notes += _groups(cluster, objects)
     cluster.settle()
     snapshot = cluster.snapshot()
     gathered = world_of(
@@ -229,8 +234,39 @@ def question_of(
     ]
     world = _with_samples(_plain(gathered.world), objects, pods)
     refusing = tuple(pod for pod in snapshot.pending if opted_out(pod))
+    held = [f"{told(key)} {what_lacks(group)}" for key, group in snapshot.groups.items()]
+    notes += [f"Pods are not planned, because {one}." for one in held[:_NAMED]]
+    if held[_NAMED:]:
+        notes.append(f"Nor are the pods of {counted(len(held) - _NAMED, 'other group')}.")
     notes += _about(pods, snapshot.waiting, refusing, anew=anew, objects=objects)
     return PlanQuestion(world, snapshot.waiting, tuple(notes), len(refusing))
+
+
+def _groups(cluster: Cluster, objects: PlanObjects) -> list[str]:
+    """Tell the state what is known of groups of pods; what to know about those of which nothing is."""
+    found = {source_of(key_of_object(one)) for one in objects.pod_groups}
+    for source in GROUP_KINDS:
+        cluster.pod_groups_known(KindKnowledge.READ if source in found else KindKnowledge.NOT_SERVED, source)
+    for group in objects.pod_groups:
+        cluster.pod_group_changed(None, _admitted(group))
+    jobs = {one.uid: one.replicas for one in objects.workloads if one.uid}
+    unknown = []
+    for gang in cluster.gang_jobs():
+        cluster.gang_job_read(gang.key, jobs.get(gang.uid, 0))
+        if gang.uid not in jobs:
+            unknown.append(f"{gang.namespace}/{gang.name}")
+    if not unknown:
+        return []
+    return [
+        f"The input has no Job {listed(unknown, _NAMED)}, whose parallelism is the minimum of a gang; its pods are planned on their own."
+    ]
+
+
+def _admitted(group: AnyPodGroup) -> AnyPodGroup:
+    """A PodGroup as somebody wrote it, which Volcano has not seen, is planned as if its queue had room for it."""
+    if isinstance(group, VolcanoGroup) and not group.status.phase:
+        return msgspec.structs.replace(group, status=VolcanoGroupStatus(phase="Inqueue"))
+    return group
 
 
 def _offered(

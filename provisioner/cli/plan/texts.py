@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from provisioner.cli.plan.catalogues import PlanCatalogue
 from provisioner.cli.plan.fleet_summary import HOURS_A_MONTH, FleetSummary, Left, fleet_of
+from provisioner.cli.plan.gangs import PlannedGang
 from provisioner.cli.plan.objects import InputProblem
 from provisioner.cli.plan.planning import GREEDY, MENDED, PlanAnswer
 from provisioner.cli.plan.questions import Current
@@ -19,6 +20,7 @@ VERSION: Final = 1
 _WIDTH: Final = 120
 _MOST_GROUPS: Final = 40
 _NAMED: Final = 3
+_MOST_GANGS: Final = 12
 _MOST_LEFT: Final = 12
 _MOST_REASONS: Final = 4
 _LITTLE: Final = 0.005
@@ -114,6 +116,22 @@ def _plan_json(one: PlannedRow, current: Current | None) -> dict[str, Any]:
         "unplaced": [
             {"count": len(left.pods), "pods": [pod.key for pod in left.pods[:10]], "reasons": list(left.reasons)}
             for left in fleet.left
+        ],
+        "gangs": [
+            {
+                "gang": gang.name,
+                "pods": gang.pods,
+                "needed": gang.needed,
+                "placed": gang.placed,
+                "newNodes": gang.nodes,
+                "existingNodes": gang.existing,
+                "perHour": _money(gang.usd_per_hour),
+                "atRisk": _money(gang.usd_at_risk),
+                "topologyKey": gang.key,
+                "domains": list(gang.domains),
+                "reasons": list(gang.reasons),
+            }
+            for gang in answer.gangs
         ],
         "constraints": [
             {
@@ -234,6 +252,7 @@ def _plan_lines(one: PlannedRow, currency: str, *, estimated: bool) -> list[str]
         lines.append(
             f"The greedy plan would cost {answer.greedy_usd_per_hour:.4f} {currency}/h; this one is {saved:.1f} % cheaper"
         )
+    lines += _gangs(answer.gangs, currency)
     lines += _constraints(answer.priced, fleet, currency)
     if fleet.groups:
         dearest = fleet.groups[0]
@@ -276,6 +295,27 @@ def _constraints(priced: Sequence[PricedConstraint], fleet: FleetSummary, curren
     if late:
         lines += _wrapped(f"not examined within the time limit: {', '.join(late)}; increase --seconds", "  ")
     return ["What constraints cost:", *lines] if lines else []
+
+
+def _gangs(gangs: Sequence[PlannedGang], currency: str) -> list[str]:
+    """A block for each group of pods; those without places first."""
+    lines: list[str] = []
+    for one in sorted(gangs, key=lambda gang: bool(gang.placed))[:_MOST_GANGS]:
+        lines.append(f"{one.name}: {counted(one.pods, 'pod')}, {one.needed:,} needed at the same time")
+        if not one.placed:
+            lines += _wrapped(f"no pod is placed: {(*one.reasons, 'not known')[0]}", "  ")
+            continue
+        where = [counted(one.nodes, "new node")] if one.nodes else []
+        where += [counted(one.existing, "existing node")] if one.existing else []
+        domain = f", {one.key}: {', '.join(one.domains) or 'one new node'}" if one.key else ""
+        price = f", {one.usd_per_hour:.4f} {currency}/h" if one.nodes else ""
+        lines += _wrapped(f"{one.placed:,} placed on {' and '.join(where)}{price}{domain}", "  ")
+        if one.usd_at_risk:
+            text = f"money at risk: {one.usd_at_risk:.4f} {currency}, if one of the new nodes cannot be launched and the others are given up"
+            lines += _wrapped(text, "  ")
+    if len(gangs) > _MOST_GANGS:
+        lines.append(f"and {counted(len(gangs) - _MOST_GANGS, 'more group')} of pods (-o json shows all)")
+    return lines
 
 
 def _left(left: Left) -> list[str]:

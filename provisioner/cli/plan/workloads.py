@@ -6,11 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis.core import PersistentVolumeClaimTemplate, PodTemplateSpec
-from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
-from provisioner.apis.pods import Pod
+from provisioner.apis import names
+from provisioner.apis.core import JobSpec, PersistentVolumeClaimTemplate, PodSpec, PodTemplateSpec
+from provisioner.apis.meta import Object, ObjectMeta, OwnerReference, controller_of
+from provisioner.apis.pods import Pod, SchedulingGroup, kept_annotations
 from provisioner.apis.shapes import PodShape, altered_shape
-from provisioner.apis.templates import own_claims
+from provisioner.apis.templates import controller, own_claims
+from provisioner.apis.vpa import made_by
 
 MAX_REPLICAS: Final = 100_000
 MAX_PODS: Final = 200_000
@@ -22,19 +24,31 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
     "batch": frozenset({"Job"}),
 }
 """Kinds that are expanded, by API group; the core group is ""."""
-_HASH: Final = "pod-template-hash"
 
 
 class _Ordinals(Object, frozen=True, kw_only=True):
     start: int = 0
 
 
-class _Spec(Object, frozen=True, kw_only=True):
+class _GroupedSpec(PodSpec, frozen=True, kw_only=True):
+    scheduling_group: SchedulingGroup | None = None
+
+
+class GroupedTemplate(PodTemplateSpec, frozen=True, kw_only=True):
+    """A template that may name the PodGroup of its pods."""
+
+    spec: _GroupedSpec = _GroupedSpec()
+
+    @property
+    def group(self) -> str:
+        """The name of the PodGroup, "" for none."""
+        return self.spec.scheduling_group.pod_group_name if self.spec.scheduling_group is not None else ""
+
+
+class _Spec(JobSpec, frozen=True, kw_only=True):
     replicas: int | None = None
-    parallelism: int | None = None
-    completions: int | None = None
     suspend: bool = False
-    template: PodTemplateSpec = PodTemplateSpec()
+    template: GroupedTemplate = GroupedTemplate()
     volume_claim_templates: tuple[PersistentVolumeClaimTemplate, ...] = ()
     ordinals: _Ordinals | None = None
 
@@ -50,7 +64,7 @@ class _Workload(Object, frozen=True, kw_only=True):
 
 
 _decode: Final = msgspec.json.Decoder(_Workload).decode
-_template: Final = msgspec.json.Decoder(PodTemplateSpec).decode
+_template: Final = msgspec.json.Decoder(GroupedTemplate).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,7 @@ class Workload:
     uid: str
     owner: OwnerReference | None
     replicas: int
-    template: PodTemplateSpec
+    template: GroupedTemplate
     alone: bool = False
     bound: str = ""
     claims: tuple[PersistentVolumeClaimTemplate, ...] = ()
@@ -98,9 +112,7 @@ def decode_workload(file: str, named: str, kind: str, data: bytes) -> Workload:
     path = "spec.replicas"
     if kind == "Job":
         path = "spec.parallelism"
-        wanted = 1 if spec.parallelism is None else spec.parallelism
-        count = wanted if spec.completions is None else min(wanted, spec.completions)
-        count = 0 if spec.suspend or one.status.completion_time else count
+        count = 0 if spec.suspend or one.status.completion_time else spec.at_once
     else:
         count = 1 if spec.replicas is None else spec.replicas
     if not 0 <= count <= MAX_REPLICAS:
@@ -118,12 +130,21 @@ def decode_workload(file: str, named: str, kind: str, data: bytes) -> Workload:
         namespace=metadata.namespace or "default",
         name=metadata.name or metadata.generate_name,
         uid=metadata.uid,
-        owner=next((each for each in metadata.owner_references if each.controller), None),
+        owner=controller_of(metadata),
         replicas=count,
-        template=spec.template,
+        template=_with_minimum(spec.template, count) if kind == "Job" else spec.template,
         claims=claims,
         first=max(0, spec.ordinals.start) if kind == "StatefulSet" and spec.ordinals is not None else 0,
     )
+
+
+def _with_minimum(template: GroupedTemplate, count: int) -> GroupedTemplate:
+    """The template of a Job, with the number of pods that its gang needs at once: where nobody writes it, all that it runs at the same time."""
+    notes = template.metadata.annotations
+    if names.GANG not in notes or names.GANG_MINIMUM in notes or not count:
+        return template
+    metadata = msgspec.structs.replace(template.metadata, annotations={**notes, names.GANG_MINIMUM: str(count)})
+    return msgspec.structs.replace(template, metadata=metadata)
 
 
 def loose_pod(file: str, named: str, document: Mapping[str, Any]) -> Workload:
@@ -161,9 +182,8 @@ def unexpanded(workloads: Iterable[Workload], pods: Iterable[Pod]) -> set[int]:
     for pod in pods:
         if pod.owner is not None:
             owners.add((pod.owner.kind, pod.namespace, pod.owner.name))
-            suffix = f"-{pod.labels.get(_HASH, '')}"
-            if pod.owner.kind == "ReplicaSet" and len(suffix) > 1 and pod.owner.name.endswith(suffix):
-                owners.add(("Deployment", pod.namespace, pod.owner.name.removesuffix(suffix)))
+            if (made := made_by(pod)).kind == "Deployment":
+                owners.add((made.kind, made.namespace, made.name))
     known = {(one.kind, one.namespace, one.name) for one in workloads}
     for one in workloads:  # a ReplicaSet's pods are its Deployment's
         if one.owner is not None and (one.kind, one.namespace, one.name) in owners:
@@ -187,7 +207,8 @@ def expanded(one: Workload, shape: PodShape, there: Container[str] = ()) -> list
     Cost: O(its claims), and a shape for each pod of which one exists.
     """
     uid = one.uid or f"{one.kind}/{one.namespace}/{one.name}"
-    owner = None if one.alone else OwnerReference(kind=one.kind, name=one.name, uid=uid, controller=True)
+    owner = None if one.alone else controller(one.kind, one.name, uid)
+    annotations = kept_annotations(one.template.metadata.annotations)
     gated = bool(one.template.spec.scheduling_gates)
     unmade = _with_claims(one, shape, {})  # of nearly every pod, so it is made once
 
@@ -203,7 +224,9 @@ def expanded(one: Workload, shape: PodShape, there: Container[str] = ()) -> list
             uid=f"{uid}/{number}",
             shape=own(number),
             labels=shape.labels,
+            annotations=annotations,
             owner=owner,
+            group=one.template.group,
             node_name=one.bound,
             gated=gated,
         )
@@ -218,10 +241,5 @@ def _with_claims(one: Workload, shape: PodShape, made: Mapping[str, str]) -> Pod
 
 def workload_of(pod: Pod) -> str:
     """Whose pod it is, for people: kind, namespace and name of what a user made."""
-    if pod.owner is None:
-        return f"Pod {pod.namespace}/{pod.name}"
-    kind, name = pod.owner.kind, pod.owner.name
-    suffix = f"-{pod.labels.get(_HASH, '')}"
-    if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
-        kind, name = "Deployment", name.removesuffix(suffix)
-    return f"{kind} {pod.namespace}/{name}"
+    namespace, kind, name = made_by(pod)
+    return f"{kind} {namespace}/{name}"

@@ -16,8 +16,8 @@ from provisioner.cli.why.text import node_text, pod_text
 from provisioner.cli.why.world import Local, local
 from provisioner.kube.client import Client
 from provisioner.kube.config import ApiConnection, connect
-from provisioner.options import WithSettings
-from provisioner.support.clock import SystemClock
+from provisioner.options import Options, WithSettings
+from provisioner.support.clock import Clock, SystemClock
 from provisioner.values.errors import ExitStatus, UndeterminedError
 from provisioner.why.answers import NodeAnswer, PodAnswer, as_json
 from provisioner.why.nodes import why_node
@@ -212,6 +212,18 @@ def _decided(way: Way, decide: Callable[[Local], A]) -> Answered[A]:
     return Answered(answer, leaves_out=not set(answer.missing) <= set(local.objects.absent))
 
 
+def in_words(way: Way, kind: str, name: str) -> str:
+    """Why pod NAMESPACE/NAME has no node, or why node NAME stays; for whoever shows it elsewhere.
+
+    Raises:
+        UserError: there is no answer.
+    """
+    if kind == "node":
+        return node_text(_answer(way, ("node", name), NodeAnswer, lambda local: why_node(local, name)).answer)
+    where, _, own = name.partition("/")
+    return pod_text(_answer(way, ("pod", where, own), PodAnswer, lambda local: why_pod(local, where, own)).answer)
+
+
 def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[Local], A]) -> Answered[A]:
     """The answer, of the leader where it can be asked.
 
@@ -243,6 +255,32 @@ def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[L
 
 
 def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
+    _check_asked(way)
+    with closing(way.connection()) as connection:
+        return leader.ask(lambda: leader_of(way, connection, SystemClock()), f"/why/{'/'.join(about)}", kind)
+
+
+def leader_of(
+    way: Way, connection: ApiConnection, clock: Clock, bounds: leader.StreamBounds = leader.QUESTION
+) -> leader.Leader:
+    """The leader that is to be asked.
+
+    Raises:
+        NotAnsweredError: nobody leads, the user has no token, or the leader decides by other flags.
+        UserError: its URL cannot be used.
+    """
+    options = _check_asked(way)
+    if way.url:
+        return leader.at(way.url, connection, clock, bounds)
+    return leader.through(connection, options.leader_election_name, options.lease_namespace, clock, bounds)
+
+
+def _check_asked(way: Way) -> Options:
+    """The flags that say where the leader is.
+
+    Raises:
+        NotAnsweredError: no leader would decide as it is to be decided.
+    """
     if way.at:
         raise leader.NotAnsweredError("it only decides for the present, and --at is specified")
     options = flags.settings(way.settings)
@@ -251,15 +289,7 @@ def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
     if others := sorted(set(changed) - OF_WHERE):
         shown = ", ".join(f"--{one.replace('_', '-')}" for one in others)
         raise leader.NotAnsweredError(f"it decides by its own flags, and {shown} is specified")
-    clock = SystemClock()
-    with closing(way.connection()) as connection:
-
-        def find() -> leader.Leader:
-            if way.url:
-                return leader.at(way.url, connection, clock)
-            return leader.through(connection, options.leader_election_name, options.lease_namespace, clock)
-
-        return leader.ask(find, f"/why/{'/'.join(about)}", kind)
+    return options
 
 
 def gathered(way: Way) -> Local:

@@ -6,10 +6,10 @@ The token goes to nobody but the API server and the pod that holds the Lease, or
 import re
 import socket
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import h11
 import msgspec
@@ -28,9 +28,7 @@ from provisioner.why.answers import NodeAnswer, PodAnswer
 from provisioner.why.instant import NoSuchObjectError
 
 SECONDS: Final = 25.0
-"""For one question, from the first byte to the last."""
 MOST_BYTES: Final = 32 * 1024 * 1024
-"""That may come from the leader, or from whoever says to be it."""
 TRIES: Final = 2
 """A leader that has just changed is asked once more."""
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
@@ -44,6 +42,16 @@ def is_name(text: str) -> bool:
 
 class NotAnsweredError(Exception):
     """The leader cannot be asked, or does not answer; the message is a clause that says why."""
+
+
+class StreamBounds(NamedTuple):
+    """Of one connection: from the first byte to the last, and what may come from the leader, or from whoever says to be it."""
+
+    seconds: float = SECONDS
+    most_bytes: int = MOST_BYTES
+
+
+QUESTION: Final = StreamBounds()
 
 
 class PortStream(Protocol):
@@ -78,9 +86,9 @@ class Leader:
 class _Plain:
     """A connection to a port of this machine; in time and bounded as one through the API server."""
 
-    def __init__(self, address: tuple[str, int], clock: Clock) -> None:
-        deadline = clock.monotonic() + SECONDS
-        self._socket = BoundedSocket(socket.create_connection(address, SECONDS), clock, deadline, MOST_BYTES)
+    def __init__(self, address: tuple[str, int], clock: Clock, bounds: "StreamBounds") -> None:
+        deadline = clock.monotonic() + bounds.seconds
+        self._socket = BoundedSocket(socket.create_connection(address, SECONDS), clock, deadline, bounds.most_bytes)
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -92,7 +100,7 @@ class _Plain:
         self._socket.close()
 
 
-def at(url: str, connection: ApiConnection, clock: Clock) -> Leader:
+def at(url: str, connection: ApiConnection, clock: Clock, bounds: StreamBounds = QUESTION) -> Leader:
     """The leader behind a port of this machine, as `kubectl port-forward` opens one.
 
     Raises:
@@ -106,10 +114,12 @@ def at(url: str, connection: ApiConnection, clock: Clock) -> Leader:
         host, port = "", None
     if parts.scheme != "http" or not is_loopback(host) or port is None or parts.path not in ("", "/") or parts.query:
         raise UserError(f"--leader {url} is not http://127.0.0.1:PORT, the local end of a port-forward to the leader")
-    return Leader(f"the leader at {url}", lambda: _Plain((host, port), clock), _token(connection))
+    return Leader(f"the leader at {url}", lambda: _Plain((host, port), clock, bounds), _token(connection))
 
 
-def through(connection: ApiConnection, lease: str, namespace: str, clock: Clock) -> Leader:
+def through(
+    connection: ApiConnection, lease: str, namespace: str, clock: Clock, bounds: StreamBounds = QUESTION
+) -> Leader:
     """The leader by its Lease, through the API server.
 
     Raises:
@@ -135,7 +145,7 @@ def through(connection: ApiConnection, lease: str, namespace: str, clock: Clock)
 
     def opens() -> PortStream:
         try:
-            return open_port(connection.endpoint(), namespace, pod, int(port), clock, SECONDS, MOST_BYTES)
+            return open_port(connection.endpoint(), namespace, pod, int(port), clock, *bounds)
         except Forbidden:
             text = f"you may not open port-forwards to pod {namespace}/{pod} (get and create of pods/portforward)"
             raise NotAnsweredError(text) from None
@@ -169,21 +179,27 @@ def ask(find: Callable[[], Leader], path: str, kind: type[A]) -> A:
         NoSuchObjectError: the leader says that there is no such object.
         UndeterminedError: it says that the user may not see it.
     """
+    source, pieces = follow(find, path)
+    try:
+        return replace(msgspec.json.decode(b"".join(pieces), type=kind), source=source)
+    except msgspec.MsgspecError as error:
+        raise NotAnsweredError(f"{source} is of another version ({error})") from None
+
+
+def follow(find: Callable[[], Leader], path: str) -> tuple[str, Iterator[bytes]]:
+    """Who answers, and an answer that goes on, piece by piece, until the leader ends it. Whoever leaves before that closes the iterator.
+
+    Raises:
+        NotAnsweredError, NoSuchObjectError, UndeterminedError: as of `ask`; from the iterator the first of them.
+    """
     why = ""
     for _ in range(TRIES):
         leader = find()
-        try:
-            status, body = _exchange(leader, path)
-        except ApiError as error:
-            raise NotAnsweredError(error.message) from None
-        except (OSError, h11.ProtocolError) as error:
-            raise NotAnsweredError(f"{leader.source} did not answer ({error})") from None
+        pieces = _pieces(leader, path)
+        status = next(pieces)
         if status == HTTPStatus.OK:
-            try:
-                return replace(msgspec.json.decode(body, type=kind), source=leader.source)
-            except msgspec.MsgspecError as error:
-                raise NotAnsweredError(f"{leader.source} is of another version ({error})") from None
-        why = _reason(body, status)
+            return leader.source, _bodies(pieces)
+        why = _reason(b"".join(_bodies(pieces)), status if isinstance(status, int) else 0)
         if status == HTTPStatus.NOT_FOUND:
             raise NoSuchObjectError(f"{why} (says {leader.source})")
         if status == HTTPStatus.FORBIDDEN:
@@ -191,6 +207,12 @@ def ask(find: Callable[[], Leader], path: str, kind: type[A]) -> A:
         if status != HTTPStatus.SERVICE_UNAVAILABLE:
             break
     raise NotAnsweredError(why)
+
+
+def _bodies(pieces: Iterator[int | bytes]) -> Iterator[bytes]:
+    for one in pieces:
+        if isinstance(one, bytes):
+            yield one
 
 
 def _reason(body: bytes, status: int) -> str:
@@ -202,30 +224,35 @@ def _reason(body: bytes, status: int) -> str:
     return f"{refusal.error or f'the leader answered with status {status}'}{leads}"
 
 
-def _exchange(leader: Leader, path: str) -> tuple[int, bytes]:
-    """One request and its answer.
+def _pieces(leader: Leader, path: str) -> Iterator[int | bytes]:
+    """The status of the answer to one request, then its body as it comes.
 
     Raises:
-        ApiError, OSError, ProtocolError: there is none.
+        NotAnsweredError: there is none, or it breaks off.
     """
-    stream = leader.opens()
+    stream: PortStream | None = None
     try:
+        stream = leader.opens()
         talk = h11.Connection(h11.CLIENT)
         headers = [("host", "localhost"), ("authorization", leader.authorization), ("connection", "close")]
         request = talk.send(h11.Request(method="GET", target=path, headers=headers)) or b""
         stream.send(request + (talk.send(h11.EndOfMessage()) or b""))
-        status, parts = 0, list[bytes]()
         while True:
             event = talk.next_event()
             if event is h11.NEED_DATA:
                 talk.receive_data(stream.receive())
             elif isinstance(event, h11.Response):
-                status = event.status_code
+                yield event.status_code
             elif isinstance(event, h11.Data):
-                parts.append(bytes(event.data))
+                yield bytes(event.data)
             elif isinstance(event, h11.EndOfMessage):
-                return status, b"".join(parts)
+                return
             elif isinstance(event, h11.ConnectionClosed):
                 raise OSError("the connection was closed")
+    except ApiError as error:
+        raise NotAnsweredError(error.message) from None
+    except (OSError, h11.ProtocolError) as error:
+        raise NotAnsweredError(f"{leader.source} did not answer ({error})") from None
     finally:
-        stream.close()
+        if stream is not None:
+            stream.close()

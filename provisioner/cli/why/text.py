@@ -13,11 +13,10 @@ _MOST: Final = 20
 
 def pod_text(answer: PodAnswer) -> str:
     """The answer about a pod."""
-    lines = [answer.summary]
+    lines = [answer.gang, answer.summary] if answer.gang else [answer.summary]
     if answer.scheduler:
         lines.append(f"kube-scheduler said: {answer.scheduler}")
-    general = [one.message for one in answer.reasons if not one.node_pools]
-    lines += [f"  {one}" for one in general]
+    lines += [f"  {one.message}{_until(one.until)}" for one in answer.reasons if not one.node_pools]
     by_pool: dict[str, str] = {name: one.message for one in answer.reasons for name in one.node_pools}
     lines += _most([line for pool in answer.node_pools for line in _pool(pool, by_pool.get(pool.name, ""))])
     return "\n".join(map(one_line, [*lines, *_missing(answer)]))

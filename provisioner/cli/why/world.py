@@ -33,6 +33,8 @@ from provisioner.provisioning.provisioner import policies_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import world_of
 from provisioner.state.cluster import Cluster
+from provisioner.state.gang_places import GangStanding
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.pause import Activity, Pause, pause_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
@@ -139,10 +141,12 @@ class Local:
     """One instant of a cluster, ready for questions; a `why.instant.Instant`.
 
     Attributes:
+        cluster: the state that the snapshot is of.
         options: the provisioner's flags, as far as they were given.
     """
 
     objects: WhyObjects
+    cluster: Cluster
     snapshot: Snapshot
     types: LocalTypes
     options: Options
@@ -231,8 +235,15 @@ class Local:
 
     def node(self, name: str) -> Node | None:
         """One Node."""
-        found = (one for one in self.objects.of(resources.NODES) if isinstance(one, Node))
-        return next((one for one in found if one.metadata.name == name), None)
+        return self._nodes.get(name)
+
+    @functools.cached_property
+    def _nodes(self) -> dict[str, Node]:
+        return {one.metadata.name: one for one in self.objects.of(resources.NODES) if isinstance(one, Node)}
+
+    def gang(self, key: str) -> GangStanding | None:
+        """One gang."""
+        return self.cluster.gang_standing(key)
 
     def attached(self, node: str) -> tuple[str, ...]:
         """Volumes that are attached to a Node."""
@@ -291,16 +302,22 @@ def local(objects: WhyObjects, options: Options, at: datetime) -> Local:
         cluster.claim_changed(None, one)
     for one in objects.of(resources.DAEMONSETS):
         cluster.daemonset_changed(None, one)
-    cluster.pod_groups_known(objects.pod_groups)
-    for one in objects.of(resources.PODGROUPS):
-        cluster.pod_group_changed(None, one)
-    cluster.use_predictions(used=options.vpa_predictions)
+    for source, kind in resources.GROUP_KINDS.items():
+        cluster.pod_groups_known(objects.pod_groups[source], source)
+        for one in objects.of(kind):
+            cluster.pod_group_changed(None, one)
     for one in objects.of(resources.AUTOSCALERS):
         cluster.autoscaler_changed(None, one)
     for one in objects.of(resources.PODS):
         cluster.pod_changed(None, one)
+    jobs = {(one.metadata.namespace, one.metadata.name): one for one in objects.of(resources.JOBS)}
+    for gang in cluster.gang_jobs():
+        found = jobs.get((gang.namespace, gang.name))
+        if found is not None or (gang.namespace, gang.name) in objects.gone_jobs:
+            cluster.gang_job_read(gang.key, gang.says(found))
     cluster.settle()
-    return Local(objects, cluster.snapshot(), types, options)
+    cluster.predictions_known(KindKnowledge.READ if options.vpa_predictions else KindKnowledge.NOT_SERVED)
+    return Local(objects, cluster, cluster.snapshot(), types, options)
 
 
 def _told(take: Any, one: Any, keeper: SurroundingsKeeper) -> None:

@@ -5,7 +5,7 @@ that the next leader goes on with, or marks of none, which it takes back. Source
 """
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -26,6 +26,7 @@ from provisioner.apis.command import (
 )
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
+from provisioner.apis.gangs import group_of, told
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.reboot import is_rebooting
@@ -46,13 +47,13 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.creator import REFUSALS, ClaimCreator, NoFreeNameError
-from provisioner.nodeclaims.growth_ledger import HeldBackError
+from provisioner.nodeclaims.growth_limits import HeldBackError
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.nodeclaims.writer import ClaimWriter, with_conditions
 from provisioner.runtime import metrics
 from provisioner.runtime.controller import Keys
 from provisioner.runtime.live_reads import Postponed, never
-from provisioner.runtime.object_reference import publish, reference_of
+from provisioner.runtime.object_reference import publish, reference_of, tell_gang
 from provisioner.scheduling.node_claims import planned_claim
 from provisioner.state.cluster import Cluster
 from provisioner.state.disruption_commands import Command
@@ -65,6 +66,7 @@ from provisioner.termination.disrupted_taint import DisruptedTaints, is_disrupte
 from provisioner.termination.eviction_queue import earlier_end
 from provisioner.termination.terminator import Terminator
 from provisioner.values.message import ConditionMessage, EventMessage, Said
+from provisioner.values.printable import counted
 
 #: A command of which nothing has changed for so long is called off.
 TIMEOUT: Final = timedelta(minutes=10)
@@ -102,6 +104,7 @@ class CommandQueue:
         pause: whose commands wait; one that is not written yet is forgotten.
         loops: is told what is removed.
         is_broken: whether a Node still needs a repair.
+        begun: is told of each command that begins.
         postponed: see `live_reads`; asked before candidates are closed, and once more before the command is sealed: then it waits, until the timeout.
     """
 
@@ -123,7 +126,9 @@ class CommandQueue:
         loops: LoopDetector | None = None,
         postponed: Postponed = never,
         is_broken: Callable[[Node], bool] = lambda _: True,
+        begun: Callable[[CommandRecord, Proposal], None] = lambda _record, _proposal: None,
     ) -> None:
+        self._begun = begun
         self.loops = loops if loops is not None else LoopDetector(recorder, clock)
         self.book = CommandBook(cluster, clock)
         self.inspector = CommandInspector(
@@ -210,7 +215,9 @@ class CommandQueue:
             self._forget(record, memory)
             return False
         self.book.begun(record, memory)
+        tell_moved_gangs(self._recorder, self._cluster, proposal, snapshot.together)
         self.loops.decided(record.candidate_names)
+        self._begun(record, proposal)
         self.queue.add(record.holder)
         return True
 
@@ -629,6 +636,22 @@ class CommandQueue:
 
     def _say(self, those: Iterable[str], message: EventMessage) -> None:
         publish(self._recorder, self._cluster, those, message)
+
+
+def tell_moved_gangs(recorder: Recorder, cluster: Cluster, proposal: Proposal, together: Collection[str]) -> None:
+    """Of the gangs whose pods are disrupted all at once, that this is about to happen; `together`: as of `Snapshot`. O(pods) where there are any."""
+    for key in sorted({group_of(pod) for pod in proposal.pods}.intersection(together)) if together else ():
+        nodes = counted(len(proposal.candidates), "node")
+        tell_gang(
+            recorder,
+            cluster,
+            key,
+            EventMessage(
+                "Normal",
+                "GangMoved",
+                f"All pods of {told(key)} are being moved: {nodes} will be disrupted at once ({proposal.reason})",
+            ),
+        )
 
 
 def _draining(record: CommandRecord, now: datetime) -> CommandRecord:

@@ -13,6 +13,7 @@ from provisioner.apis.eviction import forbids_for_ever
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
 from provisioner.disruption.candidates import blocked_by_annotation, budget_prevents_evictions, pod_is_annotated
 from provisioner.disruption.commands.progress import CommandVerdict
+from provisioner.disruption.gangs import PDBS_ALLOW_FEWER, moves_together, needs_others, never_back
 from provisioner.disruption.proposal import Proposal
 from provisioner.scheduling.topology.ties import any_spread, any_ties, kinds
 from provisioner.state.keys import NodeKey
@@ -69,7 +70,11 @@ def verdict(
     """
     places = {pod.uid: node for node in snapshot.nodes for pod in node.assigned} if reason != names.REASON_EMPTY else {}
     eventual = reason in (names.REASON_DRIFTED, names.REASON_UNHEALTHY)
-    waiting = ALLOWED
+    sighted = tuple(sighted)
+    stands = any(one.stands for one in sighted)  # of nodes that go together one is enough
+    waiting = _not_at_once(sighted, budgets, snapshot)
+    if waiting.waits and not replaced:
+        return CommandVerdict(waiting.objection)
     for one in sighted:
         if one.unknown:
             return CommandVerdict(Said(f"an object that cannot be read may be a running pod: {one.unknown}"))
@@ -77,7 +82,7 @@ def verdict(
             return CommandVerdict(blocked_by_annotation(one.protected))
         if one.awaited and reason != names.REASON_UNHEALTHY:
             return CommandVerdict(Said("pods are planned for the node"))
-        if eventual and not one.stands:
+        if eventual and not stands:
             return CommandVerdict(_passed(reason, one.name))
         moving = [pod for pod in one.pods if is_reschedulable(pod)] if not first else []
         if reason == names.REASON_EMPTY and moving:
@@ -98,7 +103,17 @@ def verdict(
                 if not (replaced and blocked.waits):
                     return CommandVerdict(blocked.objection)
                 waiting = blocked
+        if why := never_back(one.pods, snapshot.groups):
+            return CommandVerdict(why)
     return waiting
+
+
+def _not_at_once(sighted: Sequence[Sighted], budgets: PodBudgets, snapshot: Snapshot) -> CommandVerdict:
+    """What PodDisruptionBudgets say against the eviction of all pods at once, where PodGroups ask for that."""
+    pods = [pod for one in sighted if not one.forceful for pod in one.pods if is_evictable(pod, snapshot.at)]
+    if not (group := moves_together(pods, snapshot.together)) or budgets.waves(pods) <= 1:
+        return ALLOWED
+    return CommandVerdict(needs_others(group, len(sighted), PDBS_ALLOW_FEWER), waits=True)
 
 
 def _passed(reason: str, claim: str) -> str:

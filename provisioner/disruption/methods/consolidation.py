@@ -16,14 +16,12 @@ from provisioner.disruption.view import DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Changes, PreferencePolicy
 from provisioner.state.pause import Activity
-from provisioner.values.message import Said
 
 SINGLE: Final = "single"
 MULTI: Final = "multi"
 """Of one node and of several: the types of consolidation that Karpenter's metrics know. A pass does both, and counts as the first."""
 NEW: Final = 2
 """Most nodes that take the place of one."""
-NEVER_PAYS: Final = Said("Moving its pods does not save enough to justify the disruption")
 SMALL: Final = 250
 """With so many candidates or fewer, passes are made after Karpenter's sequence as well, and the best one counts,"""
 _MANY: Final = 10
@@ -117,10 +115,10 @@ def _searched_once(work: Consolidation) -> list[Candidate]:
     for number, one in enumerate(work.order):
         if work.over:
             return [*_at_once(work, alone), *work.order[number:]]
-        if not work.free(one) or work.allowance.lacks(one.node.pool):
+        if not work.free(one) or work.allowance.lacks(one.node.pool) or work.is_dear(one):
             continue
-        if not work.can_pay((one,)):
-            work.refuse(one, NEVER_PAYS)
+        if why := work.never_pays((one,), NEW):
+            work.refuse(one, why)
             continue
         found = work.judge((one,), max_new=NEW)
         if not isinstance(found, Move):
@@ -166,7 +164,7 @@ def _next(work: Consolidation, order: Sequence[Candidate], hopeless: set[tuple[s
         looks = one.key, len(one.pods)
         if looks in hopeless or work.over:
             continue
-        found = work.judge((one,), max_new=1) if work.allows((one,)) and work.can_pay((one,)) else ""
+        found = work.judge((one,), max_new=1) if work.allows((one,)) and not work.never_pays((one,), 1) else ""
         if isinstance(found, Move):
             return found
         hopeless.add(looks)
@@ -227,7 +225,7 @@ def _together(
         by_themselves = sum(alone[one.key].gain for one in some if one.key in alone)
         if asked == most or promised <= 0:
             break
-        if promised <= by_themselves or not work.allows(some) or not work.can_pay(some):
+        if promised <= by_themselves or not work.allows(some) or work.never_pays(some, len(some) - 1):
             continue
         asked += 1
         found = work.judge(some, max_new=len(some) - 1)

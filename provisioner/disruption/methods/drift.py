@@ -1,14 +1,16 @@
 """Nodes of dynamic pools that are no longer what their NodePool or NodeClass asks for: replaced first, then drained. Source: core spec 6.7."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
+from provisioner.apis.pods import is_evictable
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, candidates
+from provisioner.disruption.gangs import MOST_NODES, PDBS_ALLOW_FEWER, STATIC_ONE_BY_ONE, NodeUnit, needs_others, units
 from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.pool_drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -24,7 +26,7 @@ from provisioner.disruption.view import (
 from provisioner.scheduling.attempts.solution import EFFORT
 from provisioner.scheduling.result import Result
 from provisioner.state.pause import Activity
-from provisioner.state.snapshot import Snapshot
+from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
 
 METHOD: Final = "drift"
@@ -46,6 +48,8 @@ def propose(view: DisruptionView) -> MethodAnswer:
     Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice. So nodes that drift
     together begin together: what is not known to be drifted yet would take pods of those before it.
 
+    Nodes with pods that are disrupted all at once or not at all go together, drifted or not.
+
     A node that only several can replace goes when nothing of its pool is on its way: those after it find the new ones there. What
     they cost is not asked, as in Karpenter: the user wants other nodes, and consolidation follows.
 
@@ -57,23 +61,36 @@ def propose(view: DisruptionView) -> MethodAnswer:
     """
     if view.prepared is None:
         return MethodAnswer()
-    found = candidates(view, Activity.DRIFT, only=has_drifted)
-    drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
-    blocked, quiet = list(found.blocked), found.quiet
+    joined = units(view.snapshot)
+    others = _with(joined)
+    found = candidates(view, Activity.DRIFT, only=lambda claim: has_drifted(claim) or claim.name in others)
+    drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None and has_drifted(one.claim))
+    mine = {node.key.name for node in view.snapshot.nodes if node.claim is not None and has_drifted(node.claim)}
+    blocked = [one for one in found.blocked if one.key in mine]
+    quiet = {key: one for key, one in found.quiet.items() if key in mine}
     allowance = Allowance(view, names.REASON_DRIFTED)
     awaited, may_go_first = unjudged(view), names.REASON_DRIFTED in view.settings.first_for
-    closed = {str(one.node.key) for one in drifted}
+    closed = {str(node.key) for one in drifted for node in _nodes(one, joined)}
     simulation: Simulation | None = None  # none while budgets allow nothing: it asks about all pods that wait
     anywhere: Simulation | None = None
     moving = _moving(view)
     proposals: list[Proposal] = []
     unreached: set[str] = set()
     short: list[Candidate] = []
+    gone: set[str] = set()
+    eligible = {one.key: one for one in found.eligible}
+    refused = {one.node.key.name: one.message for one in found.refused}
     for one in sorted(drifted, key=lambda one: (one.key in view.later, one.key not in view.first)):
         if one.node.pool in awaited:
             quiet[one.key] = DisruptionVerdict(
                 DisruptionStanding.NOT_DUE, more_drift(one.node.pool), awaited[one.node.pool]
             )
+            continue
+        if one.key in gone:
+            continue
+        some = _together(one, joined.get(one.key), eligible, refused, view, allowance)
+        if isinstance(some, str):
+            blocked.append(Blocked(one.key, one.node.pool, some))
             continue
         if allowance.lacks(one.node.pool):
             short.append(one)
@@ -83,31 +100,40 @@ def propose(view: DisruptionView) -> MethodAnswer:
             quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
             continue
         simulation = simulation or Simulation(view, view.prepared, closed)
-        if str(one.node.key) in simulation.destinations:
-            if why := simulation.expects(one.node):
+        if busy := [each for each in some if str(each.node.key) in simulation.destinations]:
+            if why := simulation.expects(busy[0].node):
                 blocked.append(Blocked(one.key, one.node.pool, why))
             else:
                 quiet[one.key] = DisruptionVerdict(DisruptionStanding.BLOCKED, TAKES_PODS)
             continue
-        answer = ask_alone(simulation, one)
+        answer = ask_alone(simulation, some)
         if answer.result is None and len(drifted) > 1:
             anywhere = anywhere or simulation.reopened(closed)
-            answer = ask_alone(anywhere, one)
+            answer = ask_alone(anywhere, some)
         result, first = answer.result, None
-        if result is None and may_go_first and (place := terminate_first.ask_first(anywhere or simulation, one)):
+        alone = len(some) == 1
+        if (
+            result is None
+            and alone
+            and may_go_first
+            and (place := terminate_first.ask_first(anywhere or simulation, one))
+        ):
             result, first = place[0], terminate_first.terms(place[1], one, view, forced=False)
-        why = answer.refusal if result is None else _waits(one, result, moving)
+        why = answer.refusal if result is None else _waits(some, result, moving)
         if result is None or why:
             blocked.append(Blocked(one.key, one.node.pool, why))
             continue
         if len(result.claims) > 1:
-            moving.add(one.node.pool)
+            moving.update(each.node.pool for each in some)
         for world in (simulation, anywhere):
             if world is not None:
-                world.accept((one,), result)
-        allowance.take(one.node)
+                world.accept(some, result)
+        for each in some:
+            allowance.take(each.node)
+        keys = tuple(sorted([each.key for each in some]))
+        gone.update(keys)
         reason, existing = names.REASON_DRIFTED, dict(result.existing)
-        proposals.append(Proposal(reason, METHOD, (one.key,), result.claims, existing, late=answer.late, first=first))
+        proposals.append(Proposal(reason, METHOD, keys, result.claims, existing, late=answer.late, first=first))
     quiet.update((one.key, allowance.why(one.node.pool)) for one in short)
     return MethodAnswer(
         tuple(proposals),
@@ -118,6 +144,64 @@ def propose(view: DisruptionView) -> MethodAnswer:
         judged=simulation.judged if simulation is not None else {},
         quiet=quiet,
     )
+
+
+def _with(joined: Mapping[str, NodeUnit]) -> frozenset[str]:
+    """The NodeClaims that go with drifted ones."""
+    return frozenset(
+        node.key.name
+        for unit in joined.values()
+        if any(node.claim is not None and has_drifted(node.claim) for node in unit.nodes)
+        for node in unit.nodes
+    )
+
+
+def _keys(unit: NodeUnit) -> list[str]:
+    return [node.key.name for node in unit.nodes]
+
+
+def _nodes(one: Candidate, joined: Mapping[str, NodeUnit]) -> tuple[NodeView, ...]:
+    """The node, and those that go with it."""
+    unit = joined.get(one.key)
+    return unit.nodes if unit is not None and len(unit.nodes) <= MOST_NODES else (one.node,)
+
+
+def _together(
+    one: Candidate,
+    unit: NodeUnit | None,
+    eligible: Mapping[str, Candidate],
+    refused: Mapping[str, str],
+    view: DisruptionView,
+    allowance: Allowance,
+) -> tuple[Candidate, ...] | str:
+    """The node with those that go with it; else why they do not, as users read it. Too many go with nobody if their drains have an end.
+
+    No budget is saved up for them: other nodes would wait for a group that may never have enough.
+    """
+    if unit is None:
+        return (one,)
+    group, count = unit.group, len(unit.nodes)
+    never = Said(f"the maximum is {MOST_NODES}") if count > MOST_NODES else ""
+    if any(each is not None and each.pool.spec.replicas is not None for each in map(eligible.get, _keys(unit))):
+        never = STATIC_ONE_BY_ONE
+    if never:
+        return (one,) if one.claim.spec.termination_grace_period else needs_others(group, count, never)
+    for node in unit.nodes:
+        if node.key.name not in eligible:
+            why = Said(f'Node "{node.name}" is not disrupted: {refused.get(node.key.name, "")}')
+            return needs_others(group, count, why)
+    some = tuple([eligible[key] for key in _keys(unit)])
+    held = [pod for each in some if not each.claim.spec.termination_grace_period for pod in each.node.pods]
+    evicted = [pod for pod in held if is_evictable(pod, view.snapshot.at)]
+    if view.snapshot.pod_budgets.waves(evicted) > 1:
+        return needs_others(group, count, PDBS_ALLOW_FEWER)
+    pools = [each.node.pool for each in some]
+    if count > 1 and not allowance.allows(pools):
+        pool = next((pool for pool in sorted(set(pools)) if allowance.left(pool) < pools.count(pool)), "")
+        left = max(0, int(allowance.left(pool))) if pool else view.ceiling
+        whose = Said(f'{pools.count(pool)} are of NodePool "{pool}", which') if pool else Said("all NodePools together")
+        return needs_others(group, count, Said(f"{whose} may have {left} disrupted now"))
+    return some
 
 
 def concerns(snapshot: Snapshot) -> bool:
@@ -183,10 +267,10 @@ def in_order(some: Iterable[Candidate]) -> list[Candidate]:
     return sorted(some, key=place)
 
 
-def ask_alone(simulation: Simulation, one: Candidate) -> SimulationAnswer:
-    """What becomes of the pods of a node that is to go by itself: quickly, and once more with an effort where that finds no place."""
-    answer = simulation.ask((one,), late=True)
-    return answer if answer.result is not None else simulation.ask((one,), effort=EFFORT, late=True, thorough=True)
+def ask_alone(simulation: Simulation, some: Sequence[Candidate]) -> SimulationAnswer:
+    """What becomes of the pods of one command's nodes: quickly, and once more with an effort where that finds no place."""
+    answer = simulation.ask(some, late=True)
+    return answer if answer.result is not None else simulation.ask(some, effort=EFFORT, late=True, thorough=True)
 
 
 def _moving(view: DisruptionView) -> set[str]:
@@ -205,7 +289,7 @@ def _several_nodes_needed(nodes: int) -> str:
     )
 
 
-def _waits(one: Candidate, result: Result, moving: Container[str]) -> str:
-    """Why a node that only several can replace stays for now; "" where it goes."""
+def _waits(some: Sequence[Candidate], result: Result, moving: Container[str]) -> str:
+    """Why nodes that only more can replace stay for now; "" where they go."""
     new = len(result.claims)
-    return _several_nodes_needed(new) if new > 1 and one.node.pool in moving else ""
+    return _several_nodes_needed(new) if new > len(some) and any(one.node.pool in moving for one in some) else ""

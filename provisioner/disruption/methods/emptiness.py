@@ -107,7 +107,8 @@ def emptiness(view: DisruptionView) -> MethodAnswer:
             blocked.append(Blocked(key, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
         elif view.buffered(str(node.key)):
-            blocked.append(Blocked(key, node.pool, Said(f'Node "{node.name}" has buffer pods')))
+            text = Said(f'Node "{node.name}" keeps room for a CapacityBuffer or a ProvisioningRequest')
+            blocked.append(Blocked(key, node.pool, text))
             rechecks.append(snapshot.at + RECHECK)
         elif (loop := loops.refusal(node)) is not None:
             blocked.append(Blocked(key, node.pool, loop[0], DISRUPTION_LOOP, until=loop[1]))

@@ -47,6 +47,7 @@ _TRIES: Final = 2
 """More searches for nodes that are built anew, each without those that were in the way."""
 _REFRESH: Final = 64
 """Accepted moves after which the largest rooms are looked up anew; until then they are larger than they are, which is safe."""
+NEVER_PAYS: Final = Said("Moving its pods does not save enough to justify the disruption")
 LAUNCHED_RECENTLY: Final = Said("Node was recently launched for the pods that it runs")
 
 
@@ -100,6 +101,9 @@ class Consolidation:
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
         self.proposals: Final[list[Proposal]] = []
         self._gone: Final[set[str]] = set()
+        self._dear: Final[
+            dict[str, int]
+        ] = {}  # without a cheaper node, whatever pays: how many moves had been accepted
         self._taken: Final[dict[str, tuple[Pod, ...]]] = {}
         self._simulation = Simulation(view, prepared, self._closed(view), last) if self.order else None
         self._openings = (
@@ -146,6 +150,7 @@ class Consolidation:
     def reorder(self, ranked: Ranked) -> None:
         """Go on in another order."""
         self.order, last = self._ranked(self.order, ranked)
+        self._dear.clear()
         if self._simulation is not None:
             self._simulation.prefer(last)
 
@@ -179,15 +184,18 @@ class Consolidation:
 
     # ------------------------------------------------------------------ what
 
-    def can_pay(self, some: Sequence[Candidate]) -> bool:
-        """Whether it is possible at all that a move of these nodes pays; a proof where it is not.
+    def never_pays(self, some: Sequence[Candidate], max_new: int | None = None) -> str:
+        """Why no move of these nodes can pay, whatever their pods' places, as users read it; "" where one may. A proof, without a question.
 
-        Pods that fit into the largest rooms of others are taken to cost nothing, the rest the least that any nodes for them cost.
+        Pods that fit into the largest rooms of others are taken to cost nothing, the rest the least that any nodes for them cost, of which there are
+        `max_new` at most.
         """
         pods = [pod for one in some for pod in one.pods if not self._openings.fits(pod)]
-        least = self._rates.at_least(pods)
+        least = self._rates.at_least(pods, max_new)
         saving = sum(one.usd_per_hour for one in some) - least
-        return self._rule.gain(some, saving, least) > 0
+        if self._rule.gain(some, saving, least) > 0:
+            return ""
+        return NEVER_PAYS if saving > 0 else replacement.NO_CHEAPER_NODE
 
     def judge(self, some: Sequence[Candidate], *, max_new: int) -> Move | str:
         """What comes of it if these nodes go together; else why they do not, as users read it. One question.
@@ -201,7 +209,16 @@ class Consolidation:
             several = len(result.claims) > max_new
             return _several_replacements_needed(len(result.claims)) if several else self._why_not(some, result)
 
-        answer = self._simulation.ask(some, for_money=True, max_new=max_new, pays=why_not)
+        price = sum(one.usd_per_hour for one in some)
+
+        def hopeless(result: Result) -> str:
+            least = self._rates.at_least([pod for claim in result.claims for pod in claim.pods], max_new)
+            if self._rule.gain(some, price - least, least) > 0:
+                return ""
+            why = why_not(result)
+            return NEVER_PAYS if why == replacement.NO_CHEAPER_NODE and least < price else why
+
+        answer = self._simulation.ask(some, for_money=True, max_new=max_new, pays=why_not, hopeless=hopeless)
         return answer.refusal if answer.result is None else self._weighed(some, answer.result)
 
     def rebuild(self, some: Sequence[Candidate]) -> Move | str:
@@ -215,7 +232,7 @@ class Consolidation:
             return ""
         found: Move | str = ""
         for _ in range(1 + _TRIES):
-            if self.over or not some or not self.can_pay(some):
+            if self.over or not some or self.never_pays(some):
                 break
             answer = simulation.rebuild(some, improved, partial(self._why_not, some))
             spoilt = {pod.uid for pod in answer.spoilt}
@@ -338,7 +355,13 @@ class Consolidation:
 
     def refuse(self, one: Candidate, why: str) -> None:
         """Say why a node stays; what is said last counts."""
+        if why == replacement.NO_CHEAPER_NODE:
+            self._dear[one.key] = len(self.proposals)
         self._refused[one.key] = Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE)
+
+    def is_dear(self, one: Candidate) -> bool:
+        """Whether it was found that no cheaper node is to be had, and nothing was accepted since: then that is so whatever pays by now."""
+        return self._dear.get(one.key) == len(self.proposals)
 
     def answer(self, unreached: Iterable[Candidate] = ()) -> MethodAnswer:
         """All that was found out; whoever asks sees by itself when budgets leave more.

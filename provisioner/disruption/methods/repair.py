@@ -149,7 +149,7 @@ class _Places:
         if self._simulation is None:
             closed = {str(node.key) for node in self._view.snapshot.nodes if node.key.name in self._view.ill}
             self._simulation = Simulation(self._view, self._prepared, closed)
-        answer = ask_alone(self._simulation, one)
+        answer = ask_alone(self._simulation, (one,))
         result, first = answer.result, None
         if result is None:
             place = terminate_first.ask_first(self._simulation, one) if self._may_go_first else None

@@ -11,6 +11,7 @@ from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import CapKind, InstanceType, StructuralCap, by_price, price_of_ways
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
+from provisioner.disruption.gangs import STATIC_ONE_BY_ONE, needs_others, units
 from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.methods.drift import has_drifted, in_order, more_drift, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -102,7 +103,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
     if not pools:
         return MethodAnswer()
     found = candidates(view, Activity.DRIFT)
-    types = CandidateTypes(view)
+    types, joined = CandidateTypes(view), units(view.snapshot)
     allowance = Allowance(view, names.REASON_DRIFTED)
     awaited, may_go_first = unjudged(view), names.REASON_DRIFTED in view.settings.first_for
     proposals: list[Proposal] = []
@@ -132,7 +133,10 @@ def propose(view: DisruptionView) -> MethodAnswer:
         room = room_left(view, pool)
         for one in those:
             place = successor_of(pool, tuple(types.of_pool(name).values()), room, one, enabled=may_go_first)
-            if isinstance(place, str):
+            unit = joined.get(one.key)
+            if unit is not None and len(unit.nodes) > 1 and not one.claim.spec.termination_grace_period:
+                blocked.append(Blocked(one.key, name, needs_others(unit.group, len(unit.nodes), STATIC_ONE_BY_ONE)))
+            elif isinstance(place, str):
                 blocked.append(Blocked(one.key, name, place))
             elif allowance.lacks(name):
                 short.append(one)

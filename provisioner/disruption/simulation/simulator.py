@@ -15,10 +15,10 @@ from provisioner.disruption.view import DisruptionView, Improved
 from provisioner.scheduling.becoming import filled, with_pods, without
 from provisioner.scheduling.drainability import (
     StuckEviction,
+    drained,
     follows,
     name_of,
     staying,
-    stuck_eviction,
 )
 from provisioner.scheduling.improvement.limits_after import limits_after, without_charges
 from provisioner.scheduling.improvement.partitions import cheapest
@@ -29,6 +29,7 @@ from provisioner.scheduling.result import Result
 from provisioner.scheduling.topology.ties import topology_keys
 from provisioner.state.snapshot import NodeView
 from provisioner.values.message import Said
+from provisioner.values.resources import EMPTY
 
 STEPS: Final = 50_000
 """Of the solver for one question."""
@@ -102,6 +103,7 @@ class Simulation:
         self._leaving: Final[set[str]] = set()
         self._made = 0
         self._held: Final[set[str]] = set()
+        self._detours: Final[dict[frozenset[str], Mapping[str, Sequence[Pod]]]] = {}  # by nodes that were asked about
         self._moved: Final[dict[str, Pod]] = {}  # one of each shape
         self.destinations: Final[set[str]] = set()
         self.judged: Mapping[str, str] = {}
@@ -165,6 +167,7 @@ class Simulation:
         for_money: bool = False,
         max_new: int | None = None,
         pays: Callable[[Result], str] | None = None,
+        hopeless: Callable[[Result], str] | None = None,
     ) -> SimulationAnswer:
         """What becomes of the pods of `some` if these nodes leave together: what provisioning would make of them, whatever it costs.
 
@@ -176,6 +179,7 @@ class Simulation:
             for_money: pods wish no more than what they have where they run; see `wishes.kept`.
             max_new: most new nodes in a cheaper partition of few pods, see `partitions`; scheduling's own answer may have more.
             pays: why an answer does not pay, "" where it does; asked before what takes longer: whether the drain could end.
+            hopeless: why an answer does not pay, however its new nodes are shared among the same pods; "" where one may. Asked first of all.
         """
         names = {str(one.node.key) for one in some}
         pods = [pod for one in some for pod in one.pods]
@@ -202,6 +206,8 @@ class Simulation:
             )
             if result.unplaced:
                 break
+            if hopeless is not None and (why := hopeless(result)):
+                return SimulationAnswer(None, why)
             result = cheapest(world, result, leaving=leaving, max_new=max_new)
             result = _with(result, {pod.uid: pod for pod in pods}) if asked else result
             if pays is not None and (why := pays(result)):
@@ -209,7 +215,7 @@ class Simulation:
             taken = self._taken(result)
             if taken:
                 return SimulationAnswer(None, _reservation_held_by_other(taken))
-            found = stuck_eviction(self._prepared, result, leaving)
+            found = self._drained(result, names)
             if found is None and (not stay or prepared.judge(design_of(result), leaving=leaving).legal):
                 return SimulationAnswer(result)
             stuck = stuck or found
@@ -274,7 +280,7 @@ class Simulation:
         if not verdict.legal:  # a node that is closed is not quite one that leaves
             text = NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD]))
             return SimulationAnswer(None, text, spoilt=tuple(one.pod for one in verdict.faults))
-        stuck = stuck_eviction(self._prepared, result, leaving)
+        stuck = self._drained(result, names)
         return SimulationAnswer(result) if stuck is None else SimulationAnswer(None, str(stuck), spoilt=(stuck.pod,))
 
     def given_up(self, some: Sequence[Candidate], result: Result, types: CandidateTypes) -> str:
@@ -306,11 +312,26 @@ class Simulation:
         return other
 
     def accept(self, some: Iterable[Candidate], result: Result) -> None:
-        """From now on these nodes leave, and their pods are where `result` has them. New claims take no other pod: a command depends on no other."""
+        """From now on these nodes leave, and their pods are where `result` has them. New claims take no other pod: a command depends on no other.
+
+        Room through which pods go while others of them still run is kept, too.
+        """
         listed = list(some)
         self._moved.update((pod.shape.key, pod) for one in listed for pod in one.pods)
         self._leaving.update(str(one.node.key) for one in listed)
         self._apply([pod for one in listed for pod in one.pods], result, [one.node for one in listed])
+        taken = self._detours.get(frozenset([str(one.node.key) for one in listed]), {})
+        held = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in taken.items()}
+        self._update({name: replace(one, room=one.room - held[name]) for name in held if (one := self._bins.get(name))})
+
+    def _drained(self, result: Result, names: set[str]) -> StuckEviction | None:
+        """What stands in the way of a drain of these nodes; where nothing does, the detours of their pods are remembered."""
+        in_waves = bool(self._prepared.world.topology) and not self._at_once(result.placed)
+        found = drained(self._prepared, result, self._leaving | names, in_waves=in_waves)
+        if isinstance(found, StuckEviction):
+            return found
+        self._detours[frozenset(names)] = found
+        return None
 
     def _apply(self, pods: Iterable[Pod], result: Result, gone: Sequence[NodeView] = ()) -> None:
         placed = {pod.uid for pod in result.placed}
@@ -325,7 +346,7 @@ class Simulation:
             self.destinations.add(name)
         for claim in result.claims:
             self._made += 1
-            one = filled(claim, name_of(-self._made))  # counted down: `stuck_eviction` counts up
+            one = filled(claim, name_of(-self._made))  # counted down: `drained` counts up
             changes[one.name] = one
             self._held.update(claim.reservations)
         self._update(changes, limits_after(self._prepared.world.pools, gone, result.claims))

@@ -3,7 +3,7 @@
 Whether a command can be drained eviction by eviction is judged with all other pods where they are (`drainability`). That is not so for two commands whose
 pods are tied by a hard spread or affinity over zones while some of them change zones: where PodDisruptionBudgets let them go one after another, each may
 wait for the other's next eviction, for ever. So one of them begins once the nodes of the other are drained. Pods without a PodDisruptionBudget leave at
-once, and are waited for by nobody.
+once, and are waited for by nobody. Nor is it so for two commands that would leave a group of pods with too few (`disruption.gangs`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import Final
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption.gangs import GangTurns
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.scheduling.becoming import labels_of
 from provisioner.scheduling.topology.ties import (
@@ -65,24 +66,25 @@ def in_turn(
 
     Cost: O(nodes + pods that move), and at most `MOST_PAIRS` comparisons for each proposal; none where all pods keep their zones.
     """
-    proposals = tuple(proposals)
+    proposals, gangs = tuple(proposals), GangTurns(now)
+    held = [gangs.why_not(one) for one in proposals]
     nodes = {str(node.key): node for node in now.nodes}
     homes = {node.name: node.labels for node in now.nodes if node.name}
     keys = default_keys - {HOSTNAME_LABEL}
     moves = [list(_under_way(now)), *(list(_planned(one, nodes, homes)) for one in proposals)]
     groups = _alike(moves, keys, now.pod_budgets)
-    if not any(crossed and guarded for group in groups for crossed, guarded in group):
+    if not any(held) and not any(crossed and guarded for group in groups for crossed, guarded in group):
         return proposals, ()
     amounts = iter(kinds(*(pods for group in groups for pods in group.values()), by_default=bool(keys)))
     found = [[(kind, crossed, guarded) for crossed, guarded in group for kind in next(amounts)] for group in groups]
     busy, *movers = [{Mover(kind, crossed) for kind, crossed, guarded in group if guarded} for group in found]
     kept, blocked, waiting = list[Proposal](), list[Blocked](), set[TieKind]()
-    for one, mine, group in zip(proposals, movers, found[1:], strict=True):
+    for one, why, mine, group in zip(proposals, held, movers, found[1:], strict=True):
         own = {kind for kind, *_ in group}
-        if tied_across(mine, busy, now.around.namespaces) or any_ties(own, waiting, now.around.namespaces):
+        if why or tied_across(mine, busy, now.around.namespaces) or any_ties(own, waiting, now.around.namespaces):
             waiting |= own
             those = [node for name in one.candidates if (node := nodes.get(str(NodeKey(name)))) is not None]
-            blocked += [Blocked(node.key.name, node.pool, WAITS_FOR_TIED) for node in those]
+            blocked += [Blocked(node.key.name, node.pool, why or WAITS_FOR_TIED) for node in those]
         else:
             kept.append(one)
             busy |= mine

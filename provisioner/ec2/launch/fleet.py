@@ -1,10 +1,13 @@
 """CreateFleet: the request for a batch of equal instances, and what its answer means. Pure.
 
-Source: spec/karpenter-aws.md 5.4 and 5.6.
-Differs: a client token and a tag per batch; at most 50 launch template configurations; the errors of one answer are judged together.
+Source: spec/karpenter-aws.md 5.4 and 5.6; for MinTargetCapacity https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_OnDemandOptionsRequest.html and
+API_SpotOptionsRequest.html: only fleets of type instant, 1000 at most, and SingleAvailabilityZone or SingleInstanceType must be there. Where it is not reached,
+no instance is launched. Of one type in several zones all come from one zone (https://github.com/aws/aws-parallelcluster/issues/6950).
+Differs: a client token and a tag per batch; at most 50 launch template configurations; the errors of one answer are judged together; NodeClaims that one gang
+needs are launched all or none.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -16,9 +19,13 @@ from provisioner.ec2.launch.launch_marks import BATCH_TAG, Mark
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 
 MAX_CONFIGURATIONS: Final = 50
+MAX_MINIMUM: Final = 1000
+"""So many instances at most can be asked for all or none."""
+
 INTERRUPTIBLE: Final = "interruptible"
 _OF_ONE_OFFERING: Final = frozenset({FailureKind.INVALID, FailureKind.UNKNOWN})
 _TAGGED: Final = ("instance", "volume", "fleet")
+_SEE_OTHERS: Final = "review errors in the response"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,7 @@ def request(
     reservation_type: str = "",
     by_priority: bool = False,
     context: str = "",
+    all_or_none: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
     """The parameters of CreateFleet.
@@ -93,6 +101,7 @@ def request(
         reservation_type: for reserved: "" for one of demand, `labels.CAPACITY_BLOCK` or INTERRUPTIBLE.
         by_priority: whether prices were adjusted (NodeOverlay), so that EC2 must go by ours.
         context: of the class.
+        all_or_none: whether `count` is the minimum, too; the overrides must be as `can_be_whole` wants them.
         dry_run: only ask whether we may.
 
     Raises:
@@ -137,6 +146,9 @@ def request(
         made["ReservedCapacityOptions"] = {"ReservationTypes": ["interruptible-capacity-reservation"]}
     elif capacity_type == names.CAPACITY_ON_DEMAND or not reservation_type:
         made["OnDemandOptions"] = {"AllocationStrategy": "prioritized" if by_priority else "lowest-price"}
+    if all_or_none:
+        options = made["SpotOptions" if capacity_type == names.CAPACITY_SPOT else "OnDemandOptions"]
+        options |= {"MinTargetCapacity": count, "SingleAvailabilityZone": True}
     if context:
         made["Context"] = context
     if dry_run:
@@ -144,8 +156,20 @@ def request(
     return made
 
 
+def can_be_whole(overrides: Collection[Override], count: int, capacity_type: str, reservation_type: str) -> bool:
+    """Whether EC2 can be asked to launch so many instances or none: of one zone, on-demand, spot or a reservation of demand.
+
+    Of one instance type in several zones it could be asked, too, and would launch all of them in one zone, or none where only all zones together have
+    enough.
+    """
+    kinds = capacity_type != names.CAPACITY_RESERVED or not reservation_type
+    return kinds and count > 1 and len({one.offer.zone for one in overrides}) == 1
+
+
 def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_type: str) -> FleetAnswer:
-    """Read the answer of CreateFleet.
+    """Read the answer of CreateFleet. An error that only points at the others of the answer says nothing about its override.
+
+    Source: https://github.com/aws/aws-parallelcluster-node, src/slurm_plugin/fleet_manager.py.
 
     Args:
         answer: as boto3 gives it.
@@ -175,7 +199,8 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
             for instance in entry.get("InstanceIds", ())
         )
     refused: dict[FleetRefused, None] = {}
-    for entry in answer.get("Errors", ()):
+    errors = answer.get("Errors", ())
+    for entry in [one for one in errors if _SEE_OTHERS not in one.get("ErrorMessage", "")] or errors:
         echo = _echo(entry)
         one = asked(echo)
         offer = (

@@ -105,15 +105,25 @@ class FleetLaunch:
         with self._lock:
             return self._pacing.short(lane, now), self._pacing.wait(lane, now)
 
+    def for_company(self, order: Order, claims: Collection[NodeClaim], count: int) -> Order:
+        """As of `orders.for_company`, by what is left of subnets and reservations."""
+
+        def may_hold(one: fleet.Override, instances: int) -> bool:
+            left = self._reservations.available(one.reservation) if one.reservation else instances
+            return left >= instances and self._subnets.may_hold(one.subnet, instances * order.addresses)
+
+        return orders.for_company(order, claims, count, may_hold)
+
     def begin(self, order: Order, claims: Sequence[NodeClaim]) -> None:
         """Launch as many of the claims as may be now; the others get to know that they have to wait."""
         claims = sorted(claims, key=launch_marks.age)
         monotonic, now = self._clock.monotonic(), self._clock.now()
         self._recall(order.lane, claims[0])
         self._look_for_nodes(order.lane, claims[0])
+        order = self.for_company(order, claims, len(claims))
         with self._lock:
             held = self._pacing.held(order.lane, monotonic)
-            size = self._pacing.size(order.lane, len(claims))
+            size = self._pacing.size(order.lane, len(claims), all_or_none=order.all_or_none)
         if held is not None:
             self._book.turn_away(claims, held[1], min(held[0], LONGEST_WAIT))
             return
@@ -125,7 +135,8 @@ class FleetLaunch:
             return
         lent: dict[OfferingKey, int] = {}
         if order.doubted:
-            granted = {offer: self._shortages.grant(offer, size, now) for offer in orders.shortlist(order)}
+            asked = 1 if order.all_or_none else size  # all or none is one trial
+            granted = {offer: self._shortages.grant(offer, asked, now) for offer in orders.shortlist(order)}
             lent = {offer: count for offer, count in granted.items() if count}
             if not lent:
                 self._book.wait_their_turn(
@@ -138,9 +149,10 @@ class FleetLaunch:
                 )
                 return
             order = orders.narrowed(order, lent.keys())
-            size = min(lent.values())
-        for start in range(0, size, MAX_BATCH):
-            some = claims[start : min(start + MAX_BATCH, size)]
+            size = size if order.all_or_none else min(lent.values())
+        most = fleet.MAX_MINIMUM if order.all_or_none else MAX_BATCH
+        for start in range(0, size, most):
+            some = claims[start : min(start + most, size)]
             with self._lock:
                 self._pacing.sent(order.lane, monotonic)
             self._book.submit(some, lambda some=some: self._launch(order, some, lent))  # type: ignore[misc]
@@ -179,6 +191,7 @@ class FleetLaunch:
             return
         tag = next(iter(marked)).tag
         try:
+            order = self.for_company(order, marked.values(), len(marked))
             found = self._send(order, marked)
             if found is None:
                 return
@@ -270,6 +283,7 @@ class FleetLaunch:
             reservation_type=order.reservation_type,
             by_priority=order.by_priority,
             context=order.context,
+            all_or_none=order.all_or_none,
         )
         batched("create_fleet", self._book.gathered, count)
         try:
@@ -323,7 +337,9 @@ class FleetLaunch:
             self.give(marked[mark], Made.launched(launched, order), order.types.get(launched.instance_type))
         self._marks.spend(next(iter(marked)).tag)  # after all are given: who finds it spent launches anew
         with self._lock:
-            self._pacing.answered(order.lane, wanted, len(found.launched), self._clock.monotonic())
+            self._pacing.answered(
+                order.lane, wanted, len(found.launched), self._clock.monotonic(), all_or_none=order.all_or_none
+            )
         _log.info(
             "Launched a fleet",
             nodeclass=order.lane[0],

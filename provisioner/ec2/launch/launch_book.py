@@ -164,6 +164,15 @@ class LaunchBook:
         with self._changed:
             return [claim for claim in claims if self._under_way.get(claim.metadata.uid) is in_lane]
 
+    def not_asked(self, claims: Iterable[NodeClaim]) -> bool:
+        """Whether one of these is not in a window, nor has an instance."""
+        with self._changed:
+            return any(
+                one.metadata.uid not in self._under_way
+                and not isinstance(self._answers.get(one.metadata.uid), LaunchedInstance)
+                for one in claims
+            )
+
     def put_back(self, claims: Iterable[NodeClaim]) -> None:
         """Claims that shall have another try in the next window."""
         with self._changed:

@@ -93,6 +93,8 @@ class LaunchRecovery:
         if not isinstance(order, Order):
             return look
         count = sent.count if sent is not None else 1 + max(mark.ordinal for mark in everybody)
+        if sent is None:
+            order = self._fleets.for_company(order, everybody.values(), count)
         self._templates.ensure(order.needed)
         try:
             found = self._fleets.request_fleet(order, next(iter(mine)), count, first=False)

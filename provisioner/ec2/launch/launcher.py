@@ -14,10 +14,13 @@ claim with its mark looks for the batch's instances, or sends the same call agai
 a mark that is not spent must take it that there may be an instance; nothing is launched for its claim meanwhile. An attempt is in one pair of hands
 at a time (`MarkBook.hold`), an ordinal is dealt once, and an instance that any claim has is given to no other. Nothing but the marks has to survive. Classes
 have threads of their own, so what hangs for one delays no other. Source: spec/karpenter-aws.md 5 and 6.1.
+
+NodeClaims of the same launch sets with equal orders wait for one another for a moment. Where EC2 can be asked for all or none (`fleet.can_be_whole`), they
+have a fleet of their own.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from provisioner.apis import ec2, names
@@ -43,9 +46,17 @@ from provisioner.ec2.nodeclass.subnets import SubnetBook
 from provisioner.ec2.settings import AwsSettings
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
+from provisioner.values.bounded import forget_oldest
 
 LOOK_SECONDS: Final = 2.0
 """So long after a look at a launch that was interrupted comes the next one."""
+
+MATES_SECONDS: Final = 1.0
+"""So long at most NodeClaims of a launch set wait for those of it that are to be launched with the same order."""
+
+_MAX_WAITS: Final = 4096
+_Company = tuple[str, ...]
+_Kind = tuple[bytes, _Company]
 
 _log = logs.get_logger(__name__)
 
@@ -83,6 +94,7 @@ class Launcher:
         self._builder = builder = OrderBuilder(world, subnets, shortages, clock, settings, reserved, best_effort)
         self._fleets = FleetLaunch(aws, templates, world, book, marks, builder, subnets, reservations, shortages, clock)
         self._recovery = LaunchRecovery(self._fleets, instances, templates, world, book, marks, builder, clock)
+        self._mates_since: dict[_Kind, float] = {}  # of the launcher's thread alone
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -206,7 +218,7 @@ class Launcher:
     def _release(self, claims: Sequence[NodeClaim]) -> None:
         """Begin whatever may begin now; the rest waits for the next window."""
         interrupted: dict[str, list[NodeClaim]] = {}
-        asks: dict[bytes, list[NodeClaim]] = {}
+        asks: dict[_Kind, list[NodeClaim]] = {}
         for claim in claims:
             if self._book.has_instance(claim):
                 continue
@@ -214,14 +226,15 @@ class Launcher:
             if mark is not None and not self._marks.is_spent(mark.tag):
                 interrupted.setdefault(mark.tag, []).append(claim)
             else:
-                asks.setdefault(orders.ask_key(claim), []).append(claim)
+                asks.setdefault(_kind(claim), []).append(claim)
         for tag, some in interrupted.items():
             self._book.submit(some, lambda tag=tag, some=some: self._recovery.resume(tag, some))  # type: ignore[misc]
         arounds: dict[tuple[str, str], OrderContext | CloudError] = {}
-        groups: dict[str, tuple[Order, list[NodeClaim]]] = {}
-        for alike in asks.values():
+        groups: dict[tuple[str, _Company], tuple[Order, list[NodeClaim]]] = {}
+        late = self._late(asks)
+        for kind, alike in asks.items():
             short, pause = self._fleets.turn(alike[0])
-            if pause > 0:
+            if pause > 0 or kind in late:
                 self._book.put_back(alike)
                 continue
             order = self._builder.order_or_error(alike[0], arounds)
@@ -230,9 +243,35 @@ class Launcher:
             elif short:  # one at a time: what its answer teaches may change the next order
                 self._fleets.begin(order, alike)
             else:
-                groups.setdefault(order.key, (order, []))[1].extend(alike)
+                whole = orders.for_company(order, alike, len(alike)).all_or_none  # then no stranger is in its fleet
+                groups.setdefault((order.key, kind[1] if whole else ()), (order, []))[1].extend(alike)
         for order, some in groups.values():
             self._fleets.begin(order, some)
+
+    def _late(self, asks: Collection[_Kind]) -> set[_Kind]:
+        """Of which of these others have not been asked for yet, and not for long. Cost: all claims, if any is of a set."""
+        companies = {company for _, company in asks if company}
+        mates: dict[_Kind, list[NodeClaim]] = {}
+        for claim in self._world.claims() if companies else ():
+            if not claim.status.provider_id and claim.metadata.deletion_timestamp is None:
+                mark = launch_marks.mark_of(claim)
+                if orders.company_of(claim) in companies and (mark is None or self._marks.is_spent(mark.tag)):
+                    mates.setdefault(_kind(claim), []).append(claim)
+        late, now = set[_Kind](), self._clock.monotonic()
+        for kind in asks:
+            if self._book.not_asked(mates.get(kind, ())):
+                since = self._mates_since.setdefault(kind, now)
+                if now - since < MATES_SECONDS:
+                    late.add(kind)
+                    continue
+            self._mates_since.pop(kind, None)
+        forget_oldest(self._mates_since, _MAX_WAITS)
+        return late
+
+
+def _kind(claim: NodeClaim) -> _Kind:
+    """Equal for claims that get equal orders and are of the same launch sets."""
+    return orders.ask_key(claim), orders.company_of(claim)
 
 
 def _instance(instance: Ec2Instance) -> LaunchedInstance:

@@ -17,6 +17,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.apis.ec2_hash import class_stamp
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import sets_of
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.errors import CloudError, CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering, wishes_of
@@ -133,6 +134,7 @@ class Order:
         needed: the templates that the overrides name.
         types: of the overrides, by name.
         addresses: that one instance takes from its subnet.
+        all_or_none: whether as many instances are launched as are ordered, or none.
     """
 
     lane: tuple[str, str]
@@ -146,6 +148,7 @@ class Order:
     by_priority: bool = False
     context: str = ""
     addresses: int = 1
+    all_or_none: bool = False
 
     @functools.cached_property
     def key(self) -> str:
@@ -181,6 +184,34 @@ def ask_key(claim: NodeClaim) -> bytes:
         ),
         order="deterministic",
     )
+
+
+def company_of(claim: NodeClaim) -> tuple[str, ...]:
+    """The launch sets in which a claim is not alone, by id."""
+    return tuple([one.id for one in sets_of(claim.metadata.annotations) if one.nodes > 1])
+
+
+def for_company(
+    order: Order,
+    claims: Collection[NodeClaim],
+    count: int,
+    may_hold: Callable[[fleet.Override, int], bool] = lambda _override, _count: True,
+) -> Order:
+    """The order for these claims: all or none where they are of the same launch sets, and EC2 can be asked for that.
+
+    Not where one subnet or reservation cannot hold so many (`may_hold`): EC2 would launch none, and several may hold them.
+
+    It follows from the claims and the order, so whoever repeats a call of an earlier process asks for the same, unless other launches have taken what is
+    left there.
+    """
+    (company, *others) = {company_of(one) for one in claims}
+    whole = (
+        bool(company)
+        and not others
+        and fleet.can_be_whole(order.overrides, count, order.capacity_type, order.reservation_type)
+        and all(may_hold(one, count) for one in order.overrides)
+    )
+    return order if order.all_or_none is whole else replace(order, all_or_none=whole)
 
 
 def ready(claim: NodeClaim, node_class: EC2NodeClass | None) -> EC2NodeClass:

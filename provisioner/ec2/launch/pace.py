@@ -85,10 +85,12 @@ class Pacing:
         if known is not None and known.endings:
             known.tried, known.paused = True, now + _pause(known)  # the next one waits for what becomes of this one
 
-    def size(self, lane: Hashable, wanted: int) -> int:
-        """How many of the wanted instances a lane may order at once."""
+    def size(self, lane: Hashable, wanted: int, *, all_or_none: bool = False) -> int:
+        """How many of the wanted instances a lane may order at once; an order for all or none is a trial by itself."""
         known = self._lanes.get(lane)
-        return wanted if known is None or known.size is None else min(wanted, known.size)
+        if known is None or known.size is None or (all_or_none and not known.endings):
+            return wanted
+        return min(wanted, known.size)
 
     def held(self, lane: Hashable, now: float) -> tuple[float, CloudError] | None:
         """How long nothing is ordered for a lane, and why; None where nothing speaks against it."""
@@ -98,14 +100,14 @@ class Pacing:
         holds = ((known.until, known.error), (known.paused, known.ended))
         return max(((until - now, error) for until, error in holds if error and now < until), default=None, key=_first)
 
-    def answered(self, lane: Hashable, wanted: int, launched: int, now: float) -> None:
-        """EC2 answered an order; `launched` of `wanted` instances came."""
+    def answered(self, lane: Hashable, wanted: int, launched: int, now: float, *, all_or_none: bool = False) -> None:
+        """EC2 answered an order; `launched` of `wanted` instances came. That not all were to be had says nothing of smaller orders."""
         known = self._lane(lane)
         known.failures, known.error = 0, None
         if launched == 0:
             known.short = now + SHORT
             self._next = max(self._next, now + GAP)
-            known.size = 1
+            known.size = known.size if all_or_none else 1
         elif launched < wanted:
             known.size = launched
         elif known.size is not None:

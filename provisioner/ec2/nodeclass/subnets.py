@@ -114,6 +114,10 @@ class SubnetBook:
         pending = self._pending[subnet_id]  # first: a launch that ends meanwhile counts twice rather than not at all
         return self._counts.left(subnet_id) - pending
 
+    def may_hold(self, subnet_id: str, addresses: int) -> bool:
+        """Whether so many addresses are left of a subnet when everything under way is launched; yes of one that was never read."""
+        return subnet_id not in self._counts.said() or self.free(subnet_id) >= addresses
+
     def spent(self) -> frozenset[str]:
         """Ids of those without a free address, as EC2 says: of what was launched since, some may be gone again."""
         said = self._counts.said()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from provisioner.apis.conversion.definitions import CONVERT_PATH
 from provisioner.apis.conversion.definitions import documents as old_versions
+from provisioner.apis.crds import OFFERED, Definition
 from provisioner.apis.crds import documents as definitions
 from provisioner.cli.documents import plain_yaml
 from provisioner.lab.charts import karpenter, naming
@@ -19,9 +20,16 @@ CHARTS: Final = pathlib.Path("charts")
 MAIN: Final = CHARTS / "dovetail"
 DEFINITIONS: Final = CHARTS / "dovetail-crd"
 
+_GENERATED: Final = "{{- /* Generated from provisioner/apis by `make manifests`; do not edit. */ -}}\n"
 _DEFINITION_ROWS: Final = (
     Row("additionalLabels", {}, WORDS, "Labels of every definition."),
     Row("additionalAnnotations", {}, WORDS, "Annotations of every definition."),
+    Row(
+        "provisioningRequests.enabled",
+        False,
+        SWITCH,
+        "ProvisioningRequest of Cluster Autoscaler, in clusters that lack its definition; one that is not of this release stays as it is.",
+    ),
     Row("conversion.enabled", False, SWITCH, "Old API versions beside v1: set it in the chart dovetail, too."),
     Row(
         "conversion.namespace",
@@ -85,14 +93,26 @@ def _definitions() -> dict[str, str]:
     plain = definitions()
     hook = {"service": {"name": "dovetail-webhook", "namespace": "CONVERTED", "path": CONVERT_PATH, "port": 443}}
     old = old_versions(hook)
-    found = {}
+    found = {OFFERED.filename: _GENERATED + _offered(OFFERED)}
     for name in sorted(plain.keys() | old.keys()):
         text = _definition(plain[name]) if name in plain else ""
         if name in old:
             otherwise = f"{{{{- else }}}}\n{text}" if text else ""
             text = f"{{{{- if .Values.conversion.enabled }}}}\n{_definition(old[name])}{otherwise}{{{{- end }}}}\n"
-        found[name] = "{{- /* Generated from provisioner/apis by `make manifests`; do not edit. */ -}}\n" + text
+        found[name] = _GENERATED + text
     return found
+
+
+def _offered(definition: Definition) -> str:
+    """Of somebody else's kind: where it is wanted, and nobody else has written it. Without a cluster (`helm template`) nobody has."""
+    name = f"{definition.plural}.{definition.group}"
+    there = f'lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "{name}"'
+    owner = 'dig "metadata" "annotations" "meta.helm.sh/release-name" "" $there'
+    return (
+        f"{{{{- $there := {there} }}}}\n"
+        f"{{{{- if and .Values.provisioningRequests.enabled (or (not $there) (eq ({owner}) .Release.Name)) }}}}\n"
+        f"{_definition(definition.document())}{{{{- end }}}}\n"
+    )
 
 
 def _definition(document: Document) -> str:

@@ -302,6 +302,7 @@ def _controller_manager(layout: Layout) -> list[str]:
         "--kube-api-burst=2000",
         "--node-monitor-period=1s",
         f"--node-monitor-grace-period={NODE_GRACE_SECONDS}s",
+        "--pvclaimbinder-sync-period=2s",  # a claim that comes before its volume is seen waits for the next one, by default 15 s
         "--controllers=" + ",".join(f"{name}-controller" for name in controllers),
         "--profiling=false",
         *_gates(layout),

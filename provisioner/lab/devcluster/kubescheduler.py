@@ -41,7 +41,7 @@ def scheduler_configuration(
         },
         "percentageOfNodesToScore": 100,
         "podInitialBackoffSeconds": 1,
-        "podMaxBackoffSeconds": 3,
+        "podMaxBackoffSeconds": 1,
         "profiles": [{"schedulerName": DEFAULT_PROFILE}, {"schedulerName": PROFILE}],
         **({"extenders": [_extender(extender)]} if extender else {}),
     }

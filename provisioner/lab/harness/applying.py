@@ -21,7 +21,7 @@ from provisioner.kube.resources import (
 from provisioner.lab.harness.workload import Document, ExampleError, load, manifests
 
 MANAGER = "dovetail-demo"
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 POLL_SECONDS = 0.1
 RESOURCES: dict[str, Resource[Any]] = {
     one.kind: one

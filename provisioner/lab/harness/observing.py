@@ -73,8 +73,9 @@ class RunObserver(Scoreboard):
         self.turnover.saw_pod(pod, now, deleted=deleted)
 
     def _on_node(self, node: Node, deleted: bool) -> None:
-        self.node(node, deleted=deleted)
-        self.turnover.saw_node(node, self._clock.monotonic(), deleted=deleted)
+        now = self._clock.monotonic()
+        self.node(node, now, deleted=deleted)
+        self.turnover.saw_node(node, now, deleted=deleted)
 
     def _on_claim(self, claim: NodeClaim, deleted: bool) -> None:
         self.claim(claim, self._clock.monotonic(), deleted=deleted)

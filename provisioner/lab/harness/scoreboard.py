@@ -10,6 +10,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan, PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_daemon
 from provisioner.lab.harness.placement import LatestPlans, Placement
@@ -58,11 +59,12 @@ class SeenPod:
 
 @dataclass(slots=True)
 class SeenNode:
-    """What is kept of a node; `kind` is its instance type and capacity type."""
+    """What is kept of a node; `kind` is its instance type and capacity type, `ready` when it was first seen Ready."""
 
     usd_per_hour: float
     allocatable: Mapping[str, int]
     kind: tuple[str, str] = ("", "")
+    ready: float | None = None
 
 
 @dataclass(slots=True)
@@ -120,15 +122,17 @@ class Scoreboard:
             if pod.phase == "Running" and seen.running is None:
                 seen.running = now
 
-    def node(self, node: Node, *, deleted: bool = False) -> None:
+    def node(self, node: Node, now: float = 0.0, *, deleted: bool = False) -> None:
         """A node as it is at a moment."""
         with self._lock:
             name = node.metadata.name
             if deleted:
                 self._nodes.pop(name, None)
                 return
-            labels = node.metadata.labels
+            labels, before = node.metadata.labels, self._nodes.get(name)
+            since = before.ready if before is not None else None
             self._nodes[name] = SeenNode(
+                ready=since if since is not None or not is_true(node.status.conditions, names.READY) else now,
                 usd_per_hour=self._price_of(labels),
                 kind=(labels.get(names.INSTANCE_TYPE_LABEL, ""), labels.get(names.CAPACITY_TYPE_LABEL, "")),
                 allocatable=_amounts(node),
@@ -187,6 +191,11 @@ class Scoreboard:
         """When each claim appeared, ascending; deleted ones included."""
         with self._lock:
             return sorted(claim.added for claim in self._claims.values())
+
+    def ready_moments(self) -> list[float]:
+        """When each node that is there was first seen Ready, ascending."""
+        with self._lock:
+            return sorted(node.ready for node in self._nodes.values() if node.ready is not None)
 
     def claimed_moments(self) -> dict[str, float]:
         """When the claim that a pod was first planned for appeared, by pod uid."""

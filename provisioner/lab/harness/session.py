@@ -17,7 +17,7 @@ from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import MUTATINGWEBHOOKS
 from provisioner.lab.devcluster.cluster import DevCluster
-from provisioner.lab.devcluster.components import COMPONENTS
+from provisioner.lab.devcluster.components import COMPONENTS, Gates
 from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.harness import applying, aws, memory
 from provisioner.lab.harness.figures import ListPrices
@@ -83,6 +83,7 @@ class Setup:
         cloud: where instances come from, "kwok" or "aws".
         metrics: whether the dev cluster has metrics-server.
         webhook_flags: added to the webhook's command line.
+        gates: "gangs" for PodGroups.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Setup:
     cloud: str = "kwok"
     metrics: bool = False
     webhook_flags: tuple[str, ...] = ()
+    gates: Gates | None = None
 
     @property
     def steered(self) -> bool:
@@ -216,6 +218,7 @@ def session(setup: Setup, report: Report, progress: StepProgress = SILENT) -> It
         temporary=True,
         extender=setup.steered,
         metrics=setup.metrics,
+        gates=setup.gates,
         progress=progress,
     )
     began = SystemClock().monotonic()

@@ -179,6 +179,12 @@ _COST: Final = Dashboard(
             ],
         ),
         Panel(
+            "Launched nodes that wait for others of a group of pods: price per hour",
+            "currencyUSD",
+            [("dovetail_gang_usd_waiting", "price")],
+            "Nothing runs there yet. If a node of the group cannot be launched, all of them are given up after a while.",
+        ),
+        Panel(
             "NodeClaims held back by limits", "short", [("dovetail_nodeclaims_held_back", _legend("nodepool", "limit"))]
         ),
         Panel(
@@ -194,6 +200,12 @@ _PLACEMENT: Final = Dashboard(
     (
         Panel(
             "Planned pods by outcome", "short", [(_grown("dovetail_plan_pods_total", "outcome"), _legend("outcome"))]
+        ),
+        Panel(
+            "Groups of pods by state",
+            "short",
+            [("sum by (state) (dovetail_gangs)", _legend("state"))],
+            "Groups that are planned as a whole: PodGroups, and groups that annotations form.",
         ),
         Panel("Missed plans by cause", "short", [(_grown("dovetail_plan_misses_total", "cause"), _legend("cause"))]),
         Panel(

@@ -28,11 +28,13 @@ _EVERYTHING: Final = (
     "--cpu-requests=60000",
     "--report-cert-dir=/certs",
     "--feature-gates=NodeOverlay=true,CapacityBuffer=true",
+    "--provisioning-classes=atomic.dovetail.dev",
     "--cluster-name=c",
     "--aws-region=us-east-1",
     "--interruption-queue=q",
     "--enable-zonal-shift",
     "--translate-provisioners",
+    "--vpa-predictions",
 )
 """Flags with which there is every controller, with the most threads."""
 _KUBECONFIG: Final = """{clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}], users: [{name: u, user: {}}],

@@ -170,11 +170,8 @@ class Attempt:
 
     def _fits_somewhere(self, one: PodClass) -> bool:
         """Whether a pod of the class has a place as long as no other pod of the problem has one."""
-        setting, required, need = self._setting, one.filter, self._setting.needs[one]
-        bins = setting.bins
-        if bins.admitting(required) & bins.roomy(need):
-            return True
-        return setting.buys(required, need) and not self._kept_away(one)
+        setting = self._setting
+        return setting.has_room(one) or (setting.takes(one) and not self._kept_away(one))
 
     def _kept_away(self, one: PodClass) -> bool:
         """Whether daemons keep a class from every new node that it could have."""
@@ -273,7 +270,7 @@ class Attempt:
 
     def _leave(self, later: Iterable[tuple[PodClass, int]]) -> None:
         """Whoever was not tried has no place."""
-        tried = {one for place in self.table.places if place is not None for one, _, _ in place.placed}
+        tried = {one for _, place in self.table.all_known() for one, _, _ in place.placed}
         self.waiting.update(later)
         for one in self.classes:
             if one not in tried:

@@ -121,8 +121,8 @@ def none_waits(table: PlaceTable, plan_of: Callable[[PodClass], TopologyPlan]) -
     go there but those that another spread may leave waiting. Affinity leaves none where all friends are in one domain.
     """
     waiting: _Waiting = []
-    for place, there in enumerate(table.places):
-        for part, start, end in () if there is None else there.placed:
+    for place, there in table.all_known():
+        for part, start, end in there.placed:
             relations, low = part.ladder[-1].relations, 1 << place
             if not relations.spreads and not relations.together:
                 continue
@@ -243,8 +243,8 @@ class _Order:
         self._looks = 0
         alike: dict[tuple[int, Sequence[int], int], _Alike] = {}
         plans = plans_over(self._topology, classes)
-        for place, one in enumerate(companions.table.places):
-            for part, start, end in () if one is None else one.placed:
+        for place, one in companions.table.all_known():
+            for part, start, end in one.placed:
                 if part not in classes:
                     continue
                 plan = plans[part]

@@ -246,9 +246,8 @@ class Explainer:
         if bins.dimensions.drivers:
             for number in members(bins.everything):  # what is attached is known of places that were looked at
                 self._table.place_at(number)
-        touched = enumerate(self._table.places[: self._table.now])
         self._left: Final = bins.thresholds.changed(
-            {number: place.head for number, place in touched if place is not None and place.head is not None}
+            {number: place.head for number, place in self._table.known() if place.head is not None}
         )
 
     def reasons(self, one: PodClass) -> tuple[Reason, ...]:

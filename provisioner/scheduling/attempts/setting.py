@@ -200,6 +200,14 @@ class Setting:
         largest = [max(most) for most in zip(*points, strict=True)] if points else [0] * len(load)
         return max((-(-amount // most) for amount, most in zip(load, largest, strict=True) if most > 0), default=0)
 
+    def has_room(self, one: PodClass) -> bool:
+        """Whether some existing node takes a pod of a class as long as no other has a place."""
+        return bool(self.bins.admitting(one.filter) & self.bins.roomy(self.needs[one]))
+
+    def takes(self, one: PodClass) -> bool:
+        """Whether some existing node takes a pod of a class, or some pool has nodes that do; if not, it has no place whatever becomes of others."""
+        return self.has_room(one) or self.buys(one.filter, self.needs[one])
+
     def buys(self, node_filter: NodeFilter, need: Need) -> bool:
         """Whether some pool has nodes on which such a pod fits."""
         return any(offer.takes(node_filter, need) for offer in self.offers)

@@ -240,8 +240,8 @@ class Solution:
     def _existing(self, attempt: Attempt, dropped: Collection[PodClass]) -> dict[str, tuple[Pod, ...]]:
         table, bins = attempt.table, self.setting.bins.bins
         found = {}
-        for number, place in enumerate(table.places[: table.now]):
-            if place is not None and place.placed:
+        for number, place in table.known():
+            if place.placed:
                 pods = [pod for part, start, end in place.placed if part not in dropped for pod in part.pods[start:end]]
                 if pods:
                     found[bins[number].name] = tuple(pods)

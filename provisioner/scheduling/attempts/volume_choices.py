@@ -40,8 +40,8 @@ class VolumeChoices:
         """Pods `start` to `end` of a class have a place, which decides what volumes its claims get."""
         if start == end or not self.undecided(one):
             return
-        for number, place in enumerate(self._table.places):
-            if place is not None and any(pods is one and first <= start < last for pods, first, last in place.placed):
+        for number, place in self._table.all_known():
+            if any(pods is one and first <= start < last for pods, first, last in place.placed):
                 self._decide_by(one, number, place)
                 return
 

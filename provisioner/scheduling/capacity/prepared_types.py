@@ -9,17 +9,19 @@ from provisioner.scheduling.capacity.attach_limits import AttachLimits
 from provisioner.scheduling.capacity.catalogue import Catalogue
 from provisioner.scheduling.constraints.bitsets import members
 from provisioner.scheduling.constraints.demands import Count, Relations
-from provisioner.scheduling.constraints.filters import UNKNOWN_HOSTNAME, FilterTerm, NodeFilter
+from provisioner.scheduling.constraints.filters import NEW_NODE_OF, UNKNOWN_HOSTNAME, FilterTerm, NodeFilter
 from provisioner.scheduling.constraints.ports import Ports, TakenPorts
 from provisioner.scheduling.constraints.vectors import Dimensions, Thresholds, Vector, frontier
 from provisioner.scheduling.problem import SchedulingPool
-from provisioner.values.requirement import Requirement, Requirements
+from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import first_untolerated
 
-_SIMULATED: Final = Requirements.from_labels({**READY_LABELS, HOSTNAME_LABEL: UNKNOWN_HOSTNAME})
+_SIMULATED: Final = Requirements.from_labels({**READY_LABELS, HOSTNAME_LABEL: UNKNOWN_HOSTNAME}).merged(
+    Requirements.of((Requirement.of(NEW_NODE_OF, Operator.EXISTS, ()),))
+)
 SIMULATED_LABELS: Final = frozenset(_SIMULATED)
-"""Labels that a node has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
+"""Labels that a node has once it is ready, which pods and daemons may select, and that of planning; a NodeClaim never says them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ class PreparedTypes:
         self._ports: Final = TakenPorts({})
         self._clashing: Final[dict[Ports, int]] = {}
         self.open_labels: Final = tuple(
-            key for key, one in self.template.items() if one.single_value is None and not catalogue.knows(key)
+            key
+            for key, one in self.template.items()
+            if one.single_value is None and not catalogue.knows(key) and key != NEW_NODE_OF
         )
         self.everywhere: Final = Resources.total(
             one.requests

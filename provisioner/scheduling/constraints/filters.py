@@ -20,6 +20,8 @@ _EXCESS: Final = "excess"
 """Where the answer is kept on a shape."""
 UNKNOWN_HOSTNAME = "not known yet"
 """The hostname of a node to come; no label has spaces."""
+NEW_NODE_OF = "new node of"
+"""A label that only planning knows: the groups that have a node to come for themselves, by any name."""
 _ALIASES_OF: dict[str, tuple[str, ...]] = {}
 for _alias, _stable in LABEL_ALIASES.items():
     _ALIASES_OF[_stable] = (*_ALIASES_OF.get(_stable, ()), _alias)

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
-from provisioner.support.http.values import HttpRequest, Response
+from provisioner.support.http.values import Feed, HttpRequest, Response
 
 RECEIVE_BYTES: Final = 16 * 1024
 """Read at a time: a TLS record, and the most that a peer may have sent ahead of its turn."""
@@ -50,6 +50,7 @@ class ConnectionPhase(Enum):
     WORKING = "late"  # in a thread, or waiting for one
     WRITING = "answer-not-taken"
     IDLE = "idle"
+    FEEDING = "fed"  # between two pieces of an answer that goes on
     CLOSING = "closed"  # answered for the last time; only read to be thrown away
 
 
@@ -116,6 +117,7 @@ class PeerConnection:
         phase, events: kept by the server: what it does, and what the poller is asked for.
         held: bytes of the present body, until it is answered.
         unsent: of an answer, because the peer did not take them at once.
+        pieces: what the answer goes on with; None for one that is whole.
     """
 
     __slots__ = (
@@ -139,6 +141,7 @@ class PeerConnection:
         "held",
         "own",
         "phase",
+        "pieces",
         "sock",
         "unsent",
     )
@@ -155,6 +158,7 @@ class PeerConnection:
         self.events = 0
         self.held = 0
         self.unsent = b""
+        self.pieces: Feed | None = None
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)
         self._shaken = False
         self._names: frozenset[str] = frozenset()
@@ -367,7 +371,8 @@ class PeerConnection:
             LocalProtocolError: h11's; a header is not one.
         """
         if self._short is not None:
-            if not response.headers and response.status not in _NO_BODY and _is_plain(response.content_type):
+            whole = response.feed is None and response.status not in _NO_BODY
+            if whole and not response.headers and _is_plain(response.content_type):
                 self._answered, self._ending = True, close
                 now = int(time.monotonic())
                 start = _start(now, response.status, response.content_type)
@@ -380,7 +385,9 @@ class PeerConnection:
             headers.append(("content-type", response.content_type))
         is_head = head is not None and head.method == b"HEAD"
         bodiless = response.status in _NO_BODY
-        if not bodiless and (response.body or not is_head):
+        self.pieces = response.feed
+        close = close or self.pieces is not None
+        if not bodiless and self.pieces is None and (response.body or not is_head):
             headers.append(("content-length", str(len(response.body))))
         if close:
             headers.append(("connection", "close"))
@@ -388,8 +395,23 @@ class PeerConnection:
         parts = [self._http.send(h11.Response(status_code=response.status, headers=headers, reason=reason))]
         if response.body and not bodiless and not is_head:
             parts.append(self._http.send(h11.Data(data=response.body)))
-        parts.append(self._http.send(h11.EndOfMessage()))
+        if self.pieces is None:
+            parts.append(self._http.send(h11.EndOfMessage()))
         return b"".join(part for part in parts if part)
+
+    def fed(self) -> bytes | None:
+        """What the feed has now, on the wire; None where it has nothing."""
+        piece = self.pieces.take() if self.pieces is not None else None
+        if piece is None:
+            self.unfeed()
+            return self._http.send(h11.EndOfMessage())
+        return self._http.send(h11.Data(data=piece)) if piece else None
+
+    def unfeed(self) -> None:
+        """Nothing follows any more."""
+        if self.pieces is not None:
+            self.pieces.close()
+            self.pieces = None
 
     def _retell(self, short: _Short) -> None:
         """Tell h11 of the request after all, because its answer is none of the usual ones."""

@@ -50,6 +50,7 @@ class PeerTable:
             ConnectionPhase.WORKING: limits.answer_seconds,
             ConnectionPhase.WRITING: limits.taking_seconds,
             ConnectionPhase.IDLE: limits.idle_seconds,
+            ConnectionPhase.FEEDING: limits.feed_seconds,
             ConnectionPhase.CLOSING: LINGER_SECONDS,
         }
         self.tickets: dict[PeerConnection, Ticket] = {}
@@ -121,6 +122,7 @@ class PeerTable:
         if connection.phase is ConnectionPhase.WRITING:
             self.unsent -= len(connection.unsent)
         self.watch(connection, 0)
+        connection.unfeed()
         self.tickets.pop(connection, None)
         self.forget(connection)
         return True

@@ -287,7 +287,9 @@ class HttpServer:
                     break
                 if phase is ConnectionPhase.WORKING:
                     self._guarded(self._give_up, connection)
-                elif phase in {ConnectionPhase.CLOSING, ConnectionPhase.IDLE}:
+                elif phase is ConnectionPhase.FEEDING and not stopping:
+                    self._guarded(self._feed, connection)
+                elif phase in {ConnectionPhase.CLOSING, ConnectionPhase.IDLE, ConnectionPhase.FEEDING}:
                     self.peers.close(connection)
                 else:
                     self.peers.drop(connection, phase.value)
@@ -319,6 +321,9 @@ class HttpServer:
             connection.send(connection.unsent)
             self.peers.unsent += len(connection.unsent) - before
             self._sent(connection)
+        elif connection.phase is ConnectionPhase.FEEDING:
+            if not isinstance(connection.receive(), int):
+                self.peers.close(connection)  # it has ended, or asks for more: only a feed's last answer is its end
         else:
             self._readable(connection)
 
@@ -430,6 +435,8 @@ class HttpServer:
             _log.exception("Request failed", server=self.name, target=ticket.request.target)
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
         if not ticket.answer.acquire(blocking=False):
+            if response.feed is not None:
+                response.feed.close()
             return  # the client has been told that it takes too long
         ticket.sent = True
         try:
@@ -486,6 +493,12 @@ class HttpServer:
         self.peers.move(connection, ConnectionPhase.CLOSING)
         self.peers.watch(connection, selectors.EVENT_READ)
 
+    def _feed(self, connection: PeerConnection) -> None:
+        """Ask for the next piece of an answer that goes on."""
+        if data := connection.fed():
+            connection.send(data)
+        self._sent(connection)
+
     def _sent(self, connection: PeerConnection) -> None:
         """As much of an answer as the peer takes has gone."""
         if connection.unsent:
@@ -494,6 +507,9 @@ class HttpServer:
                 self.peers.unsent += len(connection.unsent)
             self.peers.watch(connection, selectors.EVENT_WRITE)
             self.peers.fit()
+        elif connection.pieces is not None:
+            self.peers.move(connection, ConnectionPhase.FEEDING)
+            self.peers.watch(connection, selectors.EVENT_READ)
         elif not connection.next_request():
             self.peers.close(connection)
         else:

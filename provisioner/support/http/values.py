@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +37,35 @@ class HttpRequest:
         return self.target.partition("?")[0]
 
 
+class Feed(Protocol):
+    """What follows a body piece by piece, for as long as it lasts. The next piece is asked for when the peer has taken the one before."""
+
+    def take(self) -> bytes | None:
+        """The next piece, b"" for none now, None at the end. Called every `Limits.feed_seconds` in the thread that all connections share: at once."""
+        ...
+
+    def close(self) -> None:
+        """The peer is gone, or has had the end; may be called twice."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """What is answered; the server adds length, date, and what becomes of the connection.
 
     Attributes:
         status: 200 to 599.
-        body: all of it.
+        body: all of it, or what comes before the pieces of `feed`.
         content_type: "" for none.
         headers: others.
+        feed: where the answer goes on; its connection is of no other use afterwards.
     """
 
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: Sequence[tuple[str, str]] = ()
+    feed: Feed | None = None
 
 
 Handler = Callable[[HttpRequest], Response]
@@ -72,6 +87,7 @@ class Limits:
         answer_seconds: waiting for a thread and being answered by it; then 503.
         taking_seconds: for the peer to take the answer.
         idle_seconds: between two requests.
+        feed_seconds: until a feed that had nothing is asked again.
         waiting: complete requests that may wait for a thread; more are told 503 at once.
         head_bytes: request line and headers.
         body_bytes: of one request.
@@ -85,6 +101,7 @@ class Limits:
     answer_seconds: float = 10.0
     taking_seconds: float = 5.0
     idle_seconds: float = 120.0
+    feed_seconds: float = 0.5
     waiting: int = 256
     head_bytes: int = 16 * 1024
     body_bytes: int = 1024 * 1024

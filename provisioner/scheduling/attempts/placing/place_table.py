@@ -35,6 +35,7 @@ class PlaceTable:
         self.accounts: Final = accounts
         self.topology: Final = topology
         self.places: Final[list[Place | None]] = [None] * len(setting.bins.bins)
+        self._looked_at: Final[list[int]] = []
         self.now: Final = len(setting.bins.bins)
         self.axes: Final = list(topology.axes.values())
         self.usable = setting.bins.staying
@@ -72,7 +73,16 @@ class PlaceTable:
         place = self.places[i]
         if place is None:
             place = self.places[i] = self._existing(i)
+            self._looked_at.append(i)
         return place
+
+    def known(self) -> list[tuple[int, Place]]:
+        """The existing nodes that somebody looked at, by number: no other has a pod of the question. Of many, a question looks at few."""
+        return [(i, place) for i in sorted(self._looked_at) if (place := self.places[i]) is not None]
+
+    def all_known(self) -> list[tuple[int, Place]]:
+        """These, then the claims."""
+        return [*self.known(), *enumerate(self.claims(), self.now)]
 
     def _existing(self, i: int) -> Place:
         place = Place(None, None, list(self.setting.bins.rooms[i]), [])
