@@ -23,6 +23,7 @@ from extender.answering import Answerer
 from extender.app import create_app, prompt
 from extender.board import Board
 from extender.facts import ClaimFacts, ExtenderNode, FamilyMember
+from extender.plan import NO_STANDING
 from extender.refusals import MAX_KINDS
 from extender.server import SWITCH_SECONDS, ExtenderConfig, server
 from provisioner.apis.plan import Plan, PlanEntry
@@ -241,7 +242,7 @@ def test_two_thousand_refused_kinds_are_looked_at() -> None:
     for number in range(MAX_KINDS):
         pod = FamilyMember(uid=f"refused-{number}", owner=f"o{number}", klass=f"r{number}", requests=NODE)
         made.table.set_pod(pod)
-        made.refusals.record(pod, "", held)
+        made.refusals.record(pod, NO_STANDING, held)
     kinds = made.refusals.kinds()
     assert len(kinds) == MAX_KINDS
 

@@ -68,7 +68,7 @@ def test_what_one_answer_costs() -> None:
         figures.append(Figure(name, value * MILLISECONDS, unit, wanted))
         print(figures[-1].line())
 
-    local = Local(objects, cluster.snapshot(), LocalTypes(options, objects, At(NOON)), options)
+    local = Local(objects, cluster, cluster.snapshot(), LocalTypes(options, objects, At(NOON)), options)
     figure("snapshot, under the lock", median(seconds(cluster.snapshot) for _ in range(20)), 10.0)
     figure("the world anew", seconds(lambda: local.prepared))
     for name, act in {

@@ -5,6 +5,7 @@ minutes in all. The same seed gives the same faults in the same order; what they
 
     stage    a control plane with an audit log, our programs behind proxies, a supervisor that restarts what died
     churn    Deployments whose replicas change all the time
+    gangs    gangs that come and go as a whole, and who counts each second the instances that are there for a part of one
     faults   the table of faults: what begins, what ends
     verdict  what is written down meanwhile, and what must be true in the end
 """

@@ -290,7 +290,6 @@ def cloud(stage: ChaosCluster, chance: random.Random) -> Event:
     """A script of faults of EC2, mixed within one call's retries."""
     if stage.ec2 is None:
         return kill(stage, chance)
-    ec2 = stage.ec2
     actions = (
         *("CreateFleet", "DescribeInstances", "TerminateInstances", "RebootInstances"),
         *("CreateTags", "CreateLaunchTemplate", "*"),
@@ -303,9 +302,25 @@ def cloud(stage: ChaosCluster, chance: random.Random) -> Event:
         faults.append(CloudFault(action, kind, times=chance.randint(1, 4), seconds=2.0 if kind == "hang" else 0.0))
     if chance.random() < 0.3:
         faults.append(CloudFault("", "shortage", times=20, match={"capacity-type": "spot"}))
-    ec2.script(faults)
+    stage.script("calls", faults)
     text = ", ".join(f"{fault.kind} {fault.action} x{fault.times}" for fault in faults)
-    return Event(f"EC2: {text}", chance.uniform(5.0, 15.0), lambda: ec2.script([]))
+    return Event(f"EC2: {text}", chance.uniform(5.0, 15.0), lambda: stage.script("calls"))
+
+
+def shortage(stage: ChaosCluster, chance: random.Random) -> Event:
+    """A zone, or what was launched last of instance types, has one or no instance more of each offering, for minutes."""
+    if stage.ec2 is None:
+        return kill(stage, chance)
+    alive = sorted(stage.ec2.alive(), key=str)
+    kinds = sorted({str(one["type"]) for one in alive})
+    zones = sorted({str(one["zone"]) for one in alive})
+    match = {"zone": chance.choice(zones)} if zones and chance.random() < 0.5 else {"instance-type": kinds}
+    left, seconds = chance.choice((0, 1)), chance.uniform(60.0, 180.0)
+    stage.script("shortage", [CloudFault("", "shortage", match=match, available=left)])
+    text = ", ".join(str(one) for one in match.values())
+    return Event(
+        f"EC2 has {left} more of each of {text} for {seconds:.0f} s", seconds, lambda: stage.script("shortage")
+    )
 
 
 def interruption(stage: ChaosCluster, chance: random.Random) -> Event:
@@ -341,7 +356,7 @@ TABLE: Final[tuple[tuple[int, Maker], ...]] = (
     (4, ill_node),
     (1, ill_nodes),
 )
-CLOUD_TABLE: Final[tuple[tuple[int, Maker], ...]] = (*TABLE, (5, cloud), (2, interruption))
+CLOUD_TABLE: Final[tuple[tuple[int, Maker], ...]] = (*TABLE, (5, cloud), (2, interruption), (2, shortage))
 """(how often in a round, fault); without a cloud, and with EC2."""
 
 

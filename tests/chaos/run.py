@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from provisioner.apis.core import Node
 from provisioner.disruption.proposal import DISRUPTING_NODE
@@ -16,6 +17,7 @@ from provisioner.lab.devcluster.progress import SILENT, StepProgress
 from provisioner.lab.harness.session import PROVISIONER
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director, nodes_to_break, set_condition
+from tests.chaos.gangs import Gangs
 from tests.chaos.repairs import FAULTS
 from tests.chaos.stage import EXPIRING, PROBES, STATIC, ChaosCluster, stage
 from tests.chaos.tenant import Tenant, judged, memory, watched
@@ -94,6 +96,8 @@ def run(
         churn = Churn(place.client, random.Random(seed + 2), share, pools={"small": EXPIRING})
         churn.start()
         _settled(place, churn)
+        gangs = Gangs(place.client, random.Random(seed + 3), place.session.clock)
+        gangs.start()
         if attack is not None:
             attack.settle()
         director = Director(place, chance, pause, say)
@@ -105,6 +109,9 @@ def run(
         place.calm()
         churn.stop()
         churn.settle()
+        gangs.stop()
+        wrong += gangs.judge(partial(wait_until, place))
+        say(str(gangs))
         wrong += judge(place, churn, witness, _interrupted(place))
         witness.stop()
         disrupted = _disrupted(place)

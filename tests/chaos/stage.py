@@ -7,7 +7,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from tests.scenarios.row import FIRST_GATES
 from tests.support.apiproxy import ApiProxy
 from tests.support.awscluster import node_class
 from tests.support.ec2 import ClusterOfNodes, Ec2
+from tests.support.ec2 import Fault as CloudFault
 
 RESTART_SECONDS = (0.2, 2.0)
 READY_SECONDS = 90.0
@@ -76,6 +77,7 @@ class ChaosCluster:
         self.paused: set[str] = set()
         self.broken: set[str] = set()
         self._chance = chance
+        self._scripts: dict[str, tuple[CloudFault, ...]] = {}
         self._healing = threading.Lock()
         self._stop = threading.Event()
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
@@ -148,6 +150,12 @@ class ChaosCluster:
     def shift_clock(self, seconds: float) -> None:
         """From now on our programs' wall clocks are wrong by as much."""
         self._offset.write_text(f"{seconds:g}")
+
+    def script(self, name: str, faults: Iterable[CloudFault] = ()) -> None:
+        """What goes wrong in EC2 besides the faults of other names; without faults nothing of this name any more."""
+        if self.ec2 is not None:
+            self._scripts[name] = tuple(faults)
+            self.ec2.script([one for script in self._scripts.values() for one in script])
 
     def logs(self, name: str) -> str:
         """Everything that a program has logged."""

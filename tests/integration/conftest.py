@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from provisioner.lab.devcluster.cluster import DevCluster
+
 
 @pytest.fixture(autouse=True, scope="module")
 def calls_in_the_service_model(request: pytest.FixtureRequest) -> Iterator[None]:
@@ -16,3 +18,15 @@ def calls_in_the_service_model(request: pytest.FixtureRequest) -> Iterator[None]
     with watching() as watch:
         yield
     assert list(watch.faults) == []
+
+
+SHARED = ("plane", "gang_plane", "cluster", "kept")
+"""Fixtures of clusters that several tests share."""
+
+
+@pytest.fixture(autouse=True)
+def whole(request: pytest.FixtureRequest) -> None:
+    """A shared cluster is whole when a test begins: what lost its Lease on a crowded machine, or in an earlier test, has ended itself, and no kubelet starts it again."""
+    for name in SHARED:
+        if name in request.fixturenames and isinstance(shared := request.getfixturevalue(name), DevCluster):
+            shared.heal()

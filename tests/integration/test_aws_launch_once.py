@@ -15,6 +15,7 @@ from provisioner.cloudprovider.errors import InstanceNotFoundError
 from provisioner.ec2.instances.orphans import sort_out
 from provisioner.ec2.market.unavailable_offerings import OfferingKey
 from tests.support.ec2 import Ec2, Fault
+from tests.support.eventually import PATIENCE as CROWDED
 from tests.support.launching import (
     ATTEMPTS,
     CLOCK,
@@ -209,7 +210,9 @@ def test_a_process_that_is_killed_after_a_part_of_a_fleet(ec2: Ec2, fresh_ground
     ec2.script()
     with rig(fresh_ground, claims, classes) as made:
         made.start()
-        assert made.wait(PATIENCE, lambda: len(claims.claims_by_instance()) >= 2), "nobody waits for what EC2 describes"
+        assert made.wait(PATIENCE / CROWDED, lambda: len(claims.claims_by_instance()) >= 2), (
+            "nobody waits for what EC2 describes"
+        )
         assert made.wait(60), (claims.errors, ec2.calls())
     settled(ec2, claims, ORDERED)
 

@@ -33,6 +33,7 @@ from provisioner.values.resources import Resources
 from tests.support.cluster import World, node
 from tests.support.cluster import claim as registered_claim
 from tests.support.ec2 import Ec2, Fault
+from tests.support.eventually import PATIENCE as CROWDED
 from tests.support.eventually import eventually
 from tests.support.launching import (
     ABSENT,
@@ -191,7 +192,7 @@ def test_a_class_whose_template_hangs_delays_no_other(ec2: Ec2, ground: Ground) 
         assert made.wait(10, lambda: not good & set(with_both.without_instance()))
         took = max(made.launched_after[name] for name in good)
         print(f"normal {normal:.2f} s, beside a class that hangs {took:.2f} s")
-        assert took <= normal + 1.0
+        assert took <= normal + 1.0 * CROWDED, "not for the 30 s that the other hangs"
         assert len(with_both.without_instance()) == 20
 
 

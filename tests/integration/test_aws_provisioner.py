@@ -265,7 +265,10 @@ def test_why_a_pod_fits_on_no_instance_type_of_ec2(aws: AwsCluster) -> None:
     aws.deploy("huge", 1, {"cpu": "4000", "memory": "1Gi"}, nodeSelector={names.NODEPOOL_LABEL: "general"})
     try:
         (pod,) = aws.eventually(
-            lambda: [one for one in aws.client.list(PODS, NAMESPACE) if one.name.startswith("huge")], "the pod is there"
+            lambda: [
+                one for one in aws.client.list(PODS, NAMESPACE) if one.name.startswith("huge") and one.unschedulable
+            ],
+            "the pod was judged",
         )
         arguments = ["pod", pod.key, "-o", "json", "--kubeconfig", str(aws.cluster.kubeconfig)]
         result = CliRunner().invoke(why, arguments, env=dict(aws.ec2.environment()))

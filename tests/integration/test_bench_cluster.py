@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from provisioner.lab import bench_scheduling
+from provisioner.lab import bench_gangs, bench_scheduling
 from provisioner.lab.bench_disruption import CASES, CPU_USED
 from provisioner.lab.devcluster.progress import SILENT
 from provisioner.lab.harness.bench import ALL_REPLACED, MUST, PODS_RUNNING, Bench, Case
@@ -54,3 +54,13 @@ def test_throughput_is_measured_with_the_extender_and_without(tmp_path: Path) ->
             assert (found[f"{name} {which} the extender"]["value"] or 0) > 0, lines
     assert found["share of the throughput that is left"]["value"] > 0, lines
     assert found[f"share of {bench_scheduling.ATTEMPTS} that is left"]["value"] > 0, lines
+
+
+@pytest.mark.judge
+def test_gangs_are_measured_with_those_that_fail(tmp_path: Path) -> None:
+    found, lines = run(bench_gangs.CASES["gangs"], "gangs", tmp_path)
+    assert found[PODS_RUNNING]["value"] == 27, lines
+    for pods in (3, 24):
+        assert found[f"{pods} pods on 3 nodes, NodeClaims"]["value"] >= 3, lines
+        assert (found[f"{pods} pods on 3 nodes, last node ready to last pod bound"]["value"] or 0) > 0, lines
+    assert (found["10 gangs that no node is large enough for, CPU of the extender"]["value"] or 0) > 0, lines

@@ -32,7 +32,7 @@ from provisioner.support.clock import SystemClock
 from tests.support import certmanager
 from tests.support.certmanager import Issuer
 from tests.support.clock import FakeClock
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from webhook.registration import url_client, webhook_configuration
 
 pytestmark = pytest.mark.plane
@@ -94,7 +94,9 @@ class Fleet:
         document["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"of": name}}
         self.client.create(MUTATINGWEBHOOKS, document)
         self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        self.settings = RotationSettings(name, "tls", name, NAMES, settle=1.0, overlap=1.0, lease_seconds=8)
+        self.settings = RotationSettings(
+            name, "tls", name, NAMES, settle=1.0 * PATIENCE, overlap=1.0 * PATIENCE, lease_seconds=8 * PATIENCE
+        )
         self.replicas: dict[str, tuple[Rotation, TlsServer]] = {}
 
     def prepare(self, identity: str) -> Rotation:
@@ -134,7 +136,7 @@ class Fleet:
         """One call as an API server makes it; the fingerprint of who answered."""
         context = ssl.create_default_context(cadata=bundle.decode())
         _, server = self.replicas[identity]
-        connection = http.client.HTTPSConnection(host, server.server_address[1], context=context, timeout=5)
+        connection = http.client.HTTPSConnection(host, server.server_address[1], context=context, timeout=5 * PATIENCE)
         try:
             connection.connect()
             assert isinstance(connection.sock, ssl.SSLSocket)
@@ -407,12 +409,12 @@ def records(fleet: Fleet) -> dict[str, str]:
 
 
 def test_records_of_replicas_come_and_go(fleet: Fleet) -> None:
-    fleet.settings = replace(fleet.settings, lease_seconds=1)
-    left = Records(fleet.client, fleet.clock, fleet.settings.namespace, "killed", 1)
+    fleet.settings = replace(fleet.settings, lease_seconds=PATIENCE)
+    left = Records(fleet.client, fleet.clock, fleet.settings.namespace, "killed", PATIENCE)
     left.publish("f")
     rotations = [fleet.start("one"), fleet.start("two")]
     eventually(lambda: ready(*rotations) and fleet.settled(), "ready")
-    assert records(fleet).keys() == {"killed", "one", "two"}
+    eventually(lambda: records(fleet).keys() == {"killed", "one", "two"}, lambda: records(fleet))
     eventually(lambda: records(fleet).keys() == {"one", "two"}, "the killed one is forgotten", FORGET_AFTER + 20)
     fleet.stop("two")
     assert records(fleet).keys() == {"one"}

@@ -18,7 +18,7 @@ from provisioner.kube.resources import CRDS, EC2NODECLASSES, NODEPOOLS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.devcluster.errors import StateError
 from tests.support.definitions import definition, stored_versions
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.hook import HOME, Hook
 from tests.support.provisioner import prepare
 
@@ -82,7 +82,7 @@ def lives(hook: Hook) -> None:
     changed = hook.client.patch(NODEPOOLS, "default", {"metadata": {"annotations": {"changes": count}}})
     assert changed.metadata.annotations["changes"] == count
     assert hook.client.patch(NODEPOOLS, "default", {"status": {"nodes": 3}}, subresource="status").status.nodes == 3
-    watch = ("nodepools.v1.karpenter.sh", "--watch", "--request-timeout=2s", "-o", "name")
+    watch = ("nodepools.v1.karpenter.sh", "--watch", f"--request-timeout={2 * PATIENCE}s", "-o", "name")
     assert hook.plane.kubectl("get", *watch, check=False).split() == ["nodepool.karpenter.sh/default"]
     assert (
         json.loads(hook.plane.kubectl("get", "nodepools", "-o", "json"))["items"][0]["apiVersion"] == "karpenter.sh/v1"

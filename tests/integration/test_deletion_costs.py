@@ -1,5 +1,6 @@
 """Deletion costs of pods, as a real API server keeps them and the controller of ReplicaSets reads them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -28,8 +29,15 @@ def started(plane: DevCluster, *, on: bool = True) -> InProcess:
 
 
 @pytest.fixture
-def plot(client: Client) -> Plot:
-    return Plot(client)
+def plot(plane: DevCluster, client: Client) -> Iterator[Plot]:
+    one = Plot(client)
+    yield one
+    if one.claims():  # the test failed
+        program = started(plane, on=False)
+        try:
+            one.clear()
+        finally:
+            program.stop()
 
 
 def costs(plot: Plot, app: str) -> dict[str, set[int]]:

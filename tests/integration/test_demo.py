@@ -22,13 +22,14 @@ from provisioner.lab.harness.scoreboard import RunCounts
 from provisioner.lab.harness.session import EXTENDER, WEBHOOK, Setup, session
 from provisioner.lab.harness.workload import REPOSITORY, example, of_kind, pods_of, scaled
 from provisioner.support.clock import SystemClock
+from tests.support.eventually import PATIENCE
 
 pytestmark = pytest.mark.plane
 
 WHOLE = 1000
 THIRD = 330
 DISTURBED_AT = 0.3  # of all pods run by then
-RUN_SECONDS = 600.0
+RUN_SECONDS = 600.0 * PATIENCE
 LIVENESS_SECONDS = 30.0
 
 
@@ -67,7 +68,7 @@ def test_a_shorter_demo_on_an_emulated_ec2_runs_every_pod_and_leaves_nothing(tmp
     assert figures["memory of the provisioner"]["met"] is True
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(1500 * PATIENCE)
 @pytest.mark.parametrize("stopped", [False, True], ids=["killed with -9", "stopped with SIGSTOP"])
 @pytest.mark.parametrize("asked", [THIRD, pytest.param(WHOLE, marks=pytest.mark.judge)])
 def test_every_pod_runs_with_webhook_and_extender(stopped: bool, asked: int, tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def _interrupted_demo(number: signal.Signals) -> None:
             assert marked(directory), output
             demo.send_signal(number)
             rest = demo.stdout.read()
-            status = demo.wait(timeout=60)
+            status = demo.wait(timeout=60 * PATIENCE)
         finally:
             demo.kill()
     assert status == (130 if number == signal.SIGINT else -signal.SIGKILL), (output, rest)
@@ -145,7 +146,7 @@ def _interrupted_demo(number: signal.Signals) -> None:
 
 def _wait_gone(directory: Path, seconds: float = 40.0) -> None:
     clock = SystemClock()
-    deadline = clock.monotonic() + seconds
+    deadline = clock.monotonic() + seconds * PATIENCE
     while directory.exists() or marked(directory):
         assert clock.monotonic() < deadline, marked(directory)
         clock.sleep(0.2)

@@ -1,5 +1,6 @@
 """The dev cluster on this machine: up, down, crashed, doubled, taken, and what its parts can do."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.resources import PODS
 from provisioner.lab.devcluster import versions
 from provisioner.lab.devcluster.building import GoBuild
 from provisioner.lab.devcluster.cluster import DevCluster
@@ -22,7 +26,7 @@ from provisioner.lab.devcluster.progress import SILENT
 from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support.etcd import etcd_compact
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.kubeconfigs import service_account_kubeconfig, user_kubeconfig
 
 pytestmark = pytest.mark.plane
@@ -361,7 +365,7 @@ def test_a_namespace_with_a_volume_claim_can_be_deleted(plane: DevCluster) -> No
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-    plane.kubectl("delete", "namespace", "disks", "--timeout=30s")
+    plane.kubectl("delete", "namespace", "disks", f"--timeout={30 * PATIENCE}s")
     assert "disks" not in plane.kubectl("get", "namespaces", "-o", "name")
 
 
@@ -448,7 +452,7 @@ def test_the_stages_of_our_own_delay_deletion_and_make_pods_and_nodes_unwell(own
     eventually(lambda: node() == "True", "the node is ready again")
     began = CLOCK.monotonic()
     own.kubectl("delete", "pod", "unwell-pod", "--wait=true")
-    assert 2.5 < CLOCK.monotonic() - began < 20
+    assert 2.5 < CLOCK.monotonic() - began < 20 * PATIENCE
 
 
 def ending_seconds(name: str) -> float:
@@ -467,16 +471,19 @@ def test_pods_take_a_time_of_their_own_to_end_and_never_longer_than_their_grace_
     for name, grace in {**dict.fromkeys(patient, 30), "ending-25": 1}.items():
         run_pod(own, name, scheduler="default-scheduler", grace=grace)
     gone: dict[str, float] = {}
-    began = CLOCK.monotonic()
-    own.kubectl("delete", "pod", *patient, "ending-25", "--wait=false")
+    with contextlib.closing(
+        connect(str(own.kubeconfig))
+    ) as connection:  # a kubectl takes a second of a crowded machine
+        client = Client(connection, CLOCK)
+        began = CLOCK.monotonic()
+        own.kubectl("delete", "pod", *patient, "ending-25", "--wait=false")
 
-    def all_gone() -> bool:
-        left = names(own, "pods")
-        for name in {*patient, "ending-25"} - gone.keys():
-            if f"pod/{name}" not in left:
+        def all_gone() -> bool:
+            left = {one.name for one in client.list(PODS, "default")}
+            for name in {*patient, "ending-25"} - gone.keys() - left:
                 gone[name] = CLOCK.monotonic() - began
-        return len(gone) == 4
+            return len(gone) == 4
 
-    eventually(all_gone, "all have ended", 30)
+        eventually(all_gone, "all have ended", 30)
     assert all(gone[name] >= ending_seconds(name) for name in patient), gone
     assert max(gone["ending-25"], gone["ending-5"]) < min(gone["ending-2"], gone["ending-7"])

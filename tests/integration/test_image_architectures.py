@@ -199,6 +199,7 @@ def hook(
     flags = ["--image-registries", registries, "--image-registry-networks", LOOPBACK, "--image-registry-ca", str(ca)]
     hook = Hook(plane, directory, *flags)
     hook.start()
+    hook.ask_patiently()
     try:
         yield hook
     finally:

@@ -1,4 +1,4 @@
-"""kill -9 of the provisioner before and after every write of a launch, a drift and a consolidation, on the real control plane.
+"""kill -9 of the provisioner before and after every write of a launch, of a gang's as well, a drift and a consolidation, on the real control plane.
 
 Whoever leads next goes on with the command or takes it back: no NodeClaim without its instance, no instance without its NodeClaim, nothing marked,
 no pod evicted twice for one reason, every pod runs. `make test` takes a few points; all of them are marked `bench` (`make chaos`).
@@ -31,6 +31,7 @@ EVERYTHING = {
     "consolidateAfter": "0s",
     "budgets": [{"nodes": "100%"}],
 }
+GANG, MEMBERS = "gang", 3
 BODY = "dovetail.example/generation"
 SIZE = names.KWOK_INSTANCE_CPU_LABEL
 MOST_WRITES = 60
@@ -80,11 +81,23 @@ def _drifted(plot: Plot, number: int) -> bool:
     return found == [f"g{number}"] and plot.running() == len(plot.pods())
 
 
+def _gather(plot: Plot, number: int) -> None:
+    plot.scale(GANG, MEMBERS)
+
+
+def _gathered(plot: Plot, number: int) -> bool:
+    """Each of the gang has a node."""
+    found = [one.metadata.labels.get(SIZE) for one in plot.claims()]
+    return found == ["16"] * (1 + MEMBERS) and plot.running() == 2 + MEMBERS
+
+
 GROW = Turn("launch", _grow, _grown)
 """A launch, and a consolidation that removes a node."""
 SHRINK = Turn("command", _shrink, _shrunk)
 """A consolidation that replaces a node by a cheaper one."""
 DRIFT = Turn("command", _drift, _drifted)
+GATHER = Turn("launch", _gather, _gathered)
+"""A launch of nodes that a gang needs together."""
 
 
 @pytest.fixture
@@ -128,6 +141,23 @@ class Deaths:
         lines = self.cluster.log(DYING).read_text(errors="replace").splitlines()
         assert any(line.startswith(dying.KILLED) for line in lines), "\n".join(["it crashed", *lines[-20:]])
         return True
+
+    def end(self) -> None:
+        """Nothing is left, also where a turn was broken off."""
+        if not runs(self.cluster, RELIABLE):
+            self.cluster.stop(DYING)
+            self._revive()
+        self.plot.clear()
+
+    def enlist(self) -> None:
+        """There is a Deployment for a gang, without pods."""
+        notes = {names.GANG: GANG, names.GANG_MINIMUM: str(MEMBERS)}
+        self.plot.deploy(GANG, 0, cpu="12", annotations=notes)
+
+    def disband(self) -> None:
+        """The gang has no pods, and no nodes."""
+        self.plot.scale(GANG, 0)
+        eventually(lambda: _grown(self.plot, 0), "the nodes of the gang are gone", 2 * SECONDS, 0.1)
 
     def turn(self, turn: Turn, write: int, when: str) -> bool:
         """Let it happen, and kill the provisioner at that write of it; whether it came to that."""
@@ -178,13 +208,15 @@ class Deaths:
 def deaths(alone: DevCluster, client: Client) -> Iterator[Deaths]:
     one = Deaths(alone, client)
     yield one
-    one.plot.clear()
+    one.end()
 
 
 def test_killed_at_a_few_writes_of_a_consolidation_a_launch_and_a_drift(deaths: Deaths) -> None:
     assert deaths.turn(SHRINK, 4, "before"), "the replacement was not created"
     assert deaths.turn(GROW, 2, "after"), "nothing was launched"
     assert deaths.turn(DRIFT, 8, "after"), "nothing was replaced"
+    deaths.enlist()
+    assert deaths.turn(GATHER, 2, "after"), "no node was launched for the gang"
 
 
 @pytest.mark.bench
@@ -213,3 +245,18 @@ def test_killed_at_every_write_of_a_drift(deaths: Deaths, when: str) -> None:
         died += 1
     print(f"killed {when} {died} writes of a drift")
     assert died >= 10, "hardly ever killed"
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_at_every_write_of_a_launch_set_a_gang_has_all_its_nodes(deaths: Deaths, when: str) -> None:
+    deaths.enlist()
+    died = 0
+    for write in range(1, MOST_WRITES):
+        if not deaths.turn(GATHER, write, when):
+            break
+        died += 1
+        deaths.disband()
+    print(f"killed {when} {died} writes of a launch set")
+    assert died >= 3 * MEMBERS, "hardly ever killed"

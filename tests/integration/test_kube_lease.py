@@ -13,11 +13,14 @@ from provisioner.kube.config import connect
 from provisioner.kube.lease import Fence, LeaderElector, TermEnding
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
+from tests.support.eventually import PATIENCE
 from tests.support.kube_proxy import proxy_to
 
 pytestmark = pytest.mark.plane
 
 NAMESPACE = "default"
+LEASE_SECONDS = 3 * PATIENCE
+"""A crowded machine holds up a renewal for seconds; who leads then is no question of these tests."""
 
 
 class Replica:
@@ -30,8 +33,8 @@ class Replica:
             NAMESPACE,
             name,
             SystemClock(),
-            lease_duration=3,
-            renew_deadline=2,
+            lease_duration=LEASE_SECONDS,
+            renew_deadline=2 * PATIENCE,
             retry_period=0.25,
         )
         self.elector.annotate({"dovetail.dev/reports": f"{name}:8444"})
@@ -57,7 +60,7 @@ class Replica:
 
     def stop(self) -> None:
         self.elector.stop()
-        self._thread.join(10)
+        self._thread.join(10 * PATIENCE)
         assert not self._thread.is_alive()
 
 
@@ -70,7 +73,7 @@ def kube(plane: DevCluster) -> Iterator[Client]:
 
 def test_the_next_leads_at_once_when_the_first_gives_back(kube: Client) -> None:
     first = Replica(kube, "handover", "first")
-    assert first.leading.wait(10)
+    assert first.leading.wait(10 * PATIENCE)
     second = Replica(kube, "handover", "second")
     time.sleep(1)
     lease = kube.get(resources.LEASES, "handover", NAMESPACE)
@@ -79,8 +82,8 @@ def test_the_next_leads_at_once_when_the_first_gives_back(kube: Client) -> None:
     begun = time.monotonic()
     first.stop()
     assert not first.valid
-    assert second.leading.wait(10)
-    assert time.monotonic() - begun < 2, "a lease that was given back is not waited for"
+    assert second.leading.wait(10 * PATIENCE)
+    assert time.monotonic() - begun < 2 * PATIENCE, "a lease that was given back is not waited for"
     second.stop()
     lease = kube.get(resources.LEASES, "handover", NAMESPACE)
     assert (lease.spec.holder_identity, lease.metadata.annotations, lease.spec.lease_transitions) == ("", {}, 1)
@@ -92,18 +95,18 @@ def test_a_leader_that_is_cut_off_stops_before_the_next_one_starts(
     with proxy_to(plane.ports["kube-apiserver"]) as proxy:
         connection = connect(proxy.kubeconfig(plane.kubeconfig, tmp_path / "kubeconfig"))
         first = Replica(Client(connection, SystemClock()), "cut-off", "first")
-        assert first.leading.wait(10)
+        assert first.leading.wait(10 * PATIENCE)
         second = Replica(kube, "cut-off", "second")
         time.sleep(1)
         proxy.shut()
         both = 0
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 15 * PATIENCE
         while not second.leading.is_set() and time.monotonic() < deadline:
             time.sleep(0.002)
         both += first.valid and second.valid
         assert second.leading.is_set()
         assert both == 0
-        assert first.lost.wait(10)
+        assert first.lost.wait(10 * PATIENCE)
         assert not first.lost_while_valid
         proxy.reopen()
         second.stop()
@@ -115,11 +118,17 @@ def test_a_crashed_leader_is_followed_after_its_lease(kube: Client) -> None:
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": "crashed"},
-        "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 3, "renewTime": "2020-01-01T00:00:00.000000Z"},
+        "spec": {
+            "holderIdentity": "dead",
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": "2020-01-01T00:00:00.000000Z",
+        },
     }
     kube.create(resources.LEASES, body, NAMESPACE)
     begun = time.monotonic()
     replica = Replica(kube, "crashed", "next")
-    assert replica.leading.wait(10)
-    assert 3 <= time.monotonic() - begun < 6, "the age that the dead one wrote is not believed, only what we saw"
+    assert replica.leading.wait(10 * PATIENCE)
+    assert LEASE_SECONDS <= time.monotonic() - begun < 2 * LEASE_SECONDS, (
+        "the age that the dead one wrote is not believed, only what we saw"
+    )
     replica.stop()

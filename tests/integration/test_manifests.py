@@ -16,6 +16,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,9 @@ class Applied:
     def log(self, program: str) -> str:
         return self.cluster.log(program).read_text(encoding="utf-8", errors="replace")
 
+    def tail(self, program: str) -> str:
+        return f"{program}\n{self.log(program)[-2000:]}"
+
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
@@ -126,10 +130,12 @@ def _run(cluster: DevCluster, directory: Path) -> Applied:
         "extender": f"http://127.0.0.1:{ports['extender-metrics']}/readyz",
     }
     for name, page in pages.items():
-        eventually(lambda page=page: answers(page), f"{name} ready\n{run.log(name)[-2000:]}", READY_SECONDS, 0.2)  # type: ignore[misc]
-    eventually(lambda: _deliver(run, server, client), f"Secrets\n{run.log('provisioner')[-2000:]}", READY_SECONDS, 0.5)
-    eventually(lambda: _bundle(run), f"caBundle\n{run.log('webhook')[-2000:]}", READY_SECONDS, 0.5)
-    eventually(lambda: _holder(run), f"scheduler\n{run.log('manifest-scheduler')[-2000:]}", READY_SECONDS, 0.5)
+        eventually(partial(answers, page), partial(run.tail, name), READY_SECONDS, 0.2)
+    eventually(
+        lambda: _deliver(run, server, client), lambda: f"Secrets\n{run.log('provisioner')[-2000:]}", READY_SECONDS, 0.5
+    )
+    eventually(lambda: _bundle(run), lambda: f"caBundle\n{run.log('webhook')[-2000:]}", READY_SECONDS, 0.5)
+    eventually(lambda: _holder(run), lambda: f"scheduler\n{run.log('manifest-scheduler')[-2000:]}", READY_SECONDS, 0.5)
     return run
 
 
@@ -259,6 +265,8 @@ def test_pods_run_on_plan_and_go_with_these_roles_and_no_other(applied: Applied)
     cluster = applied.cluster
     cluster.kubectl("create", "namespace", "quick-start")
     cluster.kubectl("label", "namespace", "quick-start", "dovetail.dev/scheduler=enabled", "dovetail.dev/arch=arm64")
+    probe = ("-n", "quick-start", "run", "probe", "--image=example.com/probe", "--dry-run=server", "-o", "json")
+    eventually(lambda: "stamped" in cluster.kubectl(*probe, check=False), "the webhook has seen the labels", 60.0, 0.5)
     cluster.kubectl("apply", "--validate=strict", "-f", str(MANIFESTS / "examples" / "quick-start.yaml"))
 
     def running() -> list[Document]:
@@ -270,7 +278,7 @@ def test_pods_run_on_plan_and_go_with_these_roles_and_no_other(applied: Applied)
         ]
         return up if len(up) == len(pods) == 10 else []
 
-    pods = eventually(running, f"ten pods running\n{applied.log('provisioner')[-3000:]}", 90.0, 0.5)
+    pods = eventually(running, lambda: f"ten pods running\n{applied.log('provisioner')[-3000:]}", 90.0, 0.5)
     claim, *others = applied.items("nodeclaims")  # for these ten, and none for our own pods that wait for a node
     nodes = {pod["spec"]["nodeName"] for pod in pods}
     assert nodes == {one["status"]["nodeName"] for one in (claim, *others)}
@@ -279,13 +287,16 @@ def test_pods_run_on_plan_and_go_with_these_roles_and_no_other(applied: Applied)
     for pod in pods:
         assert pod["spec"]["schedulerName"] == "dovetail-scheduler"
         assert "arch" in pod["metadata"]["annotations"]["dovetail.dev/stamped"]
-    events = {event["reason"] for event in applied.items("-n", "quick-start", "events")}
-    assert "Nominated" in events, events
+
+    def events() -> set[str]:
+        return {event["reason"] for event in applied.items("-n", "quick-start", "events")}
+
+    eventually(lambda: "Nominated" in events(), events, 60.0, 0.5)
 
     cluster.kubectl("delete", "nodeclaim", claim["metadata"]["name"], "--wait=false")  # drained by evictions
     eventually(
         lambda: running() and claim["metadata"]["name"] not in _names(applied, "nodeclaims"),
-        f"the pods on another node\n{applied.log('provisioner')[-3000:]}",
+        lambda: f"the pods on another node\n{applied.log('provisioner')[-3000:]}",
         120.0,
         0.5,
     )
@@ -294,7 +305,7 @@ def test_pods_run_on_plan_and_go_with_these_roles_and_no_other(applied: Applied)
     cluster.kubectl("-n", "quick-start", "scale", "deployment", "web", "--replicas=0")
     eventually(
         lambda: not _names(applied, "nodeclaims") and not _names(applied, "nodes"),
-        f"no node left\n{applied.log('provisioner')[-3000:]}",
+        lambda: f"no node left\n{applied.log('provisioner')[-3000:]}",
         120.0,
         0.5,
     )
@@ -320,9 +331,11 @@ def test_reports_have_an_address_over_mtls(applied: Applied) -> None:
         return bool(lease["metadata"]["annotations"].get("dovetail.dev/reports-url") == url)
 
     eventually(
-        told, f"the Lease has the address\n{applied.log('provisioner')[-2000:]}", 30.0
+        told, lambda: f"the Lease has the address\n{applied.log('provisioner')[-2000:]}", 30.0
     )  # it looks every ten seconds
-    eventually(lambda: url in applied.log("extender"), f"the extender knows {url}\n{applied.log('extender')[-2000:]}")
+    eventually(
+        lambda: url in applied.log("extender"), lambda: f"the extender knows {url}\n{applied.log('extender')[-2000:]}"
+    )
 
 
 def test_an_extender_off_loopback_is_asked_with_certificates_of_the_provisioner(
@@ -349,7 +362,9 @@ def test_an_extender_off_loopback_is_asked_with_certificates_of_the_provisioner(
     _start(applied, "extender", "dovetail-scheduler", flags, known_as="far-extender")
     try:
         ready = f"http://127.0.0.1:{metrics}/readyz"
-        eventually(lambda: answers(ready), f"extender ready\n{applied.log('far-extender')[-2000:]}", READY_SECONDS, 0.2)
+        eventually(
+            lambda: answers(ready), lambda: f"extender ready\n{applied.log('far-extender')[-2000:]}", READY_SECONDS, 0.2
+        )
         _start_scheduler(applied, tmp_path, (free_port(), port, client))
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "far", "labels": {"far": "yes"}}}
         pod = {
@@ -369,7 +384,7 @@ def test_an_extender_off_loopback_is_asked_with_certificates_of_the_provisioner(
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
         eventually(
             lambda: applied.get("-n", "default", "pod", "far")["spec"].get("nodeName") == "far",
-            f"bound\n{applied.log(FAR)[-3000:]}\n{applied.log('far-extender')[-2000:]}",
+            lambda: f"bound\n{applied.log(FAR)[-3000:]}\n{applied.log('far-extender')[-2000:]}",
             READY_SECONDS,
             0.5,
         )
@@ -594,7 +609,7 @@ def test_leases_that_were_deleted_are_made_again_by_their_program(applied: Appli
         now = {one["metadata"]["name"]: one["metadata"]["uid"] for one in applied.items("-n", NAMESPACE, "leases")}
         return all(now.get(name, before[name]) != before[name] for name in names)
 
-    eventually(back, f"new Leases\n{applied.log('webhook')[-2000:]}", 90.0, 0.5)
+    eventually(back, lambda: f"new Leases\n{applied.log('webhook')[-2000:]}", 90.0, 0.5)
     assert "forbidden" not in applied.log("webhook").lower()
 
 
@@ -656,15 +671,19 @@ def test_pods_of_a_scheduler_that_is_gone_are_created_again_for_another(applied:
         def created_again() -> bool:
             return list(pods("again").values()) == ["default-scheduler"]
 
-        eventually(created_again, f"another pod\n{applied.log('provisioner')[-3000:]}", 120.0, 0.5)
+        eventually(created_again, lambda: f"another pod\n{applied.log('provisioner')[-3000:]}", 120.0, 0.5)
         assert first not in pods("again")
         assert list(pods("stays")) == [other]
-        told = {
-            one["involvedObject"]["name"]
-            for one in applied.items("-n", "left", "events")
-            if one["reason"] == "SchedulerNotRunning"
-        }
-        assert other in told, told
+
+        def told() -> set[str]:
+            events = applied.items("-n", "left", "events")
+            return {one["involvedObject"]["name"] for one in events if one["reason"] == "SchedulerNotRunning"}
+
+        eventually(
+            lambda: other in told(),
+            lambda: f"an event for the pod that stays\n{applied.log('provisioner')[-3000:]}",
+            60,
+        )
     finally:
         cluster.kubectl("delete", "namespace", "left", "--wait=false")
         _start_scheduler(applied, tmp_path)
@@ -835,7 +854,7 @@ def test_a_webhook_that_may_write_nothing_serves(applied: Applied, tmp_path: Pat
     applied.cluster.start_program("webhook-reader", line, environment)
     try:
         page = f"http://127.0.0.1:{metrics}/readyz"
-        eventually(lambda: answers(page), f"ready\n{applied.log('webhook-reader')[-2000:]}", READY_SECONDS, 0.2)
+        eventually(lambda: answers(page), lambda: f"ready\n{applied.log('webhook-reader')[-2000:]}", READY_SECONDS, 0.2)
         assert "forbidden" not in applied.log("webhook-reader").lower()
     finally:
         applied.cluster.stop("webhook-reader")
@@ -906,7 +925,7 @@ def test_requests_of_each_account_wait_in_the_queues_of_its_flow_schema(applied:
         found = {key: _headers(applied, fair, *key).get("x-kubernetes-pf-flowschema-uid", "") for key in FLOWS}
         return {key: uids.get(uid, uid) for key, uid in found.items()}
 
-    eventually(lambda: flows() == FLOWS, f"flow schemas {flows()}", 30.0, 1.0)
+    eventually(lambda: flows() == FLOWS, lambda: f"flow schemas {flows()}", 30.0, 1.0)
     for one in applied.items("flowschemas"):
         dangling = [each for each in one["status"].get("conditions", ()) if each["type"] == "Dangling"]
         assert all(each["status"] == "False" for each in dangling), one["metadata"]["name"]

@@ -199,7 +199,7 @@ class Bench:
         """Wait for an event."""
         eventually(
             lambda: any(one[1] == reason and all(word in one[2] for word in words) for one in self.events()),
-            f"an event {reason} about {self.name} with {words}; there are {self.events()}",
+            lambda: f"an event {reason} about {self.name} with {words}; there are {self.events()}",
             10.0,
         )
 

@@ -15,13 +15,14 @@ from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.running import scale_in, watch
 from provisioner.lab.harness.session import Session, Setup, session
 from provisioner.lab.harness.workload import Document, deployment, pods_of
+from tests.support.eventually import PATIENCE
 from tests.support.pace import Pace
 from tests.support.pod_waits import pod_waits
 
 pytestmark = pytest.mark.plane
 
 BOUND_SECONDS = 15.0
-RUN_SECONDS = 90.0
+RUN_SECONDS = 90.0 * PATIENCE
 ZONE, HOSTNAME = names.ZONE_LABEL, names.HOSTNAME_LABEL
 ZONES = ("test-zone-a", "test-zone-b", "test-zone-c")
 NAMESPACE = "at-once"

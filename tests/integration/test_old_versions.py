@@ -24,6 +24,7 @@ from provisioner.lab.progress import progress_for
 from tests.support.awscluster import CLUSTER, AwsCluster, aws_cluster
 from tests.support.converted import FILES, expected
 from tests.support.definitions import stored_versions
+from tests.support.eventually import PATIENCE
 from tests.support.hook import Hook
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(400)]
@@ -241,7 +242,13 @@ class OldCluster:
         status = {"status": {"nodes": patched.status.nodes}}
         dead["status"] = aws.client.patch(NODEPOOLS, "default", status, subresource="status").name
         watched = self.cluster.kubectl(
-            "get", "nodepools.v1.karpenter.sh", "--watch", "--request-timeout=2s", "-o", "name", check=False
+            "get",
+            "nodepools.v1.karpenter.sh",
+            "--watch",
+            f"--request-timeout={2 * PATIENCE}s",
+            "-o",
+            "name",
+            check=False,
         )
         dead["watch"] = watched.split()
         try:

@@ -14,7 +14,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import LEASES
 from provisioner.lab.devcluster.cluster import DevCluster
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.plane
@@ -39,7 +39,7 @@ class Running:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(20 * PATIENCE)
         self._output.close()
 
     def records(self) -> list[dict[str, object]]:
@@ -50,7 +50,7 @@ class Running:
 
 
 def page(port: int, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
         text: str = answer.read().decode()
     return text
 

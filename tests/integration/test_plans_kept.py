@@ -21,7 +21,7 @@ from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness import applying
 from provisioner.lab.harness.workload import Document, deployment
 from provisioner.lifecycle.registration import COMPANION_SECONDS
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.loads import CATALOGUE
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.plane
 ZONE, HOSTNAME = names.ZONE_LABEL, names.HOSTNAME_LABEL
 DEARER, TIGHT = 1.03, 1.10
 """The second where zones or hosts are full to the last pod, and others take that room now and then: one more small node is bought."""
-RUNS, MOST_RUNS = 5, 3
+RUNS, MOST_RUNS = 5, 3 * PATIENCE
 """Times a row is run, and how often each may be done again."""
 WAVE_SECONDS = COMPANION_SECONDS[1]
 FEW_WRITES, ONE_WRITE = 0.2, 1.3
@@ -149,7 +149,7 @@ def workload(plot: Plot, name: str, one: Pods) -> Document:
 
 
 class Kept(NamedTuple):
-    """What became of plans: what runs in the end by what was planned, status writes a pod, both in words, and for how many seconds planned nodes became ready."""
+    """What became of plans: what runs in the end by what was planned, status writes a pod, both in words, and for how many seconds planned nodes became ready; API times have whole seconds, so it may be one more."""
 
     dearer: float
     writes: float
@@ -206,11 +206,11 @@ def test_nodes_cost_what_was_planned_and_few_pods_are_written(
     client: Client, provisioner: InProcess, row: Row, runs: int
 ) -> None:
     found: list[Kept] = []
-    while sum(one.seconds <= WAVE_SECONDS for one in found) < runs and len(found) < MOST_RUNS * runs:
+    while sum(one.seconds < WAVE_SECONDS for one in found) < runs and len(found) < MOST_RUNS * runs:
         found.append(kept(client, provisioner, row))
     said = "\n".join(f"{one.words}, ready within {one.seconds:g} s" for one in found)
     print(said)
-    counted = [one for one in found if one.seconds <= WAVE_SECONDS]
+    counted = [one for one in found if one.seconds < WAVE_SECONDS]
     assert len(counted) == runs, f"nodes became ready too far apart:\n{said}"
     assert max(one.dearer for one in counted) <= row.dearer, said
     assert max(one.writes for one in counted) <= row.writes, said

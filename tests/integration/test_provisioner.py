@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from provisioner.apis import names
+from provisioner.apis.gangs import GroupSource
 from provisioner.apis.hash import nodepool_hash
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
@@ -75,7 +76,7 @@ def test_without_the_feature_gate_a_pod_that_names_a_group_is_a_single_pod(plot:
     plot.pool(disruption=NEVER)
     plot.deploy("web", 1, schedulingGroup={"podGroupName": "train"})
     plot.await_running(1)
-    assert provisioner.caches.pod_groups not in provisioner.caches.all
+    assert provisioner.caches.pod_groups[GroupSource.POD_GROUP] not in provisioner.caches.all
 
 
 def test_one_pod_gets_one_node_which_goes_with_it(plot: Plot) -> None:
@@ -272,14 +273,15 @@ def test_a_protected_pod_holds_the_drain_and_no_node_waits_empty_for_it(plot: Pl
     assert names.DISRUPTED_TAINT.key in {taint.key for taint in held.spec.taints}
     assert held.metadata.labels[names.EXCLUDE_BALANCERS_LABEL] == names.EXCLUDE_BALANCERS_VALUE
     assert {pod.node_name for pod in plot.pods("guarded")} == {node.metadata.name}
-    told = condition(plot.client.get(NODECLAIMS, claim.name).status.conditions, names.DRAINED)
-    assert told is not None
-    assert (told.status, told.reason) == ("Unknown", "Draining")
     budget = f"PodDisruptionBudget {plot.name}/guarded never allows an eviction"
-    assert budget in told.message
-    why = asked("node", node.metadata.name)
+
+    def told() -> tuple[str, str, bool]:
+        found = condition(plot.client.get(NODECLAIMS, claim.name).status.conditions, names.DRAINED)
+        return ("", "", False) if found is None else (found.status, found.reason, budget in found.message)
+
+    eventually(lambda: told() == ("Unknown", "Draining", True), told, SECONDS)
+    why = eventually(lambda: blames(asked("node", node.metadata.name), budget), "why names the budget", SECONDS)
     assert why["state"] == "Terminating"
-    assert budget in why["summary"]
     assert {one["cause"] for one in why["drain"]["blockers"]} == {"impossible-pod-budget", "pod-protected"}
 
     plot.unprotect("guarded")
@@ -295,6 +297,11 @@ def test_a_protected_pod_holds_the_drain_and_no_node_waits_empty_for_it(plot: Pl
     eventually(lambda: node.metadata.name not in {one.metadata.name for one in plot.nodes()}, "it is gone", SECONDS)
     eventually(lambda: claim.name not in {one.name for one in plot.claims()}, "its claim is gone", SECONDS)
     plot.await_running(2)
+
+
+def blames(answer: dict[str, Any], budget: str) -> dict[str, Any]:
+    """What `dovetail why` said, if it names that budget."""
+    return answer if budget in answer["summary"] else {}
 
 
 def test_limits_are_never_exceeded_and_pods_say_which(plot: Plot, asked: Asked) -> None:

@@ -12,6 +12,7 @@ import pytest
 from provisioner.lab.harness.modes import Mode
 from provisioner.lab.harness.session import Session, Setup, session
 from tests.support.at_once import AtOnce, Landing, complaint, has_relations, write_types
+from tests.support.eventually import PATIENCE
 from tests.support.pace import Pace
 from tests.support.scenarios import SCENARIOS
 
@@ -37,7 +38,7 @@ class Landings:
         }
 
     def of(self, name: str) -> Landing:
-        return self._found[name].result(timeout=600)
+        return self._found[name].result(timeout=600 * PATIENCE)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

@@ -20,7 +20,7 @@ from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.progress import progress_for
 from provisioner.support.clock import SystemClock
 from tests.support import judge
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.judge import Scenario, Verdict
 from tests.support.scenarios import SCENARIOS
 
@@ -69,7 +69,7 @@ class Court:
         }
 
     def verdict(self, test: str, name: str) -> Verdict:
-        return self._verdicts[test, name].result(timeout=300)
+        return self._verdicts[test, name].result(timeout=300 * PATIENCE)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

@@ -140,9 +140,13 @@ def test_two_minutes_without_the_watch_of_pods_kill_no_pod(
     assert names.DISRUPTED_TAINT not in node.spec.taints
     assert suspended, "the caches never said that they are behind"
     assert existing_node(plot, quiet).metadata.uid == spared.metadata.uid
-    assert not [one for one in plot.claims(asked) if one.name == deleted.name], "the delete of a user did not go on"
-    assert plot.events("Evicted", "Pod", [guarded.name])
-    assert plot.events("FailedDraining", "NodeClaim", [deleted.name])
+    eventually(
+        lambda: not [one for one in plot.claims(asked) if one.name == deleted.name],
+        "the delete of a user goes on",
+        SECONDS,
+    )
+    eventually(lambda: plot.events("Evicted", "Pod", [guarded.name]), "the eviction is told", SECONDS)
+    eventually(lambda: plot.events("FailedDraining", "NodeClaim", [deleted.name]), "the drain is told", SECONDS)
 
     proxy.thaw()
     plot.await_running(1, "guarded")

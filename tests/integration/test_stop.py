@@ -14,12 +14,12 @@ from provisioner.kube.resources import LEASES
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.operator.main import STOP_SECONDS
 from tests.support.apiproxy import ApiProxy, Rule
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 
 pytestmark = pytest.mark.plane
 
 #: An idle machine needs a second where nothing hangs, and ten where everything does.
-SECONDS = STOP_SECONDS + 5.0
+SECONDS = STOP_SECONDS + 5.0 * PATIENCE
 
 
 @pytest.fixture

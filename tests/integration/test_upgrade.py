@@ -334,8 +334,11 @@ def test_what_is_judged_anew_stays_as_it_is(old: OldVersion, tmp_path: Path) -> 
             hook.launch()
             aws.eventually(lambda: aws.looks() > 10, "nodes were looked at", SECONDS)
             assert nodes_and_classes(aws) == before
-            told = {name for name, found in validated(aws).items() if found == ("True", "InvalidUserData")}
-            assert told == set(REFUSED_ANEW)
+
+            def told() -> set[str]:
+                return {name for name, found in validated(aws).items() if found == ("True", "InvalidUserData")}
+
+            aws.eventually(lambda: told() == set(REFUSED_ANEW), "user data that would be refused is told")
             assert not any(condition(one.status.conditions, "Drifted") for one in aws.claims())
             for name, judged in JUDGED_ANEW.items():
                 found = condition(aws.client.get(NODEPOOLS, name).status.conditions, VALIDATION_SUCCEEDED)
@@ -347,7 +350,8 @@ def test_what_is_judged_anew_stays_as_it_is(old: OldVersion, tmp_path: Path) -> 
             warned_of = {(name, "NodeClassWarning") for name in warned}
             warned_of |= {(name, names.RESERVED_TAINTS) for name, judged in JUDGED_ANEW.items() if judged.found}
             aws.eventually(lambda: warned_of == warnings(aws), "events tell what is judged anew", SECONDS)
-            eventually(hook.ready, "the webhook is ready")
+            eventually(hook.validates, "the webhook judges NodePools", SECONDS)
+            hook.ask_patiently()
             what_is_bad_stays_and_grows_no_worse(aws, cluster)
             for name, (of, types, asks) in AFTERWARDS.items():
                 deploy_on(aws, name, of, Judged(types, asks=asks))
@@ -552,7 +556,7 @@ def plans(place: ChaosCluster) -> dict[str, Plan]:
 def held(place: ChaosCluster) -> int:
     """On how many nodes the extender holds room."""
     url = f"http://127.0.0.1:{place.cluster.ports['extender-metrics']}/metrics"
-    text = urllib3.request("GET", url, timeout=5.0).data.decode()
+    text = urllib3.request("GET", url, timeout=20.0).data.decode()
     return int(float(re.findall(r"^dovetail_extender_held_nodes (\S+)", text, re.MULTILINE)[0]))
 
 

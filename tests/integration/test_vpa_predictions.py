@@ -141,17 +141,21 @@ def test_the_replacement_takes_the_pods_as_they_come_back(
     plane: DevCluster, client: Client, defined: None, plot: Plot
 ) -> None:
     with InProcess(str(plane.kubeconfig), vpa_predictions=True) as provisioner:
-        pool = plot.pool(cpu=(2, 4))
-        cluster = provisioner.caches.cluster
-        found = drift(plot, pool, lambda: cluster.snapshot().predictions.by_target)
-        assert cpus(found) == ["4"]
-        plot.clear()
+        try:
+            pool = plot.pool(cpu=(2, 4))
+            cluster = provisioner.caches.cluster
+            found = drift(plot, pool, lambda: cluster.snapshot().predictions.by_target)
+            assert cpus(found) == ["4"]
+        finally:
+            plot.clear()
 
 
 def test_without_predictions_a_second_node_is_bought(
     plane: DevCluster, client: Client, defined: None, plot: Plot
 ) -> None:
     with InProcess(str(plane.kubeconfig)):
-        pool = plot.pool(cpu=(2, 4))
-        assert cpus(drift(plot, pool)) == ["2", "2"]
-        plot.clear()
+        try:
+            pool = plot.pool(cpu=(2, 4))
+            assert cpus(drift(plot, pool)) == ["2", "2"]
+        finally:
+            plot.clear()

@@ -23,12 +23,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--say", action="store_true", help="print what happens")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first broken promise")
     parser.add_argument("--thin", action="store_true", help="only fleets whose nodes can go together only")
+    parser.add_argument("--gangs", action="store_true", help="only fleets with gangs, and markets that run out")
     parser.add_argument("--mutant", choices=MUTANTS, help="a defect, which must be caught")
     given = parser.parse_args(arguments)
     first, end = map(int, given.seeds.split(":"))
     if given.mutant:
         MUTANTS[given.mutant]()
-    figures, failed = _played(first, end, say=given.say, keep_going=given.keep_going, thin=given.thin)
+    figures, failed = _played(
+        first, end, say=given.say, keep_going=given.keep_going, thin=given.thin, gangs=given.gangs
+    )
     print(FIGURES + json.dumps(figures))
     if given.mutant:
         print(f"mutant {given.mutant!r}: {'caught' if failed else 'NOT caught'} in {figures['played']} interleavings")
@@ -37,13 +40,13 @@ def main(arguments: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _played(first: int, end: int, *, say: bool, keep_going: bool, thin: bool) -> tuple[Counter[str], int]:
+def _played(first: int, end: int, *, say: bool, keep_going: bool, thin: bool, gangs: bool) -> tuple[Counter[str], int]:
     figures: Counter[str] = Counter(played=0, switches=0)
     failed, began = 0, time.process_time()
     gc.disable()
     for seed in range(first, end):
         try:
-            played = Play(seed, print if say else lambda _: None, thin=thin).play()
+            played = Play(seed, print if say else lambda _: None, thin=thin, gangs=gangs).play()
         except threads.Deadlock as error:
             print(f"seed {seed}: {error}", flush=True)
             failed += 1

@@ -26,8 +26,13 @@ from provisioner.disruption.controller import DisruptionController
 from provisioner.disruption.methods import emptiness
 from provisioner.kube import resources
 from provisioner.kube.lease import Fence, LeaseTerm
+from provisioner.lifecycle import gang_decisions, gang_keeper
+from provisioner.lifecycle.gang_decisions import GangDecision, GangTurn
 from provisioner.lifecycle.registration import Registrar
+from provisioner.provisioning import provisioner as planning
 from provisioner.state import disruption_commands as known_commands
+from provisioner.state import launch_sets
+from provisioner.state.launch_sets import LaunchSets
 from provisioner.support.workers import DONE
 from provisioner.termination import eviction_queue as drain
 from provisioner.termination.controller import Termination
@@ -299,6 +304,50 @@ def _refused_eviction() -> None:
     _set(Evictions, "_evict", once)
 
 
+def _part_of_a_set() -> None:
+    """What is written of a launch set is launched, whatever has become of the rest."""
+    _set(LaunchSets, "is_", lambda *_: False)
+
+
+def _all_at_once() -> None:
+    """The others of a launch set do not wait for its scarcest."""
+    _set(LaunchSets, "awaits_scarcer", lambda *_: False)
+
+
+def _plenty_first() -> None:
+    """What the most offerings give is launched first."""
+    found = launch_sets.scarcity_of
+    _set(launch_sets, "scarcity_of", lambda claim: (True, -found(claim)[1]))
+
+
+def _no_set() -> None:
+    """The NodeClaims of a gang do not say that they belong together."""
+    _set(planning, "launch_sets", lambda claims, *_: ((),) * len(claims))
+
+
+def _never_given_up() -> None:
+    """What is launched for a gang waits for the rest, for ever."""
+    _set(gang_keeper, "decide", lambda *_, **__: GangDecision(GangTurn.WAIT))
+
+
+def _part_stays() -> None:
+    """Where a gang is given up, what is launched stays."""
+    found = gang_decisions.given_up
+
+    def part(gang: Any) -> tuple[str, ...]:
+        begun = {one.claim.name for one in gang.nodes if one.begun}
+        return tuple([name for name in found(gang) if name not in begun])
+
+    _set(gang_decisions, "given_up", part)
+    _set(gang_keeper, "given_up", part)
+
+
+def _let_in_one_by_one() -> None:
+    """A Node of a gang is let in although others of it are not ready."""
+    _set(Registrar, "_awaits_gang", lambda *_: False)
+    _set(Registrar, "_closes_at", lambda self, *_: self._clock.monotonic())
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "ledger lock removed": _ledger_lock,
     "ledger admits by an old snapshot": _ledger_of_proposer,
@@ -329,4 +378,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "nodes never let in": _unregistered,
     "taint stays after a roll-back": _reopen,
     "refused evictions forgotten": _refused_eviction,
+    "a part of a launch set is launched": _part_of_a_set,
+    "the scarcest of a launch set not awaited": _all_at_once,
+    "the scarcest of a launch set last": _plenty_first,
+    "gangs without launch sets": _no_set,
+    "gangs never given up": _never_given_up,
+    "a part of a gang stays": _part_stays,
+    "nodes of a gang let in one by one": _let_in_one_by_one,
 }

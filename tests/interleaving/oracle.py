@@ -12,6 +12,7 @@ from provisioner.apis.command import CommandPhase, CommandRecord, command_on
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import offering_price
 from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, TERMINATING, claim_state, command_state
+from tests.interleaving.gangs import GangLaw
 from tests.interleaving.place import Place
 from tests.interleaving.process import TYPES, Process
 from tests.interleaving.threads import STAGE
@@ -57,6 +58,7 @@ class Oracle:
         self.undisturbed = True  # nobody was made to be late
         self.users: set[str] = set()  # claims and Nodes that users delete
         self.say: Callable[[str], None] = lambda _: None
+        self.gangs = GangLaw(server, self.broken, self.seen)
         server.told, server.evicted = self._changed, self._evicted
 
     def broken(self, text: str) -> None:
@@ -70,6 +72,7 @@ class Oracle:
         if isinstance(change.by, Process):
             self._may_write(change.by, change)
         self.say(f"{STAGE.seconds:8.2f}   {_in_words(change)}")
+        self.gangs.changed(change)
         match change.plural:
             case "nodeclaims":
                 self._claim(change)

@@ -24,6 +24,8 @@ class Workload:
     Attributes:
         slots: the names of its pods, by which each stands in for the one before: slot -> how often it was made.
         apart: its pods have a node each.
+        gang: so many of its pods need nodes at the same time; 0 for single pods.
+        first: millicores of the pod in slot 0, if others than those of the rest.
     """
 
     name: str
@@ -31,6 +33,8 @@ class Workload:
     cpu: int  # millicores
     apart: bool = False
     protected: bool = False
+    gang: int = 0
+    first: int = 0
     slots: dict[int, int] = field(default_factory=dict)
 
 
@@ -47,6 +51,7 @@ class Place:
 
     Attributes:
         lazy: the kubelets of Nodes that come from now on never report.
+        failed: is told when that becomes true of a Node.
     """
 
     def __init__(self, server: ApiServer, chance: random.Random) -> None:
@@ -58,6 +63,7 @@ class Place:
         self._lazy: set[str] = set()
         self._bindings: list[_Binding] = []
         self.calm = False
+        self.failed: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------ what users make
 
@@ -155,8 +161,9 @@ class Place:
         taken = {int(one["metadata"]["labels"]["slot"]) for one in self._pods_of(workload)}
         slot = next(number for number in range(1000) if number not in taken)
         turn = workload.slots[slot] = workload.slots.get(slot, -1) + 1
+        cpu = workload.cpu if slot else workload.first or workload.cpu
         spec: Wire = {
-            "containers": [{"name": "main", "resources": {"requests": {"cpu": f"{workload.cpu}m", "memory": "256Mi"}}}],
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": f"{cpu}m", "memory": "256Mi"}}}],
             "schedulerName": "default-scheduler",
             "terminationGracePeriodSeconds": 30,
         }
@@ -171,6 +178,8 @@ class Place:
             "controller": True,
         }
         annotations = {names.DO_NOT_DISRUPT: "true"} if workload.protected else {}
+        if workload.gang:
+            annotations |= {names.GANG: workload.name, names.GANG_MINIMUM: str(workload.gang)}
         self.server.store(
             "pods",
             {
@@ -264,6 +273,7 @@ class Place:
                 continue
             if name not in self._lazy and self.lazy and self._chance.random() < 0.5:
                 self._lazy.add(name)
+                self.failed()
             if name not in self._lazy or self.calm:
                 yield lambda name=name: self._report(name)  # type: ignore[misc]
         for pod in self.server.all("pods"):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from provisioner.apis import names
 from provisioner.apis.command import CommandPhase
 from tests.interleaving.edges import claim_state
+from tests.interleaving.gangs import Market
 from tests.interleaving.oracle import Oracle
 from tests.interleaving.place import Place, Workload
 from tests.interleaving.process import TAKE_SECONDS, Process
@@ -24,6 +25,15 @@ QUIET_SECONDS: Final = 100.0
 """Longer than a node is spared after its command was called off, than a command waits and than a launch is given."""
 PAUSE_SECONDS: Final = 2500.0
 """Longer than a launch is put off for pods that went elsewhere than planned, again and again."""
+GANGS: Final = 0.2
+"""Of the interleavings are about gangs."""
+MOST_GANGS: Final = 4
+MIXED_MILLIS, LARGE_MILLIS = 2500, 7000
+"""A gang whose pods are as small as the first number has one that is as large as the second."""
+LATE_SECONDS: Final = 12.0
+"""After which a watch is late no more."""
+LONG_SECONDS: Final = 400.0
+"""Longer than what was launched for a gang may wait for the rest."""
 RARE_WEIGHT: Final = 20
 """How much likelier a user deletes a NodeClaim that is seldom where it is than any other one."""
 
@@ -78,9 +88,12 @@ class Play:
         seed: of everything.
         say: is told what happens, for whoever looks for a reason.
         thin: whether it is about nodes that can go together only.
+        gangs: whether it is about gangs; some are without being asked.
     """
 
-    def __init__(self, seed: int, say: Callable[[str], None] = lambda _: None, *, thin: bool = False) -> None:
+    def __init__(
+        self, seed: int, say: Callable[[str], None] = lambda _: None, *, thin: bool = False, gangs: bool = False
+    ) -> None:
         self.chance = random.Random(seed)
         self._seed, self._say = seed, say
         chance = self.chance
@@ -100,6 +113,9 @@ class Play:
             judged = [(frozenset({reason}), 1), (frozenset(), 3)]
         self.oracle = Oracle(self.server, self.place, judged)
         self.oracle.say = say
+        self._gangs = gangs or random.Random(seed + 3).random() < GANGS
+        self.market = Market(self.server) if self._gangs else None
+        self.place.failed = self._disturb
         self._thin = chance.random() < 0.2 or thin
         if self._thin:
             self.place.sizes = ["4"]
@@ -117,7 +133,7 @@ class Play:
 
     def _start(self) -> Process:
         self._numbers += 1
-        one = Process(f"p{self._numbers}", self.server, STAGE.chance.random)
+        one = Process(f"p{self._numbers}", self.server, STAGE.chance.random, self.market)
         one.link.trouble = self.trouble
         self.processes.append(one)
         self.oracle.processes.append(one)
@@ -138,6 +154,7 @@ class Play:
                 for stream in one.streams:
                     stream.close()
                 self.processes.remove(one)
+                self._disturb()
                 self.oracle.seen["processes ended"] += 1
         if not any(one.fence is not None for one in self.processes) and self._begin_at is None:
             self._begin_at = STAGE.seconds + self.chance.choice((0.0, 2.0, TAKE_SECONDS))
@@ -185,22 +202,30 @@ class Play:
             soonest, STAGE.seconds + self.chance.choice((0.0, 2.0, 5.0) if self.place.calm else (0.0, 0.0, 0.3, 1.0))
         )
         STAGE.seconds = min(max(target, STAGE.seconds + 0.001), end)
+        if self._gangs:
+            self.oracle.gangs.look()
         leader = self.leader
         if leader is not None and self._renewing and leader.fence is not None and leader.fence.valid:
             leader.renew()
 
     # ------------------------------------------------------------------ what happens to it
 
+    def _disturb(self, seconds: float = 0.0) -> None:
+        """A fault begins that is over after so long: from then on no part of a gang may be there for long."""
+        law = self.oracle.gangs
+        law.disturbed_at = max(law.disturbed_at, STAGE.seconds + seconds)
+
     def _storm(self) -> None:
         self.trouble = self.chance.choice((0.0, 0.02, 0.1))
         for one in self.processes:
             one.link.trouble = self.trouble
         for _ in range(self.chance.randint(3, 7)):
-            happening = self.chance.choice(_HAPPENINGS)
+            happening = self.chance.choice((*_HAPPENINGS, *_OF_GANGS) if self._gangs else _HAPPENINGS)
             self._say(f"{STAGE.seconds:8.2f} {happening.__name__}")
             if happening in _DISTURBING or self.trouble:
                 self.oracle.undisturbed = False
             self.oracle.seen[happening.__name__] += 1
+            self._disturb(LATE_SECONDS)
             happening(self)
             self.run(self.chance.choice((0.2, 1.0, 3.0, 8.0)))
             if self.oracle.wrong:
@@ -213,17 +238,17 @@ class Play:
 
     def scale(self) -> None:
         """A workload wants more pods, or fewer."""
-        workload = self.chance.choice(sorted(self.place.workloads.values(), key=lambda one: one.name))
+        workload = self.chance.choice(self._singles)
         workload.replicas = self.chance.randint(1, 4)
 
     def shrink(self) -> None:
         """Every workload wants one pod: nodes are empty, or nearly so."""
-        for workload in self.place.workloads.values():
+        for workload in self._singles:
             workload.replicas = 1
 
     def vanish(self) -> None:
         """The workload with the largest pods goes: what is left is spread thinly."""
-        sizes = {one.cpu: one for _, one in sorted(self.place.workloads.items())}
+        sizes = {one.cpu: one for one in self._singles}
         sizes[min(sizes) if self._thin else max(sizes)].replicas = 0
 
     def protect(self) -> None:
@@ -237,7 +262,7 @@ class Play:
         leader = self.leader
         for stream in leader.streams if leader is not None else ():
             if stream.plural == "pods":
-                stream.late_until = STAGE.seconds + 12.0
+                stream.late_until = STAGE.seconds + LATE_SECONDS
         for pod in self.server.all("pods"):
             if pod["spec"].get("nodeName") and self.chance.random() < 0.7:
                 self.place.protect(pod)
@@ -273,7 +298,7 @@ class Play:
             )
             for stream in leader.streams:
                 if stream.plural in plurals:
-                    stream.late_until = STAGE.seconds + self.chance.choice((1.0, 4.0, 12.0))
+                    stream.late_until = STAGE.seconds + self.chance.choice((1.0, 4.0, LATE_SECONDS))
 
     def cut(self) -> None:
         """Watches are cut."""
@@ -292,6 +317,7 @@ class Play:
         name = chosen["metadata"]["name"]
 
         def delete() -> None:
+            self._disturb()
             self.oracle.users.add(name)
             self.server.remove("nodeclaims", name)
 
@@ -312,6 +338,55 @@ class Play:
     def mend(self) -> None:
         """They are ready again."""
         self.place.lazy = False
+
+    # ------------------------------------------------------------------ what happens to gangs
+
+    @property
+    def _singles(self) -> list[Workload]:
+        """Workloads whose pods may come and go one by one."""
+        return sorted((one for one in self.place.workloads.values() if not one.gang), key=lambda one: one.name)
+
+    def enlist(self) -> None:
+        """A gang comes, of pods that fill a node each, or share nodes with others; or of one that only the largest nodes hold, and smaller ones."""
+        size, gangs = self.chance.randint(2, 5), len(self.place.workloads) - len(self._singles)
+        if gangs < MOST_GANGS:
+            cpu = self.chance.choice((900, 2500, 3500, 3500))
+            first = LARGE_MILLIS if cpu == MIXED_MILLIS else 0
+            self.place.deploy(Workload(f"gang{gangs}", size, cpu, gang=size, first=first))
+
+    def sell_out(self) -> None:
+        """A gang comes, and there are instances for a part of it, or for none."""
+        assert self.market is not None
+        self.market.most = len(self.server.objects["nodes"]) + self.chance.randint(0, 2)
+        self.enlist()
+
+    def starve(self) -> None:
+        """So it stays, for longer than a part of a gang may wait; the leader may be lost meanwhile."""
+        self.sell_out()
+        if self.chance.random() < 0.5:
+            self.kill()
+        self.run(self.chance.choice((1.0, 8.0)))
+        self.wait()
+
+    def supply(self) -> None:
+        """There is as much as anybody asks for."""
+        assert self.market is not None
+        self.market.most = None
+
+    def wait(self) -> None:
+        """Nothing happens for longer than a part of a gang may wait."""
+        if self.trouble:
+            self.trouble = 0.0
+            for one in self.processes:
+                one.link.trouble = 0.0
+        self.run(LONG_SECONDS)
+
+    def dismiss(self) -> None:
+        """A gang has no pods any more, and later new ones."""
+        gangs = [one for one in self.place.workloads.values() if one.gang]
+        if gangs:
+            one = self.chance.choice(sorted(gangs, key=lambda each: each.name))
+            one.replicas = 0 if one.replicas else one.gang
 
     # ------------------------------------------------------------------ the whole
 
@@ -359,6 +434,9 @@ class Play:
             self.run(3.0)
             if all(map(self.place.running, self.server.all("pods"))) and not self.place.hands():
                 break
+        if self._gangs:
+            self.enlist()
+            self.run(self.chance.choice((0.2, 3.0, 30.0)))
         if self._thin or self.chance.random() < 0.5:
             self._wait_an_hour()
         if self._thin:
@@ -389,10 +467,14 @@ class Play:
         if leader is not None and leader.fence is not None and leader.fence.valid:
             leader.fence.extend(STAGE.seconds + 3700.0)
             STAGE.seconds += 3650.0
+            self._disturb()
 
     def _rest(self) -> None:
         """Nothing fails any more and nothing forbids anything: everything comes to its end, and a second look finds nothing new."""
+        self._disturb()
         self.place.calm, self.trouble = True, 0.0
+        if self.market is not None:
+            self.market.most = None
         self.server.meanwhile.clear()
         for one in self.processes:
             one.link.trouble, one.link.kill_at = 0.0, None
@@ -436,5 +518,9 @@ _HAPPENINGS: Final = (
     Play.fail,
     Play.fail,
     Play.mend,
+)
+_OF_GANGS: Final = (
+    *(Play.enlist, Play.enlist, Play.enlist, Play.sell_out, Play.sell_out, Play.supply, Play.dismiss),
+    *(Play.starve, Play.starve, Play.starve, Play.starve, Play.starve, Play.starve, Play.wait, Play.kill, Play.kill),
 )
 _DISTURBING: Final = (Play.lag, Play.blind, Play.cut, Play.kill, Play.lose_lease, Play.delete_claim, Play.scale)

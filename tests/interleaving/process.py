@@ -17,6 +17,7 @@ from provisioner.operator.kwok import KwokCloud
 from provisioner.operator.term import Term
 from provisioner.options import Options, TimeLimits
 from provisioner.runtime.caches import Caches
+from tests.interleaving.gangs import Market
 from tests.interleaving.server import Link, Stream
 from tests.interleaving.threads import STAGE, Clock, Dead, Event, Lock
 from tests.support.apiserver import ApiServer
@@ -52,6 +53,9 @@ RENEW_SECONDS: Final = 10.0
 TAKE_SECONDS: Final = 15.0
 """After so long without one another process leads."""
 
+REGISTRATION: Final = timedelta(seconds=40), timedelta(minutes=15)
+"""For so long a Node may take to join; beside gangs it is longer than its gang waits for it, as it is by default."""
+
 
 class Few(Options):
     """As many threads as can get into each other's way."""
@@ -86,7 +90,9 @@ class Process:
         leads: it has begun to act.
     """
 
-    def __init__(self, name: str, server: ApiServer, chance: Callable[[], float], **options: Any) -> None:
+    def __init__(
+        self, name: str, server: ApiServer, chance: Callable[[], float], market: Market | None = None, **options: Any
+    ) -> None:
         self.name, self.dead, self.leads = name, False, False
         self.streams: list[Stream] = []
         self.link = Link(server, self, chance)
@@ -94,7 +100,7 @@ class Process:
         self.fence: Fence | None = None
         self.controllers: Term | None = None
         self.problem = ""
-        self._term = LeaseTerm()
+        self._term, self._market = LeaseTerm(), market
         self._lead = Event()
         self._options = Few(
             packing="greedy",  # the planning process is another program, in which nobody orders the threads
@@ -102,7 +108,9 @@ class Process:
             batch_idle_duration=timedelta(seconds=1),
             batch_max_duration=timedelta(seconds=5),
             timeouts=TimeLimits(
-                command=timedelta(seconds=60), registration=timedelta(seconds=40), launch=timedelta(seconds=30)
+                command=timedelta(seconds=60),
+                registration=REGISTRATION[market is not None],
+                launch=timedelta(seconds=30),
             ),
             **options,
         )
@@ -134,7 +142,7 @@ class Process:
         provider = KwokProvider(
             client, caches.nodes.store, caches.classes.store, clock, CATALOGUE, overlaid=caches.overlays.applied
         )
-        cloud = KwokCloud(provider)
+        cloud = KwokCloud(provider if self._market is None else self._market.around(provider))
         caches.use_types(cloud.types)
         self.caches = caches
         if not caches.start(Event()):  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from concurrent import futures
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from provisioner.support import clock as system
 from tests.support.clock import NOON
 
 T = TypeVar("T")
@@ -427,7 +428,8 @@ def _wait(calls: Iterable[futures.Future[Any]], timeout: float | None = None) ->
 
 
 def install() -> None:
-    """From now on whatever is loaded gets these."""
+    """From now on whatever is loaded gets these; and the clock of everybody, wherever it asks for the machine's."""
+    system.SystemClock = Clock  # type: ignore[misc,assignment]
     futures.wait = _wait  # type: ignore[assignment]
     threading.current_thread = _current
     changes = {"Lock": Lock, "RLock": RLock, "Condition": Condition, "Event": Event, "Thread": Thread}

@@ -47,7 +47,7 @@ def test_nothing_is_lost_by_upgrade_rollback_removal_and_a_second_installation(
     installation.sync(way.namespace)
     bundle = eventually(
         lambda: {""} != installation.bundles() and installation.bundles(),
-        f"caBundle\n{installation.log('webhook')}",
+        lambda: f"caBundle\n{installation.log('webhook')}",
         SECONDS,
     )
     installation.work()

@@ -190,13 +190,11 @@ def test_in_every_documented_way_no_instance_ends_and_no_pod_goes(leaving: Leavi
     )
     SystemClock().sleep(1.5)  # the second in which they were deleted is over
     leaving.install()
-    claims = leaving.aws.eventually(
-        lambda: [
-            one for one in leaving.client.list(NODECLAIMS) if names.AWAITS_CONFIRMATION in one.metadata.annotations
-        ],
-        "they wait",
-    )
-    assert len(claims) == 2
+
+    def waiting() -> int:
+        return sum(names.AWAITS_CONFIRMATION in one.metadata.annotations for one in leaving.client.list(NODECLAIMS))
+
+    leaving.aws.eventually(lambda: waiting() == 2, "both wait")
     SystemClock().sleep(LOOK_SECONDS)
     assert (leaving.alive(), leaving.running(), leaving.nodes()) == (kept, pods, nodes)
     kubelet = leaving.stops_when_scaled()
@@ -216,8 +214,12 @@ def test_in_every_documented_way_no_instance_ends_and_no_pod_goes(leaving: Leavi
     assert leaving.until_done("--drain", "--leave-pending") >= 6
     leaving.aws.eventually(lambda: leaving.alive() == kept, "only their instances end", 120.0)
     assert pods <= leaving.running()
-    third = leaving.client.list(PODS, NAMESPACE, label_selector="app=third")
-    assert [(one.phase, one.node_name) for one in third] == [("Pending", "")] * 2
+
+    def third() -> list[tuple[str, str]]:
+        found = leaving.client.list(PODS, NAMESPACE, label_selector="app=third")
+        return [(one.phase, one.node_name) for one in found]
+
+    eventually(lambda: third() == [("Pending", "")] * 2, third)
     leaving.client.delete(DEPLOYMENTS, "third", NAMESPACE)
     leaving.client.delete(CONFIGMAPS, names.SETTINGS_CONFIGMAP, SPACE)
 

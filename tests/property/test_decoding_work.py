@@ -32,6 +32,7 @@ from provisioner.scheduling.constraints.selectors import read_selector
 from provisioner.scheduling.topology.census import tally_of
 from provisioner.scheduling.topology.ties import kinds
 from provisioner.state.daemons import daemon_shape
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.predictions import AutoscalerKeeper, PodPredictions
 from provisioner.values.resources import Resources
 from tests.support.autoscalers import autoscaler, sized_pod
@@ -112,7 +113,7 @@ SIZERS = PodPredictions({targets_of(SIZED)[0]: autoscaler(app={"cpu": "2"})})
 
 def asks_of_sizer(one: VerticalPodAutoscaler) -> None:
     keeper = AutoscalerKeeper()
-    keeper.use(used=True)
+    keeper.know(KindKnowledge.READ)
     keeper.changed(None, one)
     keeper.changed(one, one)
     assert SIZED.amounts is not None

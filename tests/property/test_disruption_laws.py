@@ -1,5 +1,6 @@
 """What holds of every method of disruption, whatever the fleet: budgets, protection, legality by the second judge, money, an end."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape, do_not_disrupt
 from provisioner.disruption.methods import consolidation, drift
+from provisioner.disruption.methods.moves import Consolidation, Move
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView, MethodAnswer
 from provisioner.scheduling.result import Result
@@ -298,3 +300,30 @@ def test_the_laws_are_about_something(method: str) -> None:
 
     count()
     assert sum(found) >= len(found) / 10
+
+
+@given(st.one_of(fleets(), fleets(tight=True)), st.integers(1, 2))
+def test_what_is_proved_not_to_pay_does_not_pay_when_it_is_asked(fleet: Fleet, together: int) -> None:
+    view = fleet.view()
+    assert view.prepared is not None
+    work = Consolidation(view, view.prepared)
+    while True:
+        for some in itertools.combinations(work.order, together):
+            if work.never_pays(some, together):
+                assert not isinstance(work.judge(some, max_new=together), Move)
+        if not work.relax():
+            break
+
+
+@given(st.one_of(fleets(), fleets(tight=True)))
+def test_what_is_remembered_to_be_dear_is_dear_when_it_is_asked_again(fleet: Fleet) -> None:
+    view = fleet.view()
+    assert view.prepared is not None
+    work = Consolidation(view, view.prepared)
+    while True:
+        consolidation._searched_once(work)
+        if not work.relax():
+            break
+        for one in work.order:
+            if work.free(one) and work.is_dear(one):
+                assert not isinstance(work.judge((one,), max_new=consolidation.NEW), Move)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.vpa import VerticalPodAutoscaler
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.predictions import NO_PREDICTIONS, AutoscalerKeeper
 from tests.support.autoscalers import autoscaler, sized_pod
 from tests.support.pods import Wire
@@ -87,7 +88,7 @@ def test_a_pod_will_ask_for_the_larger_of_what_it_asks_for_and_what_it_is_given(
     said: dict[str, Any] = {name: wire(target) for name, target in targets.items()}
     one: VerticalPodAutoscaler = autoscaler(mode=mode, policies=bounded(rules), **said)
     keeper = AutoscalerKeeper()
-    keeper.use(used=True)
+    keeper.know(KindKnowledge.READ)
     keeper.changed(None, one)
     after = keeper.frozen().readmitted(pod)
     for resource in UNITS:

@@ -37,6 +37,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.checking import CheckedCluster, StateDriftError, differences
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.values.resources import Resources
 from tests.support.autoscalers import autoscaler
 from tests.support.clock import NOON, RunningClock
@@ -351,7 +352,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(wait, st.sampled_from((0.0, 2.0, 31.0, 121.0, 901.0, 3700.0))),
     st.builds(daemon_set, st.sampled_from(("100m", "2")), st.booleans()),
     st.builds(recommend, st.sampled_from(("2", "3")), st.booleans()),
-    st.booleans().map(lambda used: lambda world: world.cluster.use_predictions(used=used)),
+    st.sampled_from(KindKnowledge).map(lambda known: lambda world: world.cluster.predictions_known(known)),
     st.builds(limit_range, st.sampled_from(("1Gi", "2Gi")), st.booleans()),
     st.builds(csi_node, st.sampled_from(NAMES), st.integers(0, 2)),
     st.builds(budget, st.booleans()),

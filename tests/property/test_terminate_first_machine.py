@@ -1,13 +1,17 @@
 """A node that goes before its successor is launched, with leaders that are lost and crashes between two writes: `TerminateFirstMachine`.
 
 What decides is real: the steps of the command, the gate of the launch, and the records as they are written. What is written is all that a leader who
-comes knows. Whatever happens, in any order: no successor is launched while the place is taken, none is made twice, and no place is held for ever.
+comes knows. Whatever happens, in any order: no successor is launched while the place is taken, none is made twice, and no place is held for ever. Each
+mutant is caught.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -44,6 +48,8 @@ from tests.support.cluster import claim
 
 OLD, NEW = "old", "new"
 ROUNDS: Final = 60
+SOME, MANY = 300, 2_000
+"""Lives, and those that a mutant is given."""
 
 
 class TerminateFirstMachine(RuleBasedStateMachine):
@@ -60,7 +66,7 @@ class TerminateFirstMachine(RuleBasedStateMachine):
         self.forced = False
         self.refused = 0
 
-    @initialize(forced=st.booleans(), pods=st.integers(0, 3))
+    @initialize(forced=st.booleans(), pods=st.integers(0, 6))
     def begin(self, forced: bool, pods: int) -> None:
         self.forced, self.pods = forced, pods
         first = TerminateFirst("reservation", "cr-1", None if forced else 600)
@@ -107,7 +113,8 @@ class TerminateFirstMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ who leads
 
-    @rule(writes=st.integers(1, 6))
+    @precondition(lambda self: OLD in self.annotations)
+    @rule(writes=st.integers(1, 3))
     def a_leader_goes_on_and_is_lost(self, writes: int) -> None:
         """It makes so many writes at most, and forgets everything."""
         verdict, drained = None, False
@@ -128,18 +135,25 @@ class TerminateFirstMachine(RuleBasedStateMachine):
                 case CommandStep.VALIDATE:
                     writes, verdict = writes + 1, self._verdict()
                 case CommandStep.BEGIN_DRAIN:
+                    assert self.forced or not self.protected, "it begins though a pod cannot be evicted"
                     assert record.first is not None
                     first = record.first.begun(self.now)
                     self._write(_changed(record, phase=CommandPhase.DRAINING, first=first))
                 case CommandStep.DRAIN:
+                    assert record.first is not None
+                    assert record.first.until is None or self.now < record.first.until, (
+                        "its pods had longer than they may"
+                    )
                     if self.pods and not self.stuck:
                         self.pods -= 1
                     drained = not self.pods
                     if not drained:
                         return
                 case CommandStep.DELETE:
-                    assert NEW in self.annotations, "nothing ends before its place is held"
+                    assert NEW in self.annotations.keys() - self.deleting, "nothing ends before its place is held"
                     assert self.forced or not self.pods, "nobody forces its pods"
+                    assert self.forced or not self.protected, "it ends though a pod cannot be evicted"
+                    assert self.marked, "it ends while it takes pods"
                     self.deleting.add(OLD)
                 case CommandStep.ROLL_BACK:
                     del self.annotations[OLD][names.COMMAND_ANNOTATION]
@@ -148,6 +162,7 @@ class TerminateFirstMachine(RuleBasedStateMachine):
                 case _:
                     return
 
+    @precondition(lambda self: NEW in self.annotations)
     @rule()
     def the_successor_is_looked_at(self) -> None:
         found = self._claim(NEW)
@@ -178,25 +193,29 @@ class TerminateFirstMachine(RuleBasedStateMachine):
     def the_successor_ends(self) -> None:
         self.annotations.pop(NEW, None)
 
+    @precondition(lambda self: self.created)
     @rule(name=st.sampled_from((OLD, NEW)))
     def a_user_deletes(self, name: str) -> None:
         if name in self.annotations and not self.launched:
             self.deleting.add(name)
 
+    @precondition(lambda self: self.marked)
     @rule()
     def what_belongs_to_no_command_is_taken_back(self) -> None:
         if self._record() is None:
             self.marked = False
 
+    @precondition(lambda self: self.created and OLD in self.annotations)
     @rule()
     def a_user_cancels(self) -> None:
-        if OLD in self.annotations:
-            self.annotations[OLD].pop(names.COMMAND_ANNOTATION, None)
+        self.annotations[OLD].pop(names.COMMAND_ANNOTATION, None)
 
+    @precondition(lambda self: OLD in self.annotations)
     @rule(stuck=st.booleans(), protected=st.booleans())
     def pods_change(self, stuck: bool, protected: bool) -> None:
         self.stuck, self.protected = stuck, protected
 
+    @precondition(lambda self: OLD in self.annotations)
     @rule(seconds=st.sampled_from((1, 300, 601)))
     def time_passes(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
@@ -236,15 +255,86 @@ def _changed(record: CommandRecord, **fields: object) -> CommandRecord:
 LIVES: list[int] = []
 
 
-def test_any_life_of_a_command() -> None:
+def live(most: int, *phases: Phase) -> None:
+    """Lives of a command, the same every time."""
     run_state_machine_as_test(
         TerminateFirstMachine,
         settings=settings(
             derandomize=True,
-            max_examples=300,
+            max_examples=most,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
+            phases=phases,
         ),
     )
+
+
+def test_any_life_of_a_command() -> None:
+    live(SOME, *Phase)
     assert {0, 1} <= set(LIVES), "some successors are launched, and some give their place up"
+
+
+# ---------------------------------------------------------------------- mutants
+
+
+STEP: Final = next_step
+GATE: Final = gate_of
+
+
+def _facts(change: Callable[[CommandFacts], CommandFacts]) -> dict[str, Any]:
+    """The steps see facts that are not so."""
+    return {"next_step": lambda record, facts: STEP(record, change(facts))}
+
+
+def _replacement(state: ReplacementState, *those: ReplacementState) -> dict[str, Any]:
+    """The successor seems to have come so far, where it has come so far as one of those."""
+    return _facts(
+        lambda facts: replace(
+            facts, replacements=tuple((name, state if one in those else one) for name, one in facts.replacements)
+        )
+    )
+
+
+def _gate(wrong: LaunchGate, right: LaunchGate) -> dict[str, Any]:
+    """Whoever launches takes one answer for another."""
+
+    def gate(*asked: Any) -> LaunchGate:
+        found = GATE(*asked)
+        return wrong if found is right else found
+
+    return {"gate_of": gate}
+
+
+def _end_at_once(found: Any, other: Any, command: Any) -> LaunchGate:
+    """What is being deleted is taken to be gone."""
+    return GATE(found, None if other is not None and other.metadata.deletion_timestamp else other, command)
+
+
+STATES: Final = ReplacementState
+MUTANTS: Final[dict[str, dict[str, Any]]] = {
+    "the successor is launched while the node is there": _gate(LaunchGate.OPEN, LaunchGate.HELD),
+    "a node that is being deleted counts as gone": {"gate_of": _end_at_once},
+    "a place is held without a command": _gate(LaunchGate.HELD, LaunchGate.RELEASED),
+    "a place that is free is held": _gate(LaunchGate.HELD, LaunchGate.FREED),
+    "the node ends before its place is held": _replacement(STATES.COMING, STATES.ABSENT),
+    "a successor that has gone is no failure": _replacement(STATES.COMING, STATES.FAILED),
+    "the successor is made again and again": _replacement(STATES.ABSENT, STATES.COMING),
+    "nobody waits for the pods": _facts(lambda facts: replace(facts, drained=True)),
+    "pods may take as long as they want": _facts(lambda facts: replace(facts, overdue="")),
+    "pods that cannot be evicted do not count": _facts(
+        lambda facts: replace(facts, verdict=facts.verdict and CommandVerdict())
+    ),
+    "the node is not closed": _facts(
+        lambda facts: replace(facts, candidates=tuple(replace(one, marked=True) for one in facts.candidates))
+    ),
+    "that pods leave is not written": {"_changed": lambda record, **_: record},
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, wrong in MUTANTS[mutant].items():
+        monkeypatch.setitem(globals(), name, wrong)
+    with pytest.raises(AssertionError):
+        live(MANY, Phase.generate)

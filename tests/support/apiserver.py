@@ -21,7 +21,15 @@ PATH: Final = re.compile(
     r"/(?:api|apis)/(?P<version>v1|[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+)(?=/))?/(?P<plural>[a-z0-9]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[a-z]+))?"
 )
 SERVED: Final = {(one.api_version, one.plural) for one in vars(resources).values() if isinstance(one, Resource)}
-CUSTOM: Final = ("nodepools", "nodeclaims", "nodeoverlays", "capacitybuffers", "kwoknodeclasses", "ec2nodeclasses")
+CUSTOM: Final = (
+    "nodepools",
+    "nodeclaims",
+    "nodeoverlays",
+    "capacitybuffers",
+    "provisioningrequests",
+    "kwoknodeclasses",
+    "ec2nodeclasses",
+)
 """Kinds of CustomResourceDefinitions, which take nothing but the status at `status`, and it nowhere else."""
 _DONE: Final = b'{"kind":"Status","status":"Success"}'
 _GUARDS: Final = ("uid", "resourceVersion")

@@ -19,7 +19,7 @@ from provisioner.kube.resources import PODS
 from provisioner.lab.harness import applying
 from provisioner.lab.harness.session import Session
 from provisioner.scheduling.problem import SchedulingPool
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.judge import ROW_LABEL, Document, FakeProvisioner, Scenario, Setting, stem
 from tests.support.pod_waits import pod_waits
 
@@ -131,7 +131,7 @@ class AtOnce:
         self._volumes.stop()
 
     def land(self, name: str, scenario: Scenario, seconds: float) -> Landing:
-        """Create all, wait until as many pods are bound as the scenario says can be, at most so long. Errors are part of the answer."""
+        """Create all, wait until as many pods are bound as the scenario says can be, at most so long on a machine of our own. Errors are part of the answer."""
         try:
             return self._land(name, scenario, seconds)
         except Exception as error:  # noqa: BLE001 - it is what the scenario fails with
@@ -143,7 +143,7 @@ class AtOnce:
         self._run.apply_pools([node_pool(name, one) for one in scenario.pools])
         setting.create_waiting(gated=False)
         clock, namespaces = self._run.clock, set(setting.namespaces)
-        until = clock.monotonic() + seconds
+        until = clock.monotonic() + seconds * PATIENCE
         while clock.monotonic() < until:
             waits = pod_waits(self._run.observer, namespaces)
             bound = sum(one.bound is not None for one in waits.values())

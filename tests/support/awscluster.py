@@ -97,12 +97,12 @@ class AwsCluster:
     def await_ready(self, log: Callable[[], str]) -> None:
         """Until a provisioner with these arguments is ready."""
         url = f"http://127.0.0.1:{self.cluster.ports['provisioner-health']}/readyz"
-        eventually(lambda: answers(url), f"the provisioner is ready; {log()[-2000:]}", READY_SECONDS)
+        eventually(lambda: answers(url), lambda: f"the provisioner is not ready; {log()[-2000:]}", READY_SECONDS)
 
     def looks(self) -> int:
         """How often the provisioner has looked for nodes to disrupt since its start."""
         url = f"http://127.0.0.1:{self.cluster.ports['provisioner-metrics']}/metrics"
-        text = urllib3.request("GET", url, timeout=10.0).data.decode()
+        text = urllib3.request("GET", url, timeout=20.0).data.decode()
         name = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count"
         return int(sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name)))
 

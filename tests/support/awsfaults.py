@@ -59,6 +59,8 @@ LATE: Final[Mapping[str, tuple[str, ...]]] = {
 REGION: Final = ("DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts")
 """What the process reads for everybody, again and again until there is an answer."""
 
+_REHEARSED_CALLS: Final = frozenset({"CreateLaunchTemplate", "RunInstances"})
+"""Of dry runs of a class."""
 _READING: Final = ("Describe", "Get", "List", "Receive")
 _NOTHING_NAMED: Final = "it names nothing that could be missing"
 _NOTHING_OF_OURS: Final = "it reads nothing that we make: an older answer is as good"
@@ -150,7 +152,7 @@ class Row:
         """
         if (self.action, self.kind) == ("TerminateInstances", "denied"):
             return 4
-        looks = 2 if self.action == "RunInstances" and self.kind in ATTEMPTS else 1
+        looks = 2 if self.action in _REHEARSED_CALLS and self.kind in ATTEMPTS else 1
         return looks * ATTEMPTS.get(self.kind, 1)
 
 

@@ -18,7 +18,9 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.nodeclaims.writer import ClaimWriter
-from provisioner.provisioning.provisioner import Batch, ProvisioningController
+from provisioner.provisioning.outcomes import Batch
+from provisioner.provisioning.provisioner import ProvisioningController
+from provisioner.requests.controller import ProvisioningRequests
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.support.clock import Clock
@@ -134,10 +136,25 @@ def provisioner_of(
         workers,
         options.pop("clock", server.world.clock),
         retry=options.pop("retry", lambda _: None),
-        chance=random.Random(1),
+        chance=options.pop("chance", None) or random.Random(1),
         plans=PlanWriter(cluster, server.writer, workers),
         buffers=options.pop("buffers", no_buffers(server.client, server.world.clock)),
+        requests=options.pop("requests", no_requests(server.client, server.recorder, server.world.clock)),
         **options,
+    )
+
+
+def no_requests(client: Client, recorder: Any, clock: Clock) -> ProvisioningRequests:
+    """As where --provisioning-classes names none."""
+    return ProvisioningRequests(
+        client,
+        recorder,
+        clock,
+        lambda: None,
+        (),
+        admission=Admission,
+        facts=lambda name: StampFacts(name, {}),
+        plan_again=lambda _: None,
     )
 
 

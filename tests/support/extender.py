@@ -10,6 +10,7 @@ from extender.facts import ClaimFacts, ExtenderNode, FamilyMember
 from extender.placement import PlacementVerdict, judge
 from extender.plan import PlanTable
 from extender.protocol import NodeNames
+from provisioner.apis.launch_sets import LaunchSet
 from provisioner.apis.plan import Plan, PlanEntry
 from provisioner.values.resources import EMPTY, Resources
 
@@ -36,6 +37,7 @@ def member(
     node: str = "",
     over: bool = False,
     daemon: bool = False,
+    group: str = "",
 ) -> FamilyMember:
     """A pod of the replica set `rs` that asks for one core, unless told otherwise."""
     return FamilyMember(
@@ -48,6 +50,7 @@ def member(
         node=node,
         over=over,
         daemon=daemon,
+        group=group,
     )
 
 
@@ -122,6 +125,7 @@ class World:
         born_at: float | None = None,
         initialized_at: float | None = None,
         again_at: datetime | msgspec.UnsetType = msgspec.UNSET,
+        sets: tuple[LaunchSet, ...] = (),
     ) -> None:
         """A NodeClaim is there; once its node was initialized it stays so. Pods may have been planned there again since."""
         before = self._claims.get(name)
@@ -136,6 +140,7 @@ class World:
             initialized_at=before.initialized_at if before is not None else initialized_at,
             requests=requests,
             plan=Plan.of(plan, self.hold_seconds, again_at),
+            sets=sets,
         )
         self._tell(facts)
 
@@ -144,10 +149,16 @@ class World:
         self.table.set_claim(facts, self.now)
 
     def planned_node(
-        self, name: str, *plan: PlanEntry, cores: float = 4, ready: bool = True, requests: Resources = EMPTY
+        self,
+        name: str,
+        *plan: PlanEntry,
+        cores: float = 4,
+        ready: bool = True,
+        requests: Resources = EMPTY,
+        sets: tuple[LaunchSet, ...] = (),
     ) -> None:
         """A node and the claim that it was made for, `c-NAME`."""
-        self.claim(f"c-{name}", *plan, node=name, requests=requests)
+        self.claim(f"c-{name}", *plan, node=name, requests=requests, sets=sets)
         self.node(name, cores, ready=ready)
 
     def pods(self, *members: FamilyMember) -> None:

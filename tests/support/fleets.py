@@ -22,6 +22,7 @@ from provisioner.disruption.view import DisruptionSettings, DisruptionView, Meth
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.scheduling.world import Policies, world_of
+from provisioner.state.groups import Group
 from provisioner.state.keys import NodeKey
 from provisioner.state.predictions import NO_PREDICTIONS, PodPredictions
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot, Surroundings
@@ -97,6 +98,10 @@ class Fleet:
     daemons: tuple[PodShape, ...] = ()
     ill: dict[str, Illness] = field(default_factory=dict)
     predictions: PodPredictions = NO_PREDICTIONS
+    groups: dict[str, Group] = field(default_factory=dict)
+    minima: dict[str, int] = field(default_factory=dict)
+    topology: dict[str, str] = field(default_factory=dict)
+    together: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         nodes = [
@@ -209,6 +214,10 @@ class Fleet:
             around=self.around,
             pod_budgets=PodBudgets(by_namespace),
             predictions=self.predictions,
+            groups=self.groups,
+            minima=self.minima,
+            topology=self.topology,
+            together=self.together,
         )
 
     def _used(self, name: str) -> Resources:

@@ -14,8 +14,15 @@ from typing import Any
 from certs.rotation import SERVING_FILE
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.errors import NotFound
-from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS
+from provisioner.kube.errors import Invalid, NotFound
+from provisioner.kube.resources import (
+    MUTATINGWEBHOOKS,
+    NAMESPACES,
+    NODEPOOLS,
+    SECRETS,
+    VALIDATINGWEBHOOKS,
+    Resource,
+)
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
@@ -100,14 +107,19 @@ class Hook:
         """
         patch = [{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30}]
         self.client.patch(MUTATINGWEBHOOKS, CONFIGURATION_NAME, patch, kind="json")
+        self.client.patch(VALIDATINGWEBHOOKS, CONFIGURATION_NAME, patch, kind="json")
 
     def close(self) -> None:
         """Stop it and remove what it made for the whole cluster."""
         self.plane.stop(self.program)
-        with contextlib.suppress(NotFound):  # another replica removed them
-            self.client.delete(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
-            self.client.delete(VALIDATINGWEBHOOKS, CONFIGURATION_NAME)
-            self.client.delete(SECRETS, SECRET, HOME)
+        made: tuple[tuple[Resource[Any], str, str], ...] = (
+            (MUTATINGWEBHOOKS, CONFIGURATION_NAME, ""),
+            (VALIDATINGWEBHOOKS, CONFIGURATION_NAME, ""),
+            (SECRETS, SECRET, HOME),
+        )
+        for resource, name, namespace in made:
+            with contextlib.suppress(NotFound):  # another replica removed it
+                self.client.delete(resource, name, namespace)
 
     def _has_default_account(self) -> bool:
         try:
@@ -127,8 +139,24 @@ class Hook:
         """Whether a pod, not stored, comes back stamped: everything from registration to reply works."""
         return "affinity" in self.create("default", ARM64, dry_run=True)["spec"]
 
+    def validates(self) -> bool:
+        """Whether a NodePool that the rules do not allow, not stored, is refused: as `stamps`, of the other configuration."""
+        requirement = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["SPOT"]}
+        node_class = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+        pool = {
+            "apiVersion": NODEPOOLS.api_version,
+            "kind": "NodePool",
+            "metadata": {"name": "hook-denied"},
+            "spec": {"template": {"spec": {"nodeClassRef": node_class, "requirements": [requirement]}}},
+        }
+        try:
+            self.client.raw("POST", NODEPOOLS.path(), pool, query={"dryRun": "All"})
+        except Invalid as error:
+            return '"SPOT" is not a capacity type' in str(error)
+        return False
+
     def metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"{self.metrics}/metrics", timeout=2) as answer:
+        with urllib.request.urlopen(f"{self.metrics}/metrics", timeout=20) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 

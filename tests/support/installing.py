@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -210,7 +211,7 @@ class Installation:
         }
         for name in wanted:
             program = name.removeprefix("dovetail-")
-            eventually(lambda page=pages[name]: answers(page), f"{name}\n{self.log(program)}", SECONDS, 0.2)  # type: ignore[misc]
+            eventually(partial(answers, pages[name]), partial(self.log, program), SECONDS, 0.2)
 
     def become(self, version: OldVersion | None) -> None:
         """From the next `sync` on, programs are of these sources."""
@@ -254,7 +255,7 @@ class Installation:
 
     def scale(self, pods: int) -> None:
         self.cluster.kubectl("-n", WORK, "scale", "deployment", "web", f"--replicas={pods}")
-        eventually(lambda: self.running() == pods, f"{pods} pods run\n{self.log('provisioner')}", SECONDS, 0.5)
+        eventually(lambda: self.running() == pods, lambda: f"{pods} pods run\n{self.log('provisioner')}", SECONDS, 0.5)
 
     def running(self) -> int:
         pods = self.items("-n", WORK, "pods")

@@ -4,7 +4,10 @@ import json
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from provisioner.kube.config import READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS
 from provisioner.kube.limits import TokenBucket
@@ -175,3 +178,18 @@ def deep(text: bytes, levels: int = 1000) -> bytes:
     mark = b'"name": "evil", '
     assert mark in text
     return text.replace(mark, mark + b'"managedFields": [{"fieldsV1": ' + nested(levels) + b"}], ")
+
+
+def kubeconfig(directory: Path, port: int) -> Path:
+    """A file for a program that is to find a server on this port of the loopback."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = directory / "kubeconfig"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path

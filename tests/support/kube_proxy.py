@@ -96,7 +96,13 @@ class TcpProxy:
                 continue
             far.settimeout(None)
             with self._lock:
-                self._pairs.append((near, far))
+                is_open = self._open
+                if is_open:
+                    self._pairs.append((near, far))
+            if not is_open:  # shut meanwhile
+                near.close()
+                far.close()
+                continue
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 

@@ -16,6 +16,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
@@ -38,6 +39,7 @@ from provisioner.kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import KeyedQueue, ReconcileResult, pool, run_parallel
 from tests.support.ec2 import Ec2
+from tests.support.eventually import PATIENCE as CROWDED
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ PATIENCE = 3.0
 LAG = PATIENCE / 6
 """Seconds by which reads are behind at most: what 30 s are to the patience of the real program."""
 
-ABSENT = 2.0
+ABSENT = 2.0 * CROWDED
 """Seconds for which EC2 must not have described an instance of a rig until it counts as gone."""
 
 READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1}
@@ -102,8 +104,10 @@ class Claims:
         *,
         pool: str = "default",
         node_class: str = "default",
+        sets: Iterable[LaunchSet] = (),
     ) -> list[str]:
-        """Make equal claims that want these label values; their names."""
+        """Make equal claims that want these label values, of these launch sets; their names."""
+        annotations = {names.LAUNCH_SET: encode_sets(sets)} if sets else {}
         wanted = {names.ARCH_LABEL: list(ARCHITECTURES), **(wanted or {})}
         made = []
         with self._lock:
@@ -118,6 +122,7 @@ class Claims:
                             "resourceVersion": str(next(self._versions)),
                             "generation": 1,
                             "labels": {names.NODEPOOL_LABEL: pool},
+                            "annotations": annotations,
                         },
                         "spec": {
                             "nodeClassRef": {
@@ -327,13 +332,14 @@ def kills(ordered: int) -> dict[str, Kill]:
 
 @dataclass
 class Mortal:
-    """`AwsClients` and API server of a process that may be killed."""
+    """`AwsClients` and API server of a process that may be killed; `fleets`: what CreateFleet was asked, as it was sent."""
 
     aws: AwsClients
     claims: Claims
     kill: Kill | None = None
     dead: threading.Event = field(default_factory=threading.Event)
     seen: Counter[str] = field(default_factory=Counter)
+    fleets: list[Mapping[str, Any]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def client(self, service: str, region: str = "") -> Any:
@@ -342,7 +348,12 @@ class Mortal:
 
         class Client:
             def __getattr__(self, name: str) -> Callable[..., Any]:
-                return lambda **asked: outer.call(name, lambda: getattr(real, name)(**asked))
+                def call(**asked: Any) -> Any:
+                    if name == "create_fleet":
+                        outer.fleets.append(asked)
+                    return outer.call(name, lambda: getattr(real, name)(**asked))
+
+                return call
 
         return Client()
 
@@ -435,9 +446,9 @@ class Rig:
         self._queue.add_all(claim.metadata.name for claim in self.claims.all())
 
     def wait(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Wait until every claim has an instance, or `until`; whether that came."""
+        """Wait until every claim has an instance, or `until`, for so many seconds of a machine that the test has to itself; whether that came."""
         done = until or (lambda: not self.claims.without_instance())
-        end = CLOCK.monotonic() + seconds
+        end = CLOCK.monotonic() + seconds * CROWDED
         while not done():
             if CLOCK.monotonic() > end:
                 return False

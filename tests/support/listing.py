@@ -8,9 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
-
-from tests.support.kube import bookmark
+from tests.support.kube import bookmark, kubeconfig
 
 Lines = Callable[[], Iterable[bytes]]
 
@@ -32,17 +30,7 @@ class Listing(ThreadingHTTPServer):
 
     def kubeconfig(self, directory: Path) -> Path:
         """A file that points here."""
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server_address[1]}"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        path = directory / "kubeconfig"
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
-        return path
+        return kubeconfig(directory, self.server_address[1])
 
 
 class _Handler(BaseHTTPRequestHandler):

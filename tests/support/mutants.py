@@ -168,10 +168,19 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "nodeoverlays": {"spec": {"requirements": _REQUIREMENTS, "priceAdjustment": "+10%", "weight": 1}},
     "podtemplates": {"template": _TEMPLATE},
     "capacitybuffers": {"spec": {"replicas": 3, "podTemplateRef": {"name": "x"}, "limits": {"cpu": "4"}}},
+    "provisioningrequests": {
+        "spec": {
+            "provisioningClassName": "atomic.dovetail.dev",
+            "podSets": [{"podTemplateRef": {"name": "x"}, "count": 3}],
+            "parameters": {"ValidUntilSeconds": "60"},
+        },
+        "status": {"conditions": _CONDITIONS, "provisioningClassDetails": {"a": "b"}},
+    },
     "daemonsets": {"spec": {"selector": _SELECTOR, "template": _TEMPLATE}, "status": {"desiredNumberScheduled": 3}},
     "deployments": {"spec": {"replicas": 3, "selector": _SELECTOR, "template": _TEMPLATE}},
     "replicasets": {"spec": {"replicas": 3, "selector": _SELECTOR, "template": _TEMPLATE}},
     "statefulsets": {"spec": {"replicas": 3, "selector": _SELECTOR, "template": _TEMPLATE}},
+    "jobs": {"spec": {"parallelism": 3, "completions": 5}},
     "replicationcontrollers": {"spec": {"selector": {"app": "web"}}},
     "services": {"spec": {"selector": {"app": "web"}, "clusterIP": "10.0.0.10"}},
     "poddisruptionbudgets": {

@@ -35,11 +35,7 @@ def fresh_plane() -> Iterator[DevCluster]:
 @pytest.fixture(scope="module")
 def client(plane: DevCluster) -> Iterator[Client]:
     """A client of `plane`, on which the CRDs and our system namespace are."""
-    connection = connect(str(plane.kubeconfig), user_agent="dovetail-test")
-    found = Client(connection, SystemClock())
-    prepare(found)
-    yield found
-    connection.close()
+    yield from _client(plane)
 
 
 @pytest.fixture
@@ -55,6 +51,20 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
 def gang_plane() -> Iterator[DevCluster]:
     """A dev cluster with PodGroups for one module; kube-scheduler asks no extender."""
     yield from _cluster(extender=False, gates="gangs")
+
+
+@pytest.fixture(scope="module")
+def gang_client(gang_plane: DevCluster) -> Iterator[Client]:
+    """As `client`, of `gang_plane`."""
+    yield from _client(gang_plane)
+
+
+def _client(cluster: DevCluster) -> Iterator[Client]:
+    connection = connect(str(cluster.kubeconfig), user_agent="dovetail-test")
+    found = Client(connection, SystemClock())
+    prepare(found)
+    yield found
+    connection.close()
 
 
 def _cluster(

@@ -128,6 +128,16 @@ def runs(cluster: DevCluster, name: str) -> bool:
     return any(component.name == name and component.state == "running" for component in cluster.status())
 
 
+def revived(cluster: DevCluster, name: str) -> bool:
+    """Start what has ended, as a kubelet does, of the cluster and of its provisioner of that name: who could not renew a Lease ends itself. Whether anything had."""
+    again = bool(cluster.heal())
+    if not runs(cluster, name):
+        cluster.stop(name)
+        start_child(cluster, name)
+        return True
+    return again
+
+
 def prepare(client: Client) -> None:
     """The CRDs and our system namespace; fine when they are there."""
     applying.apply_crds(client)
@@ -280,7 +290,7 @@ class Plot:
 
     def events(self, reason: str, kind: str, of: Iterable[str] | None = None) -> list[Event]:
         """Events of our namespace and of cluster-wide objects, about objects named in `of` (None: any)."""
-        namespace = self.name if kind == "Pod" else "default"
+        namespace = self.name if kind in {"Pod", "PodGroup"} else "default"
         found = self.client.list(EVENTS, namespace, field_selector=f"reason={reason},involvedObject.kind={kind}")
         wanted = None if of is None else set(of)
         return [one for one in found if wanted is None or one.involved_object.name in wanted]

@@ -200,8 +200,8 @@ def registry(authorities: Authorities, name: str, auth: Mapping[str, Any] | None
             eventually(made.up, f"the registry {name} answers: {log.name}", seconds=30)
             yield made
         finally:
-            process.terminate()
-            process.wait(10)
+            process.kill()
+            process.wait()
 
 
 def with_password(authorities: Authorities) -> dict[str, Any]:

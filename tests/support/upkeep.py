@@ -19,7 +19,7 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandPhase, awaited_by
-from provisioner.apis.core import Node, PodDisruptionBudget
+from provisioner.apis.core import Node, PodDisruptionBudget, PodGroup
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import OwnerReference, is_true
@@ -51,13 +51,14 @@ from provisioner.scheduling.result import Result
 from provisioner.scheduling.topology.ties import topology_keys
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.pause import Pause, pause_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.workers import WorkerPool
 from provisioner.termination.eviction_queue import deadline_of
 from provisioner.values.resources import Resources
 from tests.support import checker, cluster
-from tests.support.batches import claim_creator, no_buffers
+from tests.support.batches import claim_creator, no_buffers, no_requests
 from tests.support.clock import NOON
 from tests.support.cluster import World
 from tests.support.disrupting import command_queue
@@ -82,6 +83,7 @@ FIXED: Final = TINY
 RESERVED: Final = {"key": "reserved", "effect": "NoSchedule"}
 #: After so long without any progress the drain of a node ends as its deadline wants, and a command times out.
 LONG: Final = 700.0
+WAITS: Final = "waiting until these are bound"
 _SLACK: Final = 1e-9
 _ELSEWHERE: Final = re.compile(
     r"claim-(?P<number>\d+)-of-\S+ may as well come to .*, and then (?P<pod>\S+) cannot be bound"
@@ -166,6 +168,7 @@ class Upkeep:
         most: the flag `--max-disrupting-nodes`.
         settings: of disruption.
         static: nodes of a static NodePool besides, which no pod tolerates.
+        gangs: apps whose pods are of a PodGroup each, with its minCount and its disruption mode.
         broken: Nodes may be broken and are repaired, and the static NodePool may have no more nodes than it has, so that they go first.
 
     Attributes:
@@ -188,11 +191,16 @@ class Upkeep:
         settings: DisruptionSettings = DisruptionSettings(),  # noqa: B008  (frozen)
         static: int = 0,
         broken: bool = False,
+        gangs: Mapping[str, tuple[int, str]] = {},
     ) -> None:
         self.world = World()
         self.clock = self.world.clock
         self.cluster = self.world.cluster = cast(Any, Cluster(lambda _: BY_NAME, self.clock))
         self.cluster.settle()
+        self.gangs: dict[str, PodGroup] = {}
+        self.cluster.pod_groups_known(KindKnowledge.READ)
+        for name, (minimum, mode) in gangs.items():
+            self.need(name, minimum, mode)
         self.server, self.cloud = WorldServer(self.world), Cloud()
         self.shapes, self.pods, self.going = dict(shapes), dict[str, Pod](), dict[str, Proposal]()
         self.wrong: list[str] = []
@@ -257,6 +265,7 @@ class Upkeep:
             chance=random.Random(1),
             plans=writer,
             buffers=no_buffers(self.server.client, self.clock),
+            requests=no_requests(self.server.client, self.server.recorder, self.clock),
             policies=Policies(hostname_domains=1),
         )
         self.alone = {one.name: self._disruption((one,), (), settings) for one in methods}
@@ -447,6 +456,19 @@ class Upkeep:
     def _true(self, kind: str, why: str = "") -> dict[str, str]:
         return {"type": kind, "status": "True", "reason": why, "lastTransitionTime": self.clock.now().isoformat()}
 
+    def need(self, app: str, minimum: int, mode: str = "single") -> None:
+        """How many pods of an app need each other."""
+        body = {
+            "metadata": {"name": app, "namespace": "default"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}, "disruptionMode": {mode: {}}, "priority": 0},
+        }
+        old, self.gangs[app] = self.gangs.get(app), msgspec.convert(body, PodGroup)
+        self.cluster.pod_group_changed(old, self.gangs[app])
+
+    def members(self, app: str) -> list[Pod]:
+        """The pods of an app, those that terminate among them."""
+        return [one for _, one in sorted(self.pods.items()) if one.labels["app"] == app]
+
     def create(self, app: str) -> None:
         """A pod more."""
         name = f"{app}-{next(self._numbers)}"
@@ -462,6 +484,7 @@ class Upkeep:
                 labels=shape.labels,
                 created=self.clock.now(),
                 owner=owner,
+                group=app if app in self.gangs else "",
             )
         )
 
@@ -484,6 +507,8 @@ class Upkeep:
         if pod.node_name:
             ready = [{"type": "Ready", "status": "True"}]
             more: dict[str, Any] = {"metadata__deletionTimestamp": pod.deleted.isoformat()} if pod.deleted else {}
+            if pod.group:
+                more["spec__schedulingGroup"] = {"podGroupName": pod.group}
             self.server.bind(
                 pod.name,
                 pod.node_name,
@@ -688,18 +713,49 @@ class Upkeep:
             packed: to the fullest node of those; else to the one with the fewest pods.
         """
         bound = False
+        for app in self.gangs:
+            bound = self._cycle(app, packed=packed) or bound
         while True:
-            world, planned = self.scheduler(), self.planned()
             for pod in self.waiting():
-                those = [one for one in world.nodes if not world.refusal(pod, one)]
-                those = [one for one in those if one.name == planned.get(pod.name)] or those
-                if those:
-                    fullest = min(those, key=lambda one: (one.room["cpu"], one.name))
-                    self._bind(pod, (fullest if packed else min(those, key=lambda one: len(one.pods))).name)
+                if not pod.group and (node := self._node_for(pod, packed=packed)):
+                    self._bind(pod, node)
                     bound = True
                     break
             else:
                 return bound
+
+    def _node_for(self, pod: Pod, *, packed: bool) -> str:
+        """Where kube-scheduler binds a pod now; "" for nowhere."""
+        world, planned = self.scheduler(), self.planned()
+        those = [one for one in world.nodes if not world.refusal(pod, one)]
+        those = [one for one in those if one.name == planned.get(pod.name)] or those
+        if not those:
+            return ""
+        fullest = min(those, key=lambda one: (one.room["cpu"], one.name))
+        return (fullest if packed else min(those, key=lambda one: len(one.pods))).name
+
+    def lacks(self, app: str) -> bool:
+        """Whether kube-scheduler does not try the pods of a PodGroup."""
+        return app in self.gangs and len(self.members(app)) < self.gangs[app].minimum
+
+    def _cycle(self, app: str, *, packed: bool) -> bool:
+        """What kube-scheduler does with a PodGroup: as many as fit are bound, if enough are bound then; whether any was."""
+        waiting = [one for one in self.members(app) if not one.node_name]
+        if not waiting or self.lacks(app):
+            return False
+        chosen: dict[str, str] = {}
+        for pod in waiting:
+            if node := self._node_for(pod, packed=packed):
+                chosen[pod.name] = node
+                self.pods[pod.name] = changed(pod, node_name=node)  # assumed
+        self.pods.update((one.name, one) for one in waiting)
+        scheduled = sum(bool(one.node_name) for one in self.members(app))
+        if scheduled + len(chosen) < self.gangs[app].minimum:
+            return False
+        for pod in waiting:
+            if pod.name in chosen:
+                self._bind(pod, chosen[pod.name])
+        return bool(chosen)
 
     def _bind(self, pod: Pod, node: str) -> None:
         now = self.clock.now()
@@ -710,6 +766,9 @@ class Upkeep:
         self.schedule()
         for pod in self.waiting():
             if pod.name not in self.pods or pod.name in self.planned() or self.pods[pod.name].node_name:
+                continue
+            if self.lacks(pod.labels["app"]):
+                self.remove(pod)
                 continue
             for kind, zone in itertools.product(KINDS, ABC):
                 pool = next((name for name in self._open_pools() if self.allows(name, kind)), "")
@@ -949,8 +1008,9 @@ class Upkeep:
         told = self.server.recorder
         since, self._refused = len(told.events), set()
         begun = self._passed(those.run_once)
-        every = zip(told.events[since:], told.messages[since:], strict=True)
-        waited = {event[1] for event, message in every if message == WAITS_FOR_TIED}
+        every = list(zip(told.events[since:], told.messages[since:], strict=True))
+        waited = {event[1] for event, message in every if message == WAITS_FOR_TIED or message.endswith(WAITS)}
+        self.seen["took turns"] += sum(message.endswith(WAITS) for _, message in every)
         waited |= self._refused if begun else set()
         more = self._passed(those.run_once)
         if any(waited.isdisjoint(one.candidates) for one in more):
@@ -970,6 +1030,8 @@ class Upkeep:
         if begun and undisturbed:
             self.seen["asked again"] += 1
             waits = {name for one in self._answered if one not in begun for name in _nodes_of(one)}
+            quiet = self.disruption.answers()[names.REASON_UNDERUTILIZED].quiet
+            waits |= {key for key, one in quiet.items() if one.message == "Node waits until other nodes are drained"}
             view = self.disruption.view(self.cluster.snapshot(), first=frozenset(), expired=lambda: False)
             more = [one for method in CONSOLIDATIONS for one in method.ask(view).proposals]
             more = [one for one in more if waits.isdisjoint(_nodes_of(one)) and not is_late(one)]
@@ -1128,6 +1190,7 @@ class Upkeep:
             after = sum(price_of(claim.planned_type) for claim in proposal.replacements)
             if after >= before - _SLACK:
                 yield f"it costs {after} after {before}"
+        yield from self._cuts(proposal)
         yield from self._over_budget(proposal)
         for pool in {claim.pool for claim in proposal.replacements}:
             limit, cpus = self.limit(pool), self.cpus(pool, proposal.candidates)
@@ -1135,6 +1198,33 @@ class Upkeep:
                 yield f"nodes of {pool} may come to have {cpus} CPUs, where {limit} may be"
         if self.usd and proposal.replacements and (usd := self.money(proposal.candidates)) > self.usd + _SLACK:
             yield f"all nodes come to cost {usd:g} USD per hour, where {self.usd:g} may be"
+
+    def _cuts(self, proposal: Proposal) -> Iterator[str]:
+        """PodGroups that lose pods that they need, or some of the pods that go at once."""
+        if proposal.reason == names.REASON_UNHEALTHY:
+            return
+        for app, group in self.gangs.items():
+            bound = [one for one in self.members(app) if one.node_name and one.deleted is None]
+            mine = [one for one in bound if one.node_name in proposal.candidates]
+            if not mine:
+                continue
+            left = [one for one in bound if one not in mine]
+            if group.moves_together:
+                self.seen["moved at once"] += len(proposal.candidates) > 1
+                yield from (f"{one.name} of {app} stays, whose pods go at once" for one in left)
+                if proposal.reason == names.REASON_UNDERUTILIZED:
+                    yield f"pods of {app} are moved for money"
+            forced = all(self._is_forceful(proposal, self.server.claim(one.node_name)) for one in mine)
+            if self.lacks(app):
+                if not forced:
+                    yield f"pods of {app} go, and would not be scheduled"
+                continue
+            going = {claim.name for claim in self.claims() if claim.metadata.deletion_timestamp is not None}
+            going |= self.going.keys() - set(proposal.candidates)
+            stay = [one for one in left if one.node_name not in going]
+            moved = set(self.planned()) & {one.name for one in self.members(app) if not one.node_name}
+            if (len(stay) < len(left) or moved) and len(stay) < group.minimum:
+                yield f"{len(stay)} pods of {app} would run, of which {group.minimum} are needed, while {moved} are moved"
 
     def _moving(self, name: str) -> list[Pod]:
         return [pod for pod in self.on(name) if pod.deleted is None]

@@ -14,10 +14,25 @@ HELPERS = frozenset({"check", "eventually", "judge", "verify_server"})
 def without_assertion(source: str) -> Iterator[str]:
     """Names of the tests of a module that assert nothing."""
     tree = ast.parse(source)
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    for name, node in functions.items():
+    own = _functions(tree)
+    functions = {**_of_other_rows(tree), **own}
+    for name, node in own.items():
         if name.startswith("test_") and not _asserts(node, functions, frozenset({name})):
             yield name
+
+
+def _functions(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def _of_other_rows(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """The functions of modules of tests/integration from which this one imports some: rows that run on two planes."""
+    found: dict[str, ast.FunctionDef] = {}
+    for one in tree.body:
+        if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("tests.integration."):
+            path = TESTS.parent.joinpath(*str(one.module).split(".")).with_suffix(".py")
+            found |= _functions(ast.parse(path.read_text(encoding="utf-8")))
+    return found
 
 
 def _asserts(node: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef], seen: frozenset[str]) -> bool:

@@ -21,6 +21,7 @@ SEAMS: Final[Mapping[str, str]] = {
     "Credentials.__init__(token)": "transport: the command that gets ECR's tokens",
     "DisruptionController.__init__(consolidations)": "thread: a method that hangs, or breaks",
     "DisruptionController.__init__(methods)": "likewise",
+    "HistoryKeeper.__init__(most_waiting)": "bound: a queue that is full after a few changes",
     "Instances.__init__(idle)": _WAIT,
     "Instances.__init__(patience)": _WAIT,
     "InterruptionQueue.__init__(visibility_seconds)": _WAIT,

@@ -431,6 +431,7 @@ CLIENT_VERBS = {
     "get": ("get",),
     "find": ("get",),
     "list": ("list",),
+    "items": ("list",),
     "survey": ("list",),
     "create": ("create",),
     "replace": ("update",),
@@ -531,12 +532,19 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("patch", KARPENTER, "nodeoverlays/status"): "whether they are in force",
         (READ, "autoscaling.x-k8s.io", "capacitybuffers"): "room to keep (--feature-gates=CapacityBuffer=true)",
         ("patch", "autoscaling.x-k8s.io", "capacitybuffers/status"): "whether it is there",
-        ("get", "", "podtemplates"): "what a unit of a buffer is shaped like",
+        (
+            f"{READ} delete",
+            "autoscaling.x-k8s.io",
+            "provisioningrequests",
+        ): "room that is asked for (--provisioning-classes), until a week after its end",
+        ("patch", "autoscaling.x-k8s.io", "provisioningrequests/status"): "whether it is there",
+        ("get", "", "podtemplates"): "what a unit of a buffer, or a pod of a request, is shaped like",
         (
             "get",
             "apps",
             "deployments replicasets statefulsets",
         ): "the same, how many replicas there are, and what their template asks for",
+        ("list", "apps", "deployments"): "whether others of a namespace are about to have more pods",
         (READ, "", "pods nodes"): "who waits, and what is there",
         (READ, "apps", "daemonsets"): "what every node will carry",
         (READ, "", "persistentvolumes persistentvolumeclaims"): "where a pod's volumes let it run",
@@ -553,6 +561,9 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
             "scheduling.k8s.io",
             "podgroups",
         ): "which pods kube-scheduler takes together, so that none of them gets a node before the last is there",
+        (READ, "scheduling.volcano.sh", "podgroups"): "the same of Volcano",
+        (READ, "scheduling.x-k8s.io", "podgroups"): "the same of the coscheduling plugin",
+        ("get", "batch", "jobs"): "how many pods of a gang a Job runs at once, where annotations do not say it",
         (READ, "policy", "poddisruptionbudgets"): "which pods cannot leave their node now",
         ("list", STORAGE, "volumeattachments"): "which volumes are still attached to a node that goes",
         (READ, "", "services replicationcontrollers"): "whose pods a default spread means (--scheduler-config)",
@@ -576,7 +587,11 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         (READ, "", "configmaps"): "whether disruption is paused",
         ("get list watch create patch", "", "configmaps"): "since when Dovetail is installed, and what is confirmed",
         ("get", "apiextensions.k8s.io", "customresourcedefinitions"): "whether NodeClaims go with their definition",
-        ("get", "", "configmaps"): "what the webhook stamps on pods that ask for nothing, for CapacityBuffers",
+        (
+            "get",
+            "",
+            "configmaps",
+        ): "what the webhook stamps on pods that ask for nothing, for CapacityBuffers and ProvisioningRequests",
         ("get patch", "", "secrets"): "certificates for reports, and for an extender off loopback",
     },
     ("dovetail-provisioner", "components/kwok"): {
@@ -689,8 +704,10 @@ BY_TABLE = {
     ),
     *(Use("patch", KARPENTER, "provisioners/status"), Use("patch", CLASSES, "awsnodetemplates/status")),
     *(Use("get", "apps", kind) for kind in ("replicasets", "statefulsets")),
+    *(Use(verb, "autoscaling.x-k8s.io", "provisioningrequests") for verb in ("list", "watch", "delete")),
+    Use("patch", "autoscaling.x-k8s.io", "provisioningrequests/status"),
 }
-"""Written by `ec2/translation_controller.py`, and read by whoever asks for a pod's owner: they look the kind up."""
+"""Written by `ec2/translation_controller.py` and `requests/controller.py`, and read by whoever asks for a pod's owner: they look the kind or version up."""
 
 KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 """The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""

@@ -249,8 +249,8 @@ def test_placeholders_levels_and_fields_are_in_the_reference() -> None:
 
 
 LOGGERS = """
-    buffers certs cloudprovider disruption ec2 extender gunicorn interruption kube lifecycle nodeclaims nodepools operator packing
-    provisioning runtime shares static support termination webhook why
+    buffers certs cloudprovider disruption ec2 extender gunicorn history interruption kube lifecycle nodeclaims nodepools operator packing
+    provisioning requests runtime shares static support termination webhook why
 """
 """Users filter by these names, so one that goes is named in CHANGELOG."""
 

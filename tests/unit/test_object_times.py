@@ -50,6 +50,7 @@ _DEADLINE: Final = "terminationGracePeriod is an absolute time by Karpenter's AP
 _CONSOLIDATE_AFTER: Final = (
     "consolidateAfter counts from lastPodEventTime, which every leader goes on with; docs/known-flaws.md"
 )
+_BOOKING: Final = "bookings and ValidUntilSeconds count from times of the object, by Cluster Autoscaler's API, which a new leader goes on with; docs/known-flaws.md"
 _CLOUD: Final = "a time that the cloud names, for what the cloud does then"
 _CERTIFICATE: Final = "certificates are valid from and to absolute times"
 STATED: Final = {
@@ -99,6 +100,16 @@ STATED: Final = {
         "_earliest",
     ): "this process has seen the condition for a minute, too; Karpenter believes its time",
     ("provisioner/disruption/protections.py", "_told"): "tells",
+    (
+        "provisioner/disruption/gangs.py",
+        "held_nodes",
+    ): "minutes since the creation; whatever else keeps a node still does",
+    (
+        "provisioner/requests/decisions.py",
+        "decide",
+    ): "a week since the end, which no leader has seen from its beginning",
+    ("provisioner/requests/decisions.py", "_ending"): _BOOKING,
+    ("provisioner/requests/decisions.py", "_answer"): _BOOKING,
 }
 
 

@@ -4,6 +4,10 @@
 Spot comes from several pools, deep ones first; in what shares is not said there, so it is ours. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-allocation-strategy.html
 A type that its zone does not have is InvalidFleetConfiguration here, and Unsupported in RunInstances; in no list of AWS's, but quoted in
 https://github.com/aws/karpenter-provider-aws/issues/1219 and /2243.
+MinTargetCapacity: 1000 at most, for fleets of type instant, with SingleAvailabilityZone or SingleInstanceType; where it is not reached, no instance is launched.
+Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_OnDemandOptionsRequest.html and API_SpotOptionsRequest.html; the codes are not told there.
+It is reached in one zone or not at all. Source: https://github.com/aws/aws-parallelcluster/issues/6950. What the answer says of offerings that are not short
+by themselves, and of those that were not tried: https://github.com/aws/aws-parallelcluster-node, tests/slurm_plugin/test_fleet_manager.py.
 """
 
 import json
@@ -18,6 +22,7 @@ from tests.support.ec2.protocol import AwsError
 
 MAX_CONFIGURATIONS: Final = 50
 MAX_OVERRIDES: Final = 300
+MAX_MINIMUM: Final = 1000
 CAPACITY_BLOCK: Final = "capacity-block"
 RESERVED: Final = "reserved-capacity"
 _TARGETS: Final = frozenset({ON_DEMAND, SPOT, CAPACITY_BLOCK, RESERVED})
@@ -33,6 +38,10 @@ _STRATEGIES: Final = {
 }
 _DEEP: Final = 0.5
 _SPREADING: Final = frozenset(_STRATEGIES[SPOT]) - {"lowest-price"}
+_TOO_FEW: Final = (
+    "UnfulfillableCapacity",
+    "Unable to fulfill request due to MinTargetCapacity constraints. Please adjust your request.",
+)
 _NO_OVERRIDES: Final[tuple[Mapping[str, Any], ...]] = ({},)
 _PASSED_ON: Final = (
     "InstanceType",
@@ -97,6 +106,8 @@ def check(request: Mapping[str, Any]) -> str:
     instant = request.get("Type", "maintain") == "instant"
     if not instant and sum(len(one.get("Overrides") or ()) for one in configurations) > MAX_OVERRIDES:
         raise AwsError("InvalidParameterValue", f"The number of overrides exceeds the maximum of {MAX_OVERRIDES}.")
+    for options in (request.get("OnDemandOptions") or {}, request.get("SpotOptions") or {}):
+        _check_minimum(options, instant=instant)
     if not instant:
         raise AwsError("UnsupportedOperation", "Only fleets of type instant exist here.")
     target = request.get("TargetCapacitySpecification") or {}
@@ -109,6 +120,21 @@ def check(request: Mapping[str, Any]) -> str:
     if strategy and strategy not in _STRATEGIES[_market(kind)]:
         raise AwsError("InvalidFleetConfig", f"The allocation strategy {strategy} is not valid for {kind}.")
     return str(kind)
+
+
+def _check_minimum(options: Mapping[str, Any], *, instant: bool) -> None:
+    single = options.get("SingleAvailabilityZone") or options.get("SingleInstanceType")
+    least = options.get("MinTargetCapacity")
+    if not instant and (single or least is not None):
+        said = "SingleAvailabilityZone, SingleInstanceType and MinTargetCapacity are supported only for fleets of type instant."
+        raise AwsError("InvalidParameterCombination", said)
+    if least is None:
+        return
+    if not 0 <= least <= MAX_MINIMUM:
+        raise AwsError("InvalidParameterValue", f"MinTargetCapacity must not exceed {MAX_MINIMUM}.")
+    if not single:
+        said = "MinTargetCapacity requires SingleAvailabilityZone or SingleInstanceType."
+        raise AwsError("InvalidParameterCombination", said)
 
 
 def candidates(
@@ -218,6 +244,39 @@ def allocate(
         if not tried:
             break
     return list(launched.values()), list(refused.values())
+
+
+def least_of(request: Mapping[str, Any], kind: str) -> int:
+    """How many instances there must be at least."""
+    options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
+    return int(options.get("MinTargetCapacity") or 0)
+
+
+def allocate_whole(
+    found: Sequence[Candidate],
+    request: Mapping[str, Any],
+    kind: str,
+    launch: Callable[[Candidate], Instance],
+    depth: Callable[[Candidate], float],
+    forget: Callable[[Instance], None],
+) -> tuple[list[tuple[Candidate, list[Instance]]], list[tuple[Candidate, AwsError]]]:
+    """The same, of the first zone (and type, if there must be one) that has as many as there must be; `forget` takes back what one without gave."""
+    options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
+    places: dict[tuple[str, str], list[Candidate]] = {}
+    for one in found:
+        places.setdefault((one.zone, one.instance_type if options.get("SingleInstanceType") else ""), []).append(one)
+    refused: list[tuple[Candidate, AwsError]] = []
+    for some in places.values():
+        launched, short = allocate(some, request, kind, launch, depth)
+        refused += short
+        if sum(len(made) for _, made in launched) >= least_of(request, kind):
+            return launched, short
+        for _, made in launched:
+            for instance in made:
+                forget(instance)
+    of_itself = {id(one) for one, _ in refused}
+    refused += [(one, AwsError(*_TOO_FEW)) for one in found if id(one) not in of_itself]
+    return [], refused
 
 
 def answer(

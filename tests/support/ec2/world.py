@@ -217,14 +217,13 @@ class World:
             spent += price
             return made
 
-        launched, refused = fleet.allocate(
-            tried, request, kind, launch, lambda one: self.market.depth(one.instance_type, one.zone)
-        )
-        if sum(len(made) for _, made in launched) < _least(request, kind):
-            for _, made in launched:
-                for one in made:
-                    self._forget(one)
-            launched = []
+        def depth(one: Candidate) -> float:
+            return self.market.depth(one.instance_type, one.zone)
+
+        if fleet.least_of(request, kind):
+            launched, refused = fleet.allocate_whole(tried, request, kind, launch, depth, self._forget)
+        else:
+            launched, refused = fleet.allocate(tried, request, kind, launch, depth)
         answer = fleet.answer(fleet_id, launched, refused, SPOT if kind == SPOT else ON_DEMAND)
         if token:
             self._fleets[token] = _Used(
@@ -917,8 +916,3 @@ def _retag(kept: dict[str, str], tags: Mapping[str, str], *, remove: bool) -> No
 def _total(request: Mapping[str, Any], kind: str) -> float | None:
     options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
     return float(options["MaxTotalPrice"]) if options.get("MaxTotalPrice") else None
-
-
-def _least(request: Mapping[str, Any], kind: str) -> int:
-    options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
-    return int(options.get("MinTargetCapacity", 0))

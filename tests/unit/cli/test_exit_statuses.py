@@ -63,11 +63,13 @@ CLUSTER: Mapping[str, tuple[str, ...]] = {
     "takeover status of groups": ("takeover", "status", *AUTOSCALER),
     "takeover back": ("takeover", "back"),
     "takeover back of groups": ("takeover", "back", *AUTOSCALER),
+    "record": ("record", "TMP"),
+    "ui": ("ui", "--no-browser"),
     "uninstall": ("uninstall",),
     "uninstall --keep-nodes": ("uninstall", "--keep-nodes", "--for", "nobody", "--dry-run"),
     "uninstall --drain": ("uninstall", "--drain"),
 }
-"""Every command that reads a cluster; a node group is on standard input."""
+"""Every command that reads a cluster; a node group is on standard input. TMP is a directory of the test."""
 NODE_GROUP = json.dumps({"nodegroup": GROUP}).encode()
 
 
@@ -82,6 +84,11 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def ask(*arguments: str, stdin: bytes = b"") -> Result:
     return CliRunner().invoke(dovetail, arguments, input=stdin)
+
+
+def of_cluster(command: str, directory: Path) -> tuple[str, ...]:
+    """The arguments of a row of `CLUSTER`."""
+    return tuple([str(directory / "records") if one == "TMP" else one for one in CLUSTER[command]])
 
 
 def check(result: Result, status: int, says: str) -> None:
@@ -286,7 +293,7 @@ def test_a_cluster_that_refuses_or_does_not_answer_is_status_3(
     server.answer = answer or server.answer
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config(port)), encoding="utf-8")
-    result = ask(*CLUSTER[command], "--kubeconfig", str(path), stdin=NODE_GROUP)
+    result = ask(*of_cluster(command, tmp_path), "--kubeconfig", str(path), stdin=NODE_GROUP)
     says = "said the server" if answer else "Connection refused"
     told_what_to_give = answer == (403, "Forbidden") and (
         command in ("plan", "takeover check", "takeover plan", "takeover start", "takeover status")
@@ -310,7 +317,7 @@ DAMAGED: Mapping[str, Callable[[dict[str, object]], object]] = {
 
 @pytest.mark.parametrize("command", CLUSTER)
 def test_a_kubeconfig_that_cannot_be_used_is_status_2(command: str, tmp_path: Path) -> None:
-    use = functools.partial(ask, *CLUSTER[command], stdin=NODE_GROUP)
+    use = functools.partial(ask, *of_cluster(command, tmp_path), stdin=NODE_GROUP)
     check(use("--kubeconfig", str(tmp_path / "nowhere")), 2, "does not exist")
     path = tmp_path / "kubeconfig"
     path.write_text("a: [", encoding="utf-8")

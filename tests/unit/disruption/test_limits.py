@@ -18,7 +18,7 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.packing.planner import PackingOutcome, as_scheduled
-from provisioner.provisioning.provisioner import Batch
+from provisioner.provisioning.outcomes import Batch
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
 from provisioner.state.snapshot import NodeView

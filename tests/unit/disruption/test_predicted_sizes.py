@@ -8,6 +8,7 @@ import pytest
 from provisioner.disruption.candidates import candidates
 from provisioner.disruption.methods import consolidation, drift
 from provisioner.disruption.simulation.simulator import Simulation
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.pause import Activity
 from provisioner.state.predictions import NO_PREDICTIONS, AutoscalerKeeper, PodPredictions
 from tests.support.autoscalers import autoscaler, sized_pod
@@ -19,7 +20,7 @@ SINCE = NOON - timedelta(hours=1)
 
 def predicted(cpu: str = "900m", **more: Any) -> PodPredictions:
     keeper = AutoscalerKeeper()
-    keeper.use(used=True)
+    keeper.know(KindKnowledge.READ)
     keeper.changed(None, autoscaler(app={"cpu": cpu}, **more))
     return keeper.frozen()
 

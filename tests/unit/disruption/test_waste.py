@@ -41,10 +41,10 @@ def test_what_pods_cost_at_the_least(sizes: list[tuple[float, float]], want: flo
     assert rates.at_least([of_size(*size, n) for n, size in enumerate(sizes)]) == pytest.approx(want)
 
 
-def cheapest_fleet(types: list[InstanceType], pods: list[Pod]) -> float:
-    """The least price of nodes, of every way to group the pods."""
+def cheapest_fleet(types: list[InstanceType], pods: list[Pod], most: int | None = None) -> float:
+    """The least price of nodes, of every way to group the pods on so many."""
     least = math.inf
-    for marks in itertools.product(range(len(pods)), repeat=len(pods)):
+    for marks in itertools.product(range(min(len(pods), most or len(pods))), repeat=len(pods)):
         total = 0.0
         for mark in set(marks):
             inside = Resources.total(pod.shape.requests for pod, own in zip(pods, marks, strict=True) if own == mark)
@@ -57,14 +57,24 @@ def cheapest_fleet(types: list[InstanceType], pods: list[Pod]) -> float:
 @given(
     some.lists(some.tuples(some.integers(1, 16), some.integers(1, 64), some.integers(1, 40)), min_size=1, max_size=4),
     some.lists(some.tuples(some.floats(0.1, 8), some.floats(0.1, 32)), min_size=1, max_size=4),
+    some.sampled_from((None, 1, 2, 3)),
 )
-def test_no_fleet_costs_less(kinds: list[tuple[int, int, int]], sizes: list[tuple[float, float]]) -> None:
+def test_no_fleet_costs_less(
+    kinds: list[tuple[int, int, int]], sizes: list[tuple[float, float]], most: int | None
+) -> None:
     types = [
         instance_type(f"t{n}", str(cpu), f"{memory}Gi", dimes / 10, capacity_types=("on-demand",))
         for n, (cpu, memory, dimes) in enumerate(kinds)
     ]
     pods = [of_size(*size, n) for n, size in enumerate(sizes)]
-    assert Rates.of(types).at_least(pods) <= cheapest_fleet(types, pods) + 1e-9
+    assert Rates.of(types).at_least(pods, most) <= cheapest_fleet(types, pods, most) + 1e-9
+
+
+@pytest.mark.parametrize(("most", "want"), [(None, 0.5), (3, 0.5), (2, 0.8), (1, math.inf)])
+def test_of_one_or_two_nodes_the_least_price_is_known(most: int | None, want: float) -> None:
+    """Five CPUs are five fourths of a node, and two of them are needed."""
+    rates = Rates.of([LEAN])
+    assert rates.at_least([of_size(1, 1, n) for n in range(5)], most) == pytest.approx(want)
 
 
 def test_pods_are_priced_by_what_they_have_most_of() -> None:

@@ -11,6 +11,7 @@ from extender.server import MEMBERS
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
 from provisioner.state.promises import PodFamily
 from provisioner.values.resources import EMPTY, Resources
@@ -158,6 +159,31 @@ def test_a_pod() -> None:
     assert (one.requests, one.priority, one.waiting) == (Resources.of({"cpu": 500, "pods": 1}), 3, True)
     assert one.family == PodFamily("o", one.klass)
     assert one.shape is decode_member(pod(metadata={"uid": "v"})).shape
+
+
+UNSCHEDULABLE = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+MEMBER = {"spec": {"schedulingGroup": {"podGroupName": "train"}}}
+
+
+def test_a_pod_of_a_group() -> None:
+    gang = {names.GANG: "train", names.GANG_MINIMUM: "2"}
+    assert decode_member(pod(**MEMBER)).group == "ns/train"
+    assert decode_member(pod(metadata={"annotations": gang})).group == "ns/gang/train/o/2"
+    assert decode_member(pod()).group == ""
+
+
+def test_of_members_alone_it_is_kept_that_kube_scheduler_found_no_room() -> None:
+    assert decode_member(pod(**MEMBER, status=UNSCHEDULABLE)).refused
+    assert not decode_member(pod(**MEMBER)).refused
+    assert not decode_member(pod(spec={**MEMBER["spec"], "nodeName": "n1"}, status=UNSCHEDULABLE)).refused
+    assert not decode_member(pod(status=UNSCHEDULABLE)).refused
+
+
+def test_launch_sets_of_a_claim() -> None:
+    mine = (LaunchSet(id="d1", group="ns/train", nodes=2),)
+    assert claim_facts(claim(annotations={names.LAUNCH_SET: encode_sets(mine)}), TIMELINE).sets == mine
+    bad = claim_facts(claim(annotations={names.LAUNCH_SET: '{"v":7}'}), TIMELINE)
+    assert (bad.sets, names.LAUNCH_SET in bad.problem) == ((), True)
 
 
 def test_what_many_pods_and_plans_say_is_one_text() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from extender.board import Board
 from extender.nodes import DISRUPTED_SECONDS
+from extender.plan import NO_STANDING, NodeStanding
 from extender.refusals import MAX_KINDS, MAX_NODES, MAX_PODS, Refusals
 from extender.releasing import Releaser
 from provisioner.apis import names
@@ -54,7 +55,7 @@ class Bench:
         self.world.pods(pod)
         verdict = self.world.ask(pod, "n1")
         assert verdict.refused
-        self.board.refusals.record(pod, "", verdict.refused)
+        self.board.refusals.record(pod, NO_STANDING, verdict.refused)
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_a_pod_that_a_command_kept_off_is_woken_when_it_is(bench: Bench, called_
     pod = member("x", owner="other", klass="other")
     bench.world.pods(pod)
     verdict = bench.world.ask(pod, "n2")
-    bench.board.refusals.record(pod, "", verdict.refused)
+    bench.board.refusals.record(pod, NO_STANDING, verdict.refused)
     assert bench.releaser.tick() == []
     if called_off:
         bench.world.claim("c-n2", node="n2")
@@ -149,7 +150,7 @@ def test_a_pod_that_waited_for_its_own_node_is_woken_when_that_fails(bench: Benc
     bench.world.pods(pod)
     bench.world.claim("c2", entry("b"))
     verdict = bench.world.ask(pod, "n1")
-    bench.board.refusals.record(pod, "c2", verdict.refused)
+    bench.board.refusals.record(pod, NodeStanding(coming="c2"), verdict.refused)
     assert bench.releaser.tick() == []
     bench.world.table.drop_claim("c2")
     assert bench.releaser.tick() == ["n1"]
@@ -212,7 +213,7 @@ def test_the_thread_starts_and_stops(bench: Bench) -> None:
 def test_refusals_are_bounded() -> None:
     refusals = Refusals()
     for number in range(MAX_KINDS + 5):
-        refusals.record(member(f"x{number}", owner=f"o{number}"), "", [f"n{i}" for i in range(MAX_NODES + 10)])
+        refusals.record(member(f"x{number}", owner=f"o{number}"), NO_STANDING, [f"n{i}" for i in range(MAX_NODES + 10)])
     assert (len(refusals), refusals.forgotten) == (MAX_KINDS, 5)
     assert refusals.kinds()[0].owner == "o5"
 
@@ -223,7 +224,7 @@ def test_what_is_forgotten_is_counted_once(bench: Bench) -> None:
 
     before = forgotten()
     for number in range(MAX_KINDS + 2):
-        bench.board.refusals.record(member(f"x{number}", owner=f"o{number}"), "", ["n1"])
+        bench.board.refusals.record(member(f"x{number}", owner=f"o{number}"), NO_STANDING, ["n1"])
     for _ in range(2):
         bench.releaser.tick()
         assert forgotten() == before + 2
@@ -234,7 +235,7 @@ def test_more_pods_than_are_remembered_count_as_waiting() -> None:
     world.node("n1", 4)
     refusals = Refusals()
     for number in range(MAX_PODS + 1):
-        refusals.record(member(f"x{number}", owner="o"), "", ["n1"])
+        refusals.record(member(f"x{number}", owner="o"), NO_STANDING, ["n1"])
     (kind,) = refusals.kinds()
     assert refusals.due(kind, world.table, world.now) == "n1"
     assert refusals.due(kind, world.table, world.now) == ""
@@ -246,7 +247,7 @@ def test_a_refused_pod_that_is_planned_there_later_is_woken() -> None:
     world.pods(member("a"), pod)
     world.planned_node("n1", entry("a"), cores=1)
     refusals = Refusals()
-    refusals.record(pod, "", ["n1"])
+    refusals.record(pod, NO_STANDING, ["n1"])
     (kind,) = refusals.kinds()
     assert refusals.due(kind, world.table, world.now) == ""
     world.claim("c-n1", entry("a"), entry("x", owner="o", klass="o"), node="n1")

@@ -19,6 +19,7 @@ from provisioner.apis.command import (
 )
 from provisioner.apis.core import BriefMeta, CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, Node
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.apis.meta import Condition, OwnerReference, condition
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.errors import (
@@ -37,10 +38,13 @@ from provisioner.lifecycle.controller import (
     GATED_SECONDS,
     POSTPONED_SECONDS,
     REPLANNING_SECONDS,
+    SET_SECONDS,
     Lifecycle,
     Timeouts,
     timeouts_of,
 )
+from provisioner.lifecycle.gang_decisions import SET_PATIENCE
+from provisioner.lifecycle.gang_keeper import GangKeeper
 from provisioner.lifecycle.launch_fallback import PATIENCE
 from provisioner.options import Options
 from provisioner.state.keys import NodeKey
@@ -995,3 +999,47 @@ def test_a_claim_whose_place_does_not_become_free_is_deleted() -> None:
     stage.server.put(claim("a", uid="uid-a"), claim("c", annotations=waits))
     stage.look()
     assert (stage.provider.created, stage.gone) == (0, True)
+
+
+@pytest.mark.parametrize("answer", [SHORT, NEVER], ids=["now", "ever"])
+def test_a_claim_of_a_launch_set_without_capacity_waits_for_what_is_decided_about_the_set(answer: CloudError) -> None:
+    stage = Stage(answer)
+    text = encode_sets([LaunchSet(id="a", group="default/g", nodes=2)])
+    stage.server.put(*(claim(name, annotations={names.LAUNCH_SET: text}) for name in "cd"))
+    keeper = GangKeeper(
+        stage.world.cluster, stage.server.writer, stage.server.recorder, stage.clock, elsewhere=lambda *_: False
+    )
+    stage.lifecycle._gangs = keeper
+    assert stage.look() == ReconcileResult(requeue_after=SET_SECONDS)
+    keeper.poll()
+    assert not stage.gone or answer is NEVER
+    stage.clock.advance(SET_PATIENCE)
+    keeper.poll()
+    assert stage.gone
+
+
+def test_a_claim_held_for_the_scarcest_of_its_set_has_all_its_time_once_it_is_sent() -> None:
+    """It is held here; its NodePool is as healthy as before."""
+    stage = Stage(DENIED)
+    sets = {names.LAUNCH_SET: encode_sets([LaunchSet(id="a", group="default/g", nodes=2)])}
+    scarce = claim("d", annotations=sets)
+    spec = msgspec.to_builtins(scarce.spec, str_keys=True) | {"resources": {"requests": {"nvidia.com/gpu": "1"}}}
+    scarce = msgspec.structs.replace(scarce, spec=msgspec.convert(spec, type(scarce.spec), strict=False))
+    stage.server.put(claim("c", annotations=sets), scarce)
+    stage.world.cluster.launch_begins("d")
+    stage.world.cluster.launch_refused("d")
+    limit = TIMEOUTS.launch.total_seconds()
+    for _ in range(3):
+        stage.look()
+        stage.clock.advance(limit + 1)
+    assert (stage.provider.created, stage.gone, stage.health) == (0, False, [])
+    stage.server.put(
+        msgspec.structs.replace(scarce, status=msgspec.structs.replace(scarce.status, provider_id="x://d"))
+    )
+    stage.look()
+    stage.clock.advance(limit - 1)
+    stage.look()
+    assert (stage.provider.created, stage.gone) == (2, False)
+    stage.clock.advance(2)
+    stage.look()
+    assert (stage.gone, stage.health) == (True, [("general", False, "")])

@@ -7,6 +7,8 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
+from provisioner.apis.gangs import GroupSource, group_of
+from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.lifecycle.nominations import DEAR_FACTOR, MAX_WRITES, ROUNDS, Nominations
@@ -18,6 +20,7 @@ from provisioner.support.workers import WorkerPool
 from tests.support.apiserver import Change
 from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.kube import Sent
+from tests.support.podgroups import grouped
 from tests.support.problems import shape
 from tests.support.worldserver import WorldServer
 
@@ -62,13 +65,20 @@ class Stage:
         self.nominations = self._made(workers)
         self.nominations.begin()
 
-    def existing_node(self, name: str, *pods: Pod, ready: bool = False) -> None:
+    def existing_node(self, name: str, *pods: Pod, ready: bool = False, sets: tuple[LaunchSet, ...] = ()) -> None:
         """A node planned for these pods; unless `ready` it has joined but is not let in."""
         self.server.add(*(one for one in pods if self.world.cluster.pod(one.uid) is None))
         self._planned[name] = pods
         true = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED) if ready else (names.LAUNCHED,)
-        self.world.cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", true=true, pods=pods))
-        self.world.cluster.node_changed(None, node(name))
+        made = claim(name, provider_id=f"kwok://{name}", true=true, pods=pods)
+        made.metadata.annotations.update({names.LAUNCH_SET: encode_sets(sets)} if sets else {})
+        self.world.cluster.claim_changed(None, made)
+        closed = {"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"}
+        self.world.cluster.node_changed(None, node(name, taints=() if ready or not sets else (closed,)))
+
+    def open(self, name: str) -> None:
+        """Our taint falls; the claim does not say so yet."""
+        self.world.cluster.node_changed(self.world.cluster.node(name), node(name))
 
     def let_in(self, name: str) -> None:
         known = self.world.cluster.claim(name)
@@ -150,7 +160,73 @@ def stage(workers: WorkerPool) -> Stage:
     return Stage(workers)
 
 
+def gang(name: str) -> Pod:
+    return pod(name, annotations={names.GANG: "train", names.GANG_MINIMUM: "2"})
+
+
+PAIR = (LaunchSet(id="d1", group=group_of(gang("x")), nodes=2),)
+
+
+@pytest.fixture
+def pair(stage: Stage) -> Stage:
+    """Two nodes of one gang have joined; on the first a single pod is planned, too."""
+    stage.existing_node("a", gang("one"), pod("single"), sets=PAIR)
+    stage.existing_node("b", gang("two"), sets=PAIR)
+    return stage
+
+
 # --- who is nominated ---
+
+
+def test_pods_that_volcano_binds_are_not_nominated(stage: Stage) -> None:
+    """Also if annotations of ours say their group; what it nominates itself is not taken back."""
+    theirs = [grouped(pod(name), GroupSource.VOLCANO) for name in ("one", "two")]
+    theirs[1] = grouped(theirs[1], GroupSource.ANNOTATIONS, minimum=1)
+    stage.existing_node("a", *theirs, pod("single"))
+    stage.nominate("a")
+    assert stage.field == {"single": "a"}
+    stage.write("one", "a")
+    stage.restart(stage.nominations._workers)
+    stage.let_in("a")
+    assert [sent for sent in stage.review(600.0) if "/one/" in sent.path] == []
+
+
+def test_pods_of_the_coscheduling_plugin_are_nominated_as_kube_scheduler_binds_them(stage: Stage) -> None:
+    stage.existing_node("a", grouped(pod("one"), GroupSource.COSCHEDULING))
+    stage.nominate("a")
+    assert stage.field == {"one": "a"}
+
+
+def test_of_pods_that_volcano_binds_nothing_is_learnt_about_the_extender(workers: WorkerPool) -> None:
+    stage = Stage(workers, mode="auto")
+    stage.steering.heard()
+    stage.existing_node("a", grouped(pod("one"), GroupSource.VOLCANO), pod("single"))
+    stage.nominate("a")
+    assert stage.steering._watched == {"single": "default-scheduler"}
+
+
+def test_pods_of_a_gang_are_not_nominated_while_a_node_of_it_is_missing(pair: Stage) -> None:
+    pair.nominate("a")
+    assert pair.field == {"single": "a"}
+    pair.nominate("a", "b")
+    assert pair.field == {"single": "a", "one": "a", "two": "b"}
+
+
+def test_nodes_of_a_gang_that_were_let_in_before_are_not_missing(pair: Stage) -> None:
+    pair.open("a")
+    pair.nominate("b")
+    assert pair.field == {"two": "b"}
+
+
+def test_a_nomination_is_not_given_back_when_a_node_of_the_gang_has_gone(pair: Stage) -> None:
+    pair.nominate("a", "b")
+    pair.open("a")
+    pair.open("b")
+    pair.write("one", "")  # a cycle failed
+    assert pair.field["one"] == "a"
+    pair.world.cluster.claim_changed(pair.world.cluster.claim("b"), None)
+    pair.write("one", "")
+    assert "one" not in pair.field
 
 
 def test_a_planned_pod_is_nominated_where_the_field_is_empty(stage: Stage) -> None:

@@ -3,10 +3,14 @@
 import itertools
 import threading
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
+from provisioner.apis.gangs import group_of
+from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.lifecycle import registration
@@ -14,6 +18,7 @@ from provisioner.lifecycle.nominations import Nominations
 from provisioner.lifecycle.registration import (
     BOUND_SECONDS,
     COMPANION_SECONDS,
+    GANG_LONGEST_SECONDS,
     PATIENCE_SECONDS,
     RETRY_BASE_SECONDS,
     RETRY_CAP_SECONDS,
@@ -22,9 +27,10 @@ from provisioner.lifecycle.registration import (
 )
 from provisioner.lifecycle.steering import Steering
 from provisioner.scheduling.nomination import unaided
+from provisioner.state.keys import NodeKey
 from provisioner.state.misses import TOGETHER_SECONDS
 from provisioner.support.workers import WorkerPool, pool
-from tests.support.cluster import World, claim, node, pod
+from tests.support.cluster import World, bound, claim, node, plan_text, pod
 from tests.support.eventually import eventually
 from tests.support.kube import Sent
 from tests.support.problems import shape
@@ -90,13 +96,21 @@ class Stage:
         plain: bool | None = None,
         tainted: bool = True,
         more: tuple[Pod, ...] = (),
+        gang: str = "",
     ) -> None:
-        """A launched node whose Node, still with our taint, is planned for a pod named after it, or for two of one spread, or for all three, and for `more`."""
+        """A launched node whose Node, still with our taint, is planned for a pod named after it, or for two of one spread, or for all three, and for `more`.
+
+        The pod named after it may be of a gang for which this node and another one were launched.
+        """
         spreads = [pod(f"{which}-pod-of-{name}", shape=SPREAD) for which in ("one", "other")]
-        mine = [pod(f"pod-of-{name}", namespace="other" if spread else "default")]
+        notes = {names.GANG: gang, names.GANG_MINIMUM: "2"} if gang else {}
+        mine = [pod(f"pod-of-{name}", namespace="other" if spread or gang else "default", annotations=notes)]
         pods = [*(spreads if spread else ()), *(mine if plain or (plain is None and not spread) else ()), *more]
         self.server.add(*pods)
-        self.server.put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods)))
+        made = claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods))
+        sets = [LaunchSet(id=gang, group=group_of(mine[0]), nodes=2)] if gang else []
+        made.metadata.annotations.update({names.LAUNCH_SET: encode_sets(sets)} if gang else {})
+        self.server.put(made)
         self.server.put(node(name, taints=(UNREGISTERED,) if tainted else (), ready=ready))
 
     def ready(self, name: str) -> None:
@@ -169,6 +183,26 @@ def test_the_more_room_of_a_node_no_nomination_keeps_the_later_it_is_let_in(work
     ]
     waited = stage.world.clock.monotonic() - began
     assert waited >= 2 * BOUND_SECONDS[0], "pods of the first, which are not bound, might still take room on the next"
+
+
+def test_nodes_of_a_gang_are_let_in_together_after_all_others_and_its_pods_are_nominated_last(
+    workers: WorkerPool,
+) -> None:
+    stage = Stage(workers)
+    stage.joined("a", gang="train", more=(pod("beside-a", namespace="other"),))
+    stage.joined("b", spread=True)
+    stage.joined("c", gang="train", spread=True, plain=True)
+    stage.joined("d")
+    assert [line for line in stage.wave("a", "b", "c", "d") if "/nodes/" in line or "/pods/" in line] == [
+        "PATCH /api/v1/namespaces/default/pods/pod-of-d/status",
+        "PATCH /api/v1/nodes/d",
+        "PATCH /api/v1/nodes/b",
+        "PATCH /api/v1/namespaces/other/pods/beside-a/status",
+        "PATCH /api/v1/namespaces/other/pods/pod-of-a/status",
+        "PATCH /api/v1/namespaces/other/pods/pod-of-c/status",
+        "PATCH /api/v1/nodes/a",
+        "PATCH /api/v1/nodes/c",
+    ]
 
 
 def test_of_nodes_that_open_together_the_one_with_the_most_nominated_pods_is_first(workers: WorkerPool) -> None:
@@ -445,3 +479,87 @@ def test_a_write_that_hangs_holds_up_no_later_wave() -> None:
         may_go.set()
         eventually(lambda: not stage.registrar._busy, "the write ends by itself")
     assert sorted(stage.again) == ["a", "b"]
+
+
+def after_a_while(stage: Stage) -> list[str]:
+    """`closed` when nobody waits any longer for the others of a batch."""
+    for _ in range(3):
+        stage.closed()
+        stage.world.clock.advance(20.0)
+    return stage.closed()
+
+
+def gang_of(stage: Stage, *names_: str, minimum: int = 0, **joined: bool) -> None:
+    """Nodes that a gang needs together, each for a member; those that `joined` names have come, and are ready where it says so."""
+    notes = {names.GANG: "train", names.GANG_MINIMUM: str(minimum or len(names_))}
+    text = encode_sets([LaunchSet(id="a", group=f"default/gang/train/rs/{minimum or len(names_)}", nodes=len(names_))])
+    for name in names_:
+        member = pod(f"member-{name}", annotations=notes)
+        stage.server.add(member)
+        one = claim(
+            name,
+            provider_id=f"kwok://{name}" if name in joined else "",
+            true=(names.LAUNCHED,) if name in joined else (),
+        )
+        marks = {names.PLAN_ANNOTATION: plan_text((member,)), names.LAUNCH_SET: text}
+        meta = msgspec.structs.replace(one.metadata, annotations={**one.metadata.annotations, **marks})
+        stage.server.put(msgspec.structs.replace(one, metadata=meta))
+    for name, ready in joined.items():
+        stage.server.put(node(name, taints=(UNREGISTERED,), ready=ready))
+        stage.registrar.offer(name)
+
+
+@pytest.mark.parametrize("nominate", ["true", "false"])
+def test_nodes_of_a_gang_are_let_in_together_when_all_are_ready(workers: WorkerPool, nominate: str) -> None:
+    stage = Stage(workers, nominate=nominate)
+    gang_of(stage, "a", "b", "c", a=True, b=False)
+    stage.joined("alone")
+    stage.registrar.offer("alone")
+    assert after_a_while(stage) == ["alone"]
+    stage.ready("b")
+    assert after_a_while(stage) == ["alone"]  # c has no instance
+    stage.server.put(claim_of(stage, "c"))
+    stage.server.put(node("c", taints=(UNREGISTERED,)))
+    assert after_a_while(stage) == ["alone"]  # it was not offered
+    stage.registrar.offer("c")
+    assert after_a_while(stage) == ["a", "alone", "b", "c"]
+    assert {"a", "b", "c"} in [set(plan) - {"alone"} for plan in stage.registrar._plans()]
+
+
+def claim_of(stage: Stage, name: str) -> NodeClaim:
+    known = stage.server.claim(name)
+    return msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, provider_id=f"kwok://{name}"))
+
+
+def test_nodes_of_a_gang_do_not_wait_for_ever(workers: WorkerPool) -> None:
+    stage = Stage(workers)
+    gang_of(stage, "a", "b", a=True)
+    stage.world.clock.advance(GANG_LONGEST_SECONDS - 1.0)
+    assert stage.closed() == []
+    stage.world.clock.advance(2.0)
+    assert after_a_while(stage) == ["a"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_others_use_of_a_gang_that_was_given_up_is_let_in_and_the_rest_is_not(
+    workers: WorkerPool, shared: bool
+) -> None:
+    stage = Stage(workers)
+    gang_of(stage, "a", "b", a=True)
+    if shared:
+        stranger = pod("stranger", cpu="100m")
+        stage.server.add(stranger)
+        stage.world.cluster.assign(NodeKey("a"), [stranger])
+    for _ in range(3):  # for longer from time to time
+        stage.world.cluster.group_rests("default/gang/train/rs/2")
+    assert after_a_while(stage) == ["a"] * shared
+
+
+def test_a_gang_that_has_what_it_needs_waits_for_no_node(workers: WorkerPool) -> None:
+    stage = Stage(workers)
+    gang_of(stage, "a", "b", minimum=2, a=True)
+    for name in "ab":
+        known = stage.world.cluster.pod(f"member-{name}")
+        assert known is not None
+        stage.world.cluster.pod_changed(known, bound(known, "elsewhere"))
+    assert after_a_while(stage) == ["a"]

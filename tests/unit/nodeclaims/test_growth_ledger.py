@@ -10,14 +10,8 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.disruption.budget_ledger import BudgetLedger
-from provisioner.nodeclaims.growth_ledger import (
-    FRESH_SECONDS,
-    KARPENTER_SECONDS,
-    GrowthLedger,
-    HeldBackError,
-    limits_of,
-)
-from provisioner.nodeclaims.growth_limits import GrowthLimit, GrowthLimits
+from provisioner.nodeclaims.growth_ledger import FRESH_SECONDS, KARPENTER_SECONDS, GrowthLedger, limits_of
+from provisioner.nodeclaims.growth_limits import GrowthLimit, GrowthLimits, HeldBackError
 from provisioner.options import Options
 from provisioner.packing.planner import PackingOutcome, as_scheduled
 from provisioner.provisioning import worlds as spending_worlds
@@ -320,9 +314,9 @@ def test_creation_times_of_a_clock_that_is_ahead_hold_nothing_up_for_longer_than
     one.world.cluster.claim_changed(None, claim("ahead", creationTimestamp="2040-01-01T00:00:00Z"))
     one.restart()
     with pytest.raises(HeldBackError):
-        one.growth.admit(claim("new"), lambda: True)
+        one.growth.admit([claim("new")], lambda: True)
     one.world.clock.advance(60.0)
-    assert one.growth.admit(claim("new"), lambda: True)
+    assert one.growth.admit([claim("new")], lambda: True)
 
 
 def test_the_price_of_this_type() -> None:
@@ -458,7 +452,7 @@ def test_a_replacement_that_is_written_in_a_command_counts_before_it_is_created(
         stage.world.cluster.claim_failed(name)  # as after a restart: only the record tells of it
     growth = GrowthLedger(stage.world.cluster, stage.growth, lambda _: stage.world.types, stage.world.clock)
     with pytest.raises(HeldBackError):
-        growth.admit(static_claim(pool(), "new").claim, lambda: True)
+        growth.admit([static_claim(pool(), "new").claim], lambda: True)
 
 
 def limited(stage: DisruptedNodes, usd: str) -> DisruptedNodes:

@@ -111,3 +111,32 @@ def test_a_missing_price_counts_nothing_and_is_told() -> None:
         assert lacks_price(one, unknown)
         assert not lacks_price(one, TYPES)
     assert not lacks_price(claim("a"), {})  # nothing is known of any type: nobody says that there is no price
+
+
+@given(
+    ages=st.lists(st.floats(0, 120)),
+    usd=st.floats(0, 10),
+    prices=st.lists(st.floats(0.1, 3), min_size=1, max_size=6),
+    most=st.integers(0, 6),
+)
+def test_claims_that_are_needed_together_are_allowed_where_one_after_another_would_be(
+    ages: list[float], usd: float, prices: list[float], most: int
+) -> None:
+    growth = Growth(GrowthLimits(most, 10.0), ages, usd)
+    held = growth.refusal(sum(prices), claims=len(prices))
+    if not most or len(prices) <= most:
+        assert (held is None) == (growth.refusals(prices) == [None] * len(prices))
+    if held is not None and held.seconds is not None:  # it says when: not before, and then it is
+        early, then = (growth.refusal(0.0, held.seconds + late, len(prices)) for late in (-1e-3, 0.0))
+        assert held.seconds < 1e-3 or early is not None
+        assert then is None or (then.seconds or 1.0) < 1e-9
+
+
+def test_more_claims_than_a_minute_allows_wait_for_an_empty_one_and_fill_those_that_follow() -> None:
+    growth = Growth(GrowthLimits(claims_per_minute=2), (30.0,), 0.0)
+    assert growth.refusal(1.0, claims=5) == HeldBack(GrowthLimit.CLAIMS, 30.0)
+    assert growth.refusal(1.0, 30.0, claims=5) is None
+    for number in range(5):
+        growth.take(1.0, 30.0 + growth.counted_after(number))
+    free = [growth.refusal(1.0, 30.0 + later) is None for later in (0, 59, 119, 120, 149, 150)]
+    assert free == [False, False, False, True, True, True]

@@ -19,7 +19,7 @@ from provisioner.kube.events import Recorder
 from provisioner.operator.effects import DAEMONSET_IGNORED
 from provisioner.operator.kwok import ORPHAN_AFTER, KwokCloud
 from provisioner.operator.term import Term
-from provisioner.options import Options
+from provisioner.options import Options, OptionsError
 from provisioner.provisioning.batcher import Intake
 from provisioner.provisioning.provisioner import ProvisioningController
 from provisioner.runtime.caches import Caches
@@ -227,6 +227,18 @@ def test_those_that_are_not_there_have_no_controller() -> None:
     assert all_ - without == {"nodeoverlay", "capacitybuffer", "report-certificates", "extender-certificates"}
 
 
+def test_requests_have_a_controller_where_a_class_is_ours() -> None:
+    """Without one nothing is watched, kept or asked."""
+    without, all_ = (
+        set(term(options=Options.parse(flags, {})).manager.controllers)
+        for flags in ([], ["--provisioning-classes=atomic.dovetail.dev, check-capacity.autoscaling.x-k8s.io"])
+    )
+    assert all_ - without == {f"provisioningrequest{one}" for one in ("", ".discovery", ".reservation")}
+    assert not term()._requests.keeps("x")
+    with pytest.raises(OptionsError, match=r"--provisioning-classes must be a list of .* \('x' is unknown\)"):
+        Options.parse(["--provisioning-classes=x"], {})
+
+
 def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
     api = FakeApi(respond=lambda _: ok({"metadata": {"name": "lost", "uid": "uid-lost"}}))
     made = term(api)
@@ -428,9 +440,15 @@ REACHED: dict[str, tuple[list[str], Callable[[Term], Any], Any]] = {
         lambda made: cast(Any, made.manager.controllers["deletion-guards"][0].poll).__self__._share,
         0.3,
     ),
+    "no history": (["--history-duration=0"], lambda made: made.history.since, None),
+    "the most bytes of the history": (
+        ["--history-bytes=1048576"],
+        lambda made: made.history._bounds.most_bytes,
+        1048576,
+    ),
     "the gate ReservedCapacity": (
         ["--feature-gates=ReservedCapacity=false"],
-        lambda made: provisioner(made)._worlds._policies.reserves,
+        lambda made: provisioner(made).planning._worlds._policies.reserves,
         False,
     ),
 }
@@ -457,7 +475,7 @@ BUILT_IN: dict[str, tuple[Callable[[Term], Any], Any]] = {
     ),
     "10 seconds for a batch": (lambda made: provisioner(made)._deadline, 10.0),
     "three nodes for a hostname spread": (
-        lambda made: provisioner(made)._worlds._policies.hostname_domains,
+        lambda made: provisioner(made).planning._worlds._policies.hostname_domains,
         3,
     ),
     "three nodes for a hostname spread, for disruption": (

@@ -53,8 +53,10 @@ SEEN: dict[str, str] = {
     ),
     "repair_timeout": f"{_UNIT}disruption/forceful/test_controller.py::test_flags_become_repair_policies",
     **dict.fromkeys(
-        ("legacy_node_repair", "repair_breaker"), f"{_UNIT}operator/test_term.py::test_a_flag_reaches_its_part"
+        ("history_bytes", "history_duration", "legacy_node_repair", "repair_breaker"),
+        f"{_UNIT}operator/test_term.py::test_a_flag_reaches_its_part",
     ),
+    "provisioning_classes": f"{_UNIT}operator/test_term.py::test_requests_have_a_controller_where_a_class_is_ours",
     "max_disrupting_nodes": f"{_UNIT}disruption/test_budgets.py::test_a_limit_over_all_pools_holds_beside_their_budgets",
     "consolidation": f"{_UNIT}disruption/test_consolidation_state.py::test_flags_become_settings",
     "mass_deletion_guard": f"{_UNIT}termination/test_deletion_guards.py::test_more_than_the_share_of_a_cascade_waits_all_of_it",

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.gangs import GroupSource
 from provisioner.packing import process as planner_process
 from provisioner.packing.planner import LEAST_SECONDS, PackingOutcome, Patience, Planner, PlanOutcome
 from provisioner.packing.process import (
@@ -31,6 +33,7 @@ from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Packing, World
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
+from tests.support.podgroups import grouped
 from tests.support.problems import instance_type, pods, pool, problem, shape
 from tests.unit.scheduling.improvement import test_balancing as balancing
 
@@ -245,6 +248,18 @@ def test_a_plan_is_balanced_unless_an_extender_steers_its_pods(*, steered: bool)
     assert found.outcome is (PlanOutcome.NEAR_BOUND if steered else PlanOutcome.IMPROVED)
     assert (found.result is uneven) is steered
     assert schedulers == ["default-scheduler"]
+
+
+def test_a_plan_with_pods_that_volcano_binds_is_not_taken_for_steered() -> None:
+    prepared, uneven = balancing.planned(balancing.Case(balancing.FULL))
+    claims = tuple(
+        msgspec.structs.replace(one, pods=tuple(grouped(each, GroupSource.VOLCANO) for each in one.pods))
+        for one in uneven.claims
+    )
+    clock = SystemClock()
+    planner = Planner(PlannerProcess(clock), clock, Patience(least=0.0), steers=lambda _: True)
+    asked = replace(uneven, bound=uneven.usd_per_hour, claims=claims)
+    assert planner.planned(prepared, asked, WINDOW).outcome is PlanOutcome.IMPROVED
 
 
 def test_where_nothing_is_packed_by_cost_no_batch_starts_a_process() -> None:

@@ -365,7 +365,7 @@ def test_without_a_claim_its_pods_wait_and_its_share_of_the_limits_is_free() -> 
     world.cluster.claim_changed(None, claim("a", pods=(one,)))
     world.cluster.claim_changed(None, claim("waits-too"))
     world.existing_node("b")
-    rest, pods = without(world.cluster.snapshot(), "a")
+    rest, pods = without(world.cluster.snapshot(), ["a"])
     assert pods == (one,)
     assert [str(view.key) for view in rest.nodes] == ["b"]
     (left,) = gathered_of(rest, lambda _: TYPES, frozenset(), lambda _: True).world.pools
@@ -376,4 +376,4 @@ def test_without_a_claim_its_pods_wait_and_its_share_of_the_limits_is_free() -> 
 def test_without_a_claim_that_is_gone_nothing_changes() -> None:
     world = world_of(pool())
     snapshot = world.cluster.snapshot()
-    assert without(snapshot, "a") == (snapshot, ())
+    assert without(snapshot, ["a"]) == (snapshot, ())

@@ -7,6 +7,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import (
+    CoschedulingGroup,
     CSIDriver,
     CSINode,
     LabelledNamespace,
@@ -14,6 +15,7 @@ from provisioner.apis.core import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolcanoGroup,
 )
 from provisioner.provisioning.retry_triggers import concerns_placement
 from provisioner.runtime.changes import SurroundingChanged
@@ -26,6 +28,8 @@ KINDS = {
     "limitrange": LimitRange,
     "csinode": CSINode,
     "csidriver": CSIDriver,
+    "volcano": VolcanoGroup,
+    "coscheduling": CoschedulingGroup,
 }
 
 
@@ -73,6 +77,15 @@ CASES: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any] | None, bool]]
         {"spec": {"preventPodSchedulingIfMissing": False}},
         True,
     ),
+    "a PodGroup of Volcano is admitted": (
+        "volcano",
+        {"status": {"phase": "Pending"}},
+        {"status": {"phase": "Inqueue"}},
+        True,
+    ),
+    "an admitted one runs": ("volcano", {"status": {"phase": "Inqueue"}}, {"status": {"phase": "Running"}}, False),
+    "a PodGroup needs fewer pods": ("coscheduling", {"spec": {"minMember": 3}}, {"spec": {"minMember": 2}}, True),
+    "a PodGroup only has a new version": ("coscheduling", {}, {"metadata": {"resourceVersion": "2"}}, False),
     "a driver tells its limit": (
         "csinode",
         {},

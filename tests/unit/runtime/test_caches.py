@@ -7,8 +7,10 @@ from typing import cast
 import msgspec
 import pytest
 
+from provisioner.apis.gangs import GroupSource
 from provisioner.kube.config import ApiConnection
 from provisioner.kube.resources import (
+    AUTOSCALERS,
     CONFIGMAPS,
     DAEMONSETS,
     KWOKNODECLASSES,
@@ -23,6 +25,7 @@ from provisioner.options import Options
 from provisioner.runtime.caches import Caches
 from provisioner.runtime.changes import Change, NodeChanged
 from provisioner.runtime.freshness import stale
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.pause import DISRUPTION, Pause, PauseValue
 from provisioner.support.clock import SystemClock
 from tests.support.cluster import claim, node, pool
@@ -122,11 +125,23 @@ def test_pod_groups_are_a_watch_like_the_others_once_they_are_watched(ended: thr
     """Refused they count as behind at once, are told to who asks for the watches' health, and are probed for lag."""
     caches = Caches(cast(ApiConnection, FakeApi(respond=lambda _: refusal(403))), Options(), SystemClock())
     try:
-        caches.watch(caches.pod_groups)
-        eventually(lambda: caches.pod_groups.error is not None, "the watch is refused", 10)
-        assert str(PODGROUPS) in stale((caches.pod_groups,))
+        caches.watch(caches.pod_groups[GroupSource.POD_GROUP])
+        eventually(lambda: caches.pod_groups[GroupSource.POD_GROUP].error is not None, "the watch is refused", 10)
+        assert str(PODGROUPS) in stale((caches.pod_groups[GroupSource.POD_GROUP],))
         assert str(PODGROUPS) in caches.optional_problem()
-        assert caches.pod_groups in caches._prober._watches
+        assert caches.pod_groups[GroupSource.POD_GROUP] in caches._prober._watches
     finally:
         ended.set()
         caches.stop()
+
+
+@pytest.mark.parametrize("known", KindKnowledge)
+def test_nothing_is_disrupted_before_it_is_known_how_large_pods_come_back(known: KindKnowledge) -> None:
+    """Where that is asked for; what cannot be read is not waited for."""
+    connection = cast(ApiConnection, FakeApi())
+    for wanted in (True, False):
+        caches = Caches(connection, Options(vpa_predictions=wanted), SystemClock())
+        caches.behind_disruption = ()  # those are current
+        caches.cluster.predictions_known(known)
+        waits = wanted and known is KindKnowledge.NOT_YET
+        assert (str(AUTOSCALERS) in caches.disruption_is_stale(), bool(caches.disruption_is_stale())) == (waits, waits)

@@ -217,6 +217,7 @@ STATED = {
     ("termination/terminator.py", "drained"): "the Node is being deleted, and its pods are listed at the API server",
     ("termination/terminator.py", "_look"): "the instance is being ended, and its pods are listed at the API server",
     ("termination/terminator.py", "_evict"): "decided from a list of the API server",
+    ("requests/controller.py", "reconcile"): "a ProvisioningRequest that has been over for a week",
     ("operator/effects.py", "_drop"): "nothing was launched; deleted at the version that was decided from",
 }
 

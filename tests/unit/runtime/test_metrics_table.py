@@ -16,7 +16,7 @@ from tests.support.clock import NOON
 from tests.support.cluster import claim
 from tests.support.metricfamilies import families
 
-TABLE = json.loads((Path(__file__).parents[2] / "data" / "karpenter-metrics.json").read_text())["families"]
+TABLE = json.loads((Path(__file__).parents[2] / "data" / "karpenter-1.15-metrics.json").read_text())["families"]
 KARPENTERS = {row["name"]: row for row in TABLE}
 FLAWS = (Path(__file__).parents[3] / "docs" / "known-flaws.md").read_text()
 

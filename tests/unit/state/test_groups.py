@@ -10,7 +10,8 @@ import pytest
 from provisioner.apis.core import PodGroup
 from provisioner.apis.pods import Pod
 from provisioner.state.checking import CheckedCluster
-from provisioner.state.groups import Group, GroupKnowledge, GroupLack
+from provisioner.state.groups import Group, GroupLack
+from provisioner.state.knowledge import KindKnowledge
 from tests.support.clock import NOON
 from tests.support.cluster import TYPES, World, bound, pod, refused
 from tests.support.problems import shape
@@ -28,6 +29,48 @@ def group(name: str = "train", *, minimum: int | None = 2, priority: int | None 
     return msgspec.convert(body, PodGroup)
 
 
+def test_which_groups_are_disrupted_all_at_once() -> None:
+    """Known as soon as PodGroups are read, and no longer when they cannot be."""
+    at = Grouped()
+    wholes = {
+        mode: msgspec.convert(
+            {"metadata": {"name": mode, "namespace": "default"}, "spec": {"disruptionMode": {mode: {}}}}, PodGroup
+        )
+        for mode in ("all", "single")
+    }
+    for one in (*wholes.values(), group()):
+        at.cluster.pod_group_changed(None, one)
+    found = at.cluster.snapshot().together
+    assert found == {"default/all"}
+    at.cluster.pod_group_changed(group(), group(minimum=3))
+    assert at.cluster.snapshot().together is found
+    at.cluster.pod_groups_known(KindKnowledge.UNREADABLE)
+    assert not at.cluster.snapshot().together
+    at.cluster.pod_groups_known(KindKnowledge.READ)
+    assert at.cluster.snapshot().together == found
+    at.cluster.pod_group_changed(wholes["all"], None)
+    assert not at.cluster.snapshot().together
+
+
+def test_which_groups_must_run_in_one_domain() -> None:
+    """Known as soon as PodGroups are read, and no longer when they cannot be; also of one that needs one pod."""
+    at = Grouped()
+    spec = {"schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}}
+    racks = msgspec.convert({"metadata": {"name": "racks", "namespace": "default"}, "spec": spec}, PodGroup)
+    for one in (racks, group()):
+        at.cluster.pod_group_changed(None, one)
+    found = at.cluster.snapshot().topology
+    assert found == {"default/racks": "example.com/rack"}
+    at.cluster.pod_group_changed(group(), group(minimum=3))
+    assert at.cluster.snapshot().topology is found
+    at.cluster.pod_groups_known(KindKnowledge.UNREADABLE)
+    assert not at.cluster.snapshot().topology
+    at.cluster.pod_groups_known(KindKnowledge.READ)
+    assert at.cluster.snapshot().topology == found
+    at.cluster.pod_group_changed(racks, None)
+    assert not at.cluster.snapshot().topology
+
+
 def member(name: str, **changes: Any) -> Pod:
     return pod(name, group="train", **changes)
 
@@ -39,7 +82,7 @@ class Grouped(World):
         super().__init__()
         self.cluster = CheckedCluster(lambda _: TYPES, self.clock, grace=GRACE)
         self.cluster.settle()
-        self.cluster.pod_groups_known(GroupKnowledge.READ)
+        self.cluster.pod_groups_known(KindKnowledge.READ)
 
     def waiting(self) -> list[str]:
         return [one.name for one in self.cluster.snapshot().waiting]
@@ -127,7 +170,7 @@ COMPLETIONS = {
     "an API server without PodGroups": (
         (),
         BOTH,
-        lambda world: world.cluster.pod_groups_known(GroupKnowledge.NOT_SERVED),
+        lambda world: world.cluster.pod_groups_known(KindKnowledge.NOT_SERVED),
     ),
 }
 
@@ -170,24 +213,24 @@ class Knowledge:
 
 
 KNOWLEDGE = {
-    GroupKnowledge.NOT_YET: Knowledge(False, False),
-    GroupKnowledge.UNREADABLE: Knowledge(True, False),
-    GroupKnowledge.READ: Knowledge(False, False, GroupLack.INCOMPLETE),
-    GroupKnowledge.NOT_SERVED: Knowledge(True, True, None),
+    KindKnowledge.NOT_YET: Knowledge(False, False),
+    KindKnowledge.UNREADABLE: Knowledge(True, False),
+    KindKnowledge.READ: Knowledge(False, False, GroupLack.INCOMPLETE),
+    KindKnowledge.NOT_SERVED: Knowledge(True, True, None),
 }
 
 
-@pytest.mark.parametrize("before", GroupKnowledge)
-@pytest.mark.parametrize("known", GroupKnowledge)
+@pytest.mark.parametrize("before", KindKnowledge)
+@pytest.mark.parametrize("known", KindKnowledge)
 def test_where_groups_cannot_be_read_only_the_verdict_of_kube_scheduler_counts(
-    before: GroupKnowledge, known: GroupKnowledge
+    before: KindKnowledge, known: KindKnowledge
 ) -> None:
     """In every order, and for groups that are complete or not: nobody knows that."""
     world = Grouped()
     world.cluster.pod_groups_known(before)
     world.cluster.pod_group_changed(None, group(minimum=3))
     world.add(refused(member("a"), "no"), member("b"), pod("single"))
-    world.cluster.reported(["b"] if known is GroupKnowledge.UNREADABLE else [])
+    world.cluster.reported(["b"] if known is KindKnowledge.UNREADABLE else [])
     world.later()
     world.cluster.pod_groups_known(known)
     want = KNOWLEDGE[known]
@@ -198,13 +241,22 @@ def test_where_groups_cannot_be_read_only_the_verdict_of_kube_scheduler_counts(
 
 def test_a_member_that_is_refused_while_groups_cannot_be_read_waits_at_once() -> None:
     world = Grouped()
-    world.cluster.pod_groups_known(GroupKnowledge.UNREADABLE)
+    world.cluster.pod_groups_known(KindKnowledge.UNREADABLE)
     world.add(*BOTH)
     assert world.later() == []
     world.add(refused(BOTH[0], "no"))
     assert world.waiting() == ["a"]
-    world.cluster.pod_groups_known(GroupKnowledge.READ)
+    world.cluster.pod_groups_known(KindKnowledge.READ)
     assert world.later() == []
+
+
+def test_a_pod_that_joins_a_group_which_is_complete_by_it_waits_after_the_grace_period() -> None:
+    world, single = Grouped(), pod("a")
+    world.cluster.pod_group_changed(None, group(minimum=1))
+    world.add(single)
+    assert world.later() == ["a"]
+    world.cluster.pod_changed(single, msgspec.structs.replace(single, group="train"))
+    assert world.later() == ["a"]
 
 
 def test_nothing_is_kept_of_groups_whose_pods_are_gone() -> None:

@@ -37,6 +37,7 @@ UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 DISRUPTED = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 TAINTED = "0/3 nodes are available: 2 Insufficient cpu, 1 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
 SPREAD = "0/3 nodes are available: 1 node(s) didn't match pod topology spread constraints, 2 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+NO_GROUP = "minCount (4) is not yet satisfied: 2 scheduled, 0 remaining; pod group preemption: no candidates"
 BEFORE_IT_JOINED = "0/2 nodes are available: 2 Insufficient cpu."
 LOOK = Look(
     open_for=0.1,
@@ -56,6 +57,7 @@ LOOK = Look(
     leaving=False,
     held=False,
     nominated=False,
+    grouped=False,
     alive=True,
 )
 
@@ -167,6 +169,15 @@ TURNS = {
         waited(replace(LOOK, leaving=True, held=True), 600.0, 5.1),
         "topology_spread",
     ),
+    "what is said of its group, while the other nodes are coming": (
+        waited(replace(LOOK, said=NO_GROUP, grouped=True, coming=True), 600.0),
+        None,
+    ),
+    "the same, while kube-scheduler may still try it with all of them": (
+        waited(replace(LOOK, said=NO_GROUP, grouped=True), 600.0, 14.9),
+        None,
+    ),
+    "the same, when it had time": (waited(replace(LOOK, said=NO_GROUP, grouped=True), 600.0, 15.1), "other"),
     "too little room, whatever nodes are left": (
         replace(LOOK, said_then="", said=NO_MEMORY, leaving=True),
         "resources",
@@ -664,6 +675,24 @@ def test_a_node_is_coming_for_every_batch_whose_pods_were_planned_for_it() -> No
     world.clock.advance(6)
     assert outcomes(world.cluster.expire()) == ["missed"], "nobody of its batch is to come any more"
     assert early
+
+
+def test_a_member_of_a_group_on_a_node_that_was_there_waits_for_the_nodes_of_the_others() -> None:
+    world = World()
+    world.existing_node("x")
+    gang = {names.GANG: "train", names.GANG_MINIMUM: "2"}
+    one, other = (pod(name, annotations=gang) for name in ("one", "other"))
+    world.add(one, other)
+    world.cluster.assign(NodeKey("x"), [one])
+    world.cluster.claim_changed(None, claim("a", pods=(other,), provider_id="kwok://a", true=(names.LAUNCHED,)))
+    world.cluster.node_changed(None, node("a", taints=(UNREGISTERED,)))
+    world.clock.advance(60)
+    refused = told(one, NO_GROUP)
+    assert outcomes(world.cluster.pod_changed(one, refused)) == []
+    assert pass_by(world, 30) == []
+    fall(world)
+    assert pass_by(world, 14) == []
+    assert outcomes(pass_by(world, 2)) == ["missed", "missed"]
 
 
 def test_nodes_of_other_plans_that_never_come_keep_nobody_waiting() -> None:

@@ -12,6 +12,7 @@ from provisioner.apis.vpa import VerticalPodAutoscaler
 from provisioner.state import predictions
 from provisioner.state.effects import PodSettled
 from provisioner.state.keys import NodeKey
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.predictions import NO_PREDICTIONS, AutoscalerKeeper, PodPredictions
 from tests.support.autoscalers import autoscaler, sized_pod
 from tests.support.clock import NOON
@@ -23,7 +24,7 @@ BIG: dict[str, Any] = {"app": {"cpu": "900m"}}
 
 def kept(*some: VerticalPodAutoscaler) -> PodPredictions:
     keeper = AutoscalerKeeper()
-    keeper.use(used=True)
+    keeper.know(KindKnowledge.READ)
     for one in some:
         keeper.changed(None, one)
     return keeper.frozen()
@@ -72,17 +73,17 @@ def test_nothing_is_predicted_until_that_is_said_and_after_it_is_taken_back() ->
     keeper, pod = AutoscalerKeeper(), sized_pod()
     keeper.changed(None, autoscaler(**BIG))
     seen = [keeper.frozen()]
-    for used in (True, False):
-        keeper.use(used=used)
+    for known in (KindKnowledge.READ, KindKnowledge.UNREADABLE, KindKnowledge.NOT_SERVED):
+        keeper.know(known)
         seen.append(keeper.frozen())
-    assert [cpu(one, pod) for one in seen] == [100, 900, 100]
-    assert (seen[0], seen[2]) == (NO_PREDICTIONS, NO_PREDICTIONS)
+    assert [cpu(one, pod) for one in seen] == [100, 900, 100, 100]
+    assert {id(one) for one in (seen[0], *seen[2:])} == {id(NO_PREDICTIONS)}
 
 
 def test_what_changes_nothing_that_counts_is_no_change() -> None:
     """The recommender writes bounds and conditions every minute."""
     keeper, one = AutoscalerKeeper(), autoscaler(**BIG)
-    keeper.use(used=True)
+    keeper.know(KindKnowledge.READ)
     keeper.changed(None, one)
     before = keeper.frozen()
     again = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, resource_version="2"))
@@ -98,7 +99,7 @@ def test_what_changes_nothing_that_counts_is_no_change() -> None:
 
 def test_a_target_that_changes_is_followed() -> None:
     keeper, pod = AutoscalerKeeper(), sized_pod()
-    keeper.use(used=True)
+    keeper.know(KindKnowledge.READ)
     keeper.changed(None, autoscaler(**BIG))
     keeper.changed(None, autoscaler(target=("Deployment", "other"), **BIG))
     assert keeper.frozen().readmitted(pod) is pod
@@ -107,11 +108,18 @@ def test_a_target_that_changes_is_followed() -> None:
 
 
 def test_beyond_so_many_the_others_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictions, "MOST_AUTOSCALERS", 1)
+    """Of one namespace: neither others nor those that size nobody take their places."""
+    monkeypatch.setattr(predictions, "MOST_OF_NAMESPACE", 1)
     keeper, pod = AutoscalerKeeper(), sized_pod()
-    keeper.use(used=True)
+    keeper.know(KindKnowledge.READ)
+    for elsewhere in "abc":
+        keeper.changed(None, autoscaler(namespace=elsewhere, **BIG))
+    keeper.changed(None, autoscaler("nobody's", target=None, **BIG))
+    keeper.changed(None, autoscaler("off", mode="Off", **BIG))
+    assert len(keeper.frozen().by_target) == 3
     first, second = autoscaler("other", target=("Deployment", "other"), **BIG), autoscaler(**BIG)
     keeper.changed(None, first)
+    assert len(keeper.frozen().by_target) == 4
     keeper.changed(None, second)
     assert keeper.frozen().readmitted(pod) is pod
     keeper.changed(first, None)
@@ -121,7 +129,7 @@ def test_beyond_so_many_the_others_are_not_known(monkeypatch: pytest.MonkeyPatch
 
 def test_limit_ranges_of_the_namespace_bound_what_is_predicted() -> None:
     world, pod = World(), sized_pod(app={"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}})
-    world.cluster.use_predictions(used=True)
+    world.cluster.predictions_known(KindKnowledge.READ)
     world.cluster.autoscaler_changed(None, autoscaler(**BIG))
     seen = [cpu(world.cluster.snapshot().predictions, pod)]
     item = LimitRangeItem(type="Container", max={"cpu": "1"})
@@ -139,16 +147,22 @@ def test_limit_ranges_of_the_namespace_bound_what_is_predicted() -> None:
 # --- plans --------------------------------------------------------------------------------------------------------------
 
 
-def moving(**containers: Any) -> tuple[World, Pod, Pod]:
-    """A world in which a pod of web is to leave node a for b; the pod as it is and as it is expected to be."""
-    world = World()
-    world.cluster.use_predictions(used=True)
-    world.cluster.autoscaler_changed(None, autoscaler(**(containers or BIG)))
-    one = sized_pod("one", node="a")
-    world.add(one)
+def leaving_node(world: World) -> World:
+    """Its nodes are a, which is to go, and b."""
     world.existing_node("a")
     world.existing_node("b")
     world.cluster.node_changed(None, node("a", labels={names.NODEPOOL_LABEL: "general"}, taints=(DISRUPTED,)))
+    return world
+
+
+def moving(**containers: Any) -> tuple[World, Pod, Pod]:
+    """A world in which a pod of web is to leave node a for b; the pod as it is and as it is expected to be."""
+    world = World()
+    world.cluster.predictions_known(KindKnowledge.READ)
+    world.cluster.autoscaler_changed(None, autoscaler(**(containers or BIG)))
+    one = sized_pod("one", node="a")
+    world.add(one)
+    leaving_node(world)
     again = world.cluster.snapshot().predictions.readmitted(one)
     return world, one, again
 
@@ -160,7 +174,7 @@ def test_pods_of_a_node_that_goes_are_shown_as_they_will_be() -> None:
     assert again.shape.requests["cpu"] == 900
     assert world.cluster.snapshot().leaving is snapshot.leaving
     assert world.view("a").used["cpu"] == 100
-    world.cluster.use_predictions(used=False)
+    world.cluster.predictions_known(KindKnowledge.UNREADABLE)
     assert [one.shape.requests["cpu"] for one in world.cluster.snapshot().leaving] == [100]
 
 
@@ -244,3 +258,26 @@ def test_a_pod_that_was_resized_in_place_keeps_the_larger() -> None:
     resized = sized_pod("one", node="a", app={"cpu": "1200m"})
     world.cluster.pod_changed(one, msgspec.structs.replace(resized, resource_version="9"))
     assert world.view("b").room["cpu"] == free - 1200
+
+
+def test_another_leader_keeps_the_room_that_a_plan_was_made_with() -> None:
+    _, one, again = moving()
+    world = leaving_node(World(settled=False))
+    world.cluster.autoscaler_changed(None, autoscaler(**BIG))
+    world.add(one, sized_pod("stays", node="b"))
+    world.cluster.claim_changed(None, claim("new", pods=(again,)))
+    world.cluster.settle()
+    assert world.view("new").planned["cpu"] == 100
+    world.cluster.predictions_known(KindKnowledge.READ)
+    assert world.view("new").planned["cpu"] == 900
+    world.cluster.predictions_known(KindKnowledge.UNREADABLE)
+    assert world.view("new").planned["cpu"] == 900
+
+
+def test_a_plan_that_was_made_for_a_pod_as_it_is_keeps_no_more_than_that() -> None:
+    world, one, _ = moving()
+    world.cluster.predictions_known(KindKnowledge.UNREADABLE)
+    free = world.view("b").room["cpu"]
+    world.cluster.assign(NodeKey("b"), (one,))
+    world.cluster.predictions_known(KindKnowledge.READ)
+    assert world.view("b").room["cpu"] == free - 100

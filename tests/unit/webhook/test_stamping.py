@@ -635,6 +635,34 @@ def test_whoever_asks_for_a_repair_that_will_not_be_is_told(document: dict[str, 
     assert [text in one for one in decision.warnings] == [True] * bool(text)
 
 
+GANGS: dict[str, tuple[dict[str, str], str]] = {
+    "no gang": ({}, ""),
+    "a gang": ({"gang": "train", "gang-minimum": "8"}, ""),
+    "a gang by a label": ({"gang-label": "leaderworkerset.sigs.k8s.io/group-key", "gang-minimum": "8"}, ""),
+    "without a minimum": ({"gang": "train"}, "dovetail.dev/gang-minimum is required"),
+    "a minimum of nothing": ({"gang-minimum": "8"}, "dovetail.dev/gang-minimum has no effect without"),
+    "a minimum in words": ({"gang": "train", "gang-minimum": "all"}, "'all' is not a whole number from 1 to 10000"),
+    "a minimum of too many": ({"gang": "train", "gang-minimum": "10001"}, "'10001' is not a whole number"),
+    "of two kinds": ({"gang": "a", "gang-label": "b", "gang-minimum": "2"}, "exclude each other"),
+    "a name of ours": ({"gang": "provisioning-request.x", "gang-minimum": "2"}, "reserved for ProvisioningRequests"),
+    "a name with a slash": ({"gang": "a/b", "gang-minimum": "2"}, "'a/b' is not a name of 1 to 63 letters"),
+}
+
+
+@pytest.mark.parametrize(("notes", "text"), GANGS.values(), ids=GANGS)
+def test_whoever_writes_a_gang_that_has_no_effect_is_told(notes: dict[str, str], text: str) -> None:
+    decision = decision_for(owned({f"dovetail.dev/{key}": value for key, value in notes.items()}), FACTS)
+    assert [text in one for one in decision.warnings] == [True] * bool(text)
+    assert not decision.operations
+
+
+def test_a_job_says_how_many_pods_its_gang_needs_and_nobody_else_does() -> None:
+    pod = owned({"dovetail.dev/gang": "train"}, {**REPLICA_SET, "apiVersion": "batch/v1", "kind": "Job"})
+    assert decision_for(pod, FACTS).warnings == ()
+    pod["metadata"]["annotations"] = {"dovetail.dev/gang-label": "app"}
+    assert "dovetail.dev/gang-minimum is required" in "".join(decision_for(pod, FACTS).warnings)
+
+
 def test_whose_pods_are_counted() -> None:
     wanted = share_of(decode_pod(msgspec.json.encode(owned({"dovetail.dev/on-demand": "2"}))), FACTS)
     assert wanted == (ShareOwner("shop", "r"), Share(count=2))

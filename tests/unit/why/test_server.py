@@ -7,10 +7,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from provisioner.apis import names
+from provisioner.apis.gangs import group_of
 from provisioner.cli.why.world import Local
 from provisioner.disruption.candidates import BACKING_OFF, CALLED_OFF, REPLACES
 from provisioner.kube.client import Client
@@ -18,10 +21,12 @@ from provisioner.kube.lease import LostLease
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.nodeclaims.growth_limits import GrowthLimits
 from provisioner.scheduling.attempts import finishing
+from provisioner.state.groups import GroupRest
 from provisioner.state.misses import Stop
 from provisioner.support.http.values import HttpRequest, Response
 from provisioner.support.metrics import chunks
 from provisioner.why.access import Access, AccessError, Right, User
+from provisioner.why.answers import time_text
 from provisioner.why.instant import Instant, Memory
 from provisioner.why.nodes import why_node
 from provisioner.why.pods import why_pod
@@ -321,7 +326,7 @@ def test_a_node_that_keeps_room_for_a_buffer_says_so() -> None:
     instant = dumped(*existing_node("n"))
     view = replace(instant.view("n-claim"), buffered=lambda _: True)
     methods = {one.reason: one.message for one in why_node(remembering(instant, view=lambda _: view), "n").methods}
-    assert methods["Empty"] == 'Node "n" has buffer pods'
+    assert methods["Empty"] == 'Node "n" keeps room for a CapacityBuffer or a ProvisioningRequest'
     assert methods["Underutilized"] == "it is empty, so no pods have to move"
 
 
@@ -334,6 +339,20 @@ def test_pods_for_which_nothing_is_launched_for_a_while_say_so() -> None:
     assert (found.state, found.reasons[0].type) == ("NotFollowed", "PlansNotFollowed")
     assert "3 times in a row" in found.summary
     assert "spy" not in found.summary
+
+
+def test_pods_of_a_group_whose_nodes_were_given_up_say_so() -> None:
+    notes = {names.GANG: "train", names.GANG_MINIMUM: "1"}
+    instant = dumped(wire_pod("web", metadata__annotations=notes))
+    pod = instant.pod("default", "web")
+    assert pod is not None
+    given_up = replace(instant.snapshot, resting={group_of(pod): GroupRest(60.0, 40.0)})
+    found = why_pod(remembering(instant, snapshot=given_up), "default", "web")
+    assert found.state == "GroupGivenUp"
+    again = time_text(instant.snapshot.at + timedelta(seconds=40))
+    assert found.summary.endswith(
+        f"not all nodes for gang default/train could be launched; it is planned again at {again}."
+    )
 
 
 def test_a_pod_whose_node_may_not_be_launched_now_says_so() -> None:
@@ -411,3 +430,12 @@ def test_questions_are_counted_by_their_answer(served: Served) -> None:
     for target, user in (("/why/pod/default/web", "jane"), ("/why/pod/theirs/spy", "jane"), ("/metrics", "jane")):
         served.ask(target, user)
     assert [counted()[each] - before.get(each, 0) for each in ("200", "403", "404")] == [1, 1, 1]
+
+
+def test_a_pod_that_takes_the_room_of_a_request_is_told_to_wait_for_it() -> None:
+    held = {"web": ("default/r", "1 of 2 nodes for the request are launched")}
+    instant = remembering(dumped(wire_pod("web", metadata__uid="web")), memory=Memory(leads=True, held=held))
+    found = why_pod(instant, "default", "web")
+    assert found.state == "Requested"
+    assert "ProvisioningRequest default/r" in found.summary
+    assert "1 of 2 nodes" in found.summary

@@ -163,8 +163,10 @@ def test_a_pod_hears_nothing_of_others_and_keeps_what_its_scheduler_said() -> No
         state="Planned",
         summary="Pod default/web is planned onto NodeClaim c, which is not Launched yet (waits for theirs/spy).",
         scheduler="0/1 nodes are available: 1 node(s) had untolerated taint {theirs/spy: }",
+        gang="gang default/theirs/set=s: 2 pods, 2 needed, 0 have places",  # of a label whose prefix is no namespace
         reasons=(WhyReason(type="NotApart", message="theirs/spy keeps it off"),),
     )
     found = pod_for(one, theirs)
+    assert found.gang == ""
     assert found.summary == f"Pod default/web is Planned: {ELSEWHERE}."
     assert (found.reasons[0].message, found.scheduler) == (ELSEWHERE, one.scheduler)

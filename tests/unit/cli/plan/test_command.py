@@ -80,6 +80,7 @@ PLAN = {
     "nodeGroups": [GROUP],
     "existingNodes": [],
     "unplaced": [{"count": "number", "pods": ["text"], "reasons": ["text"]}],
+    "gangs": [],
     "constraints": [{"constraint": "text", "perHourWithout": "number", "morePodsWithout": "number"}],
     "savingPerMonth": "null",
 }
@@ -138,6 +139,9 @@ def test_the_picture_is_xml(tmp_path: Path) -> None:
     svg = tmp_path / "fleet.svg"
     assert run(SHOP, *GREEDY, "--svg", svg).exit_code == 0
     assert fromstring(svg.read_text(encoding="utf-8")).tag == "{http://www.w3.org/2000/svg}svg"
+    html = tmp_path / "fleet.html"
+    assert run(SHOP, *GREEDY, "--html", html).exit_code == 0
+    assert '"source":"dovetail plan"' in html.read_text(encoding="utf-8")
 
 
 def test_standard_input_is_read() -> None:
@@ -321,6 +325,7 @@ def test_wrong_use_is_status_2(tmp_path: Path) -> None:
     assert run().exit_code == 2
     assert "--kubeconfig" in run().stderr
     assert run(SHOP, "--compare", SHOP, SHOP, "--svg", tmp_path / "x.svg").exit_code == 2
+    assert run(SHOP, "--compare", SHOP, SHOP, "--html", tmp_path / "x.html").exit_code == 2
     assert run(SHOP, "--seconds", 0).exit_code == 2
 
 
@@ -385,3 +390,62 @@ def test_an_empty_input_is_told(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(InputError, match="contains no objects"):
         run(path, *GREEDY)
+
+
+def gang_job(name: str, pods: int, cpu: str, *, group: str = "") -> dict[str, Any]:
+    """A Job whose pods are a gang, by annotation or of a PodGroup."""
+    notes = {} if group else {"annotations": {"dovetail.dev/gang": name}}
+    spec: dict[str, Any] = {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]}
+    if group:
+        spec["schedulingGroup"] = {"podGroupName": group}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"metadata": notes, "spec": spec}},
+    }
+
+
+def test_groups_of_pods_are_blocks_with_nodes_price_domain_and_money_at_risk(tmp_path: Path) -> None:
+    rack = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "ring"},
+        "spec": {
+            "schedulingPolicy": {"gang": {"minCount": 2}},
+            "schedulingConstraints": {"topology": [{"key": "topology.kubernetes.io/zone"}]},
+        },
+    }
+    pods = write(
+        tmp_path / "pods.yaml",
+        gang_job("train", 2, "200"),
+        gang_job("huge", 2, "5000"),
+        rack,
+        gang_job("ring", 2, "200", group="ring"),
+    )
+    arguments = (pods, "--catalogue", "kwok", "--greedy")
+    (plan,) = document(*arguments)["plans"]
+    huge, train, ring = plan["gangs"]
+    assert [one["gang"] for one in plan["gangs"]] == [
+        "gang default/huge",
+        "gang default/train",
+        "PodGroup default/ring",
+    ]
+    assert (huge["placed"], huge["newNodes"], huge["perHour"], huge["atRisk"]) == (0, 0, 0, 0)
+    assert huge["reasons"][0].startswith("2 pods of gang default/huge need nodes at the same time")
+    for one in (train, ring):
+        assert (one["pods"], one["needed"], one["placed"], one["newNodes"]) == (2, 2, 2, 2)
+        assert one["atRisk"] == pytest.approx(one["perHour"] / 2 * 300 / 3600, abs=1e-5)
+    assert (train["topologyKey"], ring["topologyKey"], len(ring["domains"])) == ("", "topology.kubernetes.io/zone", 1)
+    assert plan["perHour"] == pytest.approx(train["perHour"] + ring["perHour"])
+    text = run(*arguments).output
+    assert "gang default/huge: 2 pods, 2 needed at the same time\n  no pod is placed: 2 pods of gang" in text
+    assert (
+        f"  2 placed on 2 new nodes, {train['perHour']:.4f} USD/h\n  money at risk: {train['atRisk']:.4f} USD" in text
+    )
+    assert f"USD/h, topology.kubernetes.io/zone: {ring['domains'][0]}\n" in text
+
+
+def test_a_plan_without_groups_of_pods_says_nothing_of_them() -> None:
+    assert document(SHOP, "--catalogue", "kwok", *GREEDY)["plans"][0]["gangs"] == []
+    assert "money at risk" not in run(SHOP, "--catalogue", "kwok", *GREEDY).output

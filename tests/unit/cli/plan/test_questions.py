@@ -2,20 +2,34 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import Node, NodeSpec, NodeStatus
+from provisioner.apis.core import (
+    AnyPodGroup,
+    BriefMeta,
+    GangPolicy,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    PodGroup,
+    PodGroupPolicy,
+    PodGroupSpec,
+)
+from provisioner.apis.gangs import GroupSource
 from provisioner.apis.meta import ObjectMeta, OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.cli.plan.catalogues import PlanCatalogue, chosen, default_pool
 from provisioner.cli.plan.objects import PlanObjects
 from provisioner.cli.plan.questions import PlanQuestion, current_of, pods_in, question_of
+from provisioner.cli.plan.workloads import Workload, decode_workload
 from provisioner.support.clock import SystemClock
 from provisioner.values.errors import UserError
 from tests.support import cluster
+from tests.support.podgroups import object_of
 from tests.support.problems import shape
 
 TYPE = "m5.large"
@@ -169,3 +183,80 @@ def test_a_region_without_prices_has_estimates_and_says_so(catalogue: str, sourc
     assert any(f"estimated from those of {source}" in one for one in table.notes)
     assert table.currency == ("CNY" if source == "cn-north-1" else "USD")
     assert not chosen("ec2:us-east-1", PlanObjects()).estimated
+
+
+IN_VOLCANO: dict[str, Any] = {
+    "metadata": {"annotations": {"scheduling.k8s.io/group-name": "train"}},
+    "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]},
+}
+IN_PLUGIN: dict[str, Any] = {
+    "metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "train"}},
+    "spec": {"containers": [{"name": "c", "image": "x"}]},
+}
+GROUP = PodGroup(
+    metadata=BriefMeta(name="g", namespace="default"),
+    spec=PodGroupSpec(scheduling_policy=PodGroupPolicy(gang=GangPolicy(min_count=2))),
+)
+
+
+def workload(kind: str, annotations: dict[str, str] | None = None, **spec: Any) -> Workload:
+    template = {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {"containers": [{"name": "c", "image": "x"}], **spec},
+    }
+    body = {"metadata": {"name": "w"}, "spec": {"replicas": 2, "parallelism": 2, "template": template}}
+    return decode_workload("f", f"{kind} w", kind, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("objects", "minima"),
+    [
+        (PlanObjects(workloads=[workload("Job", {names.GANG: "train"})]), [2]),
+        (PlanObjects(workloads=[workload("Job", {names.GANG: "train", names.GANG_MINIMUM: "3"})]), []),
+        (PlanObjects(workloads=[workload("StatefulSet", {names.GANG: "train"})]), []),
+        (PlanObjects(workloads=[workload("StatefulSet", {names.GANG: "train", names.GANG_MINIMUM: "2"})]), [2]),
+        (PlanObjects(workloads=[workload("Job", schedulingGroup={"podGroupName": "g"})], pod_groups=[GROUP]), [2]),
+        (PlanObjects(workloads=[workload("Job", schedulingGroup={"podGroupName": "g"})]), []),
+    ],
+    ids=["a Job", "more than it has", "none said", "said", "a PodGroup", "a PodGroup that is not there"],
+)
+def test_pods_of_a_gang_are_planned_together(objects: PlanObjects, minima: list[int]) -> None:
+    found = asked(objects)
+    assert list(found.world.groups.values()) == minima
+    held = any(note.startswith("Pods are not planned, because") for note in found.notes)
+    assert held is not bool(found.pods)
+
+
+MEMBER_GROUPS: dict[str, tuple[AnyPodGroup | None, dict[str, Any], list[int], str]] = {
+    "of Volcano, as it is written": (object_of(GroupSource.VOLCANO, phase=""), IN_VOLCANO, [2], ""),
+    "of Volcano, admitted": (object_of(GroupSource.VOLCANO), IN_VOLCANO, [2], ""),
+    "of Volcano, in its queue": (object_of(GroupSource.VOLCANO, phase="Pending"), IN_VOLCANO, [], "waits in a queue"),
+    "of Volcano, that needs more": (
+        object_of(GroupSource.VOLCANO, minimum=3),
+        IN_VOLCANO,
+        [],
+        "has 2 of the 3 pods that it needs.",
+    ),
+    "of Volcano, of no object": (None, IN_VOLCANO, [], ""),
+    "of the plugin": (object_of(GroupSource.COSCHEDULING), IN_PLUGIN, [2], ""),
+}
+
+
+@pytest.mark.parametrize(("group", "template", "minima", "note"), MEMBER_GROUPS.values(), ids=MEMBER_GROUPS)
+def test_pods_of_another_scheduler_are_planned_with_their_group(
+    group: AnyPodGroup | None, template: dict[str, Any], minima: list[int], note: str
+) -> None:
+    body = {"metadata": {"name": "w"}, "spec": {"replicas": 2, "template": template}}
+    one = decode_workload("f", "Deployment w", "Deployment", json.dumps(body).encode())
+    found = asked(PlanObjects(workloads=[one], pod_groups=[group] if group is not None else []))
+    assert list(found.world.groups.values()) == minima
+    assert len(found.pods) == (0 if note else 2)
+    assert any(note in one for one in found.notes)
+
+
+def test_a_job_that_is_not_there_is_told_and_its_pods_are_single() -> None:
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="u", controller=True)
+    one = msgspec.structs.replace(pod("a", owner=owner), annotations={names.GANG: "train"})
+    found = asked(PlanObjects(pods=[one]))
+    assert ([each.name for each in found.pods], found.world.groups) == (["a"], {})
+    assert any("has no Job default/train," in note for note in found.notes)

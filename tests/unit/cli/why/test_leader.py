@@ -249,11 +249,8 @@ def test_what_comes_from_the_leader_cannot_write_to_the_terminal() -> None:
     ("piece", "seconds", "says"),
     [pytest.param(b"a", 0.5, "took too long", id="slow"), pytest.param(bytes(65536), 20.0, "sent too much", id="much")],
 )
-def test_a_port_of_this_machine_that_lies_takes_no_more_than_a_leader(
-    piece: bytes, seconds: float, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leader, "SECONDS", seconds)
-    monkeypatch.setattr(leader, "MOST_BYTES", 1 << 20)
+def test_a_port_of_this_machine_that_lies_takes_no_more_than_a_leader(piece: bytes, seconds: float, says: str) -> None:
+    bounds = leader.StreamBounds(seconds, 1 << 20)
     listener, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
     def serve() -> None:
@@ -268,6 +265,6 @@ def test_a_port_of_this_machine_that_lies_takes_no_more_than_a_leader(
     threading.Timer(4.0, over.set).start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(leader.NotAnsweredError, match=says):
-        leader.ask(lambda: leader.at(url, cast("ApiConnection", Connected()), SystemClock()), "/x", PodAnswer)
+        leader.ask(lambda: leader.at(url, cast("ApiConnection", Connected()), SystemClock(), bounds), "/x", PodAnswer)
     over.set()
     thread.join()

@@ -13,20 +13,23 @@ from click.testing import CliRunner
 from provisioner.apis import names
 from provisioner.apis.command import CandidateRecord, CommandRecord, Replacement, encode_command
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.gangs import GroupSource
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.meta import OwnerReference
 from provisioner.cli.documents import plain_yaml
 from provisioner.cli.main import dovetail
+from provisioner.cli.why import gathering
 from provisioner.cli.why.command import command
 from provisioner.cli.why.gathering import WhyObjects, from_cluster
 from provisioner.cli.why.world import local
 from provisioner.kube.client import Client
 from provisioner.kube.resources import PODS
 from provisioner.options import Options
-from provisioner.state.groups import GroupKnowledge
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.values.errors import UserError
 from provisioner.why.pods import why_pod
 from tests.support.autoscalers import wire_autoscaler
-from tests.support.clock import NOON
+from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import claim, node, plan_text, pod_budget, pool
 from tests.support.cluster import pod as short_pod
 from tests.support.dumps import existing_node, plain, wire_pod
@@ -267,7 +270,7 @@ GROUPS = {
     "of which there is no object": (
         (OTHER_GANG,),
         "GroupUnknown",
-        "PodGroup train (spec.schedulingGroup), which does not exist.",
+        "PodGroup default/train (spec.schedulingGroup), which does not exist.",
     ),
     "of which a pod is missing": (
         (GANG,),
@@ -289,12 +292,173 @@ GROUPS = {
 }
 
 
+def volcano_group(phase: str, minimum: int = 2) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"minMember": minimum},
+        "status": {"phase": phase},
+    }
+
+
+PLUGIN_GROUP = {**volcano_group("", 3), "apiVersion": "scheduling.x-k8s.io/v1alpha1"}
+OF_VOLCANO: dict[str, Any] = {
+    "metadata__annotations": {"scheduling.k8s.io/group-name": "train"},
+    "spec__schedulerName": "volcano",
+    "status": {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Undetermined"}],
+    },
+}
+OF_PLUGIN: dict[str, Any] = {"metadata__labels": {"scheduling.x-k8s.io/pod-group": "train"}}
+MEMBERS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], str, str]] = {
+    "of Volcano without an object": (
+        OF_VOLCANO,
+        (volcano_group("Inqueue") | {"metadata": {"name": "other", "namespace": "default"}},),
+        "GroupUnknown",
+        "PodGroup default/train of Volcano (annotation scheduling.k8s.io/group-name), which does not exist. Volcano does not",
+    ),
+    "of Volcano in its queue": (
+        OF_VOLCANO,
+        (volcano_group("Pending", 1),),
+        "GroupQueued",
+        "which waits in its queue (status.phase Pending). Volcano does not",
+    ),
+    "of Volcano of which a pod is missing": (
+        OF_VOLCANO,
+        (volcano_group("Inqueue"),),
+        "GroupIncomplete",
+        "of which 1 of 2 pods exist. Volcano does not",
+    ),
+    "of Volcano that is complete": (OF_VOLCANO, (volcano_group("Inqueue", 1),), "FitsExistingNode", "fits on node n"),
+    "of the plugin of which pods are missing": (
+        OF_PLUGIN,
+        (PLUGIN_GROUP,),
+        "GroupIncomplete",
+        "of which 1 of 3 pods exist (finished pods do not count). The coscheduling plugin does not",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "others", "state", "words"), MEMBERS.values(), ids=MEMBERS)
+def test_the_state_of_a_pod_of_another_group(
+    file: pathlib.Path, pod: dict[str, Any], others: Any, state: str, words: str
+) -> None:
+    dump = Dump(file, wire_pod("web", **pod), *others, *existing_node("n"))
+    found = dump.json("pod", "web")
+    assert (found["state"], words in found["summary"]) == (state, True), found["summary"]
+    assert not any("podgroups" in one for one in found.get("missing", ()))
+
+
+def test_a_dump_without_podgroups_of_volcano_says_so(file: pathlib.Path) -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": "Pending", "conditions": [said]}
+    dump = Dump(file, wire_pod("web", **{**OF_VOLCANO, "status": status}), *existing_node("n"))
+    missing = "The dump has no podgroups.scheduling.volcano.sh, so pods of groups are taken as single pods"
+    assert missing in dump.json("pod", "web")["missing"]
+
+
 @pytest.mark.parametrize(("others", "state", "words"), GROUPS.values(), ids=GROUPS)
 def test_the_state_of_a_pod_of_a_group(file: pathlib.Path, others: Any, state: str, words: str) -> None:
     dump = Dump(file, of_a_group(), *others, *existing_node("n"))
     found = dump.json("pod", "web")
     assert (found["state"], words in found["summary"]) == (state, True), found["summary"]
     assert any("podgroups" in one for one in found.get("missing", ())) == (not others)
+
+
+def of_a_gang(name: str = "web", minimum: str = "2", cpu: str = "1", **changes: Any) -> dict[str, Any]:
+    return wire_pod(name, cpu, metadata__annotations={names.GANG: "train", names.GANG_MINIMUM: minimum}, **changes)
+
+
+def of_a_labelled_gang(name: str = "web", **changes: Any) -> dict[str, Any]:
+    notes = {names.GANG_LABEL: "example.com/set", names.GANG_MINIMUM: "2"}
+    return wire_pod(name, metadata__annotations=notes, metadata__labels={"example.com/set": "s"}, **changes)
+
+
+ANNOTATED = {
+    "of which a pod is missing": (
+        (of_a_gang(),),
+        "GroupIncomplete",
+        "belongs to gang default/train (annotation dovetail.dev/gang), of which 1 of 2 pods exist. Nodes are launched as soon as 2 of",
+    ),
+    "by a label, of which a pod is missing": (
+        (of_a_labelled_gang(),),
+        "GroupIncomplete",
+        "belongs to gang default/example.com/set=s (annotation dovetail.dev/gang-label), of which 1 of 2 pods exist.",
+    ),
+    "of which a pod has gates": (
+        (of_a_gang(), of_a_gang("late", spec__schedulingGates=[{"name": "later"}])),
+        "GroupGated",
+        "whose pod late has scheduling gates.",
+    ),
+    "of which another pod runs": ((of_a_gang(), of_a_gang("old", on="n")), "FitsExistingNode", "fits on node n"),
+    "that is complete": ((of_a_gang(), of_a_gang("other")), "FitsExistingNode", "fits on node n"),
+    "with more than is needed": (
+        (
+            of_a_gang(),
+            *(of_a_gang(f"other-{n}", spec__schedulingGates=[{"name": "x"}]) for n in range(1)),
+            of_a_gang("third"),
+        ),
+        "FitsExistingNode",
+        "fits on node n",
+    ),
+    "of which one has no place": (
+        (of_a_gang(), of_a_gang("large", cpu="999")),
+        "Unschedulable",
+        "No node is launched for pod default/web: 2 pods of gang default/train need nodes at the same time, but there is room for only 1 of them.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "state", "words"), ANNOTATED.values(), ids=ANNOTATED)
+def test_the_state_of_a_pod_of_an_annotated_gang(file: pathlib.Path, pods: Any, state: str, words: str) -> None:
+    found = Dump(file, *pods, *existing_node("n")).json("pod", "web")
+    assert (found["state"], words in found["summary"]) == (state, True), found["summary"]
+
+
+JOB_OF_GANG = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1", "controller": True}
+
+
+@pytest.mark.parametrize(("uid", "state"), [("u1", "GroupIncomplete"), ("u2", "FitsExistingNode"), ("", "GroupUnread")])
+def test_a_gang_of_which_the_job_is_another_one_by_now_is_single_pods(file: pathlib.Path, uid: str, state: str) -> None:
+    """As for the provisioner: nobody can tell how many are needed."""
+    lone = wire_pod("web", metadata__annotations={names.GANG: "train"}, metadata__ownerReferences=[JOB_OF_GANG])
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "default", "uid": uid},
+        "spec": {"parallelism": 2},
+    }
+    assert Dump(file, lone, *([job] if uid else []), *existing_node("n")).json("pod", "web")["state"] == state
+
+
+def test_jobs_of_gangs_that_are_gone_are_known_to_be() -> None:
+    objects = WhyObjects()
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="u1", controller=True)
+    objects.add(PODS, (msgspec.structs.replace(short_pod("web", annotations={names.GANG: "train"}), owner=owner),))
+    gathering._add_jobs(objects, Client(FakeApi(refusal(404, "NotFound")), FakeClock()))
+    assert objects.gone_jobs == {("default", "train")}
+    assert not objects.missing
+
+
+def test_a_job_that_cannot_be_read_does_not_hide_the_others() -> None:
+    objects = WhyObjects()
+    for name in ("first", "second"):
+        owner = OwnerReference(api_version="batch/v1", kind="Job", name=name, uid=name, controller=True)
+        objects.add(PODS, (msgspec.structs.replace(short_pod(name, annotations={names.GANG: name}), owner=owner),))
+    gathering._add_jobs(objects, Client(FakeApi(refusal(403, "Forbidden"), refusal(404, "NotFound")), FakeClock()))
+    assert objects.gone_jobs == {("default", "second")}
+    assert ["default/first" in one for one in objects.missing] == [True]
+
+
+def test_annotations_without_effect_are_told(file: pathlib.Path) -> None:
+    lone = wire_pod("web", metadata__annotations={names.GANG: "train"})
+    found = Dump(file, lone, *existing_node("n")).json("pod", "web")
+    assert found["state"] == "FitsExistingNode"
+    assert [(one["type"], "gang-minimum is required" in one["message"]) for one in found["reasons"]] == [
+        ("GangIgnored", True)
+    ]
 
 
 STATES = {
@@ -939,25 +1103,25 @@ def test_recommendations_are_read_where_pods_are_sized_by_them() -> None:
 
 
 GROUPLESS = {
-    "without pods of groups": (403, {}, [], GroupKnowledge.UNREADABLE),
+    "without pods of groups": (403, {}, [], KindKnowledge.UNREADABLE),
     "with a pod of a group": (
         403,
         {"schedulingGroup": {"podGroupName": "train"}},
         ["You may not list podgroups.scheduling.k8s.io, so the answer does not know which groups are complete"],
-        GroupKnowledge.UNREADABLE,
+        KindKnowledge.UNREADABLE,
     ),
     "which the cluster does not have": (
         404,
         {"schedulingGroup": {"podGroupName": "train"}},
         [],
-        GroupKnowledge.NOT_SERVED,
+        KindKnowledge.NOT_SERVED,
     ),
 }
 
 
 @pytest.mark.parametrize(("status", "spec", "missing", "known"), GROUPLESS.values(), ids=GROUPLESS)
 def test_pod_groups_that_cannot_be_listed_are_told_only_of_pods_that_name_one(
-    status: int, spec: dict[str, Any], missing: list[str], known: GroupKnowledge
+    status: int, spec: dict[str, Any], missing: list[str], known: KindKnowledge
 ) -> None:
     one = wire_pod("web")
 
@@ -971,14 +1135,14 @@ def test_pod_groups_that_cannot_be_listed_are_told_only_of_pods_that_name_one(
 
     api = FakeApi(respond=answer)
     found = from_cluster(Client(api, api.clock), "dovetail-system")
-    assert (found.missing, found.pod_groups) == (missing, known)
+    assert (found.missing, set(found.pod_groups.values())) == (missing, {known})
 
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_the_state_of_a_pod_whose_group_cannot_be_read(refused: bool) -> None:
     one = of_a_group() if refused else {**of_a_group(), "status": {"phase": "Pending"}}
     objects = WhyObjects()
-    objects.pod_groups = GroupKnowledge.UNREADABLE
+    objects.pod_groups[GroupSource.POD_GROUP] = KindKnowledge.UNREADABLE
     objects.add(PODS, (PODS.decode(msgspec.json.encode(one)),))
     found = why_pod(local(objects, Options(), NOON), "default", "web")
     assert found.state == ("Unschedulable" if refused else "GroupUnread")

@@ -633,7 +633,7 @@ def test_a_drifted_node_whose_replacement_is_sold_out_gets_another_one(stage: Di
 def test_the_pods_of_a_replacement_that_cannot_be_launched_are_asked_about_elsewhere(stage: DisruptedNodes) -> None:
     """So a shortage ends with the replacement, and the next pass tries other offerings."""
     name = begin(stage)
-    _, pods = without(stage.world.cluster.snapshot(), name)
+    _, pods = without(stage.world.cluster.snapshot(), [name])
     assert [one.name for one in pods] == ["web"]
 
 

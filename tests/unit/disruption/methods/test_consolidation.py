@@ -80,7 +80,7 @@ def test_a_node_that_is_right_stays_and_says_so() -> None:
     fleet.node("a", several(2, "w"), kind=SMALL)
     answer = consolidation.propose(fleet.view())
     assert answer.proposals == ()
-    assert told(answer)["a"] == consolidation.NEVER_PAYS
+    assert told(answer)["a"] == NO_CHEAPER_NODE
     assert {one.event for one in answer.blocked} == {"Unconsolidatable"}
 
 

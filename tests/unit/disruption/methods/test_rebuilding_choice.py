@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
+from provisioner.apis.pods import Pod
 from provisioner.disruption import acceptance
 from provisioner.disruption.methods import rebuilding as method
 from provisioner.disruption.methods import rebuilding_choice as rebuilding
@@ -301,10 +302,12 @@ def test_pods_that_must_follow_others_that_move_already_stay() -> None:
 
 
 def test_a_pod_whose_eviction_would_be_stuck_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stuck(_: Prepared, result: Result, _leaving: Iterable[str]) -> StuckEviction | None:
-        return next((StuckEviction(pod, "no") for pod in result.placed if pod.name == "w03-0"), None)
+    def stuck(
+        _: Prepared, result: Result, _leaving: Iterable[str], **_terms: bool
+    ) -> StuckEviction | dict[str, list[Pod]]:
+        return next((StuckEviction(pod, "no") for pod in result.placed if pod.name == "w03-0"), {})
 
-    monkeypatch.setattr(simulation, "stuck_eviction", stuck)
+    monkeypatch.setattr(simulation, "drained", stuck)
     (one,) = proposed(fleet_of(11))
     assert len(one.candidates) == 10
     assert "n03" not in one.candidates
@@ -312,7 +315,7 @@ def test_a_pod_whose_eviction_would_be_stuck_stays_where_it_is(monkeypatch: pyte
 
 def test_what_does_not_pay_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask of each tied pod whether its eviction would be stuck may take seconds."""
-    monkeypatch.setattr(simulation, "stuck_eviction", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(simulation, "drained", lambda *_, **_terms: pytest.fail("asked"))
     monkeypatch.setattr(acceptance, "EVICTION_USD", 0.078)  # less than it could bring, more than it does
     searched: list[Result] = []
 

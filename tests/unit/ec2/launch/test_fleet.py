@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 from botocore.validate import ParamValidator
+from hypothesis import given
+from hypothesis import strategies as st
 
 from provisioner.apis import ec2
 from provisioner.ec2 import labels
@@ -34,7 +36,8 @@ def override(
 
 def request(*overrides: Override, **options: Any) -> dict[str, Any]:
     return fleet.request(
-        overrides or (override(),), **{"capacity_type": "spot", "count": 3, "tags": TAGS, "mark": MARK, **options}
+        options.pop("overrides", overrides) or (override(),),
+        **{"capacity_type": "spot", "count": 3, "tags": TAGS, "mark": MARK, **options},
     )
 
 
@@ -109,6 +112,39 @@ KINDS = {
         "reserved-capacity",
         {"ReservedCapacityOptions": {"ReservationTypes": ["interruptible-capacity-reservation"]}},
     ),
+    "all or none in one zone": Kinds(
+        {"capacity_type": "on-demand", "all_or_none": True, "overrides": (override(), override("c5.large"))},
+        "on-demand",
+        {
+            "OnDemandOptions": {
+                "AllocationStrategy": "lowest-price",
+                "MinTargetCapacity": 3,
+                "SingleAvailabilityZone": True,
+            }
+        },
+    ),
+    "all or none of spot": Kinds(
+        {"all_or_none": True, "overrides": (override(), override("c5.large"))},
+        "spot",
+        {
+            "SpotOptions": {
+                "AllocationStrategy": "price-capacity-optimized",
+                "MinTargetCapacity": 3,
+                "SingleAvailabilityZone": True,
+            }
+        },
+    ),
+    "all or none of a reservation": Kinds(
+        {"capacity_type": "reserved", "all_or_none": True},
+        "on-demand",
+        {
+            "OnDemandOptions": {
+                "AllocationStrategy": "lowest-price",
+                "MinTargetCapacity": 3,
+                "SingleAvailabilityZone": True,
+            }
+        },
+    ),
     "a context": Kinds(
         {"context": "c-1"},
         "spot",
@@ -133,6 +169,28 @@ def test_botocore_takes_every_kind(case: Kinds) -> None:
     shape = model("ec2").operation_model("CreateFleet").input_shape
     report = ParamValidator().validate(request(**case.options), shape)
     assert not report.has_errors(), report.generate_report()
+
+
+OVERRIDES = st.lists(
+    st.builds(override, st.sampled_from(["m5.large", "c5.large"]), st.sampled_from("ab"), st.floats(0.1, 9)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(OVERRIDES, st.integers(1, 5), st.sampled_from(["spot", "on-demand", "reserved"]), st.booleans())
+def test_what_can_be_asked_for_all_or_none_is_as_ec2_wants_it(
+    some: list[Override], count: int, kind: str, by_block: bool
+) -> None:
+    reservation = labels.CAPACITY_BLOCK if kind == "reserved" and by_block else ""
+    if not fleet.can_be_whole(some, count, kind, reservation):
+        assert count == 1 or reservation or len({one.offer.zone for one in some}) > 1
+        return
+    made = request(*some, capacity_type=kind, count=count, reservation_type=reservation, all_or_none=True)
+    assert made["Type"] == "instant"
+    ((_, options),) = [item for item in made.items() if item[0] in {"OnDemandOptions", "SpotOptions"}]
+    assert options["MinTargetCapacity"] == count
+    assert options["SingleAvailabilityZone"]
 
 
 def test_at_most_fifty_templates_those_with_the_cheapest() -> None:
@@ -210,6 +268,28 @@ def test_each_refusal_once() -> None:
     found = fleet.outcome({"Errors": [error, error]}, ASKED, "spot")
     (refused,) = found.refused
     assert (refused.failure.kind, refused.offer, refused.subnet) == (FailureKind.SHORTAGE, ASKED[0].offer, "subnet-a")
+
+
+SEE_OTHERS = "Failed to fulfill capacity. Please review errors in the response."
+
+
+def test_an_error_that_points_at_others_says_nothing_of_its_offering() -> None:
+    table, _ = noted(
+        refusal("InsufficientInstanceCapacity", InstanceType="m5.large", AvailabilityZone="a"),
+        refusal("UnfulfillableCapacity", SEE_OTHERS, InstanceType="c5.large", AvailabilityZone="a"),
+    )
+    assert table.standing(ASKED[0].offer, NOON) is OfferingStanding.CLOSED
+    assert table.standing(ASKED[2].offer, NOON) is OfferingStanding.OPEN
+    alone = {"Errors": [refusal("UnfulfillableCapacity", SEE_OTHERS, InstanceType="m5.large", AvailabilityZone="a")]}
+    assert [one.offer for one in fleet.outcome(alone, ASKED, "spot").refused] == [ASKED[0].offer], "there is no other"
+
+
+def test_a_minimum_that_is_not_reached_closes_what_ec2_names() -> None:
+    said = "Unable to fulfill request due to MinTargetCapacity constraints. Please adjust your request."
+    table, _ = noted(refusal("UnfulfillableCapacity", said, InstanceType="m5.large", AvailabilityZone="a"))
+    standings = [table.standing(one.offer, NOON) for one in ASKED]
+    assert standings[0] is OfferingStanding.CLOSED
+    assert standings[2] is OfferingStanding.OPEN
 
 
 def test_an_answer_of_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
 from provisioner.cloudprovider.types import CapKind, InstanceType, Offering, StructuralCap
@@ -509,3 +510,37 @@ def test_a_class_without_a_stamp_is_hashed() -> None:
     assert instance.annotations[ec2.HASH_VERSION_ANNOTATION] == "v6"
     assert instance.annotations[ec2.HASH_ANNOTATION].isdigit()
     assert dict(instance.capacity) == {}
+
+
+SETS = {
+    "a set of two": (("x:2", "x:2"), {"one zone": True, "one type": False, "several of both": False}),
+    "of two sets both": (("x:2,y:3", "x:2,y:3"), {"one zone": True, "one type": False, "several of both": False}),
+    "of a set alone": (("x:1", "x:1"), {}),
+    "beside one of no set": (("x:2", "x:2", ""), {}),
+    "beside one of another set": (("x:2", "y:2"), {}),
+    "one that is of another set, too": (("x:2", "x:2,y:2"), {}),
+    "one claim": (("x:2",), {}),
+    "of no set": (("", ""), {}),
+}
+PLACES = {
+    "one zone": {names.ZONE_LABEL: ["a"]},
+    "one type": {names.ARCH_LABEL: ["amd64"]},
+    "several of both": {},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("texts", "want"), SETS.values(), ids=SETS)
+def test_who_is_launched_all_or_none(texts: tuple[str, ...], want: Mapping[str, bool], place: str) -> None:
+    def member(text: str, number: int) -> NodeClaim:
+        pairs = [one.split(":") for one in text.split(",") if one]
+        sets = [LaunchSet(id=one, group=f"gang/{one}", nodes=int(nodes)) for one, nodes in pairs]
+        return claim(ON_DEMAND | PLACES[place], annotations={names.LAUNCH_SET: encode_sets(sets)}, name=f"c{number}")
+
+    claims = [member(text, number) for number, text in enumerate(texts)]
+    order = orders.order_of(claims[0], around())
+    found = orders.for_company(order, claims, len(claims))
+    assert found.all_or_none is want.get(place, False)
+    assert found.key == order.key
+    assert not orders.for_company(found, claims[:1], 1).all_or_none
+    assert not orders.for_company(found, claims, len(claims), lambda _, count: count < len(claims)).all_or_none

@@ -36,6 +36,21 @@ def test_how_many_at_once(steps: tuple[tuple[int, int], ...], want: int) -> None
     assert made.size(("class", "other"), 500) == 500
 
 
+def test_an_order_for_all_or_none_is_a_trial_by_itself() -> None:
+    made = after((500, 0))
+    assert made.size(LANE, 8, all_or_none=True) == 8
+    made.ended(LANE, ERROR, 0.0)
+    assert made.size(LANE, 8, all_or_none=True) == 1, "that EC2 says yes proves nothing there"
+
+
+def test_that_not_all_were_to_be_had_says_nothing_of_smaller_orders() -> None:
+    made = Pacing()
+    made.answered(LANE, 8, 0, 0.0, all_or_none=True)
+    assert made.size(LANE, 500) == 500
+    assert made.short(LANE, 0.0), "EC2 is asked no more often than otherwise"
+    assert made.wait(LANE, 0.0) > 0
+
+
 def test_no_more_than_wanted() -> None:
     assert after((9, 9)).size(LANE, 3) == 3
 

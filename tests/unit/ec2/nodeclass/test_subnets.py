@@ -300,3 +300,12 @@ def test_what_is_reserved_and_settled_is_never_lost(launches: list[tuple[int, in
         book.reserve("subnet-a1", wanted)
         book.settle("subnet-a1", wanted, min(wanted, launched), later(count + 1))
     assert book.free("subnet-a1") == 1000 - sum(min(pair) for pair in launches)
+
+
+def test_whether_a_subnet_may_hold_so_many() -> None:
+    book = SubnetBook()
+    assert book.may_hold("subnet-a1", 100), "nobody has read it"
+    read(book, 0, a1=5)
+    assert [book.may_hold("subnet-a1", addresses) for addresses in (5, 6)] == [True, False]
+    book.reserve("subnet-a1", 2)
+    assert [book.may_hold("subnet-a1", addresses) for addresses in (3, 4)] == [True, False]

@@ -96,7 +96,7 @@ def test_the_steps_need_nothing_that_is_installed() -> None:
 
 def test_the_image_has_the_models_of_the_services_that_the_code_calls() -> None:
     assert contents.services_called(ROOT) == {
-        *("arc-zonal-shift", "ec2", "ecr", "eks", "iam", "pricing", "sqs", "ssm"),
+        *("arc-zonal-shift", "ec2", "ecr", "eks", "iam", "pricing", "s3", "sqs", "ssm"),
         *("signin", "sso", "sso-oidc", "sts"),  # botocore's own, for credentials
     }
 

@@ -1,0 +1,133 @@
+"""Gangs of annotations on a real control plane as it is by default, without feature gates: no node for a part of a gang.
+
+kube-scheduler knows nothing of them, and binds their pods one by one.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.kube.client import Client
+from provisioner.kube.resources import JOBS, NODEPOOLS, PODS
+from provisioner.lab.devcluster.cluster import DevCluster
+from tests.integration.test_gangs import (
+    GATED,
+    THERE,
+    Act,
+    Market,
+    all_but_those_that_others_use_go_and_the_gang_comes_back,
+    answer_about,
+    four_nodes_are_let_in_together,
+    no_node_before_it_is_complete,
+    no_node_where_there_is_too_little_room,
+    of_two_gangs_one_runs,
+    put_pod,
+    running,
+    ungate,
+)
+from tests.support.eventually import eventually
+from tests.support.provisioner import SECONDS, InProcess, Plot
+
+pytestmark = pytest.mark.plane
+
+
+@pytest.fixture(scope="module")
+def market() -> Market:
+    return Market()
+
+
+@pytest.fixture(scope="module")
+def provisioner(plane: DevCluster, client: Client, market: Market) -> Iterator[InProcess]:
+    with InProcess(str(plane.kubeconfig), cloud=market.around) as one:
+        yield one
+
+
+@pytest.fixture
+def plot(client: Client, provisioner: InProcess) -> Iterator[Plot]:
+    one = Plot(client)
+    yield one
+    one.clear()
+
+
+def in_a_gang(minimum: int, name: str = "train") -> dict[str, str]:
+    return {names.GANG: name, names.GANG_MINIMUM: str(minimum)}
+
+
+ROWS: dict[str, tuple[tuple[Act, ...], str, Act, tuple[str, ...]]] = {
+    "whose last member is missing": (
+        (lambda plot: put_pod(plot, "first", notes=in_a_gang(2), nodeSelector=THERE),),
+        "GroupIncomplete",
+        lambda plot: put_pod(plot, "second", notes=in_a_gang(2), nodeSelector=THERE),
+        ("first", "second"),
+    ),
+    "of which a member has gates": (
+        (
+            lambda plot: put_pod(plot, "first", notes=in_a_gang(2), nodeSelector=THERE),
+            lambda plot: put_pod(plot, "gated", notes=in_a_gang(2), nodeSelector=THERE, **GATED),
+        ),
+        "GroupGated",
+        ungate,
+        ("first", "gated"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("begin", "state", "complete", "members"), ROWS.values(), ids=ROWS)
+def test_a_gang_gets_no_node_before_it_is_complete(
+    plane: DevCluster, plot: Plot, begin: tuple[Act, ...], state: str, complete: Act, members: tuple[str, ...]
+) -> None:
+    no_node_before_it_is_complete(plane, plot, begin, state, complete, members)
+
+
+def put_job(plot: Plot, parallelism: int) -> None:
+    """A Job whose pods are a gang that does not say how many it needs."""
+    put_pod(plot, "sample", notes={names.GANG: "train"}, schedulingGates=GATED["schedulingGates"])
+    sample = json.loads(plot.client.raw("GET", PODS.path(plot.name, "sample")))
+    plot.client.delete(PODS, "sample", plot.name)
+    spec = {key: sample["spec"][key] for key in ("affinity", "tolerations")}
+    spec["containers"] = [{key: sample["spec"]["containers"][0][key] for key in ("name", "image", "resources")}]
+    template = {"metadata": {"annotations": {names.GANG: "train"}}, "spec": {**spec, "restartPolicy": "Never"}}
+    body = {"metadata": {"name": "train"}, "spec": {"parallelism": parallelism, "template": template}}
+    plot.client.create(JOBS, {"apiVersion": "batch/v1", "kind": "Job", **body}, plot.name)
+
+
+def test_the_pods_of_a_job_are_as_many_as_it_runs_at_once(plane: DevCluster, plot: Plot) -> None:
+    pool = plot.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "8"})
+    put_job(plot, 3)
+
+    def summary() -> str:
+        return "".join(str(answer_about(plane, plot, one.name)["summary"]) for one in plot.pods()[:1])
+
+    eventually(lambda: "3 pods of gang" in summary() and "only 2 of them" in summary(), "why says so", SECONDS)
+    assert plot.claims() == []
+    plot.client.patch(NODEPOOLS, pool, {"spec": {"limits": {"cpu": "40"}}})
+    eventually(lambda: [bool(one.node_name) for one in plot.pods()] == [True] * 3, "all pods have nodes", SECONDS)
+    assert len(plot.claims()) == 3
+
+
+def test_a_gang_for_which_there_is_too_little_room_gets_no_node(plane: DevCluster, plot: Plot) -> None:
+    no_node_where_there_is_too_little_room(plane, plot, in_a_gang(3))
+
+
+def test_a_gang_of_four_gets_four_nodes_that_are_let_in_together(plot: Plot) -> None:
+    four_nodes_are_let_in_together(plot, in_a_gang(4))
+
+
+def test_where_one_of_four_nodes_cannot_be_had_all_go_but_those_that_others_use_and_the_gang_comes_back(
+    plot: Plot, market: Market
+) -> None:
+    all_but_those_that_others_use_go_and_the_gang_comes_back(plot, market, in_a_gang(4))
+
+
+def test_of_two_gangs_with_room_for_one_one_runs_and_of_the_other_there_is_no_node(plot: Plot) -> None:
+    of_two_gangs_one_runs(plot, lambda gang: in_a_gang(3, gang))
+
+
+def test_of_five_members_of_which_three_are_needed_as_many_run_as_there_is_room_for(plot: Plot) -> None:
+    plot.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "16"})
+    for name in "abcde":
+        put_pod(plot, name, notes=in_a_gang(3))
+    eventually(lambda: len(running(plot)) == 4, "four run, and there is no room for the fifth", SECONDS)
+    assert len(plot.claims()) == 4
