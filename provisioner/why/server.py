@@ -6,6 +6,7 @@ API server knows them by, and is answered about what they may `get`, without the
 """
 
 import functools
+import math
 import re
 import threading
 import time
@@ -248,5 +249,5 @@ def _refusal(
     if status == HTTPStatus.UNAUTHORIZED:
         more.append(("www-authenticate", "Bearer"))
     if retry_after is not None:
-        more.append(("retry-after", str(max(1, round(retry_after)))))
+        more.append(("retry-after", str(max(1, math.ceil(retry_after)))))
     return Response(status, msgspec.json.encode(body), "application/json", more)

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -263,16 +264,19 @@ def kubeconfig(plane: DevCluster, path: Path, token: str) -> Path:
 
 
 def ask(port: int, path: str, token: str = "", **headers: str) -> tuple[int, dict[str, Any]]:
-    """One request to a replica's loopback, as a port-forward ends there."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        sent = {"Authorization": f"Bearer {token}"} if token else {}
-        connection.request("GET", path, headers={**sent, **headers})
-        answer = connection.getresponse()
-        found: dict[str, Any] = json.loads(answer.read())
-        return answer.status, found
-    finally:
-        connection.close()
+    """One request to a replica's loopback, as a port-forward ends there; again where somebody asked too often, when the answer says."""
+    sent = {"Authorization": f"Bearer {token}"} if token else {}
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        try:
+            connection.request("GET", path, headers={**sent, **headers})
+            answer = connection.getresponse()
+            found: dict[str, Any] = json.loads(answer.read())
+        finally:
+            connection.close()
+        if answer.status != 429:
+            return answer.status, found
+        time.sleep(int(answer.headers["Retry-After"]))
 
 
 def status_of(port: int) -> int:
@@ -457,7 +461,7 @@ def test_the_example_lets_nobody_forward_to_other_pods(replicas: Replicas, users
 
 
 def test_no_token_is_in_the_log(plane: DevCluster, replicas: Replicas, ground: Ground, users: Users) -> None:
-    assert ask(replicas.leader, f"/why/pod/{ground.mine}", users.tenant)[0] in (200, 429)
+    assert ask(replicas.leader, f"/why/pod/{ground.mine}", users.tenant)[0] == 200
     log = plane.log(FIRST)
     eventually(lambda: "Answered a request of dovetail why" in log.read_text(), "it is logged")
     text = log.read_text()

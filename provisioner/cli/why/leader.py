@@ -30,7 +30,9 @@ from provisioner.why.instant import NoSuchObjectError
 SECONDS: Final = 25.0
 MOST_BYTES: Final = 32 * 1024 * 1024
 TRIES: Final = 2
-"""A leader that has just changed is asked once more."""
+"""A leader that has just changed, or that was asked too often, is asked once more."""
+MOST_WAIT_SECONDS: Final = 5
+"""A leader that says when to ask again is waited for so long; after more than that the user is told."""
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 A = TypeVar("A", PodAnswer, NodeAnswer)
 
@@ -76,11 +78,13 @@ class Leader:
     Attributes:
         source: who answers, in words.
         authorization: the header that says who asks.
+        clock: waits until the leader may be asked again.
     """
 
     source: str
     opens: Callable[[], PortStream]
     authorization: str
+    clock: Clock
 
 
 class _Plain:
@@ -114,7 +118,7 @@ def at(url: str, connection: ApiConnection, clock: Clock, bounds: StreamBounds =
         host, port = "", None
     if parts.scheme != "http" or not is_loopback(host) or port is None or parts.path not in ("", "/") or parts.query:
         raise UserError(f"--leader {url} is not http://127.0.0.1:PORT, the local end of a port-forward to the leader")
-    return Leader(f"the leader at {url}", lambda: _Plain((host, port), clock, bounds), _token(connection))
+    return Leader(f"the leader at {url}", lambda: _Plain((host, port), clock, bounds), _token(connection), clock)
 
 
 def through(
@@ -150,7 +154,7 @@ def through(
             text = f"you may not open port-forwards to pod {namespace}/{pod} (get and create of pods/portforward)"
             raise NotAnsweredError(text) from None
 
-    return Leader(f"the leader (pod {namespace}/{pod})", opens, authorization)
+    return Leader(f"the leader (pod {namespace}/{pod})", opens, authorization, clock)
 
 
 def _token(connection: ApiConnection) -> str:
@@ -193,26 +197,43 @@ def follow(find: Callable[[], Leader], path: str) -> tuple[str, Iterator[bytes]]
         NotAnsweredError, NoSuchObjectError, UndeterminedError: as of `ask`; from the iterator the first of them.
     """
     why = ""
-    for _ in range(TRIES):
+    for left in reversed(range(TRIES)):
         leader = find()
-        pieces = _pieces(leader, path)
-        status = next(pieces)
-        if status == HTTPStatus.OK:
-            return leader.source, _bodies(pieces)
-        why = _reason(b"".join(_bodies(pieces)), status if isinstance(status, int) else 0)
-        if status == HTTPStatus.NOT_FOUND:
+        head, bodies = _answered(leader, path)
+        if head.status_code == HTTPStatus.OK:
+            return leader.source, bodies
+        why = _reason(b"".join(bodies), head.status_code)
+        if head.status_code == HTTPStatus.NOT_FOUND:
             raise NoSuchObjectError(f"{why} (says {leader.source})")
-        if status == HTTPStatus.FORBIDDEN:
+        if head.status_code == HTTPStatus.FORBIDDEN:
             raise UndeterminedError(f"{why} (says {leader.source})")
-        if status != HTTPStatus.SERVICE_UNAVAILABLE:
+        if head.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+            wait = _retry_after(head)
+            if not left or wait > MOST_WAIT_SECONDS:
+                raise NotAnsweredError(f"{why}; ask again in {wait} s")
+            leader.clock.sleep(wait)
+        elif head.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
             break
     raise NotAnsweredError(why)
 
 
-def _bodies(pieces: Iterator[int | bytes]) -> Iterator[bytes]:
-    for one in pieces:
-        if isinstance(one, bytes):
-            yield one
+def _retry_after(head: h11.Response) -> int:
+    """Seconds, of the header: our leader writes whole ones, and at least 1."""
+    text = dict(head.headers).get(b"retry-after", b"").decode("ascii", "replace")
+    return max(1, int(text)) if re.fullmatch(r"[0-9]{1,9}", text) else 1
+
+
+def _answered(leader: Leader, path: str) -> tuple[h11.Response, Iterator[bytes]]:
+    """The head of the answer to one request, and its body as it comes.
+
+    Raises:
+        NotAnsweredError: there is none, or, from the iterator, it breaks off.
+    """
+    events = _events(leader, path)
+    head = next(events)
+    if not isinstance(head, h11.Response):  # h11 gives the head first
+        raise NotAnsweredError(f"{leader.source} answered without a status")
+    return head, (bytes(one.data) for one in events if isinstance(one, h11.Data))
 
 
 def _reason(body: bytes, status: int) -> str:
@@ -224,8 +245,8 @@ def _reason(body: bytes, status: int) -> str:
     return f"{refusal.error or f'the leader answered with status {status}'}{leads}"
 
 
-def _pieces(leader: Leader, path: str) -> Iterator[int | bytes]:
-    """The status of the answer to one request, then its body as it comes.
+def _events(leader: Leader, path: str) -> Iterator[h11.Response | h11.Data]:
+    """The head of the answer to one request, then its body as it comes.
 
     Raises:
         NotAnsweredError: there is none, or it breaks off.
@@ -241,10 +262,8 @@ def _pieces(leader: Leader, path: str) -> Iterator[int | bytes]:
             event = talk.next_event()
             if event is h11.NEED_DATA:
                 talk.receive_data(stream.receive())
-            elif isinstance(event, h11.Response):
-                yield event.status_code
-            elif isinstance(event, h11.Data):
-                yield bytes(event.data)
+            elif isinstance(event, h11.Response | h11.Data):
+                yield event
             elif isinstance(event, h11.EndOfMessage):
                 return
             elif isinstance(event, h11.ConnectionClosed):

@@ -29,9 +29,9 @@ ANSWER = PodAnswer(pod="default/web", at=NOON, state="Bound", summary="Pod defau
 class Wire:
     """A connection to a leader that answers so."""
 
-    def __init__(self, status: int, body: bytes, *, cut: bool = False) -> None:
-        head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-        whole = head + body
+    def __init__(self, status: int, body: bytes, *, cut: bool = False, head: str = "") -> None:
+        first = f"HTTP/1.1 {status} X\r\n{head}content-length: {len(body)}\r\n\r\n".encode()
+        whole = first + body
         self.pieces = [whole[:20], whole[20 : len(whole) // 2 if cut else len(whole)]]
         self.sent, self.closed = b"", False
 
@@ -45,7 +45,7 @@ class Wire:
         self.closed = True
 
 
-def led(*wires: Wire | Exception) -> Callable[[], leader.Leader]:
+def led(*wires: Wire | Exception, clock: FakeClock | None = None) -> Callable[[], leader.Leader]:
     rest = list(wires)
 
     def opens() -> leader.PortStream:
@@ -54,11 +54,16 @@ def led(*wires: Wire | Exception) -> Callable[[], leader.Leader]:
             raise first
         return first
 
-    return lambda: leader.Leader("the leader (pod a/b)", opens, "Bearer t")
+    return lambda: leader.Leader("the leader (pod a/b)", opens, "Bearer t", clock or FakeClock())
 
 
 def said(status: int, **body: str) -> Wire:
     return Wire(status, json.dumps(body).encode())
+
+
+def refused(retry_after: str) -> Wire:
+    head = f"Retry-After: {retry_after}\r\n" if retry_after else ""
+    return Wire(429, b'{"error": "too many requests"}', head=head)
 
 
 def test_an_answer_names_its_source_and_the_token_is_sent_as_a_header() -> None:
@@ -78,6 +83,16 @@ def test_a_leader_that_leads_no_more_is_asked_once_again() -> None:
         leader.ask(led(again, said(503, error="this replica does not lead", leader="c_1")), "/x", PodAnswer)
 
 
+@pytest.mark.parametrize(("says", "seconds"), [("2", 2.0), ("5", 5.0), ("0", 1.0), ("soon", 1.0), ("", 1.0)])
+def test_a_leader_that_was_asked_too_often_is_asked_again_when_it_says(says: str, seconds: float) -> None:
+    clock = FakeClock()
+    find = led(refused(says), Wire(200, msgspec.json.encode(ANSWER)), clock=clock)
+    assert leader.ask(find, "/x", PodAnswer).pod == "default/web"
+    assert clock.slept == [seconds]
+    with pytest.raises(leader.NotAnsweredError, match="too many requests; ask again in 2 s"):
+        leader.ask(led(refused("1"), refused("2")), "/x", PodAnswer)
+
+
 @pytest.mark.parametrize("status", [403, 404])
 def test_what_the_leader_refuses_is_final(status: int) -> None:
     with pytest.raises(UserError, match=r"jane may not \(says the leader"):
@@ -86,7 +101,7 @@ def test_what_the_leader_refuses_is_final(status: int) -> None:
 
 NO_ANSWER: dict[str, tuple[Wire | Exception, str]] = {
     "a token that is not accepted": (said(401, error="not accepted"), "not accepted"),
-    "too many requests": (said(429, error="too many requests"), "too many requests"),
+    "too many requests": (refused("60"), "too many requests; ask again in 60 s"),
     "no HTTP": (Wire(200, b""), "another version"),
     "half an answer": (Wire(200, msgspec.json.encode(ANSWER), cut=True), "did not answer"),
     "another version": (Wire(200, b'{"pod": 7}'), "another version"),
