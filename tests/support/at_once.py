@@ -170,8 +170,9 @@ def complaint(scenario: Scenario, landing: Landing, *, extender: bool) -> str:
     """What is wrong with it; "" where everybody who can be placed was bound, and nobody else was. How soon is told by `Landing.seconds`."""
     if landing.error:
         return landing.error
-    if scenario.steered and not extender and len(landing.unbound) <= 1:
+    unbound, left = Counter(map(stem, landing.unbound)), Counter(map(stem, scenario.left))
+    if scenario.steered and not extender and (unbound - left).total() <= 1:
         return ""
-    if Counter(map(stem, landing.unbound)) != Counter(map(stem, scenario.left)):
+    if unbound != left:
         return f"unbound are {sorted(landing.unbound)}, not {sorted(scenario.left)}"
     return ""

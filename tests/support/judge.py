@@ -245,7 +245,7 @@ class Scenario:
             nominated to their planned nodes and come one after another: their plan is legal in one order only, or
             tighter than kube-scheduler, which prefers empty nodes, would pack by itself.
         extended: also judged with the extender.
-        steered: kube-scheduler by itself may bind its pods so that one never finds a place, though the plan had one for each;
+        steered: kube-scheduler by itself may bind its pods so that one finds no place, or not the planned one, though the plan had one for it;
             the extender keeps it from that. Only tests/support/at_once.py asks.
     """
 

@@ -235,6 +235,7 @@ SCENARIOS: dict[str, Scenario] = {
         daemons={"agent": "100m"},
         left=frozenset({"far-0", "far-1"}),
         claims=1,
+        steered=True,  # kube-scheduler may bind far-0 to the node that p has, in the moment before the daemon's pod is there
     ),
     "pods that are spread together with a daemon": Scenario(
         several(6, "web", app="web", topologySpreadConstraints=[even(HOSTNAME, {"matchExpressions": [DAEMON_OR_WEB]})]),
