@@ -6,16 +6,14 @@ its pods in one command, or none.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final, NamedTuple
 
-from provisioner.apis import names
 from provisioner.apis.gangs import counts_finished, group_of, told
 from provisioner.apis.launch_sets import sets_of
 from provisioner.apis.pods import Pod, is_reschedulable
-from provisioner.disruption.proposal import Proposal
 from provisioner.state.groups import Group, GroupLack
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
@@ -161,9 +159,16 @@ def held_nodes(snapshot: Snapshot) -> dict[str, tuple[str, datetime]]:
 
 
 class GangTurns:
-    """Which commands may begin, one asked after the other, so that no group comes below what it needs by two of them."""
+    """Which commands may begin, one asked after the other, so that no group comes below what it needs by two of them.
 
-    def __init__(self, now: Snapshot) -> None:
+    Whoever proposes asks as well as whoever begins: a node that waits for its group takes nothing of a budget, and no room.
+
+    Args:
+        now: the instant.
+        under_way: names of NodeClaims whose disruption has begun, though the instant may not show it yet.
+    """
+
+    def __init__(self, now: Snapshot, under_way: Container[str] = ()) -> None:
         self._minima: Final = now.minima
         self._staying: Counter[str] = Counter()
         self._moving: Counter[str] = Counter()
@@ -171,22 +176,28 @@ class GangTurns:
         if not self._minima:
             return
         for node in now.nodes:
-            going = node.deleting
+            going = node.deleting or (node.key.of_claim and node.key.name in under_way)
             if node.key.of_claim and (mine := self._keys(filter(is_reschedulable, node.pods))):
                 self._pods[node.key.name] = Counter(mine)
             count = self._moving if going else self._staying
             count.update(self._keys(pod for pod in node.pods if going or pod.deleted is None))
             self._moving.update(self._keys(pod for pod in node.assigned if not pod.node_name))
 
-    def why_not(self, one: Proposal) -> str:
-        """Why a command waits, as users read it; where it does not, "", and its pods are on the way from now on. Broken nodes wait for nobody. O(its nodes)."""
-        mine = sum((self._pods.get(name, _NOTHING) for name in one.candidates), Counter[str]())
-        for key, count in mine.items() if one.reason != names.REASON_UNHEALTHY else ():
+    def why_not(self, claims: Iterable[str]) -> str:
+        """Why a command of these NodeClaims would wait, as users read it; "" where it would not. O(these)."""
+        for key, count in self._of(claims).items() if self._minima else ():
             if self._moving[key] and self._staying[key] - count < self._minima[key]:
                 return waits_for_members(key)
+        return ""
+
+    def take(self, claims: Iterable[str]) -> None:
+        """The pods of these NodeClaims are on the way from now on. O(these)."""
+        mine = self._of(claims)
         self._moving.update(mine)
         self._staying.subtract(mine)
-        return ""
+
+    def _of(self, claims: Iterable[str]) -> Counter[str]:
+        return sum((self._pods.get(name, _NOTHING) for name in claims), Counter[str]())
 
     def _keys(self, pods: Iterable[Pod]) -> list[str]:
         return [key for pod in pods if (key := group_of(pod)) in self._minima]

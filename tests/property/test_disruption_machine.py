@@ -1009,6 +1009,36 @@ def test_pods_without_a_budget_may_take_each_others_places_while_their_nodes_dra
     life.every_promise_is_kept()
 
 
+@pytest.mark.parametrize("most", [0, 2], ids=["the budget", "the limit over all NodePools"])
+def test_nodes_that_wait_for_their_gang_leave_to_others_what_is_left_of(most: int) -> None:
+    """A life that was found: a node of no gang began in the second pass only, since two that waited in the first had used up the limit."""
+    shapes = {name: of_app(name, "900m", "512Mi") for name in ("job", "web")}
+    budgets = [{"nodes": "100%" if most else "2"}]
+    at = Upkeep(
+        shapes, {"general": {"budgets": budgets, "consolidateAfter": "Never"}}, most=most, gangs={"job": (3, "single")}
+    )
+    for name in ("job", "job", "job", "web"):
+        at.add_node("general", "tiny", "a", old=True)
+        at.create(name)
+    at.schedule(packed=False)
+    assert not at.waiting()
+    (web,) = [node for node in at.nodes() if at.on(node)[0].labels["app"] == "web"]
+    at.look()
+    at.clock.advance(20)
+    at.edit_pool("general", label="v2")
+    at.clock.advance(20)
+    begun = at.look()
+    assert not at.wrong
+    assert len(begun) == 2
+    assert (web,) in [one.candidates for one in begun]
+    assert at.seen["took turns"]
+    for _ in range(ROUNDS):
+        at.come_to_rest(alone=True)
+        at.look()
+    assert not at.wrong
+    assert {node.metadata.labels.get("version") for node in at.nodes().values()} == {"v2"}
+
+
 def tied_nodes_drift() -> Upkeep:
     """Four pods in one zone, four larger ones in another and one in the third, of one spread and under one budget; all nodes have drifted.
 

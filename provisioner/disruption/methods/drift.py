@@ -10,7 +10,15 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_evictable
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, candidates
-from provisioner.disruption.gangs import MOST_NODES, PDBS_ALLOW_FEWER, STATIC_ONE_BY_ONE, NodeUnit, needs_others, units
+from provisioner.disruption.gangs import (
+    MOST_NODES,
+    PDBS_ALLOW_FEWER,
+    STATIC_ONE_BY_ONE,
+    GangTurns,
+    NodeUnit,
+    needs_others,
+    units,
+)
 from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.pool_drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -48,7 +56,8 @@ def propose(view: DisruptionView) -> MethodAnswer:
     Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice. So nodes that drift
     together begin together: what is not known to be drifted yet would take pods of those before it.
 
-    Nodes with pods that are disrupted all at once or not at all go together, drifted or not.
+    Nodes with pods that are disrupted all at once or not at all go together, drifted or not. One that waits for pods of its group to be bound elsewhere
+    takes nothing of the budget.
 
     A node that only several can replace goes when nothing of its pool is on its way: those after it find the new ones there. What
     they cost is not asked, as in Karpenter: the user wants other nodes, and consolidation follows.
@@ -68,7 +77,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
     mine = {node.key.name for node in view.snapshot.nodes if node.claim is not None and has_drifted(node.claim)}
     blocked = [one for one in found.blocked if one.key in mine]
     quiet = {key: one for key, one in found.quiet.items() if key in mine}
-    allowance = Allowance(view, names.REASON_DRIFTED)
+    allowance, turns = Allowance(view, names.REASON_DRIFTED), GangTurns(view.snapshot, view.under_way)
     awaited, may_go_first = unjudged(view), names.REASON_DRIFTED in view.settings.first_for
     closed = {str(node.key) for one in drifted for node in _nodes(one, joined)}
     simulation: Simulation | None = None  # none while budgets allow nothing: it asks about all pods that wait
@@ -91,6 +100,9 @@ def propose(view: DisruptionView) -> MethodAnswer:
         some = _together(one, joined.get(one.key), eligible, refused, view, allowance)
         if isinstance(some, str):
             blocked.append(Blocked(one.key, one.node.pool, some))
+            continue
+        if why := turns.why_not(each.key for each in some):
+            blocked += [Blocked(each.key, each.node.pool, why) for each in some]
             continue
         if allowance.lacks(one.node.pool):
             short.append(one)
@@ -131,6 +143,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
         for each in some:
             allowance.take(each.node)
         keys = tuple(sorted([each.key for each in some]))
+        turns.take(keys)
         gone.update(keys)
         reason, existing = names.REASON_DRIFTED, dict(result.existing)
         proposals.append(Proposal(reason, METHOD, keys, result.claims, existing, late=answer.late, first=first))

@@ -17,6 +17,7 @@ from provisioner.disruption import costs, replacement
 from provisioner.disruption.acceptance import WHOLE, AcceptanceRule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, CandidateTypes, candidates, label_is_missing
+from provisioner.disruption.gangs import GangTurns
 from provisioner.disruption.methods.candidate_sets import Sets, margins
 from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
 from provisioner.disruption.methods.rebuilding_choice import FEWEST, MOST_WAVES, choices
@@ -99,6 +100,7 @@ class Consolidation:
         self._refused: Final[dict[str, Blocked]] = {}
         self.order, last = self._ranked(tuple(self._consolidatable(self._found)), ranked or in_turns)
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
+        self._turns: Final = GangTurns(view.snapshot, view.under_way)
         self.proposals: Final[list[Proposal]] = []
         self._gone: Final[set[str]] = set()
         self._dear: Final[
@@ -167,10 +169,12 @@ class Consolidation:
         return closed
 
     def free(self, one: Candidate) -> bool:
-        """Whether nothing that was proposed so far has to do with the node."""
+        """Whether nothing that was proposed so far has to do with the node, nor its pods' groups with anything that is under way."""
         simulation = self._simulation
-        return one.key not in self._gone and not (
-            simulation is not None and str(one.node.key) in simulation.destinations
+        return (
+            one.key not in self._gone
+            and not (simulation is not None and str(one.node.key) in simulation.destinations)
+            and not self._turns.why_not((one.key,))
         )
 
     def gone(self, one: Candidate) -> bool:
@@ -280,8 +284,9 @@ class Consolidation:
         return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
 
     def allows(self, some: Sequence[Candidate]) -> bool:
-        """Whether budgets leave room for all of these nodes at once."""
-        return self.allowance.allows([one.node.pool for one in some])
+        """Whether budgets leave room for all of these nodes at once, and the groups of their pods may lose them."""
+        waits = self._turns.why_not(one.key for one in some)
+        return not waits and self.allowance.allows([one.node.pool for one in some])
 
     def sets(self, alone: Collection[str] = ()) -> Sets:
         """Sets of the nodes that are free by now; those that were bought a moment ago are in one only where there is news for them.
@@ -328,6 +333,7 @@ class Consolidation:
         for one in move.some:
             self._gone.add(one.key)
             self.allowance.take(one.node)
+        self._turns.take(one.key for one in move.some)
         for name, pods in move.result.existing.items():
             self._taken[name] = (*self._taken.get(name, ()), *pods)
         self.proposals.append(
@@ -398,6 +404,8 @@ class Consolidation:
                 self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
             elif one.key in self._refused:
                 continue
+            elif why := self._turns.why_not((one.key,)):
+                self._blocked.append(Blocked(one.key, one.node.pool, why))
             elif not self.free(one):
                 if self._simulation is not None and (why := self._simulation.expects(one.node)):
                     self.refuse(one, why)

@@ -11,7 +11,7 @@ from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import CapKind, InstanceType, StructuralCap, by_price, price_of_ways
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
-from provisioner.disruption.gangs import STATIC_ONE_BY_ONE, needs_others, units
+from provisioner.disruption.gangs import STATIC_ONE_BY_ONE, GangTurns, needs_others, units
 from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.methods.drift import has_drifted, in_order, more_drift, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -104,7 +104,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
         return MethodAnswer()
     found = candidates(view, Activity.DRIFT)
     types, joined = CandidateTypes(view), units(view.snapshot)
-    allowance = Allowance(view, names.REASON_DRIFTED)
+    allowance, turns = Allowance(view, names.REASON_DRIFTED), GangTurns(view.snapshot, view.under_way)
     awaited, may_go_first = unjudged(view), names.REASON_DRIFTED in view.settings.first_for
     proposals: list[Proposal] = []
     rechecks: list[datetime] = []
@@ -138,10 +138,13 @@ def propose(view: DisruptionView) -> MethodAnswer:
                 blocked.append(Blocked(one.key, name, needs_others(unit.group, len(unit.nodes), STATIC_ONE_BY_ONE)))
             elif isinstance(place, str):
                 blocked.append(Blocked(one.key, name, place))
+            elif why := turns.why_not((one.key,)):
+                blocked.append(Blocked(one.key, name, why))
             elif allowance.lacks(name):
                 short.append(one)
             else:
                 allowance.take(one.node)
+                turns.take((one.key,))
                 made, cap = place
                 first = None if cap is None else terminate_first.terms(cap, one, view, forced=False)
                 room = room if room is None or first is not None else room - 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.budget_index import PodBudgets
-from provisioner.apis.names import HOSTNAME_LABEL
+from provisioner.apis.names import HOSTNAME_LABEL, REASON_UNHEALTHY
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.gangs import GangTurns
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -66,8 +66,8 @@ def in_turn(
 
     Cost: O(nodes + pods that move), and at most `MOST_PAIRS` comparisons for each proposal; none where all pods keep their zones.
     """
-    proposals, gangs = tuple(proposals), GangTurns(now)
-    held = [gangs.why_not(one) for one in proposals]
+    proposals = tuple(proposals)
+    held = _held_by_gangs(proposals, GangTurns(now))
     nodes = {str(node.key): node for node in now.nodes}
     homes = {node.name: node.labels for node in now.nodes if node.name}
     keys = default_keys - {HOSTNAME_LABEL}
@@ -89,6 +89,16 @@ def in_turn(
             kept.append(one)
             busy |= mine
     return tuple(kept), tuple(blocked)
+
+
+def _held_by_gangs(proposals: Iterable[Proposal], gangs: GangTurns) -> list[str]:
+    """Of each proposal why it waits for its pods' groups, "" where it does not. Broken nodes wait for nobody."""
+    held: list[str] = []
+    for one in proposals:
+        held.append(gangs.why_not(one.candidates) if one.reason != REASON_UNHEALTHY else "")
+        if not held[-1]:
+            gangs.take(one.candidates)
+    return held
 
 
 class InOrder:

@@ -227,11 +227,43 @@ def test_no_two_commands_leave_a_group_fewer_pods_than_it_needs(
 
 def test_a_gang_with_pods_to_spare_moves_like_single_pods() -> None:
     fleet = gang_of(4, 2)
-    assert len(drift.propose(fleet.view()).proposals) == 4
-    kept, blocked = in_turn(drift.propose(fleet.view()).proposals, fleet.snapshot())
-    assert (len(kept), len(blocked)) == (2, 2), "two are to spare"
+    answer = drift.propose(fleet.view())
+    assert (len(answer.proposals), sorted(told_of(answer.blocked))) == (2, ["n2", "n3"]), "two are to spare"
+    commands = [command(fleet, f"n{number}") for number in range(4)]
+    kept, blocked = in_turn(commands, fleet.snapshot())
+    assert ([one.candidates for one in kept], told_of(blocked)) == (gone(answer), told_of(answer.blocked))
     fleet.minima = {}
     assert len(in_turn(drift.propose(fleet.view()).proposals, fleet.snapshot())[0]) == 4
+
+
+@pytest.mark.parametrize("most", [0, 2], ids=["of its NodePool", "over all NodePools"])
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
+def test_a_node_that_waits_for_its_gang_takes_no_budget_from_others(most: int, static: bool) -> None:
+    """Of four drifted nodes two may go; of three with a gang one may go at a time."""
+    few = [{"nodes": "2"}] if not most else [{"nodes": "100%"}]
+    fleet = gang_of(3, 3)
+    fleet.node("x", [running("x", SHAPE)], kind=SMALL, drifted=DRIFTED + timedelta(minutes=1))
+    fleet.pools = [pool(disruption={"budgets": few}, **({"replicas": 4} if static else {}))]
+    propose = static_drift.propose if static else drift.propose
+    answer = propose(fleet.view(most=most))
+    assert gone(answer) == [("n0",), ("x",)]
+    assert sorted(told_of(answer.blocked)) == ["n1", "n2"]
+    begun = propose(fleet.view(most=most, under_way=["n0"]))
+    assert (gone(begun), sorted(told_of(begun.blocked))) == ([("x",)], ["n1", "n2"]), "also by who began in the same pass"
+
+
+def test_a_node_that_waits_for_its_gang_takes_no_budget_from_others_that_consolidation_moves() -> None:
+    fleet = Fleet([pool(disruption={"budgets": [{"nodes": "2"}]})])
+    fleet.minima = {GANG: 3}
+    for number in range(3):
+        fleet.node(f"n{number}", [member(f"m{number}")], kind=LARGE)
+    for number in range(2):
+        fleet.node(f"x{number}", [running(f"x{number}", SHAPE), running(f"y{number}", SHAPE)], kind=LARGE)
+    answer = consolidation.propose(fleet.view())
+    moved_nodes = [name for some in gone(answer) for name in some]
+    assert len(moved_nodes) == 2
+    assert len([name for name in moved_nodes if name.startswith("n")]) == 1
+    assert any("waiting until these are bound" in one for one in told_of(answer.blocked).values())
 
 
 def test_consolidation_takes_turns_at_a_gang() -> None:
@@ -241,8 +273,10 @@ def test_consolidation_takes_turns_at_a_gang() -> None:
     for number in range(4):
         fleet.node(f"n{number}", [member(f"m{number}")], kind=LARGE)
     proposals = consolidation.propose(fleet.view()).proposals
-    assert len(proposals) > 1
-    assert len(in_turn(proposals, fleet.snapshot())[0]) == 1
+    assert len(proposals) == 1
+    assert in_turn(proposals, fleet.snapshot())[0] == proposals
+    fleet.minima = {}
+    assert len(consolidation.propose(fleet.view()).proposals) > 1
 
 
 def test_consolidation_beside_fifty_gangs_leaves_none_with_too_few() -> None:
@@ -257,9 +291,8 @@ def test_consolidation_beside_fifty_gangs_leaves_none_with_too_few() -> None:
     for number, pods in on.items():
         fleet.node(f"n{number:02}", pods, kind=LARGE)
     proposals = consolidation.propose(fleet.view()).proposals
-    kept, blocked = in_turn(proposals, fleet.snapshot())
+    kept, _ = in_turn(proposals, fleet.snapshot())
     assert len(kept) > 1
-    assert blocked
     moving = Counter[str]()
     for each in kept:
         mine = Counter(group_of(pod) for pod in each.pods)
