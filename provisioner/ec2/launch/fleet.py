@@ -25,7 +25,8 @@ MAX_MINIMUM: Final = 1000
 INTERRUPTIBLE: Final = "interruptible"
 _OF_ONE_OFFERING: Final = frozenset({FailureKind.INVALID, FailureKind.UNKNOWN})
 _TAGGED: Final = ("instance", "volume", "fleet")
-_SEE_OTHERS: Final = "review errors in the response"
+_SEE_OTHERS: Final = ("review errors in the response", "MinTargetCapacity constraints")
+"""In a message that says nothing about its override: others could not be launched, or all together were too few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,9 @@ def can_be_whole(overrides: Collection[Override], count: int, capacity_type: str
 def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_type: str) -> FleetAnswer:
     """Read the answer of CreateFleet. An error that only points at the others of the answer says nothing about its override.
 
-    Source: https://github.com/aws/aws-parallelcluster-node, src/slurm_plugin/fleet_manager.py.
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateFleetError.html: an error is told of each override that gave nothing, also
+    where the reason is another one, or that the fleet had fewer instances than MinTargetCapacity. The texts are those of
+    https://github.com/aws/aws-parallelcluster-node, src/slurm_plugin/fleet_manager.py and tests/slurm_plugin/test_fleet_manager.py; AWS documents none.
 
     Args:
         answer: as boto3 gives it.
@@ -200,7 +203,7 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
         )
     refused: dict[FleetRefused, None] = {}
     errors = answer.get("Errors", ())
-    for entry in [one for one in errors if _SEE_OTHERS not in one.get("ErrorMessage", "")] or errors:
+    for entry in [one for one in errors if not _sees_others(one)] or errors:
         echo = _echo(entry)
         one = asked(echo)
         offer = (
@@ -212,6 +215,10 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
         subnet = echo.get("SubnetId") or (one.subnet if one else "")
         refused[FleetRefused(failure, offer, subnet, one.reservation if one else "")] = None
     return FleetAnswer(tuple(sorted(launched, key=lambda one: one.instance)), tuple(refused))
+
+
+def _sees_others(error: Mapping[str, Any]) -> bool:
+    return any(text in error.get("ErrorMessage", "") for text in _SEE_OTHERS)
 
 
 def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, now: datetime) -> tuple[str, ...]:

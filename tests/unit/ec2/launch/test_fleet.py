@@ -284,12 +284,25 @@ def test_an_error_that_points_at_others_says_nothing_of_its_offering() -> None:
     assert [one.offer for one in fleet.outcome(alone, ASKED, "spot").refused] == [ASKED[0].offer], "there is no other"
 
 
-def test_a_minimum_that_is_not_reached_closes_what_ec2_names() -> None:
-    said = "Unable to fulfill request due to MinTargetCapacity constraints. Please adjust your request."
-    table, _ = noted(refusal("UnfulfillableCapacity", said, InstanceType="m5.large", AvailabilityZone="a"))
+TOO_FEW = "Unable to fulfill request due to MinTargetCapacity constraints. Please adjust your request."
+
+
+def test_a_minimum_that_is_not_reached_closes_what_ec2_names_where_that_is_all_it_says() -> None:
+    table, _ = noted(refusal("UnfulfillableCapacity", TOO_FEW, InstanceType="m5.large", AvailabilityZone="a"))
     standings = [table.standing(one.offer, NOON) for one in ASKED]
     assert standings[0] is OfferingStanding.CLOSED
     assert standings[2] is OfferingStanding.OPEN
+
+
+def test_a_minimum_that_is_not_reached_since_others_are_short_closes_these_alone() -> None:
+    """All together were too few: what had some, and would have given them, is there for a single pod, and for the next order."""
+    table, _ = noted(
+        refusal("UnfulfillableCapacity", TOO_FEW, InstanceType="m5.large", AvailabilityZone="a"),
+        refusal("InsufficientInstanceCapacity", InstanceType="c5.large", AvailabilityZone="a"),
+    )
+    standings = [table.standing(one.offer, NOON) for one in ASKED]
+    assert standings[0] is OfferingStanding.OPEN
+    assert standings[2] is OfferingStanding.CLOSED
 
 
 def test_an_answer_of_nothing() -> None:
