@@ -23,7 +23,6 @@ from provisioner.state.disruption_commands import Commands
 from provisioner.state.effects import ClaimUnneeded, Effect
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
-from provisioner.state.launch_sets import SetProgress
 from provisioner.state.pod_index import PodIndex
 from provisioner.values.bounded import forget_oldest
 
@@ -141,7 +140,7 @@ class ClaimPlans:
 
     def lacks_company(self, name: str) -> bool:
         """Whether a claim is of a launch set that will never be whole, and no command waits for it."""
-        return self._joining.sets.is_(SetProgress.BROKEN, name) and self._commands.for_which(name) is None
+        return self._joining.sets.is_broken(name) and self._commands.for_which(name) is None
 
     def unneeded(self) -> list[Effect]:
         """`ClaimUnneeded` for every such claim that exists. Cost: claims."""
@@ -177,7 +176,7 @@ class ClaimPlans:
             return Launch.UNNEEDED
         sets = self._joining.sets
         if (
-            sets.is_(SetProgress.COMING, name)
+            sets.is_coming(name)
             or (one is not None and one.is_held(now))
             or self._awaits_scarcer(now, name)
         ):

@@ -1,7 +1,8 @@
 """The NodeClaims of launch sets: how many of a set are there, and whether a launch of any has begun. Not thread-safe: the owner serialises calls.
 
-None of a set is launched before all are written. Where one never comes to be, or goes before a launch has begun, none of the others is needed: their pods
-are planned again together. After that the others stay, whatever becomes of one: instances may be there. All of this follows from the NodeClaims, so
+None of a set is launched before all are written, nor before all are of other sets that have NodeClaims in common with it, directly or through others: where
+one of these never comes to be, the NodeClaim in common goes. Where one never comes to be, or goes before a launch has begun, none of the others is needed:
+their pods are planned again together. After that the others stay, whatever becomes of one: instances may be there. All of this follows from the NodeClaims, so
 whoever leads next comes to the same.
 
 The scarcest of a set (`scarcity_of`) are launched first, so that nothing is paid for where they cannot be had. The others follow once all of these are
@@ -9,7 +10,7 @@ launched, or have had no answer for `HEAD_START`; not while one of these is refu
 """
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from provisioner.apis import names
@@ -82,6 +83,7 @@ class LaunchSets:
     def __init__(self) -> None:
         self._claims: dict[str, _Standing] = {}
         self._members: dict[str, set[str]] = {}  # by id of the set; of those that go, too
+        self._shared: dict[str, set[str]] = {}  # by id of the set, NodeClaims that stay and are of other sets, too
         self._there: dict[str, int] = {}
         self._unwritten: dict[str, int] = {}
         self._begun: dict[str, int] = {}
@@ -168,10 +170,33 @@ class LaunchSets:
         """The NodeClaims whose Nodes a group waits for."""
         return self._awaited.get(group, ())
 
-    def is_(self, progress: SetProgress, name: str) -> bool:
-        """Whether a NodeClaim is of a set that is so far."""
+    def is_broken(self, name: str) -> bool:
+        """Whether a NodeClaim is of a set that will never be whole."""
         known = self._claims.get(name)
-        return known is not None and any(self._progress(one) is progress for one in known.sets)
+        return known is not None and any(self._progress(one) is SetProgress.BROKEN for one in known.sets)
+
+    def is_coming(self, name: str) -> bool:
+        """Whether a NodeClaim is of a set of which some are not written yet, or of which some may still go, since they are of others that are not whole.
+
+        Cost: the sets that have NodeClaims in common with its own, directly or through others, and these.
+        """
+        known = self._claims.get(name)
+        return known is not None and any(
+            progress is SetProgress.COMING or (progress is SetProgress.BROKEN and one not in known.sets)
+            for one, progress in self._linked(known.sets)
+        )
+
+    def _linked(self, sets: Iterable[LaunchSet]) -> Iterator[tuple[LaunchSet, SetProgress]]:
+        """These sets, those that have NodeClaims in common with them, and so on: not beyond what a launch has begun of."""
+        reached = {one.id: one for one in sets}
+        left = [*reached.values()]
+        while left:
+            one = left.pop()
+            yield one, self._progress(one)
+            for name in () if self._begun.get(one.id) else self._shared.get(one.id, ()):
+                more = {other.id: other for other in self._claims[name].sets if other.id not in reached}
+                reached |= more
+                left += more.values()
 
     def _progress(self, one: LaunchSet) -> SetProgress:
         if self._begun.get(one.id):
@@ -198,8 +223,14 @@ class LaunchSets:
             for one in standing.sets:
                 self._count(name, one.id, standing, by)
         for key, one in sets.items():
-            if self._turn(one) != before[key]:
-                self._turned |= self._members.get(key, set())
+            if self._turn(one) == before[key]:
+                continue
+            self._turned |= self._members.get(key, set())
+            if before[key][0] is SetProgress.COMING and key in self._shared:  # others may have waited for it alone
+                for other, progress in self._linked((one,)):
+                    if progress is SetProgress.COMING:
+                        break
+                    self._turned |= self._members.get(other.id, set())
 
     def _turn(self, one: LaunchSet) -> tuple[SetProgress, bool]:
         """How far a set is, and whether some of it wait for the scarcest."""
@@ -209,6 +240,11 @@ class LaunchSets:
     def _count(self, name: str, key: str, standing: _Standing, by: int) -> None:
         members = self._members.setdefault(key, set())
         (members.add if by > 0 else members.discard)(name)
+        if len(standing.sets) > 1 and not standing.going:
+            shared = self._shared.setdefault(key, set())
+            (shared.add if by > 0 else shared.discard)(name)
+            if not shared:
+                del self._shared[key]
         for counts, counted in (
             (self._there, not standing.going),
             (self._unwritten, not standing.written and not standing.going),

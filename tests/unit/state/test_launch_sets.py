@@ -166,6 +166,60 @@ def test_once_the_scarcest_go_all_are_planned_again() -> None:
     assert made.cluster.launch_begins("other-1") is Launch.UNNEEDED
 
 
+def unwritten(one: NodeClaim) -> NodeClaim:
+    return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, uid=""))
+
+
+def chain() -> dict[str, NodeClaim]:
+    """Sets of two each, of which each has a NodeClaim in common with the next."""
+    sets = {"a": ("x",), "b": ("x", "y"), "c": ("y", "z"), "d": ("z",)}
+    return {name: member(name, dict.fromkeys(mine, 2)) for name, mine in sets.items()}
+
+
+def chained(made: World) -> dict[str, NodeClaim]:
+    """All are announced, and all but the last are written."""
+    found = chain()
+    assert made.cluster.announce_all([(unwritten(one), ()) for one in found.values()]) is True
+    for name in "abc":
+        made.cluster.claim_changed(None, found[name])
+    return found
+
+
+def test_sets_that_share_nodes_wait_until_all_of_them_are_written() -> None:
+    """Where the last cannot be written, those before it go one after another: what was launched of them would be paid for in vain."""
+    made = World()
+    found = chained(made)
+    assert {made.cluster.launch_begins(name) for name in "abc"} == {Launch.HELD}
+    effects = made.cluster.claim_changed(None, found["d"])
+    assert {one.claim for one in effects if isinstance(one, LaunchSetTurned)} == {*"abcd"}
+    assert {made.cluster.launch_begins(name) for name in "abcd"} == {Launch.BEGIN}
+
+
+def test_of_sets_that_share_nodes_none_is_launched_where_one_never_comes_to_be() -> None:
+    made = World()
+    found = chained(made)
+    made.cluster.claim_failed("d")
+    for name, before in (("c", "b"), ("b", "a")):
+        assert made.cluster.launch_begins(name) is Launch.UNNEEDED
+        assert made.cluster.launch_begins(before) is Launch.HELD
+        made.cluster.claim_changed(found[name], None)
+    assert made.cluster.launch_begins("a") is Launch.UNNEEDED
+    assert not made.cluster._joining.sets._shared
+
+
+def test_a_set_of_which_a_launch_has_begun_waits_for_no_other() -> None:
+    made, found = World(), chain()
+    begun = {**found["a"].metadata.annotations, names.LAUNCH_ANNOTATION: "batch/1/0"}
+    found["a"] = msgspec.structs.replace(
+        found["a"], metadata=msgspec.structs.replace(found["a"].metadata, annotations=begun)
+    )
+    for name in "abc":  # a new leader finds no more
+        made.cluster.claim_changed(None, found[name])
+    assert made.cluster.launch_begins("a") is Launch.BEGIN
+    assert made.cluster.launch_begins("c") is Launch.UNNEEDED
+    assert made.cluster.launch_begins("b") is Launch.HELD, "the next may go"
+
+
 @dataclass(frozen=True)
 class Known:
     """One NodeClaim, as the model has it."""
