@@ -1039,6 +1039,44 @@ def test_nodes_that_wait_for_their_gang_leave_to_others_what_is_left_of(most: in
     assert {node.metadata.labels.get("version") for node in at.nodes().values()} == {"v2"}
 
 
+@pytest.mark.parametrize("key", [names.HOSTNAME_LABEL, names.ZONE_LABEL])
+@pytest.mark.parametrize("drifts", [False, True], ids=["deleted", "drifted"])
+def test_a_drain_with_an_end_leaves_no_half_of_a_gang_of_one_domain(key: str, drifts: bool) -> None:
+    """A PodDisruptionBudget lets one pod go at a time, and kube-scheduler places its successor where the others still run: all wait for the end of the drain."""
+    shapes = {"job": of_app("job", "900m", "512Mi")}
+    at = Upkeep(shapes, {"general": {"budgets": [{"nodes": "100%"}], "consolidateAfter": "Never"}})
+    at.gangs = {}
+    at.need("job", 3, key=key)
+    old = at.add_node("general", "medium", "a", old=True, grace=True)
+    for _ in range(3):
+        at.create("job")
+    at.schedule()
+    assert [one.node_name for one in at.members("job")] == [old] * 3
+    at.guard("job", 1)
+    at.look()
+    at.clock.advance(20)
+    if drifts:
+        at.edit_pool("general", label="v2")
+        at.clock.advance(20)
+        assert [one.candidates for one in at.look()] == [(old,)]
+    else:
+        at.delete_claim(old)
+    for turn in range(60):
+        at.provisioner.run()
+        did = at.go_on() or at.ready_next() or at.drain_next(node=turn) or at.schedule()
+        at._refuse()
+        at.cluster.expire()
+        at.clock.advance(1.0 if did else 120.0)
+        bound = {one.node_name for one in at.members("job")}
+        if old not in at.nodes() and bound and "" not in bound:
+            break
+    assert not at.wrong
+    assert old not in at.nodes()
+    assert len(at.members("job")) == 3
+    assert len(bound) == 1
+    assert bound != {""}, "a gang waits for ever"
+
+
 def tied_nodes_drift() -> Upkeep:
     """Four pods in one zone, four larger ones in another and one in the third, of one spread and under one budget; all nodes have drifted.
 

@@ -456,11 +456,12 @@ class Upkeep:
     def _true(self, kind: str, why: str = "") -> dict[str, str]:
         return {"type": kind, "status": "True", "reason": why, "lastTransitionTime": self.clock.now().isoformat()}
 
-    def need(self, app: str, minimum: int, mode: str = "single") -> None:
-        """How many pods of an app need each other."""
+    def need(self, app: str, minimum: int, mode: str = "single", key: str = "") -> None:
+        """How many pods of an app need each other, and the label of which all their nodes must have one value."""
+        policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}, "disruptionMode": {mode: {}}, "priority": 0}
         body = {
             "metadata": {"name": app, "namespace": "default"},
-            "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}, "disruptionMode": {mode: {}}, "priority": 0},
+            "spec": {**policy, **({"schedulingConstraints": {"topology": [{"key": key}]}} if key else {})},
         }
         old, self.gangs[app] = self.gangs.get(app), msgspec.convert(body, PodGroup)
         self.cluster.pod_group_changed(old, self.gangs[app])
@@ -724,10 +725,10 @@ class Upkeep:
             else:
                 return bound
 
-    def _node_for(self, pod: Pod, *, packed: bool) -> str:
-        """Where kube-scheduler binds a pod now; "" for nowhere."""
+    def _node_for(self, pod: Pod, *, packed: bool, within: Collection[str] | None = None) -> str:
+        """Where kube-scheduler binds a pod now, among these nodes; "" for nowhere."""
         world, planned = self.scheduler(), self.planned()
-        those = [one for one in world.nodes if not world.refusal(pod, one)]
+        those = [one for one in world.nodes if (within is None or one.name in within) and not world.refusal(pod, one)]
         those = [one for one in those if one.name == planned.get(pod.name)] or those
         if not those:
             return ""
@@ -740,12 +741,24 @@ class Upkeep:
 
     def _cycle(self, app: str, *, packed: bool) -> bool:
         """What kube-scheduler does with a PodGroup: as many as fit are bound, if enough are bound then; whether any was."""
+        return any(self._placement(app, within, packed=packed) for within in self._placements(app))
+
+    def _placements(self, app: str) -> list[Collection[str] | None]:
+        """The nodes of each domain of a PodGroup: of the one in which its pods run, if any do. None for all nodes."""
+        if not (key := self.gangs[app].topology_key):
+            return [None]
+        values = {name: node.metadata.labels.get(key, "") for name, node in self.nodes().items()}
+        homes = {values[one.node_name] for one in self.members(app) if one.node_name}
+        domains = homes if len(homes) == 1 else () if homes else {*values.values()}
+        return [[name for name, value in values.items() if value == one] for one in sorted(domains) if one]
+
+    def _placement(self, app: str, within: Collection[str] | None, *, packed: bool) -> bool:
         waiting = [one for one in self.members(app) if not one.node_name]
         if not waiting or self.lacks(app):
             return False
         chosen: dict[str, str] = {}
         for pod in waiting:
-            if node := self._node_for(pod, packed=packed):
+            if node := self._node_for(pod, packed=packed, within=within):
                 chosen[pod.name] = node
                 self.pods[pod.name] = changed(pod, node_name=node)  # assumed
         self.pods.update((one.name, one) for one in waiting)

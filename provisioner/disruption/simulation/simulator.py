@@ -175,7 +175,8 @@ class Simulation:
             some: of which none was accepted.
             effort: as of `Prepared.solve`; a question that is refused without any may be worth another with `EFFORT`.
             thorough: every pod is tried, so that the refusal says of each why it has no place.
-            late: it is enough that pods find their places once the nodes are gone, where no PodDisruptionBudget waits for it.
+            late: it is enough that pods find their places once the nodes are gone, where no PodDisruptionBudget waits for it. Of pods that must all be in
+                one domain (`World.topology`) it is enough also where one does, if the drain has an end.
             for_money: pods wish no more than what they have where they run; see `wishes.kept`.
             max_new: most new nodes in a cheaper partition of few pods, see `partitions`; scheduling's own answer may have more.
             pays: why an answer does not pay, "" where it does; asked before what takes longer: whether the drain could end.
@@ -215,7 +216,7 @@ class Simulation:
             taken = self._taken(result)
             if taken:
                 return SimulationAnswer(None, _reservation_held_by_other(taken))
-            found = self._drained(result, names)
+            found = self._drained(result, names, ends=late and all(map(_has_end, some)))
             if found is None and (not stay or prepared.judge(design_of(result), leaving=leaving).legal):
                 return SimulationAnswer(result)
             stuck = stuck or found
@@ -324,9 +325,9 @@ class Simulation:
         held = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in taken.items()}
         self._update({name: replace(one, room=one.room - held[name]) for name in held if (one := self._bins.get(name))})
 
-    def _drained(self, result: Result, names: set[str]) -> StuckEviction | None:
+    def _drained(self, result: Result, names: set[str], *, ends: bool = False) -> StuckEviction | None:
         """What stands in the way of a drain of these nodes; where nothing does, the detours of their pods are remembered."""
-        in_waves = bool(self._prepared.world.topology) and not self._at_once(result.placed)
+        in_waves = bool(self._prepared.world.topology) and not ends and not self._at_once(result.placed)
         found = drained(self._prepared, result, self._leaving | names, in_waves=in_waves)
         if isinstance(found, StuckEviction):
             return found
@@ -361,6 +362,11 @@ class Simulation:
     def _at_once(self, pods: Iterable[Pod]) -> bool:
         """Whether nothing keeps these pods from being evicted all at once."""
         return self._budgets.waves(pods) <= 1
+
+
+def _has_end(one: Candidate) -> bool:
+    """Whether no PodDisruptionBudget holds the drain of a node for ever."""
+    return bool(one.claim.spec.termination_grace_period)
 
 
 def _reordered(prepared: Prepared, last: Sequence[str]) -> Prepared:
