@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
+from provisioner.apis.launches import may_have_begun
 from provisioner.apis.node_class_providers import kinds_of
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import (
@@ -164,7 +165,7 @@ class AwsProvider:
         told no labels of it, and would count as drifted.
         """
         every = tuple(claims)
-        if any(names.LAUNCH_ANNOTATION in one.metadata.annotations and not one.status.provider_id for one in every):
+        if any(may_have_begun(one.metadata.annotations) and not one.status.provider_id for one in every):
             self._await_market()
         self._instances.resume(every)
 

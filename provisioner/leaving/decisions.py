@@ -9,6 +9,7 @@ import msgspec
 from provisioner.apis import deletion_cost, ec2, names, podpatch
 from provisioner.apis.conversion.ownership import reconciler_of
 from provisioner.apis.core import CustomResourceDefinition
+from provisioner.apis.launches import may_have_begun
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.stamping import SCHEDULER_STAMP, recorded
 from provisioner.leaving.belongings import (
@@ -271,7 +272,7 @@ def _untagged(instances: Sequence[str]) -> LeaveStep:
 
 
 def _is_being_launched(claim: HeldClaim) -> bool:
-    begun = names.LAUNCH_ANNOTATION in claim.metadata.annotations
+    begun = may_have_begun(claim.metadata.annotations)
     return begun and not claim.status.provider_id and claim.metadata.deletion_timestamp is None
 
 

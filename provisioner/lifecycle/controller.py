@@ -17,6 +17,7 @@ from provisioner.apis import names
 from provisioner.apis.command import awaited_by
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launches import may_have_begun
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.pods import is_pending
 from provisioner.apis.reboot import reboots_of
@@ -193,7 +194,7 @@ class Lifecycle:
         if self._beside():
             self._waits_since.pop(claim.metadata.name, None)  # what Karpenter takes is no time of ours
             return ReconcileResult(requeue_after=BESIDE_SECONDS)
-        if (paused := self._paused(claim.pool)) and names.LAUNCH_ANNOTATION not in claim.metadata.annotations:
+        if (paused := self._paused(claim.pool)) and not may_have_begun(claim.metadata.annotations):
             self._waits_since.pop(claim.metadata.name, None)
             self._say_not_launched(claim, names.LAUNCH_PAUSED, paused)
             return ReconcileResult(requeue_after=BESIDE_SECONDS)
@@ -546,4 +547,4 @@ def _may_still_come(claim: NodeClaim) -> bool:
     """Whether age is no reason to give the claim up unasked: it waits for capacity, or its instance may have been launched already."""
     launched = condition(claim.status.conditions, names.LAUNCHED)
     waits = launched is not None and launched.reason == names.INSUFFICIENT_CAPACITY
-    return waits or names.LAUNCH_ANNOTATION in claim.metadata.annotations
+    return waits or may_have_begun(claim.metadata.annotations)

@@ -8,6 +8,8 @@ import enum
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
+from provisioner.apis.gangs import group_of
+from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.gang_places import ComingGang, ComingNode
 
 SET_PATIENCE: Final = 20.0
@@ -23,6 +25,29 @@ def usd_at_risk(prices: Sequence[float]) -> float:
         prices: of the new nodes that a gang needs together, in USD per hour.
     """
     return (sum(prices) - min(prices)) * HOLD_SECONDS / 3600 if prices else 0.0
+
+
+class GangPurchase(NamedTuple):
+    """New nodes that a gang needs together.
+
+    Attributes:
+        nodes: how many.
+        pods: of the gang that are planned there.
+        usd_per_hour: of all of them.
+        usd_at_risk: as of the function.
+    """
+
+    nodes: int
+    pods: int
+    usd_per_hour: float
+    usd_at_risk: float
+
+
+def purchase(group: str, claims: Sequence[PlannedClaim]) -> GangPurchase:
+    """What these new nodes of a gang come to. O(their pods)."""
+    prices = [one.usd_per_hour for one in claims]
+    pods = sum(group_of(pod) == group for one in claims for pod in one.pods)
+    return GangPurchase(len(claims), pods, sum(prices), usd_at_risk(prices))
 
 
 class GangTurn(enum.Enum):
@@ -61,18 +86,18 @@ def decide(gang: ComingGang, short: Collection[str], held: float, *, replaced: b
         held: for how long something that was launched for it has waited; 0 where nothing was.
         replaced: Nodes of it that did not come were replaced already.
     """
-    if gang.rests and gang.bound < gang.minimum:
+    if gang.rests and not gang.is_bound:
         left = given_up(gang)  # what could not be deleted at once
         return GangDecision(GangTurn.GIVE_UP, left) if left else _WAIT
-    failing = [one for one in gang.nodes if one.claim.name in short and not one.claim.status.provider_id]
+    failing = [one for one in gang.nodes if one.claim.name in short and not one.launched]
     if failing:
-        enough = gang.bound >= gang.minimum or gang.placed - sum(one.members for one in failing) >= gang.minimum
+        enough = gang.is_bound or gang.placed - sum(one.members for one in failing) >= gang.minimum
         turn = GangTurn.DROP if enough else GangTurn.ASK
         return GangDecision(turn, _names(failing))
-    if held <= HOLD_SECONDS or gang.bound >= gang.minimum:
+    if held <= HOLD_SECONDS or gang.is_bound:
         return _WAIT
     late = [one for one in gang.nodes if not one.ready]
-    if gang.placed >= gang.minimum and not replaced and all(one.claim.status.provider_id for one in gang.nodes):
+    if gang.has_places and not replaced and all(one.launched for one in gang.nodes):
         return GangDecision(GangTurn.REPLACE, _names(late)) if late else _WAIT
     claims = given_up(gang)
     return GangDecision(GangTurn.GIVE_UP, claims) if claims else _WAIT

@@ -10,6 +10,7 @@ from typing import Final
 
 from provisioner.apis.gangs import told
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launches import is_launched
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.lifecycle.gang_decisions import SET_PATIENCE, GangTurn, decide, given_up
@@ -85,7 +86,7 @@ class GangKeeper:
         with self._lock:
             self._short = {name: since for name, since in self._short.items() if name in awaited}
             short = {name for name, since in self._short.items() if now - since >= SET_PATIENCE}
-        holding = {gang.group for gang in gangs if any(one.claim.status.provider_id for one in gang.nodes)}
+        holding = {gang.group for gang in gangs if any(one.launched for one in gang.nodes)}
         resting = {gang.group for gang in gangs if gang.rests}  # what is left of them waits for nothing
         self._held = {group: now if group in resting else self._held.get(group, now) for group in holding}
         self._replaced &= holding
@@ -147,7 +148,7 @@ class GangKeeper:
                 _log.warning("Failed to delete a NodeClaim; retrying", nodeclaim=claim.name, error=str(error))
 
     def _end(self, claim: NodeClaim, reason: str) -> None:
-        if claim.status.provider_id and self._postponed(claim, self._cluster.node_of(claim), patience=DECIDED_SECONDS):
+        if is_launched(claim) and self._postponed(claim, self._cluster.node_of(claim), patience=DECIDED_SECONDS):
             return
         self._writer.delete(claim, version=claim.metadata.resource_version)
         _log.warning("Deleting NodeClaim", nodeclaim=claim.name, reason=reason)

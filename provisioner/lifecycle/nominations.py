@@ -234,7 +234,7 @@ class Nominations:
         return frozenset(
             gang.group
             for gang in self._cluster.gangs_coming()
-            if gang.placed < gang.minimum
+            if not gang.has_places
             or not all(one.claim.name in opening or self._is_let_in(one.claim) for one in gang.nodes)
         )
 

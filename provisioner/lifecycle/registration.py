@@ -326,7 +326,7 @@ class Registrar:
     def _awaits_gang(self, plan: Sequence[str], now: float) -> bool:
         """Whether a gang that needs one of these claims needs others that are not there, or has given one of these up."""
         return any(
-            gang.bound < gang.minimum
+            not gang.is_bound
             and any(one.claim.name in plan for one in gang.nodes)
             and now - min(self._waiting[one.claim.name].at for one in gang.nodes if one.claim.name in self._waiting)
             <= GANG_LONGEST_SECONDS
@@ -338,7 +338,7 @@ class Registrar:
         """Whether letting these in now might bind a part of a gang; of one that was given up, what is not deleted yet stays shut."""
         if gang.rests:
             return not set(plan).isdisjoint(given_up(gang))
-        return gang.placed < gang.minimum or not all(
+        return not gang.has_places or not all(
             one.claim.name in self._waiting and self._is_ready(one.claim.name) for one in gang.nodes
         )
 

@@ -15,7 +15,6 @@ from provisioner.runtime.object_reference import tell_gang
 from provisioner.scheduling.capacity.hourly_price import usd_per_hour
 from provisioner.state.cluster import Cluster
 from provisioner.state.gang_places import ComingGang, GangStanding, GangState
-from provisioner.state.launch_sets import is_launched
 from provisioner.support.clock import Clock
 from provisioner.values.message import EventMessage
 
@@ -47,7 +46,7 @@ def usd_waiting(
     """
     running = {one.group.key for one in standings if one.state is GangState.RUNNING}
     nodes = [one for gang in coming if gang.group not in running for one in gang.nodes]
-    paid = {one.claim.name: one.claim for one in nodes if is_launched(one.claim)}
+    paid = {one.claim.name: one.claim for one in nodes if one.launched}
     return sum([usd_per_hour(claim, types_of(claim.pool)) for claim in paid.values()])
 
 

@@ -11,6 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.gangs import group_of
 from provisioner.apis.launch_sets import LaunchSet, encode_sets, sets_of
+from provisioner.apis.launches import is_launched
 from provisioner.apis.pods import Pod
 from provisioner.buffers.controller import CapacityBuffers
 from provisioner.buffers.virtual_pods import kept
@@ -43,7 +44,6 @@ from provisioner.scheduling.world import DEFAULTS, Policies, successors
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.state.keys import NodeKey
-from provisioner.state.launch_sets import is_launched
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock

@@ -9,7 +9,7 @@ from provisioner.apis.launch_sets import LaunchSet
 from provisioner.apis.pods import Pod
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
-from provisioner.lifecycle.gang_decisions import usd_at_risk
+from provisioner.lifecycle.gang_decisions import purchase
 from provisioner.nodeclaims.creator import claim_refused
 from provisioner.nodeclaims.growth_ledger import pool_held_back
 from provisioner.provisioning import failed_scheduling as events
@@ -89,11 +89,10 @@ class BatchTelling:
         for key, some in nodes.items():
             if of_request(key):
                 continue  # its conditions tell
-            pods = sum(group_of(pod) == key for planned in some for pod in planned.pods)
-            prices = [planned.usd_per_hour for planned in some]
+            bought = purchase(key, some)
             at_risk = (
-                f". If one of them cannot be launched, the others cost up to ${usd_at_risk(prices):.4f} before they are given up"
-                if some[1:]
+                f". If one of them cannot be launched, the others cost up to ${bought.usd_at_risk:.4f} before they are given up"
+                if bought.nodes > 1
                 else ""
             )
             tell_gang(
@@ -103,7 +102,8 @@ class BatchTelling:
                 EventMessage(
                     "Normal",
                     "GangPlanned",
-                    f"Planned {counted(len(some), 'new node')} for {counted(pods, 'pod')} of {told(key)}, for ${sum(prices):.4f} per hour{at_risk}",
+                    f"Planned {counted(bought.nodes, 'new node')} for {counted(bought.pods, 'pod')} of {told(key)}, "
+                    f"for ${bought.usd_per_hour:.4f} per hour{at_risk}",
                 ),
             )
 

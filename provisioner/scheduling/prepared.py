@@ -33,7 +33,7 @@ from provisioner.scheduling.capacity.prepared_types import Daemon, PreparedTypes
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
 from provisioner.scheduling.constraints.demands import Demand, facts_of
-from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value
+from provisioner.scheduling.constraints.filters import UNKNOWN_HOSTNAME, FilterError, FilterTerm, label_value, value_on
 from provisioner.scheduling.constraints.ports import Port
 from provisioner.scheduling.constraints.vectors import Dimensions, Need
 from provisioner.scheduling.constraints.volumes import (
@@ -834,8 +834,8 @@ def _owners_of_bin(one: Bin) -> Mapping[str, int]:
 
 def _domain_on(one: Bin, label: str) -> str | None:
     """The value of a label on a node; that of a hostname which is not known yet is the node's own name."""
-    value = label_value(one.labels, label)
-    return f"{one.name}/" if value is None and label == HOSTNAME_LABEL and not one.node_name else value
+    value = value_on(one.labels, label, one.node_name)
+    return f"{one.name}/" if value == UNKNOWN_HOSTNAME else value
 
 
 def _members_of_bin(one: Bin) -> Sequence[tuple[str, str]]:

@@ -17,6 +17,7 @@ from provisioner.apis import names
 from provisioner.apis.gangs import group_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.launch_sets import sets_of
+from provisioner.apis.launches import may_have_begun
 from provisioner.apis.plan import HOLD_SECONDS
 from provisioner.state.assignments import Assignments
 from provisioner.state.disruption_commands import Commands
@@ -135,7 +136,7 @@ class ClaimPlans:
         if one is None or not one.for_pods or self._assignments.has(NodeKey(name)):
             return False
         claim = self._joining.claims.get(name)
-        marked = claim is not None and names.LAUNCH_ANNOTATION in claim.metadata.annotations
+        marked = claim is not None and may_have_begun(claim.metadata.annotations)
         return (not marked or self.is_refused(name)) and self._commands.for_which(name) is None
 
     def lacks_company(self, name: str) -> bool:
@@ -175,11 +176,7 @@ class ClaimPlans:
         if self.is_unneeded(name):
             return Launch.UNNEEDED
         sets = self._joining.sets
-        if (
-            sets.is_coming(name)
-            or (one is not None and one.is_held(now))
-            or self._awaits_scarcer(now, name)
-        ):
+        if sets.is_coming(name) or (one is not None and one.is_held(now)) or self._awaits_scarcer(now, name):
             return Launch.HELD
         if one is not None:
             one.idle_until, one.refused = None, False
@@ -247,7 +244,7 @@ class ClaimPlans:
             or not one.for_pods
             or self._commands.for_which(name) is not None
             or claim.metadata.deletion_timestamp is not None
-            or names.LAUNCH_ANNOTATION in claim.metadata.annotations  # an attempt of which not everything is known
+            or may_have_begun(claim.metadata.annotations)
             or any(each.nodes > 1 for each in sets_of(claim.metadata.annotations))  # the others of its sets stay
         ):
             return False

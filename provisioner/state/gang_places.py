@@ -8,13 +8,13 @@ from provisioner.apis import names
 from provisioner.apis.core import AnyPodGroup
 from provisioner.apis.gangs import GroupSource, group_of, source_of
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launches import is_launched, may_have_instance
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod, is_daemon
 from provisioner.state.assignments import Assignments
 from provisioner.state.groups import Group, GroupLack, GroupRest, PodGroups
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
-from provisioner.state.launch_sets import is_launched, may_have_instance
 from provisioner.state.pod_index import PodIndex
 
 
@@ -33,6 +33,11 @@ class ComingNode(NamedTuple):
     begun: bool
     ready: bool
     shared: bool
+
+    @property
+    def launched(self) -> bool:
+        """Whether it has an instance."""
+        return is_launched(self.claim)
 
 
 class ComingGang(NamedTuple):
@@ -53,6 +58,16 @@ class ComingGang(NamedTuple):
     placed: int
     rests: bool
     nodes: tuple[ComingNode, ...]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether as many of its pods run as must: it needs none of its nodes."""
+        return self.bound >= self.minimum
+
+    @property
+    def has_places(self) -> bool:
+        """Whether as many of its pods as must run do, or are planned on a node."""
+        return self.placed >= self.minimum
 
 
 class GangState(enum.StrEnum):
@@ -138,8 +153,7 @@ class GangPlaces:
         return tuple([self._standing(group, resting) for group in self._groups.every()])
 
     def _standing(self, group: Group, resting: Mapping[str, GroupRest]) -> GangStanding:
-        least = min(group.minimum or group.members, group.members)
-        if group.scheduled >= least:
+        if group.runs:
             return GangStanding(group, GangState.RUNNING, group.scheduled)
         if (lack := group.lacks) is not None:
             return GangStanding(group, _LACKING[lack], group.scheduled)
@@ -149,7 +163,7 @@ class GangPlaces:
         elif self._joining.sets.awaited_by(group.key):
             state = GangState.LAUNCHING
         else:
-            state = GangState.PLACED if placed >= least else GangState.WAITING
+            state = GangState.PLACED if placed >= group.least else GangState.WAITING
         return GangStanding(group, state, placed)
 
     def told_of(self, key: str) -> tuple[AnyPodGroup | None, Pod | None]:

@@ -87,6 +87,16 @@ class Group:
     queued: bool = False
 
     @property
+    def least(self) -> int:
+        """How many of its pods must run at once: all that have not finished, where nobody knows."""
+        return min(self.minimum or self.members, self.members)
+
+    @property
+    def runs(self) -> bool:
+        """Whether as many of its pods as it needs are bound, or all that have not finished."""
+        return self.scheduled >= self.least
+
+    @property
     def lacks(self) -> GroupLack | None:
         """What keeps its scheduler from trying it; None of one that is tried."""
         if self.unread:

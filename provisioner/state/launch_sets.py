@@ -17,6 +17,7 @@ from provisioner.apis import names
 from provisioner.apis.gangs import of_request
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.launch_sets import LaunchSet, sets_of
+from provisioner.apis.launches import is_launched, may_have_instance
 from provisioner.apis.meta import is_true
 from provisioner.values.requirement import Operator
 
@@ -281,13 +282,3 @@ def scarcity_of(claim: NodeClaim) -> Scarcity:
         values = [len(one.values) for one in claim.spec.requirements if one.key == key and one.operator == Operator.IN]
         offerings *= min(values, default=_MANY)
     return not any("/" in name for name in wanted), offerings.bit_length()
-
-
-def is_launched(claim: NodeClaim) -> bool:
-    """Whether the claim has an instance, as far as its status says."""
-    return bool(claim.status.provider_id) or is_true(claim.status.conditions, names.LAUNCHED)
-
-
-def may_have_instance(claim: NodeClaim) -> bool:
-    """Whether it is launched, or a launch has begun of which not everything is known."""
-    return is_launched(claim) or names.LAUNCH_ANNOTATION in claim.metadata.annotations

@@ -13,6 +13,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launches import is_launched
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan, PlanEntry, PlanError, decode_plan
 from provisioner.apis.pods import Pod, read_architectures
@@ -25,7 +26,6 @@ from provisioner.state.expected_node import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
 from provisioner.state.lacking import AbsentDrivers
-from provisioner.state.launch_sets import is_launched
 from provisioner.state.misses import Misses, cause_of
 from provisioner.state.open_nodes import OpenNodes
 from provisioner.state.pod_index import PodIndex

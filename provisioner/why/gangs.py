@@ -14,7 +14,6 @@ from provisioner.apis.pods import Pod
 from provisioner.disruption.gangs import units
 from provisioner.lifecycle.gang_decisions import HOLD_SECONDS
 from provisioner.state.gang_places import GangStanding, GangState
-from provisioner.state.launch_sets import is_launched
 from provisioner.state.snapshot import NodeView
 from provisioner.values.message import Said
 from provisioner.values.printable import counted, listed
@@ -41,7 +40,7 @@ def launching(instant: Instant, one: GangStanding) -> tuple[WhyReason, ...]:
     """How many of the nodes are launched that come for a gang, when they are usually ready, and what is missing for the others."""
     if one.state is not GangState.LAUNCHING:
         return ()
-    count = sum(is_launched(node.claim) for node in one.coming)
+    count = sum(node.launched for node in one.coming)
     text = Said(
         f"{count} of {counted(len(one.coming), 'new node')} for {told(one.group.key)} {'is' if count == 1 else 'are'} launched; its pods can run "
         "there when all of them are ready"
@@ -54,7 +53,7 @@ def launching(instant: Instant, one: GangStanding) -> tuple[WhyReason, ...]:
 def _shortages(one: GangStanding) -> Iterator[WhyReason]:
     """What keeps NodeClaims of a gang from being launched, as their conditions say."""
     short: dict[tuple[str, str], list[str]] = {}
-    for claim in [node.claim for node in one.coming if not is_launched(node.claim)]:
+    for claim in [node.claim for node in one.coming if not node.launched]:
         said = condition(claim.status.conditions, names.LAUNCHED)
         if said is not None and said.reason == names.INSUFFICIENT_CAPACITY:
             short.setdefault((claim.pool, said.message), []).append(claim.name)
@@ -121,7 +120,7 @@ def moves_with_others(instant: Instant, node: NodeView) -> Iterator[WhyReason]:
 
 def _held_until(instant: Instant, one: GangStanding) -> datetime | None:
     """Until when launched nodes wait for the others; None where none is launched, or where some that did not come were replaced."""
-    said = [condition(node.claim.status.conditions, names.LAUNCHED) for node in one.coming if is_launched(node.claim)]
+    said = [condition(node.claim.status.conditions, names.LAUNCHED) for node in one.coming if node.launched]
     times = [each.last_transition_time for each in said if each is not None and each.last_transition_time is not None]
     until = min(times) + timedelta(seconds=HOLD_SECONDS) if times else None
     return until if until is not None and until > instant.snapshot.at else None

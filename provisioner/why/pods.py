@@ -10,11 +10,12 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from provisioner.apis import names
-from provisioner.apis.gangs import GroupSource, annotated, counts_finished, group_of, source_of
+from provisioner.apis.gangs import GroupSource, annotated, group_of, source_of
 from provisioner.apis.gangs import told as of_group
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, key_of
 from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption.gangs import what_lacks
 from provisioner.disruption.refusals import PATIENCE
 from provisioner.provisioning.failed_scheduling import no_pool
 from provisioner.scheduling.capacity.spending import within
@@ -187,7 +188,7 @@ def _of_its_group(instant: Instant, pod: Pod) -> _Found | None:
         return "GroupUnread", text, None, ()
     text = (
         f"Pod {pod.key} belongs to {of_group(key)} (annotation {names.GANG if names.GANG in pod.annotations else names.GANG_LABEL}), "
-        f"{_lack_of(group, lack)}. Nodes are launched as soon as {group.minimum} of its pods can be scheduled."
+        f"which {what_lacks(group)}. Nodes are launched as soon as {group.minimum} of its pods can be scheduled."
     )
     return f"Group{lack.name.capitalize()}", text, None, ()
 
@@ -211,7 +212,7 @@ def _of_its_pod_group(pod: Pod, group: Group, lack: GroupLack) -> _Found | None:
             "spec.minResources of the PodGroup with the nodes that exist."
         )
     else:
-        text = f"{belongs}, {_lack_of(group, lack)}. {scheduler} does not schedule the pods of such a group, so no node is launched for them."
+        text = f"{belongs}, which {what_lacks(group)}. {scheduler} does not schedule the pods of such a group, so no node is launched for them."
     return f"Group{lack.name.capitalize()}", text, None, ()
 
 
@@ -227,19 +228,6 @@ def _named_by(pod: Pod, source: GroupSource) -> tuple[str, str]:
             return f"label {names.COSCHEDULING_GROUP}", "The coscheduling plugin"
         case _:
             return "spec.schedulingGroup", _KUBE_SCHEDULER
-
-
-def _lack_of(group: Group, lack: GroupLack) -> str:
-    match lack:
-        case GroupLack.UNKNOWN:
-            return "which does not exist"
-        case GroupLack.INCOMPLETE:
-            finished = "" if counts_finished(group.key) else " (finished pods do not count)"
-            return f"of which {group.members} of {group.minimum} pods exist{finished}"
-        case GroupLack.GATED:
-            return f"whose pod {group.gated} has scheduling gates"
-        case _:
-            return f"whose pods differ in {' and '.join(group.differing)}, or from its priority"
 
 
 def _of_its_scheduler(instant: Instant, pod: Pod) -> _Found | None:

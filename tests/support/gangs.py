@@ -9,13 +9,13 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.launch_sets import sets_of
+from provisioner.apis.launches import is_launched
 from provisioner.apis.pods import Pod
 from provisioner.lifecycle.gang_keeper import GangKeeper
 from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.nodeclaims.writer import with_conditions
 from provisioner.state.claim_plans import Launch
 from provisioner.state.effects import ClaimUnneeded, Effect
-from provisioner.state.launch_sets import is_launched
 from provisioner.support.workers import WorkerPool
 from provisioner.values.message import ConditionMessage
 from tests.support.batches import KwokTypes, claim_creator, provisioner_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from provisioner.apis.gangs import group_of, told
 from provisioner.apis.names import normalized_label
 from provisioner.apis.pods import Pod
-from provisioner.lifecycle.gang_decisions import usd_at_risk
+from provisioner.lifecycle.gang_decisions import purchase
 from provisioner.scheduling.constraints.filters import label_value
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -72,17 +72,17 @@ def gangs_of(prepared: Prepared, pods: Sequence[Pod], result: Result) -> tuple[P
     for key, count in sorted(asked.items()):
         claims, names = new.get(key, []), there.get(key, [])
         label = world.topology.get(key, "")
-        prices = [one.usd_per_hour for one in claims]
+        bought = purchase(key, claims)
         found.append(
             PlannedGang(
                 told(key),
                 count,
                 needed.get(key, 0 if key in world.groups else 1),
                 placed[key],
-                len(claims),
+                bought.nodes,
                 len(names),
-                sum(prices),
-                usd_at_risk(prices),
+                bought.usd_per_hour,
+                bought.usd_at_risk,
                 label,
                 _domains(normalized_label(label), claims, [labels.get(one, {}) for one in names]) if label else (),
                 why.get(key, ()),

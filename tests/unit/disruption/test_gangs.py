@@ -249,7 +249,9 @@ def test_a_node_that_waits_for_its_gang_takes_no_budget_from_others(most: int, s
     assert gone(answer) == [("n0",), ("x",)]
     assert sorted(told_of(answer.blocked)) == ["n1", "n2"]
     begun = propose(fleet.view(most=most, under_way=["n0"]))
-    assert (gone(begun), sorted(told_of(begun.blocked))) == ([("x",)], ["n1", "n2"]), "also by who began in the same pass"
+    assert (gone(begun), sorted(told_of(begun.blocked))) == ([("x",)], ["n1", "n2"]), (
+        "also by who began in the same pass"
+    )
 
 
 def test_a_node_that_waits_for_its_gang_takes_no_budget_from_others_that_consolidation_moves() -> None:

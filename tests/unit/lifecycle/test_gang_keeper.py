@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.launches import is_launched
 from provisioner.lifecycle.gang_decisions import HOLD_SECONDS, SET_PATIENCE, GangDecision, GangTurn, decide, given_up
 from provisioner.state.gang_places import ComingGang, ComingNode
 from provisioner.state.groups import REST_SECONDS
 from provisioner.state.keys import NodeKey
-from provisioner.state.launch_sets import is_launched
 from provisioner.support.metrics import REGISTRY
 from tests.support.cluster import claim, pod, pool
 from tests.support.gangs import MEMBERS, Process

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from provisioner.apis.launches import is_launched
 from provisioner.lifecycle import gang_decisions, gang_keeper
 from provisioner.lifecycle.gang_decisions import HOLD_SECONDS, SET_PATIENCE, GangDecision, GangTurn
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
@@ -16,7 +17,7 @@ from provisioner.state.claim_plans import ClaimPlans
 from provisioner.state.cluster import Cluster
 from provisioner.state.groups import REST_SECONDS
 from provisioner.state.keys import NodeKey
-from provisioner.state.launch_sets import LaunchSets, SetProgress, is_launched
+from provisioner.state.launch_sets import LaunchSets, SetProgress
 from tests.support.cluster import pod
 from tests.support.gangs import MEMBERS, Process
 from tests.support.worldserver import ServerDied

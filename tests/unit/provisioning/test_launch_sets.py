@@ -7,9 +7,9 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.launch_sets import LaunchSet, encode_sets
+from provisioner.apis.launches import is_launched
 from provisioner.state.claim_plans import Launch
 from provisioner.state.effects import LaunchSetTurned
-from provisioner.state.launch_sets import is_launched
 from tests.support.cluster import World, claim, pod, pool
 from tests.support.gangs import MEMBERS, ONE_TYPE, Process
 from tests.support.problems import shape

@@ -275,17 +275,17 @@ GROUPS = {
     "of which a pod is missing": (
         (GANG,),
         "GroupIncomplete",
-        "of which 1 of 2 pods exist (finished pods do not count).",
+        "which has 1 of the 2 pods that it needs (finished pods do not count).",
     ),
     "of which a pod has gates": (
         (GANG, of_a_group("late", spec__schedulingGates=[{"name": "later"}])),
         "GroupGated",
-        "whose pod late has scheduling gates.",
+        "which has a pod with scheduling gates (late).",
     ),
     "whose pods differ": (
         (GANG, of_a_group("vip", spec__priority=5)),
         "GroupContradiction",
-        "whose pods differ in spec.priority, or from its priority.",
+        "which has pods that differ in spec.priority, or from its priority.",
     ),
     "that is complete": ((GANG, of_a_group("other")), "FitsExistingNode", "fits on node n"),
     "in a dump without PodGroups": ((), "FitsExistingNode", "fits on node n"),
@@ -329,14 +329,14 @@ MEMBERS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], str, str]] 
         OF_VOLCANO,
         (volcano_group("Inqueue"),),
         "GroupIncomplete",
-        "of which 1 of 2 pods exist. Volcano does not",
+        "which has 1 of the 2 pods that it needs. Volcano does not",
     ),
     "of Volcano that is complete": (OF_VOLCANO, (volcano_group("Inqueue", 1),), "FitsExistingNode", "fits on node n"),
     "of the plugin of which pods are missing": (
         OF_PLUGIN,
         (PLUGIN_GROUP,),
         "GroupIncomplete",
-        "of which 1 of 3 pods exist (finished pods do not count). The coscheduling plugin does not",
+        "which has 1 of the 3 pods that it needs (finished pods do not count). The coscheduling plugin does not",
     ),
 }
 
@@ -380,17 +380,17 @@ ANNOTATED = {
     "of which a pod is missing": (
         (of_a_gang(),),
         "GroupIncomplete",
-        "belongs to gang default/train (annotation dovetail.dev/gang), of which 1 of 2 pods exist. Nodes are launched as soon as 2 of",
+        "belongs to gang default/train (annotation dovetail.dev/gang), which has 1 of the 2 pods that it needs. Nodes are launched as soon as 2 of",
     ),
     "by a label, of which a pod is missing": (
         (of_a_labelled_gang(),),
         "GroupIncomplete",
-        "belongs to gang default/example.com/set=s (annotation dovetail.dev/gang-label), of which 1 of 2 pods exist.",
+        "belongs to gang default/example.com/set=s (annotation dovetail.dev/gang-label), which has 1 of the 2 pods that it needs.",
     ),
     "of which a pod has gates": (
         (of_a_gang(), of_a_gang("late", spec__schedulingGates=[{"name": "later"}])),
         "GroupGated",
-        "whose pod late has scheduling gates.",
+        "which has a pod with scheduling gates (late).",
     ),
     "of which another pod runs": ((of_a_gang(), of_a_gang("old", on="n")), "FitsExistingNode", "fits on node n"),
     "that is complete": ((of_a_gang(), of_a_gang("other")), "FitsExistingNode", "fits on node n"),
