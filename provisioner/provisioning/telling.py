@@ -89,10 +89,10 @@ class BatchTelling:
         for key, some in nodes.items():
             if of_request(key):
                 continue  # its conditions tell
-            bought = purchase(key, some)
+            count, pods, usd, usd_lost = purchase(key, some)
             at_risk = (
-                f". If one of them cannot be launched, the others cost up to ${bought.usd_at_risk:.4f} before they are given up"
-                if bought.nodes > 1
+                f". If one of them cannot be launched, the others cost up to ${usd_lost:.4f} before they are given up"
+                if count > 1
                 else ""
             )
             tell_gang(
@@ -102,8 +102,8 @@ class BatchTelling:
                 EventMessage(
                     "Normal",
                     "GangPlanned",
-                    f"Planned {counted(bought.nodes, 'new node')} for {counted(bought.pods, 'pod')} of {told(key)}, "
-                    f"for ${bought.usd_per_hour:.4f} per hour{at_risk}",
+                    f"Planned {counted(count, 'new node')} for {counted(pods, 'pod')} of {told(key)}, "
+                    f"for ${usd:.4f} per hour{at_risk}",
                 ),
             )
 

@@ -10,8 +10,9 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.kube.client import Client
-from provisioner.kube.resources import JOBS, NODEPOOLS, PODS
+from provisioner.kube.resources import JOBS, NODEPOOLS, NODES, PODS, PRIORITYCLASSES
 from provisioner.lab.devcluster.cluster import DevCluster
+from tests.integration.test_gang_steering import LATE, bound, put_node
 from tests.integration.test_gangs import (
     GATED,
     THERE,
@@ -23,6 +24,7 @@ from tests.integration.test_gangs import (
     no_node_before_it_is_complete,
     no_node_where_there_is_too_little_room,
     of_two_gangs_one_runs,
+    planned,
     put_pod,
     running,
     ungate,
@@ -131,3 +133,48 @@ def test_of_five_members_of_which_three_are_needed_as_many_run_as_there_is_room_
         put_pod(plot, name, notes=in_a_gang(3))
     eventually(lambda: len(running(plot)) == 4, "four run, and there is no room for the fifth", SECONDS)
     assert len(plot.claims()) == 4
+
+
+def test_consolidation_beside_gangs_without_pods_to_spare_moves_them_where_there_is_room(plot: Plot) -> None:
+    """Six nodes that are nearly empty become two, and nobody needs another one meanwhile."""
+    everything = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
+    on_demand = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": [names.CAPACITY_ON_DEMAND]}
+    plot.pool(disruption={**everything, "budgets": [{"nodes": "100%"}]}, requirements=[on_demand])
+    plot.deploy("large", 6, cpu="3")
+    plot.await_running(6)
+    gangs = [f"gang-{number}" for number in range(4)]
+    for gang in gangs:
+        plot.deploy(gang, 3, cpu="300m", annotations=in_a_gang(3, gang))
+    plot.await_running(6 + 12)
+    before = {one.name for one in plot.claims()}
+    plot.scale("large", 0)
+
+    def shrunk() -> bool:
+        claims = {one.name for one in plot.claims()}
+        assert claims <= before, "a pod that was moved had no room"
+        return len(claims) <= 2 and plot.running() == 12
+
+    eventually(shrunk, "two nodes are left, and all gangs run", 3 * SECONDS, 0.2)
+    assert [plot.running(gang) for gang in gangs] == [3] * 4
+
+
+def test_without_the_extender_kube_scheduler_evicts_others_while_the_nodes_of_a_gang_come(plot: Plot) -> None:
+    """It knows no gang of annotations: a member takes room that it finds, and the other the place of a pod of low priority. The extender prevents both."""
+    low, high = f"{plot.name}-low", f"{plot.name}-high"
+    classes = {low: -10, high: 1000}
+    for name, value in classes.items():
+        body = {"apiVersion": PRIORITYCLASSES.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
+        plot.client.create(PRIORITYCLASSES, {**body, "value": value})
+    pool = plot.pool(disruption={"consolidateAfter": "Never"}, delay=LATE)
+    for name in ("a", "b"):
+        put_pod(plot, name, notes=in_a_gang(2), priorityClassName=high)
+    eventually(lambda: planned(plot) == {"a", "b"}, "both are planned", SECONDS)
+    guests = [(name, "3", {"priorityClassName": low}) for name in ("low-0", "low-1")]
+    node = put_node(plot, pool, "10", *guests)
+    try:
+        eventually(lambda: bound(plot, "a", "b") == {"a": node, "b": node}, "both are bound there", SECONDS)
+        eventually(lambda: len(bound(plot, "low-0", "low-1")) == 1, "one of the others was evicted", SECONDS)
+    finally:
+        plot.client.delete(NODES, node)
+        for name in classes:
+            plot.client.delete(PRIORITYCLASSES, name)

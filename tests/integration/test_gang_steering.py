@@ -41,6 +41,11 @@ def cluster() -> Iterator[DevCluster]:
 
 @pytest.fixture(scope="module")
 def client(cluster: DevCluster) -> Iterator[Client]:
+    yield from with_priorities(cluster)
+
+
+def with_priorities(cluster: DevCluster) -> Iterator[Client]:
+    """A client of a cluster on which the CRDs, our system namespace and two PriorityClasses are."""
     connection = connect(str(cluster.kubeconfig), user_agent="dovetail-test")
     found = Client(connection, SystemClock())
     prepare(found)
@@ -52,7 +57,11 @@ def client(cluster: DevCluster) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def provisioner(cluster: DevCluster, client: Client) -> Iterator[InProcess]:
-    """It nominates nobody: as when the extender reports to it."""
+    yield from steered(cluster)
+
+
+def steered(cluster: DevCluster) -> Iterator[InProcess]:
+    """A provisioner beside an extender: it nominates nobody, as when the extender reports to it."""
     arguments = ["--kubeconfig", str(cluster.kubeconfig), "--bind", f"127.0.0.1:{cluster.ports['extender']}"]
     metrics = f"127.0.0.1:{cluster.ports['extender-metrics']}"
     program = [sys.executable, "-m", "provisioner.cli.main", "extender", *arguments, "--metrics-bind", metrics]
@@ -191,10 +200,15 @@ def test_each_of_a_group_runs_on_its_planned_node_once_the_last_is_ready(
 
 
 def test_no_member_takes_other_room_and_nobody_is_evicted_while_nodes_come(cluster: DevCluster, plot: Plot) -> None:
-    pool = plot.pool(delay=LATE, **NEVER)
     put_group(plot, 2, priorityClassName=HIGH)
+    nobody_is_evicted_while_nodes_come(cluster, plot)
+
+
+def nobody_is_evicted_while_nodes_come(cluster: DevCluster, plot: Plot, **more: Any) -> None:
+    """Two members of high priority, and two pods of low priority on a node that opens before theirs."""
+    pool = plot.pool(delay=LATE, **NEVER)
     for name in ("a", "b"):
-        put_pod(plot, name, [pool], priorityClassName=HIGH)
+        put_pod(plot, name, [pool], priorityClassName=HIGH, **more)
     eventually(lambda: sorted(planned(plot)) == ["a", "b"], "both are planned", SECONDS)
     node = put_node(
         plot, pool, "10", ("low-0", "3", {"priorityClassName": LOW}), ("low-1", "3", {"priorityClassName": LOW})

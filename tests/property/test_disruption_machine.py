@@ -1061,6 +1061,7 @@ def test_a_drain_with_an_end_leaves_no_half_of_a_gang_of_one_domain(key: str, dr
         assert [one.candidates for one in at.look()] == [(old,)]
     else:
         at.delete_claim(old)
+    bound: set[str] = set()
     for turn in range(60):
         at.provisioner.run()
         did = at.go_on() or at.ready_next() or at.drain_next(node=turn) or at.schedule()

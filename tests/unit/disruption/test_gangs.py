@@ -241,9 +241,10 @@ def test_a_gang_with_pods_to_spare_moves_like_single_pods() -> None:
 def test_a_node_that_waits_for_its_gang_takes_no_budget_from_others(most: int, static: bool) -> None:
     """Of four drifted nodes two may go; of three with a gang one may go at a time."""
     few = [{"nodes": "2"}] if not most else [{"nodes": "100%"}]
+    fixed: dict[str, Any] = {"replicas": 4} if static else {}
     fleet = gang_of(3, 3)
     fleet.node("x", [running("x", SHAPE)], kind=SMALL, drifted=DRIFTED + timedelta(minutes=1))
-    fleet.pools = [pool(disruption={"budgets": few}, **({"replicas": 4} if static else {}))]
+    fleet.pools = [pool(disruption={"budgets": few}, **fixed)]
     propose = static_drift.propose if static else drift.propose
     answer = propose(fleet.view(most=most))
     assert gone(answer) == [("n0",), ("x",)]
