@@ -452,8 +452,10 @@ def measured(directory: Path, nodes: int, *, warm: float = WARM, seconds: float 
             }
         around.stop()
     took, batches = (
-        [one for one in timed(directory / kind) if before <= one["at"] <= after] for kind in ("passes", "batches")
+        [one for one in timed(directory / kind) if before <= one["at"] + one["seconds"] and one["at"] <= after]
+        for kind in ("passes", "batches")
     )
+    passing = sum(min(after, one["at"] + one["seconds"]) - max(before, one["at"]) for one in took)
     ordered = sorted(around.latencies)
     return figures | {
         "p50": statistics.median(ordered),
@@ -462,7 +464,7 @@ def measured(directory: Path, nodes: int, *, warm: float = WARM, seconds: float 
         "pass cpu": max((one["cpu"] for one in took), default=float("nan")),
         "pass cpu median": statistics.median([one["cpu"] for one in took]) if took else float("nan"),
         "pass seconds": max((one["seconds"] for one in took), default=float("nan")),
-        "share in passes": sum(one["seconds"] for one in took) / (after - before),
+        "share in passes": passing / (after - before),
         "batch cpu": statistics.median([one["cpu"] for one in batches]),
         "share of batches": sum(one["cpu"] for one in batches) / sum(one["process"] for one in batches),
         "calibration": calibration(),
