@@ -58,6 +58,7 @@ from provisioner.state.pause import DISRUPTION, NOTHING, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.precedence import Precedence
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
@@ -235,6 +236,7 @@ class DisruptionController:
         buffers: whose room is kept.
         rebuilding: has somebody look for cheaper fleets; nobody does without.
         reboots: reboots broken nodes; nobody does without.
+        precedence: passes of consolidation wait for short work.
     """
 
     def __init__(
@@ -256,7 +258,9 @@ class DisruptionController:
         ill: Callable[[Snapshot], Illnesses] = lambda _: {},
         rebuilding: Rebuilding | None = None,
         reboots: Reboots | None = None,
+        precedence: Precedence | None = None,
     ) -> None:
+        self._precedence = precedence or Precedence(clock)
         self._rebuilding, self._reboots = rebuilding, reboots
         self._pause, self._buffers, self._ill = pause, buffers, ill
         self._cluster, self._writer, self._recorder = cluster, writer, recorder
@@ -561,13 +565,13 @@ class DisruptionController:
 
     def _consolidate(self, method: Method, snapshot: Snapshot, improved: Improved | None = None) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
-        now = self._clock.monotonic()
+        now, work = self._clock.monotonic(), self._precedence.long_work()
         view = replace(
             self._view(snapshot, self._ledger.at(snapshot), self._buffers.pods(), buys=method.buys),
             later=self._later.get(method.name, frozenset()),
             restless=self._stillness.restless(snapshot, now),
             first=self._unreached.get(method.name, frozenset()),
-            expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= TIMEOUT_SECONDS,
+            expired=lambda: self._stop.is_set() or work.is_over(TIMEOUT_SECONDS),
             improved=improved,
         )
         answer = self._ask(method, view)

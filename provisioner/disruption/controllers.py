@@ -93,6 +93,7 @@ def disruptions(
         buffers=buffers,
         rebuilding=rebuilding,
         reboots=reboots,
+        precedence=base.precedence,
     )
     forceful = ForcefulDisruption(
         cluster,

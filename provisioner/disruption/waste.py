@@ -7,7 +7,7 @@ nodes whatever, so what a node costs above its pods is the most that can be save
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -117,14 +117,25 @@ class Openings:
 
     def __init__(self, bins: Iterable[Bin]) -> None:
         points = sorted(
-            {_size(one.room) for one in bins if not (one.closed or one.leaving) and one.room.amount(names.PODS) > 0},
+            (
+                (*_size(one.room), one.name)
+                for one in bins
+                if not (one.closed or one.leaving) and one.room.amount(names.PODS) > 0
+            ),
             reverse=True,
         )
         frontier: list[_Point] = []
-        for point in points:
-            if not frontier or point[1] > frontier[-1][1]:
-                frontier.append(point)
+        holders = set[str]()
+        for cpu, memory, name in points:
+            if not frontier or memory > frontier[-1][1]:
+                frontier.append((cpu, memory))
+                holders.add(name)
         self._frontier: Final = frontier
+        self._holders: Final = holders
+
+    def holds(self, nodes: Collection[str]) -> bool:
+        """Whether one of these nodes has one of the largest rooms: with less of it on them, fewer pods may fit."""
+        return not self._holders.isdisjoint(nodes)
 
     def fits(self, pod: Pod) -> bool:
         """Whether there is room for the pod on some node; nothing else is looked at."""

@@ -19,7 +19,6 @@ from provisioner.provisioning.worlds import Worlds
 from provisioner.scheduling.improvement.limits_after import without_charges
 from provisioner.scheduling.judging import Design, designed
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.world import BinCache
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import Snapshot
@@ -49,7 +48,6 @@ class DisruptionWorlds:
     def __init__(self, cluster: Cluster, source: Worlds, clock: Clock) -> None:
         self._cluster, self.source, self._clock = cluster, source, clock
         self._preparing, self._refusing = threading.Lock(), threading.Lock()
-        self._bins = BinCache()
         self._prepared: _World | None = None
         self.refusals = NO_REFUSALS
 
@@ -63,7 +61,7 @@ class DisruptionWorlds:
             known, now = self._prepared, self._clock.monotonic()
             old = known is None or now - known.at > WORLD_SECONDS
             if known is None or old or any(one is not other for one, other in zip(known.around, around, strict=True)):
-                world = self.source.of(snapshot, self._bins).world
+                world = self.source.of(snapshot).world
                 prepared = prepare(world, known.prepared if known is not None else None)
                 known = self._prepared = _World(around, now, prepared)
             return known.prepared

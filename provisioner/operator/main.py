@@ -43,6 +43,8 @@ from provisioner.why.server import WhyServer
 
 #: Requests under way at once; more threads than that would only wait for each other on two cores.
 CONNECTIONS = 24
+SWITCH_SECONDS = 0.001
+"""A thread that computes gives the interpreter to one that waits for it after so long: threads that call the API server need it a dozen times a call."""
 STOP_SECONDS = 20.0
 """From the signal to the end of this process, whatever hangs: Kubernetes kills after 30."""
 OTHERS_STOP_SECONDS = 3.0
@@ -252,6 +254,7 @@ def command(context: click.Context) -> None:
 def main(arguments: list[str]) -> int:
     """Run with these arguments; the exit status."""
     few_arenas()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         options = Options.parse(arguments, os.environ)
         logs.configure(

@@ -54,6 +54,7 @@ from provisioner.static import controller as static
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
+from provisioner.support.precedence import Precedence
 from provisioner.support.workers import WorkerPool
 from provisioner.termination import controllers as termination
 from provisioner.termination.ends import ends
@@ -80,6 +81,7 @@ class Term:
         self.manager, self._steering = Manager(clock), Steering(options.nominate, clock)
         steers = self._steering.steers
         planner = Planner(PlannerProcess(clock), clock, steers=steers, wanted=options.packing == Packing.COST)
+        precedence = Precedence(clock)
         self._intake = Intake(
             caches.cluster,
             clock,
@@ -89,6 +91,7 @@ class Term:
             expected=ExpectedPods(caches.cluster, client, clock)
             if options.batch_idle_duration == Options().batch_idle_duration
             else None,
+            precedence=precedence,
         )
         self._base = base = Base(
             caches,
@@ -100,6 +103,7 @@ class Term:
             clock,
             self.manager,
             self._intake.trigger,
+            precedence,
         )
         writing = writers(base)
         ending = ends(base, writing)

@@ -12,6 +12,7 @@ from provisioner.state.waiting import awaits_images
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
+from provisioner.support.precedence import Precedence
 from provisioner.support.workers import Schedule
 
 RECHECK_SECONDS = 10.0
@@ -74,6 +75,7 @@ class Intake:
     Args:
         gathering: is told how many members an open window has; says how many seconds their planning needs. It may take a while.
         expected: tells when nothing more can come, so that a window closes early; None: it never does.
+        precedence: planning goes before long work.
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class Intake:
         longest: timedelta,
         gathering: Callable[[int], float] = lambda _members: 0.0,
         expected: ExpectedPods | None = None,
+        precedence: Precedence | None = None,
     ) -> None:
+        self._precedence = precedence or Precedence(clock)
         self._gathering, self._ends_at, self.expected = gathering, 0.0, expected
         self._cluster, self._clock = cluster, clock
         self._run: Callable[[], object] = lambda: None  # until `begin`
@@ -207,7 +211,8 @@ class Intake:
                 self.pod_seen(pod)
         if due:
             try:
-                self._run()
+                with self._precedence.short_work():
+                    self._run()
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception("Provisioning failed; retrying with the same pods", seconds=RECHECK_SECONDS)
         return 0.0

@@ -19,7 +19,7 @@ from provisioner.scheduling.judging import design_of, part_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.topology.ties import topology_keys
-from provisioner.scheduling.world import BinCache, Gathered, as_they_run, successors, without
+from provisioner.scheduling.world import Gathered, as_they_run, successors, without
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.clock import Clock
@@ -81,7 +81,6 @@ class BatchPlanning:
     ) -> None:
         self._cluster, self._worlds, self._clock, self._deadline = cluster, worlds, clock, deadline
         self._improve, self._replanning = improve, replanning
-        self._bins = BinCache()
         self._prepared: Prepared | None = None
 
     def expired(self) -> Callable[[], bool]:
@@ -92,7 +91,7 @@ class BatchPlanning:
     def plan(self, question: BatchQuestion) -> BatchPlan:
         """Where the pods of a run go; those that are postponed or spoilt are asked about with `again`."""
         snapshot = question.snapshot
-        gathered = self._worlds.of(snapshot, self._bins)
+        gathered = self._worlds.of(snapshot)
         prepared = self._prepared = prepare(gathered.world, self._prepared)
         kept = self._kept_places(question, prepared)
         if kept is not None:
@@ -123,7 +122,7 @@ class BatchPlanning:
         pods = tuple(one for one in (snapshot.leaving if runs else snapshot.waiting) if one.uid in uids)
         if not pods or (usd is not None and usd <= 0):
             return None
-        world = self._worlds.of(snapshot if runs else as_they_run(snapshot), self._bins).world
+        world = self._worlds.of(snapshot if runs else as_they_run(snapshot)).world
         prepared = prepare(world if usd is None else self._worlds.within(world, usd), self._prepared)
         if plan.kept is not None:
             prepared = plan.kept.into(prepared)
@@ -178,7 +177,7 @@ class BatchPlanning:
             return None
         before = plan.prepared
         if now is not snapshot:
-            before = prepare(self._worlds.of(now, self._bins).world, before)
+            before = prepare(self._worlds.of(now).world, before)
             before = before if plan.kept is None else plan.kept.into(before)
         waiting = part_of(design_of(plan.planned.result), {pod.uid for pod in snapshot.waiting})
         return None if before.judge(waiting).legal else before

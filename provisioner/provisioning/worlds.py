@@ -8,7 +8,6 @@ from provisioner.scheduling.capacity.spending import PricedTypes, lowest, within
 from provisioner.scheduling.problem import SpreadDefaults, World
 from provisioner.scheduling.world import (
     DEFAULTS,
-    BinCache,
     Gathered,
     Policies,
     TypesUnknownError,
@@ -23,21 +22,20 @@ _log = logs.get_logger(__name__)
 
 
 class Worlds:
-    """Makes the worlds of one controller; any thread, where `cache` is used by one thread only."""
+    """Makes the worlds of one controller; any thread."""
 
     def __init__(self, provider: CloudProvider, policies: Policies = DEFAULTS) -> None:
         self._provider, self._policies = provider, policies
         self._priced, self._lowest = PricedTypes(), PricedTypes(lowest)
 
-    def of(self, snapshot: Snapshot, cache: BinCache | None = None) -> Gathered:
-        """The world at this instant; `cache` keeps what was made of nodes from one instant to the next."""
+    def of(self, snapshot: Snapshot) -> Gathered:
+        """The world at this instant."""
         gathered = world_of(
             snapshot,
             self._asked,
             self._provider.well_known_labels,
             self.manages,
             self._policies,
-            cache,
             self._provider.reservation_label,
             self._priced,
         )

@@ -14,6 +14,7 @@ from provisioner.runtime.controller import Manager
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock
+from provisioner.support.precedence import Precedence
 
 #: Controllers that others hand work.
 NODECLAIM: Final = "nodeclaim.lifecycle"
@@ -30,6 +31,7 @@ class Base:
         provider: with NodeOverlays applied.
         manager: of all controllers of the term.
         plan_again: plan what waits again; the word says why.
+        precedence: of planning over long work.
     """
 
     caches: Caches
@@ -41,6 +43,7 @@ class Base:
     clock: Clock
     manager: Manager
     plan_again: Callable[[str], None]
+    precedence: Precedence
 
     @property
     def cluster(self) -> Cluster:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
-from typing import Final
+from typing import Final, cast
 
 from provisioner.apis import names
 from provisioner.apis.conditions import POOL_CONDITIONS
@@ -33,7 +33,6 @@ from provisioner.scheduling.problem import (
     World,
 )
 from provisioner.scheduling.reasons import Untolerated
-from provisioner.state.keys import NodeKey
 from provisioner.state.pause import why_not_launched
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot, Surroundings
 from provisioner.values.message import Said
@@ -116,24 +115,15 @@ class Gathered:
     unreadable: tuple[UnreadablePool, ...] = ()
 
 
-class BinCache:
-    """Nodes as scheduling sees them, the same object while nothing of a node changed. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._known: dict[NodeKey, tuple[NodeView, Bin]] = {}
-
-    def of(self, snapshot: Snapshot) -> tuple[Bin, ...]:
-        """The nodes of a snapshot in its order; those that are gone are forgotten."""
-        known = self._known
-        self._known = {
-            view.key: entry if (entry := known.get(view.key)) is not None and entry[0] is view else (view, bin_of(view))
-            for view in snapshot.nodes
-        }
-        return tuple(made for _, made in self._known.values())
-
-
 def bin_of(node: NodeView) -> Bin:
-    """The node with the pods on it, and those that are planned there."""
+    """The node as scheduling sees it, with the pods on it, and those that are planned there: one object in every world, kept with the view."""
+    made = node.derived.get("bin")
+    if made is None:  # two threads that make it at once make the same
+        made = node.derived.setdefault("bin", _made(node))
+    return cast("Bin", made)
+
+
+def _made(node: NodeView) -> Bin:
     here = {pod.uid for pod in node.pods}
     return Bin(
         name=str(node.key),
@@ -155,7 +145,6 @@ def world_of(
     well_known: frozenset[str],
     manages: Callable[[NodePool], bool],
     policies: Policies = DEFAULTS,
-    cache: BinCache | None = None,
     reservation_label: str = "",
     priced: PricedTypes | None = None,
 ) -> Gathered:
@@ -170,7 +159,6 @@ def world_of(
         well_known: labels that the provider sets by itself.
         manages: whether a pool is ours.
         policies: what the flags say.
-        cache: keeps what was made of nodes from one instant to the next.
         reservation_label: the provider's.
         priced: keeps lists of instance types of NodePools with a money limit from one instant to the next.
     """
@@ -188,7 +176,7 @@ def world_of(
     around = snapshot.around
     world = World(
         pools=tuple(pools),
-        bins=(cache or BinCache()).of(snapshot),
+        bins=tuple([bin_of(node) for node in snapshot.nodes]),
         daemons=snapshot.daemons,
         well_known=well_known,
         namespaces=around.namespaces,

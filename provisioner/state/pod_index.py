@@ -8,29 +8,36 @@ from provisioner.state.room_ledger import RoomLedger
 from provisioner.values.resources import Resources
 
 
+def _rank(pod: Pod) -> tuple[str, str]:
+    """Made whenever it is asked for: kept, it would be a sixth of what is kept of a pod."""
+    return pod.key, pod.uid
+
+
 class _OnNode:
     """The pods of one Node in order of name."""
 
-    __slots__ = ("keys", "pods")
+    __slots__ = ("pods",)
 
     def __init__(self) -> None:
-        self.keys: list[tuple[str, str]] = []
         self.pods: list[Pod] = []
 
     def put(self, pod: Pod) -> None:
-        rank = (pod.key, pod.uid)
-        at = bisect_left(self.keys, rank)
-        if at < len(self.keys) and self.keys[at] == rank:
+        at, known = self._place(pod)
+        if known:
             self.pods[at] = pod
         else:
-            self.keys.insert(at, rank)
             self.pods.insert(at, pod)
 
     def drop(self, pod: Pod) -> None:
-        rank = (pod.key, pod.uid)
-        at = bisect_left(self.keys, rank)
-        if at < len(self.keys) and self.keys[at] == rank:
-            del self.keys[at], self.pods[at]
+        at, known = self._place(pod)
+        if known:
+            del self.pods[at]
+
+    def _place(self, pod: Pod) -> tuple[int, bool]:
+        """Where a pod is, or belongs, and whether it is there."""
+        rank = _rank(pod)
+        at = bisect_left(self.pods, rank, key=_rank)
+        return at, at < len(self.pods) and _rank(self.pods[at]) == rank
 
 
 class PodIndex:

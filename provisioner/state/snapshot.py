@@ -50,6 +50,7 @@ class NodeView:
         charge: what the limits of its pool are charged with: its capacity and one of `nodes`; before the launch the most
             that the claim may become. Empty for a node that is not ours, or goes: see `node_views.goes`.
         ambiguous: several claims have its provider ID, or several Nodes: nothing may be done to it.
+        derived: what follows from the view alone, kept with it; whoever makes it says under which word.
     """
 
     key: NodeKey
@@ -79,6 +80,7 @@ class NodeView:
     command: str = ""
     awaits: bool = False
     do_not_repair: bool = False
+    derived: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def is_ours(self) -> bool:

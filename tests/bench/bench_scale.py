@@ -407,7 +407,7 @@ def program(directory: Path, server: HttpApiServer) -> Iterator[int]:
     ports += ["--metrics-port", str(free_port()), "--health-probe-port", str(free_port())]
     flags = ["--kubeconfig", str(server.kubeconfig(directory)), "--disable-leader-election"]
     flags += ["--instance-types-file-path", str(catalogue(directory)), *ports]
-    command = [sys.executable, "-m", "tests.support.measured_provisioner", str(directory / "passes"), *flags]
+    command = [sys.executable, "-m", "tests.support.measured_provisioner", str(directory), *flags]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
     try:
@@ -420,8 +420,8 @@ def program(directory: Path, server: HttpApiServer) -> Iterator[int]:
             process.kill()
 
 
-def passes(directory: Path) -> list[dict[str, float]]:
-    path = directory / "passes"
+def timed(path: Path) -> list[dict[str, float]]:
+    """What the program wrote of each pass, or of each batch."""
     return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()] if path.exists() else []
 
 
@@ -451,7 +451,11 @@ def measured(directory: Path, nodes: int, *, warm: float = WARM, seconds: float 
                 "unplanned": float(around.unplanned),
             }
         around.stop()
-    took = [one for one in passes(directory) if before <= one["at"] <= after]
+    took, batches = (
+        [one for one in timed(directory / kind) if before <= one["at"] + one["seconds"] and one["at"] <= after]
+        for kind in ("passes", "batches")
+    )
+    passing = sum(min(after, one["at"] + one["seconds"]) - max(before, one["at"]) for one in took)
     ordered = sorted(around.latencies)
     return figures | {
         "p50": statistics.median(ordered),
@@ -460,7 +464,9 @@ def measured(directory: Path, nodes: int, *, warm: float = WARM, seconds: float 
         "pass cpu": max((one["cpu"] for one in took), default=float("nan")),
         "pass cpu median": statistics.median([one["cpu"] for one in took]) if took else float("nan"),
         "pass seconds": max((one["seconds"] for one in took), default=float("nan")),
-        "share in passes": sum(one["seconds"] for one in took) / (after - before),
+        "share in passes": passing / (after - before),
+        "batch cpu": statistics.median([one["cpu"] for one in batches]),
+        "share of batches": sum(one["cpu"] for one in batches) / sum(one["process"] for one in batches),
         "calibration": calibration(),
     }
 
@@ -494,8 +500,8 @@ def test_a_leader_of_many_nodes(nodes: int, tmp_path: Path) -> None:
             "unplanned": at_most(float(BURST)),
         }
     )
-    units = {"pss": "MB", "cores": "cores", "share in passes": ""} | dict.fromkeys(
-        ("leader", "p50", "p99", "pass cpu", "pass cpu median", "pass seconds", "calibration"), "s"
+    units = {"pss": "MB", "cores": "cores", "share in passes": "", "share of batches": ""} | dict.fromkeys(
+        ("leader", "p50", "p99", "pass cpu", "pass cpu median", "pass seconds", "batch cpu", "calibration"), "s"
     )
     figures = [
         Figure(f"{nodes:,} nodes: {kind}", value, units.get(kind, kind), goals.get(kind))

@@ -8,6 +8,7 @@ What looks at the pods in the cache for the repair of on-demand shares cost at 1
 
 import gc
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -23,6 +24,8 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.kube.client import Client
 from provisioner.lab.harness.results import Figure, at_most, write
+from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.world import world_of
 from provisioner.shares.controller import LOOK_SECONDS, ShareRepair
 from provisioner.shares.repair import SETTLE_SECONDS
 from provisioner.state.cluster import Cluster
@@ -32,6 +35,7 @@ from provisioner.support.clock import SystemClock
 from tests.support.clock import FakeClock
 from tests.support.cluster import World, bound, claim, node, pod, pool
 from tests.support.kube import FakeApi
+from tests.support.problems import shape
 from tests.support.worldserver import WorldServer
 
 pytestmark = pytest.mark.bench
@@ -129,6 +133,49 @@ def test_what_the_state_costs() -> None:
     assert (
         max(one.value for one in figures if one.goal is not None) < 50
     )  # the goals are printed; this is for a regression
+
+
+KEEPING = 500
+"""Nodes of which is measured what is kept."""
+
+
+def test_what_is_kept_of_a_pod() -> None:
+    """Bytes besides the pods themselves, with ten on a node; provisioning and disruption have a world each."""
+    shapes = [pod("shape", shape=shape(labels={"app": f"app-{index}"})) for index in range(RUNNING)]
+    there = [f"n{number:05d}" for number in range(KEEPING)]
+    pods = [
+        msgspec.structs.replace(one, name=f"{name}-{index}", uid=f"{name}-{index}", node_name=name)
+        for name in there
+        for index, one in enumerate(shapes)
+    ]
+    cluster = Cluster(lambda _: TYPES, SystemClock())
+    for name in there:
+        cluster.node_changed(None, node(name, kind=KIND))
+    cluster.settle()
+    cluster.snapshot()
+    figures: list[Figure] = []
+    gc.collect()
+    tracemalloc.start()
+
+    def kept(name: str, goal: float | None = None) -> None:
+        before = sum(one.value for one in figures)
+        gc.collect()
+        value = tracemalloc.get_traced_memory()[0] / len(pods) - before
+        figures.append(Figure(f"kept of a pod by {name}", value, "bytes", at_most(goal) if goal is not None else None))
+        print(figures[-1].line())
+
+    for one in pods:
+        cluster.pod_changed(None, one)
+    snapshot = cluster.snapshot()
+    kept("the state", 300.0)
+    worlds = [prepare(world_of(snapshot, lambda _: (), frozenset(), lambda _: True).world)]
+    kept("a world")
+    worlds.append(prepare(world_of(cluster.snapshot(), lambda _: (), frozenset(), lambda _: True).world))
+    kept("another world", 100.0)
+    tracemalloc.stop()
+    write(ROOT / "results", "kept", figures)
+    missed = [one.line() for one in figures if one.met is False]
+    assert not missed, "\n".join(missed)
 
 
 PODS, OWNED = 100_000, 20

@@ -25,6 +25,8 @@ from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime.controller import Controller, Manager
 from provisioner.state.pause import NOTHING, Pause
+from provisioner.support.clock import Clock
+from provisioner.support.precedence import Precedence
 from provisioner.support.workers import WorkerPool
 from provisioner.termination.rebooting_taint import RebootingTaints
 from tests.support.batches import claim_creator, no_buffers
@@ -106,9 +108,11 @@ class DisruptedNodes:
         most: int = 0,
         policies: Sequence[RepairPolicy] = (),
         settings: DisruptionSettings = DisruptionSettings(),  # noqa: B008  (frozen)
+        precedence: Callable[[Clock], Precedence] = Precedence,
         **disruption: Any,
     ) -> None:
         self.world = World()
+        self._precedence = precedence
         self.policies, self._settings = policies, settings
         self.server = WorldServer(self.world)
         self.pause, self.growth, self._most = NOTHING, growth, most
@@ -162,6 +166,7 @@ class DisruptedNodes:
             ill=self.health.at,
             settings=self._settings,
             reboots=self.reboots,
+            precedence=self._precedence(self.world.clock),
         )
         self.manager = Manager(self.world.clock)
         self.manager.take(

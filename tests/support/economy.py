@@ -8,7 +8,7 @@ another, each over the fleet that the last one left. Without timeouts, validatio
 import functools
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec.structs import replace as changed
@@ -24,7 +24,7 @@ from provisioner.disruption.view import DisruptionView, Improved
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import BinCache, Policies, world_of
+from provisioner.scheduling.world import Policies, world_of
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import priced_fleets
@@ -50,7 +50,6 @@ class Economy:
     evictions: int = 0
     saved: float = 0.0
     improved: Improved | None = None
-    _bins: BinCache = field(default_factory=BinCache)
     _prepared: Prepared | None = None
     _made: int = 0
 
@@ -68,7 +67,7 @@ class Economy:
         """What a method is asked; the world is made from the last one."""
         fleet = self.fleet
         snapshot = fleet.snapshot()
-        world = world_of(snapshot, lambda _: fleet.types, WELL_KNOWN, lambda _: True, fleet.policies, self._bins).world
+        world = world_of(snapshot, lambda _: fleet.types, WELL_KNOWN, lambda _: True, fleet.policies).world
         self._prepared = prepare(world, self._prepared)
         return DisruptionView(
             snapshot=snapshot,

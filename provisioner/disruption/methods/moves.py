@@ -46,8 +46,6 @@ SOON: Final = timedelta(seconds=1)
 """A clock that tells whole seconds may say that a node is still already."""
 _TRIES: Final = 2
 """More searches for nodes that are built anew, each without those that were in the way."""
-_REFRESH: Final = 64
-"""Accepted moves after which the largest rooms are looked up anew; until then they are larger than they are, which is safe."""
 NEVER_PAYS: Final = Said("Moving its pods does not save enough to justify the disruption")
 LAUNCHED_RECENTLY: Final = Said("Node was recently launched for the pods that it runs")
 
@@ -347,7 +345,7 @@ class Consolidation:
                 self._rule.scores(move.some, move.saving),
             )
         )
-        if not len(self.proposals) % _REFRESH:
+        if self._openings.holds({*move.result.existing, *[str(one.node.key) for one in move.some]}):
             self._openings = Openings(self._simulation.prepared.world.bins)
 
     @property

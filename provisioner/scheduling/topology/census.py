@@ -25,6 +25,8 @@ V = TypeVar("V")
 Namespaces = Mapping[str, Mapping[str, str]]
 Stay = tuple[int, int]
 """(pods that stay, pods that are being deleted)"""
+_ONE: Final[Stay] = (1, 0)
+"""Most of them: one object, not one a pod."""
 _FEW_CHANGES: Final = 256
 """So many changes lie on top before they are merged into what is below."""
 _MOST_SPOTS: Final = 50_000
@@ -299,7 +301,7 @@ class Census:
                 known = sets.get(labels)
                 if known is None:
                     known = sets[labels] = {}
-                known[slot] = (staying, dying)
+                known[slot] = (staying, dying) if dying or staying != 1 else _ONE
             for relations, pods in tally.guarding:
                 for count in relations.guards:
                     some = guarding.get(count)
@@ -339,8 +341,10 @@ class Census:
         ports: dict[Port, int] | None = None
         with_claims = self.with_claims
         for slot, before, after in changes:
-            new = {labels: (staying, dying) for labels, staying, dying in after.pods}
-            old = {labels: (staying, dying) for labels, staying, dying in before.pods}
+            new = {labels: (staying, dying) if dying or staying != 1 else _ONE for labels, staying, dying in after.pods}
+            old = {
+                labels: (staying, dying) if dying or staying != 1 else _ONE for labels, staying, dying in before.pods
+            }
             for labels in dict.fromkeys((*old, *new)):
                 stay = new.get(labels)
                 if stay == old.get(labels):

@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.core import CSINode, PersistentVolume, PersistentVolumeClaim
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.world import BinCache, world_of
+from provisioner.scheduling.world import world_of
 from provisioner.state.keys import NodeKey
 from tests.support.cluster import TYPES, World, bound, claim, node, pod, pool
 from tests.support.problems import shape, uses
@@ -38,7 +38,6 @@ class Planner:
 
     def __init__(self, limit: int, sayings: Sequence[tuple[int, dict[str, int]]], *, remembers: bool) -> None:
         self.world, self._sayings, self._remembers = World(), sayings, remembers
-        self._cache = BinCache()
         self._before: Prepared | None = None
         self._made = 0
         self._steps: dict[str, list[Callable[[], object]]] = {}
@@ -64,9 +63,7 @@ class Planner:
         """So many more pods wait, and are planned."""
         pods = [self._pod() for _ in range(count)]
         self.world.add(*pods)
-        asked = world_of(
-            self.world.cluster.snapshot(), lambda _: (TYPES[KIND],), frozenset(), lambda _: True, cache=self._cache
-        )
+        asked = world_of(self.world.cluster.snapshot(), lambda _: (TYPES[KIND],), frozenset(), lambda _: True)
         prepared = prepare(asked.world, self._before)
         self._before = prepared if self._remembers else None
         result = prepared.solve(pods)

@@ -1,5 +1,6 @@
 """Consolidation from the pass to the end of a node: when it looks, whom it leaves alone, and what it does not begin."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -26,7 +27,9 @@ from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.state.snapshot import Snapshot
+from provisioner.support.clock import Clock
 from provisioner.support.metrics import REGISTRY
+from provisioner.support.precedence import LongWork, Precedence
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod, pool
 from tests.support.disrupting import ALL_TRUE, LONG_AGO, DisruptedNodes, Make
@@ -164,6 +167,55 @@ def test_a_node_is_left_alone_until_it_has_been_still_for_a_while(stages: Make) 
     assert left(stage) == ["a", "b"], "a pod came a moment ago"
     assert look(stage)
     assert len(left(stage)) == 1
+
+
+class Interrupted(LongWork):
+    """Short work goes before every piece of it, each time for as long as a pass may take."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(threading.Event(), clock)
+        self.times = 0
+
+    def give_way(self) -> None:
+        self.times += 1
+        self._clock.sleep(TIMEOUT_SECONDS)
+        self.waited += TIMEOUT_SECONDS
+
+
+class AlwaysBusy(Precedence):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.given: list[Interrupted] = []
+        self._time = clock
+
+    def long_work(self) -> LongWork:
+        self.given.append(Interrupted(self._time))
+        return self.given[-1]
+
+
+def test_a_pass_that_gives_way_before_every_question_decides_as_one_that_never_does(stages: Make) -> None:
+    busy_ones: list[AlwaysBusy] = []
+
+    def always(clock: Clock) -> Precedence:
+        busy_ones.append(AlwaysBusy(clock))
+        return busy_ones[-1]
+
+    answers = []
+    for precedence in (Precedence, always):
+        stage = stages("n0", precedence=precedence)
+        for number in range(FLEET):
+            busy(stage, f"n{number}", f"web-{number}", cpu="1" if number < FLEET / 2 else "3")
+        assert look(stage)
+        answer = stage.disruption.answers()[names.REASON_UNDERUTILIZED]
+        moves = [
+            (one.candidates, {name: [each.name for each in some] for name, some in one.placements.items()})
+            for one in answer.proposals
+        ]
+        answers.append((moves, [(one.key, str(one)) for one in answer.blocked], answer.unreached, answer.quiet))
+    assert answers[0] == answers[1]
+    assert answers[0][0], "there is something to decide"
+    (work,) = busy_ones[0].given
+    assert work.times >= FLEET
 
 
 def test_nothing_goes_while_a_watch_is_behind_and_all_are_restless_afterwards(stages: Make) -> None:

@@ -97,6 +97,11 @@ def test_a_pod_fits_where_one_node_has_room_for_all_of_it(size: tuple[float, flo
     assert Openings([*open_ones, *closed]).fits(of_size(*size)) is fits
 
 
+def test_a_node_that_another_has_more_room_than_has_none_of_the_largest() -> None:
+    openings = Openings([bin_of("wide", "4", "2Gi"), bin_of("tall", "2", "8Gi"), bin_of("small", "1", "1Gi")])
+    assert [name for name in ("wide", "tall", "small", "unknown") if openings.holds((name,))] == ["wide", "tall"]
+
+
 def test_what_could_be_saved_is_what_nodes_cost_above_the_least_for_their_pods() -> None:
     fleet = Fleet(types=(LEAN, FAT))
     assert potential_usd_per_hour(fleet.view()) == 0.0

@@ -24,7 +24,6 @@ from provisioner.scheduling.problem import Bin
 from provisioner.scheduling.problem import World as Plane
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import Result, Unplaced
-from provisioner.scheduling.world import bin_of
 from provisioner.state.snapshot import NodeView
 from provisioner.static.controller import StaticCapacity
 from provisioner.support.metrics import REGISTRY
@@ -166,16 +165,17 @@ def test_what_is_planned_again_for_less_money_looks_at_no_node_anew(monkeypatch:
         one.world.existing_node(f"n{number}", pods=(pod(f"r{number}", cpu="3"),))
         one.world.add(pod(f"r{number}", cpu="3", node_name=f"n{number}"))
     asked = list[float]()
+    make = scheduling_world._made
 
     def noted_bin(view: NodeView) -> Bin:
         made.append(view.name)
-        return bin_of(view)
+        return make(view)
 
     def noted_usd(world: Plane, usd: float, priced: PricedTypes) -> Plane:
         asked.append(usd)
         return within(world, usd, priced)
 
-    monkeypatch.setattr(scheduling_world, "bin_of", noted_bin)
+    monkeypatch.setattr(scheduling_world, "_made", noted_bin)
     monkeypatch.setattr(spending_worlds, "within", noted_usd)
     provisioner = one.provisioner(workers)
     for _ in range(2):

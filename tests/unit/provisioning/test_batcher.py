@@ -1,7 +1,8 @@
 """Batch windows."""
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.provisioning.batcher import Intake, Window
+from provisioner.support.clock import SystemClock
+from provisioner.support.precedence import Precedence
 from tests.support.cluster import World, pod
 from tests.support.eventually import eventually
 
@@ -24,10 +27,13 @@ class Waiting:
         run: Callable[[], object] = lambda: None,
         gathering: Callable[[int], float] = lambda _: 0.0,
         idle: timedelta = timedelta(seconds=1),
+        precedence: Precedence | None = None,
     ) -> None:
         self.world = World()
         self.clock = self.world.clock
-        self.intake = Intake(self.world.cluster, self.clock, idle=idle, longest=10 * idle, gathering=gathering)
+        self.intake = Intake(
+            self.world.cluster, self.clock, idle=idle, longest=10 * idle, gathering=gathering, precedence=precedence
+        )
         self._run = run
 
     def start(self) -> None:
@@ -42,6 +48,33 @@ class Waiting:
         for one in pods:
             self.world.add(one)
             self.intake.pod_seen(one)
+
+
+class NotedPrecedence(Precedence):
+    def __init__(self, noted: list[str]) -> None:
+        super().__init__(SystemClock())
+        self._noted = noted
+
+    @contextlib.contextmanager
+    def short_work(self) -> Iterator[None]:
+        self._noted.append("goes first")
+        yield
+        self._noted.append("done")
+
+
+def test_planning_goes_before_long_work() -> None:
+    noted: list[str] = []
+    stage = Waiting(lambda: noted.append("planned"), precedence=NotedPrecedence(noted))
+    stage.start()
+    try:
+        stage.seen(pod("a"))
+        eventually(lambda: len(stage.intake._window) == 1, "the window is open")
+        assert not noted, "a batch that only waits for more holds up nobody"
+        stage.clock.advance(1.0)
+        stage.intake.poller.wake()
+        eventually(lambda: noted == ["goes first", "planned", "done"], "planning went first")
+    finally:
+        stage.stop()
 
 
 def test_a_window_closes_a_second_after_its_last_new_member() -> None:

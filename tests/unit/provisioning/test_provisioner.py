@@ -24,7 +24,7 @@ from provisioner.options import Options
 from provisioner.provisioning.provisioner import policies_of
 from provisioner.scheduling import problem as asked
 from provisioner.scheduling.problem import NODE_PENALTY, DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
-from provisioner.scheduling.world import BinCache, Gathered, Policies, without
+from provisioner.scheduling.world import Gathered, Policies, without
 from provisioner.scheduling.world import world_of as gathered_of
 from provisioner.state.keys import NodeKey
 from provisioner.state.lacking import ABSENT_SECONDS
@@ -39,11 +39,9 @@ READY = {"type": "Ready", "status": "True", "lastTransitionTime": NOON.isoformat
 DEFAULTS = Policies()
 
 
-def gathered(
-    world: World, *, ours: bool = True, policies: Policies = DEFAULTS, cache: BinCache | None = None
-) -> Gathered:
+def gathered(world: World, *, ours: bool = True, policies: Policies = DEFAULTS) -> Gathered:
     snapshot = world.cluster.snapshot()
-    return gathered_of(snapshot, lambda _: TYPES, frozenset(), lambda _: ours, policies, cache)
+    return gathered_of(snapshot, lambda _: TYPES, frozenset(), lambda _: ours, policies)
 
 
 def ask(world: World, **more: Any) -> asked.World:
@@ -279,12 +277,12 @@ def test_a_pod_that_moves_within_a_node_is_shown_once() -> None:
 
 
 def test_a_node_is_the_same_object_until_something_of_it_changes() -> None:
-    world, bins = world_of(pool()), BinCache()
+    world = world_of(pool())
     world.existing_node("changes")
     world.existing_node("stays")
-    before = {one.name: one for one in ask(world, cache=bins).bins}
+    before = {one.name: one for one in ask(world).bins}
     world.add(pod("new", node="changes"))
-    after = {one.name: one for one in ask(world, cache=bins).bins}
+    after = {one.name: one for one in ask(world).bins}
     assert after["stays"] is before["stays"]
     assert after["changes"] is not before["changes"]
     assert [one.name for one in after["changes"].pods] == ["new"]

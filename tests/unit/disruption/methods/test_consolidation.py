@@ -1,5 +1,6 @@
 """Consolidation of one node: core spec 6.5, 6.9, 6.11, 6.12, rows 101-103, 105-108."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
+from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.methods.moves import LAUNCHED_RECENTLY, Consolidation, Move
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
@@ -58,6 +60,22 @@ def test_row_103_a_node_whose_pods_fit_elsewhere_goes() -> None:
     assert gist(one) == (("slack",), [], {"full": 1})
     assert (one.reason, one.method) == ("Underutilized", "single")
     assert one.saving_usd_per_hour == pytest.approx(0.1)
+
+
+def test_once_the_only_room_is_taken_no_other_node_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, asked, ask = Fleet(), list[str](), simulation.Simulation.ask
+    fleet.node("roomy", several(1, "r", shape("5", "10Gi")), kind=LARGE)
+    for number in range(20):
+        fleet.node(f"n{number:02d}", several(1, f"p{number}", shape("3", "6Gi")))
+
+    def noted(self: simulation.Simulation, some: Sequence[Candidate], **more: Any) -> simulation.SimulationAnswer:
+        asked.extend(one.key for one in some)
+        return ask(self, some, **more)
+
+    monkeypatch.setattr(simulation.Simulation, "ask", noted)
+    (one,) = consolidation.propose(fleet.view()).proposals
+    assert one.placements.keys() == {"roomy"}
+    assert asked == list(one.candidates)
 
 
 def test_nodes_that_go_without_a_new_one_come_before_those_that_need_one() -> None:
