@@ -67,6 +67,10 @@ chromium: ## Debian's chromium, for the tests of the page; only root installs it
 	@command -v chromium > /dev/null || test "$$(id -u)" -ne 0 || { echo "installing chromium (120 MB)"; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; } || test -z "$$CI"
 
+.PHONY: pictures
+pictures: install chromium ## write docs/guides/pictures, the live page of made-up clusters in eight sizes and colours, for README and docs
+	@$(BIN)/python -m tests.pictures
+
 .PHONY: quick
 quick: install chromium # keeps no list of failures: tests/support/alone.py reads the one of tests/integration
 	@$(PYTEST) -q -rfEs -n 2 $(BY_MODULE) $(KEEPING) -p no:cacheprovider tests/unit tests/property tests/golden

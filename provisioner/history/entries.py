@@ -312,6 +312,7 @@ class FleetBound(HistoryEntry, frozen=True, array_like=True, tag=18):
         pods: of how many it speaks.
         unplaced: so many more found no place, or there was no time for them.
         cpu_seconds: that it took.
+        usd_now: what the nodes of dynamic NodePools cost then, as far as prices are known; None where an older version wrote it.
     """
 
     usd_greedy: float
@@ -320,12 +321,41 @@ class FleetBound(HistoryEntry, frozen=True, array_like=True, tag=18):
     pods: int
     unplaced: int
     cpu_seconds: float
+    usd_now: float | None = None
 
 
 class Gap(HistoryEntry, frozen=True, array_like=True, tag=19):
     """So many changes were not written since there were too many at once; what follows is complete again."""
 
     dropped: int
+
+
+class BoundCause(msgspec.Struct, frozen=True, array_like=True):
+    """What keeps nodes as they are: how many of them, and so much lower the bound would be if this cause alone were lifted, in USD per hour."""
+
+    cause: str
+    nodes: int
+    usd: float
+
+
+class BoundCauses(HistoryEntry, frozen=True, array_like=True, tag=20):
+    """What keeps the fleet from `FleetBound.usd_at_least`. The parts do not add up: a node may be kept by several causes.
+
+    Attributes:
+        asked: when it was looked at.
+        usd_now: what the nodes cost.
+        usd_kept: the bound while every cause holds: nodes that are kept with their pods, and no less than new nodes for the other pods.
+        usd_at_least: the bound with all causes lifted together.
+        causes: each alone.
+        cpu_seconds: that it took.
+    """
+
+    asked: float
+    usd_now: float
+    usd_kept: float
+    usd_at_least: float
+    causes: tuple[BoundCause, ...]
+    cpu_seconds: float
 
 
 AnyHistoryEntry = (
@@ -348,5 +378,6 @@ AnyHistoryEntry = (
     | FleetCost
     | FleetBound
     | Gap
+    | BoundCauses
 )
 """Every entry that a history of this version can hold."""

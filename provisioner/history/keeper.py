@@ -9,7 +9,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
@@ -32,8 +31,6 @@ FLUSH_SECONDS: Final = 1.0
 FIGURES_SECONDS: Final = 60.0
 SEGMENTS: Final = 16
 """A history is kept in so many pieces at the least: what goes at once is no more than one of them."""
-MOST_RECENT: Final = 5000
-"""Of the last entries, that are told without reading segments."""
 _LEAST_SEGMENT_SECONDS: Final = 60.0
 _BYTES = metrics.gauge("dovetail_history_bytes", "Memory that the history takes.")
 _SPAN = metrics.gauge("dovetail_history_span_seconds", "Time that the history covers.")
@@ -134,6 +131,7 @@ class HistoryKeeper:
         bounds: of all of it.
         source: as of `SegmentHead`.
         changed: makes other entries of those that are written, as to hide names; the segments say that they are anonymous.
+        wrote: hears of everything that is written, openings of segments included, in the thread.
         most_waiting: changes that wait for the thread at the most.
 
     Attributes:
@@ -149,9 +147,11 @@ class HistoryKeeper:
         *,
         source: str,
         changed: Callable[[Sequence[HistoryEntry]], Sequence[HistoryEntry]] | None,
+        wrote: Callable[[float, Sequence[HistoryEntry]], object] = lambda *_: None,
         most_waiting: int = MOST_WAITING,
     ) -> None:
         self._sources, self._store, self._bounds, self._clock = sources, store, bounds, clock
+        self._wrote = wrote
         self._source, self._changed, self._most_waiting = source, changed, most_waiting
         self._tracker = ObjectTracker(sources.price_of)
         self._queue: deque[tuple[float, Change | Task]] = deque()  # with the monotonic time
@@ -159,8 +159,6 @@ class HistoryKeeper:
         self._writing = threading.Lock()  # whoever reads the open segment holds up no more than the thread
         self._writer: SegmentWriter | None = None
         self._tick, self._figures_at = 0, 0.0
-        self._recent: deque[tuple[int, float, HistoryEntry]] = deque(maxlen=MOST_RECENT)
-        self._written = 0
         self.poller = Poller("history", self.flush, FLUSH_SECONDS)
 
     # ------------------------------------------------------------------ telling; never waits
@@ -199,15 +197,6 @@ class HistoryKeeper:
         """The segment that is being written, as it is now; empty before the first."""
         with self._writing:
             return self._writer.to_bytes() if self._writer is not None else b""
-
-    def recent(self, after: int = 0) -> tuple[int, list[tuple[float, HistoryEntry]]]:
-        """The last entries after a number that this has told, and the number of the last; 0 is before all.
-
-        Classes, kinds and nodes that they refer to may have been introduced long before, in `open_segment`.
-        """
-        with self._writing:
-            new = islice(self._recent, max(0, len(self._recent) - (self._written - after)), None)
-            return self._written, [(at, entry) for _, at, entry in new]
 
     # ------------------------------------------------------------------ the thread
 
@@ -268,9 +257,7 @@ class HistoryKeeper:
         with self._writing:
             if self._writer is not None:
                 self._writer.add(at, entries)
-            for one in entries:
-                self._written += 1
-                self._recent.append((self._written, at, one))
+        self._wrote(at, entries)
 
     def _roll(self, now: float) -> None:
         writer, bounds = self._writer, self._bounds
@@ -312,6 +299,7 @@ class HistoryKeeper:
             begun = SegmentWriter(msgspec.structs.replace(head, follows=""), ())
         with self._writing:
             self._writer = begun
+        self._wrote(now, opening)
 
 
 def _take(change: Change, tracker: ObjectTracker, at: float) -> None:

@@ -1,6 +1,7 @@
 """The history that the leader keeps in memory: `LeaderHistory`. A new leader begins a new one."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from provisioner.apis import names
@@ -9,7 +10,8 @@ from provisioner.apis.core import ObjectReference
 from provisioner.disruption.costs import price_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.history.decisions import batch_planned, command_begun
-from provisioner.history.entries import FleetBound
+from provisioner.history.digest import HistoryDigest, HistoryTold
+from provisioner.history.entries import HistoryEntry
 from provisioner.history.fleet_pricing import FleetPricing
 from provisioner.history.keeper import HistoryBounds, HistoryKeeper, HistorySources, MemorySegments
 from provisioner.history.tracker import ObjectTracker
@@ -32,10 +34,11 @@ class LeaderHistory:
         self._kept = MemorySegments(self._bounds)
         self._keeper: HistoryKeeper | None = None
         self._pricing: FleetPricing | None = None
+        self._digest, self._telling = HistoryDigest(), threading.Lock()
         if not options.history_duration:
             return
         self._keeper = HistoryKeeper(
-            _sources(caches), self._kept, self._bounds, base.clock, source="leader", changed=None
+            _sources(caches), self._kept, self._bounds, base.clock, source="leader", changed=None, wrote=self._wrote
         )
         self._process = PlannerProcess(base.clock)
         worlds = Worlds(base.provider_for("fleet-pricing"), base.policies)
@@ -52,6 +55,18 @@ class LeaderHistory:
             return ()
         last = self._keeper.open_segment()
         return (*self._kept.segments(), *([last] if last else ()))
+
+    def told(self) -> tuple[HistoryTold, float] | None:
+        """What a page tells of it, and since when it is known; None where nothing is kept. Cost: O(what a page tells)."""
+        since = self.since
+        if since is None:
+            return None
+        with self._telling:
+            return self._digest.told(since), since
+
+    def _wrote(self, at: float, entries: Sequence[HistoryEntry]) -> None:
+        with self._telling:
+            self._digest.add(at, entries)
 
     @property
     def keeper(self) -> HistoryKeeper | None:
@@ -98,7 +113,7 @@ class LeaderHistory:
         if self._keeper is not None:
             self._keeper.tell(begin)
 
-    def _priced(self, found: FleetBound) -> None:
+    def _priced(self, found: HistoryEntry) -> None:
         if self._keeper is not None:
             self._keeper.tell(lambda tracker, _: tracker.entry(found))
 

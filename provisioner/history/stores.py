@@ -151,8 +151,12 @@ class ReadDirectory(NamedTuple):
     problems: tuple[str, ...]
 
 
-def read_directory(path: Path) -> ReadDirectory:
+def read_directory(path: Path, *, most_bytes: int | None = None) -> ReadDirectory:
     """Every segment of a directory, or that of one file; those that are damaged are named and left out.
+
+    Args:
+        path: of the directory or the file.
+        most_bytes: of all files together; the oldest are left out, but never the latest.
 
     Raises:
         FolderError: there is no such directory or file.
@@ -160,6 +164,11 @@ def read_directory(path: Path) -> ReadDirectory:
     try:
         files = sorted(path.glob(f"[!.]*{SUFFIX}")) if path.is_dir() else [path]
         segments, problems = [], []
+        if most_bytes is not None and (older := _older_than_fit(files, most_bytes)):
+            problems.append(
+                f"the {older} oldest files are left out, because all together exceed {most_bytes >> 20} MiB"
+            )
+            files = files[older:]
         for file in files:
             try:
                 if file.stat().st_size > MOST_SEGMENT:
@@ -170,3 +179,13 @@ def read_directory(path: Path) -> ReadDirectory:
     except OSError as error:
         raise FolderError(f"{path}: {error.strerror or error}") from None
     return ReadDirectory(tuple(sorted(segments, key=lambda one: one.head.began)), tuple(problems))
+
+
+def _older_than_fit(files: list[Path], most: int) -> int:
+    """How many of the files, the oldest first, must be left out."""
+    sizes = [one.stat().st_size for one in files]
+    older, whole = 0, sum(sizes)
+    while whole > most and older < len(files) - 1:
+        whole -= sizes[older]
+        older += 1
+    return older

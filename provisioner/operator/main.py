@@ -14,6 +14,7 @@ from provisioner.apis.reports import REPORTS_URL_ANNOTATION, PodReport
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.clouds import Cloud
+from provisioner.history.digest import HistoryTold
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError
@@ -107,7 +108,7 @@ class ProvisionerProcess:
         if reports is not None:
             reports.start()
         access = Access(self._client, self._clock)
-        viewers = Viewers(self._instant, access, self._clock)
+        viewers = Viewers(self._instant, access, self._clock, self._history)
         why = self._why_server(access, viewers)
         if why is not None:
             why.start()
@@ -210,6 +211,9 @@ class ProvisionerProcess:
         """Now, where this process leads."""
         leads = self._controllers is not None and self._term.left() > 0
         return self._controllers.instant() if leads and self._controllers is not None else None
+
+    def _history(self) -> tuple[HistoryTold, float] | None:
+        return self._controllers.history.told() if self._controllers is not None else None
 
     def _leader(self) -> str:
         return self._elector.holder if self._elector is not None else ""

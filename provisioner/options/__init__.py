@@ -449,7 +449,7 @@ class Options:
     report_port: int = own(8444, PORT, "Port that accepts reports of the extender; 0 chooses a free port.")
     report_address: str = own("", HOST_PORT, "Address at which extenders reach that port, published on the Lease; if empty, the address of this host.")
     report_cert_dir: str = own("", TEXT, "Directory with tls.crt, tls.key and ca.crt for reports over mTLS; if empty, reports are accepted on loopback only.")
-    why_port: int = own(0, PORT, "Port on 127.0.0.1 at which the leader answers `dovetail why` through a port-forward; 0 disables it.")
+    why_port: int = own(0, PORT, "Port on 127.0.0.1 at which the leader answers `dovetail why` and `dovetail ui` through a port-forward; 0 disables it.")
     packing: str = own("cost", choice("cost", "greedy"),
         "How nodes are chosen for pending pods: with cost, a planner looks for the cheapest nodes while the batch has time; with greedy, pods are packed by"
         " decreasing size, as Karpenter does. The annotation dovetail.dev/packing of a NodePool overrides it.")

@@ -29,6 +29,8 @@ def _key(pod: Pod) -> _Key:
 class PageClasses:
     """The classes of a page, by order of first use; the rarest have none where there are too many.
 
+    Another page may go on with them: then what comes new has a class while there is room, and those that are used no more stay.
+
     Args:
         pods: all that the page shows.
         sees: whether the pods of a namespace may be told apart.
@@ -41,16 +43,18 @@ class PageClasses:
         self.all: list[PageClass] = []
         self._sees = functools.cache(sees)
         counts: Counter[_Key] = Counter(_key(pod) for pod in pods if self._sees(pod.namespace))
-        self._kept = frozenset(key for key, _ in counts.most_common(MOST_CLASSES))
+        self._kept = {key for key, _ in counts.most_common(MOST_CLASSES)}
         self._index: dict[_Key, int] = {}
 
     def index(self, pod: Pod) -> int | None:
         """Where the class of a pod is; None for one that has none."""
         key = _key(pod)
-        if key not in self._kept:
-            return None
         found = self._index.get(key)
         if found is None:
+            if key not in self._kept:
+                if len(self._kept) >= MOST_CLASSES:
+                    return None
+                self._kept.add(key)
             found = self._index[key] = len(self.all)
             self.all.append(_class(pod))
         return found

@@ -3,10 +3,12 @@
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandRecord
+from provisioner.apis.core import Node
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod, is_daemon, is_mirror
@@ -14,6 +16,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.costs import known_price
 from provisioner.scheduling.capacity.hourly_price import usd_per_hour
 from provisioner.scheduling.world import closed, why_closed
+from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView
 from provisioner.ui.classes import PageClasses, apart, system_of
 from provisioner.ui.page import (
@@ -22,6 +25,7 @@ from provisioner.ui.page import (
     NO_PODS,
     Page,
     PageCommand,
+    PageHistory,
     PageInterruption,
     PageNode,
     PagePool,
@@ -47,7 +51,11 @@ _NODES_OF_ROW: Final = 20
 _LIMITS_OF_ROW: Final = 16
 _MOST_SENTENCES: Final = 20
 """Of what the page leaves out."""
-NO_HISTORY: Final = "No history: nothing records what happened before."
+NO_HISTORY: Final = "No history: only the provisioner that leads keeps one, and this page is not made by it."
+
+_ANEW: Final = 100
+"""After so many pages, classes that are used no more are forgotten."""
+_NO_TYPES: Final = MappingProxyType[str, InstanceType]({})
 
 Answers = Mapping[str, PodAnswer]
 """Why pods wait, by key of a class and a state of waiting: see `asked_about`."""
@@ -78,49 +86,126 @@ def namespaces_of_pods(views: Iterable[NodeView], waiting: Iterable[Pod]) -> set
     }
 
 
-def page_of(instant: Instant, answers: Answers, sight: Sight = ALL, *, source: str = "", title: str = "") -> Page:
-    """The page of an instant, for whoever sees so much.
+class _Row(NamedTuple):
+    """A node as it was shown, and everything that it was made of."""
+
+    view: NodeView
+    node: Node | None
+    record: CommandRecord | None
+    types: Mapping[str, InstanceType]
+    shown: PageNode
+
+
+class PageMaker:
+    """Makes pages for those who see as much, one after another: nodes that are the same objects as before are shown as before. Not thread-safe.
 
     Args:
-        instant: of the cluster.
-        answers: why pods wait, of those that were asked about.
         sight: of the viewer.
-        source: who made it.
-        title: of the page.
-
-    Cost: O(nodes + pods + instance types).
     """
-    snapshot = instant.snapshot
-    views = snapshot.nodes if sight.nodes else ()
-    types = {one.pool.name: {kind.name: kind for kind in instant.types.types_of(one.pool)} for one in snapshot.pools}
-    every = (*(pod for view in views for pod in (*view.pods, *view.assigned)), *snapshot.pending)
-    classes = PageClasses(every, sight.sees)
-    records = {one.record.id: one.record for one in snapshot.commands}
-    nodes = tuple(
-        _node(instant, view, records.get(view.command), types.get(view.pool, {}), classes, sight) for view in views
-    )
-    usd: defaultdict[str, float] = defaultdict(float)
-    for node in nodes:
-        usd[node.pool] += node.usd or 0.0
-    waiting, hidden = _waiting(instant, answers, classes, sight)
-    return Page(
-        at=seconds(snapshot.at),
-        title=title,
-        source=source,
-        sums=_sums(views, nodes) if sight.nodes else None,
-        classes=tuple(classes.all),
-        nodes=nodes,
-        waiting=waiting,
-        hidden_waiting=hidden,
-        pools=tuple(_pool(one, usd, sight) for one in snapshot.pools[:_MOST_ROWS]) if sight.pools else (),
-        commands=tuple(_commands(instant, sight)),
-        shortages=tuple(itertools.islice(_shortages(types.values()), _MOST_ROWS)) if sight.pools else (),
-        interruptions=_interruptions(nodes),
-        no_history=NO_HISTORY,
-        missing=tuple(text[:LONGEST] for text in instant.missing[:_MOST_SENTENCES])
-        if sight == ALL
-        else _not_seen(sight),
-    )
+
+    def __init__(self, sight: Sight = ALL) -> None:
+        self._sight = sight
+        self._classes: PageClasses | None = None
+        self._rows: dict[NodeKey, _Row] = {}
+        self._types: dict[str, tuple[tuple[InstanceType, ...], Mapping[str, InstanceType]]] = {}
+        self._made = 0
+
+    def page_of(
+        self,
+        instant: Instant,
+        answers: Answers,
+        *,
+        source: str = "",
+        title: str = "",
+        history: PageHistory | None = None,
+        no_history: str = NO_HISTORY,
+    ) -> Page:
+        """The page of an instant.
+
+        Args:
+            instant: of the cluster.
+            answers: why pods wait, of those that were asked about.
+            source: who made it.
+            title: of the page.
+            history: what the viewer may see of it,
+            no_history: or why there is none.
+
+        Cost: O(nodes), and O(pods) of those that changed, and of those that wait; of all, every `_ANEW` pages.
+        """
+        snapshot, sight = instant.snapshot, self._sight
+        views = snapshot.nodes if sight.nodes else ()
+        types = self._known_types(instant)
+        classes = self._classes
+        if classes is None or self._made % _ANEW == 0:
+            every = (*(pod for view in views for pod in (*view.pods, *view.assigned)), *snapshot.pending)
+            classes = self._classes = PageClasses(every, sight.sees)
+            self._rows = {}
+        self._made += 1
+        records = {one.record.id: one.record for one in snapshot.commands}
+        rows = {
+            view.key: self._row(instant, view, records.get(view.command), types.get(view.pool, _NO_TYPES), classes)
+            for view in views
+        }
+        self._rows = rows
+        nodes = tuple([one.shown for one in rows.values()])
+        usd: defaultdict[str, float] = defaultdict(float)
+        for node in nodes:
+            usd[node.pool] += node.usd or 0.0
+        waiting, hidden = _waiting(instant, answers, classes, sight)
+        return Page(
+            at=seconds(snapshot.at),
+            title=title,
+            source=source,
+            sums=_sums(views, nodes) if sight.nodes else None,
+            classes=tuple(classes.all),
+            nodes=nodes,
+            waiting=waiting,
+            hidden_waiting=hidden,
+            pools=tuple(_pool(one, usd, sight) for one in snapshot.pools[:_MOST_ROWS]) if sight.pools else (),
+            commands=tuple(_commands(instant, sight)),
+            shortages=tuple(itertools.islice(_shortages(types.values()), _MOST_ROWS)) if sight.pools else (),
+            interruptions=_interruptions(nodes),
+            history=history,
+            no_history="" if history is not None else no_history,
+            missing=tuple(text[:LONGEST] for text in instant.missing[:_MOST_SENTENCES])
+            if sight == ALL
+            else _not_seen(sight),
+        )
+
+    def _known_types(self, instant: Instant) -> dict[str, Mapping[str, InstanceType]]:
+        """By NodePool and name; the same object while the provider has the same."""
+        known, self._types = self._types, {}
+        for view in instant.snapshot.pools:
+            there, name = instant.types.types_of(view.pool), view.pool.name
+            before = known.get(name)
+            same = before is not None and before[0] is there
+            self._types[name] = before if before is not None and same else (there, {kind.name: kind for kind in there})
+        return {name: by_name for name, (_, by_name) in self._types.items()}
+
+    def _row(
+        self,
+        instant: Instant,
+        view: NodeView,
+        record: CommandRecord | None,
+        types: Mapping[str, InstanceType],
+        classes: PageClasses,
+    ) -> _Row:
+        node = instant.node(view.name) if view.name else None
+        known = self._rows.get(view.key)
+        if (
+            known is not None
+            and known.view is view
+            and known.node is node
+            and known.types is types
+            and known.record == record
+        ):
+            return known
+        return _Row(view, node, record, types, _node(view, node, record, types, classes, self._sight))
+
+
+def page_of(instant: Instant, answers: Answers, *, source: str = "", title: str = "") -> Page:
+    """One page of an instant, for whoever sees everything. Arguments as of `PageMaker.page_of`. Cost: O(nodes + pods + instance types)."""
+    return PageMaker().page_of(instant, answers, source=source, title=title)
 
 
 def _not_seen(sight: Sight) -> tuple[str, ...]:
@@ -128,7 +213,10 @@ def _not_seen(sight: Sight) -> tuple[str, ...]:
     return tuple(
         text
         for may, text in (
-            (sight.nodes, "You may not list nodes, so the page shows no node and no sum of them"),
+            (
+                sight.nodes,
+                "You may not list nodes, so the page shows no node, no sum of them and no decision about them",
+            ),
             (sight.pools, "You may not list nodepools.karpenter.sh, so the page shows no NodePool"),
             (sight.claims, "You may not list nodeclaims.karpenter.sh, so the page names no NodeClaim"),
             (
@@ -144,8 +232,8 @@ def _not_seen(sight: Sight) -> tuple[str, ...]:
 
 
 def _node(
-    instant: Instant,
     view: NodeView,
+    node: Node | None,
     record: CommandRecord | None,
     types: Mapping[str, InstanceType],
     classes: PageClasses,
@@ -155,9 +243,8 @@ def _node(
     pods, hidden, rest = classes.rows(pod for pod in view.pods if not (is_daemon(pod) or is_mirror(pod)))
     planned, planned_hidden, planned_rest = classes.rows(view.assigned)
     labels, capacity = view.labels, view.capacity
-    state, text, by = _state(instant, view, record)
-    found = instant.node(view.name) if view.claim is None and view.name else None
-    meta = view.claim.metadata if view.claim is not None else found.metadata if found is not None else None
+    state, text, by = _state(view, node, record)
+    meta = view.claim.metadata if view.claim is not None else node.metadata if node is not None else None
     mark = interruption_of(view.claim.metadata.annotations) if view.claim is not None else None
     return PageNode(
         name=view.name,
@@ -199,12 +286,11 @@ def _price(view: NodeView, types: Mapping[str, InstanceType]) -> float | None:
     return round(price, 5) if price is not None else None
 
 
-def _state(instant: Instant, view: NodeView, record: CommandRecord | None) -> tuple[str, str, tuple[str, ...]]:
+def _state(view: NodeView, node: Node | None, record: CommandRecord | None) -> tuple[str, str, tuple[str, ...]]:
     """The state of a node, what it is due to, and what replaces it."""
     claim = view.claim
     by = record.replacement_names if record is not None else ()
     reason = record.reason if record is not None else ""
-    node = instant.node(view.name) if view.name else None
     going = [one.metadata for one in (claim, node) if one is not None and one.metadata.deletion_timestamp is not None]
     if view.awaits:
         return "awaits", "its deletion waits for a confirmation", by

@@ -13,6 +13,7 @@ NAMES_OF_ROW: Final = 5
 LONGEST: Final = 2000
 """Characters of one sentence."""
 _FEWEST_NODES: Final = 100
+_FEWEST_DECISIONS: Final = 50
 
 PodRow: TypeAlias = tuple[int | str, ...]
 """Pods of one class on one node: the index of the class, how many, and their names, as far as they are told: the class's prefix is left out of those
@@ -206,22 +207,105 @@ class PageMoment(PageValue, frozen=True, kw_only=True):
 
 
 class PageDecision(PageValue, frozen=True, kw_only=True):
-    """What was decided: prices per hour before and after, and what else was looked at and blocked."""
+    """What was decided.
+
+    Attributes:
+        reason: of a command; for pods that were planned "Provisioning", for what another autoscaler said its event's.
+        text: what it did, in words.
+        state: of a command, what became of it.
+        before, after: per hour, of the nodes that go and of those that come.
+        saved: per hour; of planned pods against the greedy rule.
+        blocked: what kept other nodes from being disrupted then, in words.
+    """
 
     at: int
     reason: str
     text: str
+    state: str = ""
     before: float | None = None
     after: float | None = None
+    saved: float | None = None
     blocked: tuple[str, ...] = ()
 
 
+class PageCause(PageValue, frozen=True, kw_only=True):
+    """What keeps nodes as they are: how many, and by how much the bound would fall if this alone were lifted, per hour."""
+
+    cause: str
+    nodes: int
+    usd: float
+
+
+class PageBound(PageValue, frozen=True, kw_only=True):
+    """What the nodes of dynamic NodePools cost, and could cost, per hour.
+
+    Attributes:
+        at: when that was computed.
+        usd: what they cost then; None where that is not known.
+        greedy: new nodes for the same pods by the greedy rule.
+        bound: no new nodes for them cost less.
+        pods, unplaced: how many that is about, and how many not.
+        kept_at: when it was computed what keeps the fleet from the bound; 0 for never, then the rest is empty.
+        kept: the bound while every cause holds.
+        causes: each alone,
+        together: and all of them; the parts do not add up.
+        rest: what none of them explains.
+    """
+
+    at: int
+    usd: float | None = None
+    greedy: float
+    bound: float
+    pods: int = 0
+    unplaced: int = 0
+    kept_at: int = 0
+    kept: float = 0.0
+    causes: tuple[PageCause, ...] = ()
+    together: float = 0.0
+    rest: float = 0.0
+
+
+class PagePastInterruption(PageValue, frozen=True, kw_only=True):
+    """Instances of one type in one zone that were interrupted for one reason: how many, and when last."""
+
+    zone: str
+    type: str
+    capacity_type: str = ""
+    reason: str
+    count: int
+    last: int
+
+
+class PagePastShortage(PageValue, frozen=True, kw_only=True):
+    """An offering that could not be had: how often, for how many seconds in all, and when that began or ended last."""
+
+    zone: str
+    type: str
+    capacity_type: str = ""
+    times: int
+    seconds: int
+    last: int
+    lasts: bool = False
+
+
 class PageHistory(PageValue, frozen=True, kw_only=True):
-    """What a record of the past says; `since` is when it begins."""
+    """What a record of the past says.
+
+    Attributes:
+        since: when it begins.
+        moments, decisions: in the order of time.
+        bound: the latest; None while there is none.
+        interruptions, shortages: most first.
+        dropped: changes that it missed.
+    """
 
     since: int
     moments: tuple[PageMoment, ...] = ()
     decisions: tuple[PageDecision, ...] = ()
+    bound: PageBound | None = None
+    interruptions: tuple[PagePastInterruption, ...] = ()
+    shortages: tuple[PagePastShortage, ...] = ()
+    dropped: int = 0
 
 
 class Page(PageValue, frozen=True, kw_only=True):
@@ -262,20 +346,25 @@ def seconds(at: datetime | None) -> int:
     return int(at.timestamp()) if at is not None else 0
 
 
+_PAST: Final = "This page leaves out all but the latest decisions, because there is too much else"
 _NAMES: Final = "This page leaves out the names of pods, because there are too many"
 _CLASSES: Final = "This page leaves out which pods run on which node, because there are too many"
 _NODES: Final = "This page leaves out some nodes, because there are too many; the sums are of all of them"
 
 
 def encoded(page: Page, most: int) -> bytes:
-    """The page as JSON: whole where that is no longer than `most` bytes, else without names of pods, then without pods, then with as many nodes as fit.
+    """The page as JSON: whole where that is no longer than `most` bytes.
 
-    Cost: O(its length), three times at most, and once more for each halving of its nodes.
+    Else without most decisions, then without names of pods, then without pods, then with as many nodes as fit.
+
+    Cost: O(its length), four times at most, and once more for each halving of its nodes.
     """
     data = msgspec.json.encode(page)
-    for shorten, text in ((_nameless, _NAMES), (_classless, _CLASSES)):
+    for shorten, text in ((_brief, _PAST), (_nameless, _NAMES), (_classless, _CLASSES)):
         if len(data) <= most:
             return data
+        if shorten is _brief and (page.history is None or len(page.history.decisions) <= _FEWEST_DECISIONS):
+            continue
         page = replace(shorten(page), missing=(*page.missing, text))
         data = msgspec.json.encode(page)
     while len(data) > most and len(page.nodes) > _FEWEST_NODES:
@@ -285,6 +374,11 @@ def encoded(page: Page, most: int) -> bytes:
         page = replace(page, nodes=page.nodes[:kept], left_out=left, missing=(*page.missing, *more))
         data = msgspec.json.encode(page)
     return data
+
+
+def _brief(page: Page) -> Page:
+    past = page.history
+    return page if past is None else replace(page, history=replace(past, decisions=past.decisions[-_FEWEST_DECISIONS:]))
 
 
 def _nameless(page: Page) -> Page:

@@ -5,6 +5,8 @@ import pytest
 from provisioner.history.entries import BatchPlanned, ClaimSeen, FleetCost, PodsBound
 from provisioner.kube.client import Client
 from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.ui.past import PROVISIONING, history_of
+from provisioner.ui.sight import ALL
 from tests.support.eventually import eventually
 from tests.support.histories import entries_of
 from tests.support.provisioner import SECONDS, InProcess, Plot
@@ -29,6 +31,7 @@ def test_a_deployment_is_told_from_its_plan_to_its_pods(plane: DevCluster, clien
 
         eventually(complete, "a node is told to be initialized, and its pods bound", SECONDS)
         told = [one for _, one in entries_of(list(history.segments()))]
+        known = history.told()
     finally:
         plot.clear()
         program.stop()
@@ -39,3 +42,10 @@ def test_a_deployment_is_told_from_its_plan_to_its_pods(plane: DevCluster, clien
     assert sum(new.pods for one in planned for new in one.new) >= 4
     assert all(one.usd_greedy >= one.usd_per_hour > 0 for one in planned)
     assert any(isinstance(one, FleetCost) for one in told)
+    assert known is not None
+    past = history_of(*known, ALL)
+    assert past is not None
+    assert past.since <= min(one.created for one in claims)
+    assert past.moments
+    shown = [one for one in past.decisions if one.reason == PROVISIONING and one.text.startswith("4 pods, ")]
+    assert any(one.after and one.saved is not None for one in shown) or len(planned) > 1, "pods may come in two batches"

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from provisioner.apis import names
+from provisioner.cli.ui.upstream import page_of_record
 from provisioner.history.entries import (
     AnyHistoryEntry,
     ClassSeen,
@@ -25,6 +27,7 @@ from provisioner.history.stores import read_directory
 from provisioner.kube.client import Client
 from provisioner.kube.resources import EVENTS, NODES, PODS
 from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.ui.page import Page
 from tests.support.eventually import eventually
 from tests.support.histories import entries_of
 from tests.support.kubeconfigs import service_account_kubeconfig
@@ -157,6 +160,15 @@ def test_a_cluster_of_another_autoscaler_is_recorded_and_nothing_is_written(
     assert set(bound) == {first.number, second.number}
     assert [one.node for one in found if isinstance(one, PodsEnded) and one.pod_class == number][:1] == [second.number]
     assert any(isinstance(one, EventTold) and (one.name, one.reason) == (nodes[1], "ScaleDown") for one in found)
+    page = msgspec.json.decode(page_of_record(tmp_path / "plain", "recorded"), type=Page)
+    shown = {one.name: one for one in page.nodes}
+    assert [(shown[name].pool, shown[name].capacity_type) for name in nodes] == [
+        ("general", "on-demand"),
+        ("blue", "spot"),
+    ]
+    assert [sum(int(row[1]) for row in shown[name].pods) for name in nodes] == [1, 0]
+    assert page.history is not None
+    assert any(nodes[1] in one.text and one.reason == "ScaleDown" for one in page.history.decisions)
 
 
 def test_the_role_only_reads(kubeconfig: Path, plane: DevCluster) -> None:

@@ -385,6 +385,8 @@ def test_a_tenant_looks_at_the_leaders_page_through_the_api_server(
     page = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert page["source"] == "the leader"
     assert "nodes" not in page
+    assert "history" not in page
+    assert "which you may not list" in page["noHistory"]
     assert page["waiting"][0]["names"] == [ground.waiting.partition("/")[2]]
     assert "No node can take pod" in page["waiting"][0]["text"]
     assert ground.theirs.partition("/")[0] not in text

@@ -78,9 +78,7 @@ class RecordedCluster:
             case "no-claim" if (without := self.claims.pop(f"claim-{other}", None)) is not None:
                 self.keeper.heard(NodeClaimChanged(without, None))
             case "pool":
-                one = pool(f"pool-{other}", weight=number + 1)
-                old, self.pools[one.name] = self.pools.get(one.name), one
-                self.keeper.heard(NodePoolChanged(old, one))
+                self.put_pool(pool(f"pool-{other}", weight=number + 1))
             case "wait":
                 self.clock.advance(10.0 ** (other - 1))
                 self.keeper.flush()
@@ -98,6 +96,10 @@ class RecordedCluster:
     def put_claim(self, one: NodeClaim) -> None:
         old, self.claims[one.name] = self.claims.get(one.name), one
         self.keeper.heard(NodeClaimChanged(old, one))
+
+    def put_pool(self, one: NodePool) -> None:
+        old, self.pools[one.name] = self.pools.get(one.name), one
+        self.keeper.heard(NodePoolChanged(old, one))
 
     def segments(self) -> list[bytes]:
         return [*self.store.segments(), self.keeper.open_segment()]

@@ -100,6 +100,7 @@ STATED: Final = {
         "_earliest",
     ): "this process has seen the condition for a minute, too; Karpenter believes its time",
     ("provisioner/disruption/protections.py", "_told"): "tells",
+    ("provisioner/history/holds.py", "_is_young"): "tells; consolidation decides by the same time",
     (
         "provisioner/disruption/gangs.py",
         "held_nodes",

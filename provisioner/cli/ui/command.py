@@ -11,7 +11,7 @@ from provisioner.cli import flags
 from provisioner.cli.completion import namespaces_named
 from provisioner.cli.files import write_file
 from provisioner.cli.ui.server import UiServer
-from provisioner.cli.ui.upstream import Upstream
+from provisioner.cli.ui.upstream import Upstream, page_of_record
 from provisioner.cli.why.command import Way, in_words
 from provisioner.kube.errors import ApiError
 from provisioner.options import WithSettings
@@ -19,6 +19,7 @@ from provisioner.support import logs
 from provisioner.support.clock import SystemClock
 from provisioner.ui.document import alone
 from provisioner.ui.events import EventBoard
+from provisioner.ui.recorded import NO_WHY
 from provisioner.ui.viewers import PAGE
 from provisioner.values.errors import UndeterminedError
 from provisioner.values.printable import one_line
@@ -55,6 +56,12 @@ _DONE: Final = "Press Ctrl-C to end."
     help='Show a dump instead of the cluster, as "kubectl get -A -o yaml KINDS" writes it. Can be repeated.',
 )
 @click.option(
+    "--record",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="Show the end of a record that `dovetail record` wrote, and its history, without a cluster. One of its files will do, too.",
+)
+@click.option(
     "--through",
     type=click.Choice(["auto", "leader", "own"]),
     default="auto",
@@ -84,6 +91,7 @@ def command(
     no_browser: bool,
     export: Path | None,
     files: tuple[str, ...],
+    record: Path | None,
     through: str,
     url: str,
     kubeconfig: str,
@@ -94,12 +102,14 @@ def command(
     """See `dovetail ui --help`."""
     way = Way(files, "", through, url, settings, kubeconfig, context)
     way.check()
+    if record is not None and (files or url or through != "auto"):
+        raise click.UsageError("--record shows a record instead of a cluster; omit --from, --leader and --through")
     logs.configure("error")
     clock, board = SystemClock(), EventBoard()
-    title = files[0] if files else context or "the current context"
+    title = str(record or "") or (files[0] if files else context or "the current context")
     upstream = Upstream(way, namespace, title, board, clock)
     try:
-        page = upstream.first()
+        page = page_of_record(record, title) if record is not None else upstream.first()
     except ApiError as error:
         raise UndeterminedError(f"the cluster could not be read: {error}") from None
     if upstream.why_not:
@@ -108,10 +118,12 @@ def command(
         write_file(export, alone(page), "--export")
         return
     board.put(PAGE, page)
-    server = UiServer(port, board, lambda kind, name: in_words(way, kind, name), clock)
+    server = UiServer(
+        port, board, _no_answer if record is not None else lambda kind, name: in_words(way, kind, name), clock
+    )
     server.start()
     thread = threading.Thread(target=upstream.run, name="upstream", daemon=True)
-    if not files:
+    if not files and record is None:
         thread.start()
     click.echo(f"The page is at {server.url}\n{_DONE}")
     if not no_browser:
@@ -121,3 +133,8 @@ def command(
     finally:
         upstream.stop()
         server.stop()
+
+
+def _no_answer(_kind: str, _name: str) -> str:
+    """A record tells what happened, not why something does not."""
+    return NO_WHY

@@ -4,16 +4,20 @@ import threading
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from provisioner.cli.why import leader
 from provisioner.cli.why.command import Way, gathered, leader_of
+from provisioner.history.segments import SegmentError
+from provisioner.history.stores import FolderError, read_directory
 from provisioner.support.clock import Clock
 from provisioner.ui.events import EventBoard
 from provisioner.ui.fleet import asked_about, page_of
 from provisioner.ui.page import MOST_BYTES, Page, encoded
+from provisioner.ui.recorded import recorded_page
 from provisioner.ui.viewers import MOST_ASKED, PAGE, PATH
 from provisioner.values.errors import UndeterminedError, UserError
 from provisioner.why.pods import why_pods
@@ -26,6 +30,8 @@ OWN_SECONDS: Final = 10.0
 """Between two reads of the whole cluster, at least."""
 OWN_SHARE: Final = 0.1
 """Of the time, that is spent on reading."""
+RECORD_BYTES: Final = 64 << 20
+"""Of a record, as it is compressed: the oldest files are left out."""
 RETRY_SECONDS: Final = (2.0, 30.0)
 _MOST_EVENT: Final = MOST_BYTES + 65536
 
@@ -58,6 +64,25 @@ def own_page(way: Way, title: str) -> Page:
     answers = dict(zip(asked, why_pods(instant, list(asked.values())), strict=True))
     source = "a dump" if way.files else "your own permissions"
     return page_of(instant, answers, source=source, title=title)
+
+
+def page_of_record(path: Path, title: str) -> bytes:
+    """The page of a record's end, with its history.
+
+    Args:
+        path: of its directory, or of one of its files.
+        title: of the page.
+
+    Raises:
+        UserError: nothing of it can be read.
+    """
+    try:
+        found = read_directory(path, most_bytes=RECORD_BYTES)
+        if not found.segments:
+            raise UserError("; ".join((f"{path} has no file of `dovetail record`", *found.problems)))
+        return encoded(recorded_page(found.segments, found.problems, title=title), MOST_BYTES)
+    except (FolderError, SegmentError) as error:
+        raise UserError(str(error)) from None
 
 
 class Upstream:

@@ -6,6 +6,7 @@
   const DETAILED = 200;       // nodes; more are shown by NodePool and type
   const NODES_A_PAGE = 60;
   const ROWS_A_PAGE = 100;
+  const DECISIONS_A_PAGE = 25;
   const CELLS = 600;          // of a strip
   const BLOCKS = 40;          // pods of one class that are drawn one by one
   const MOMENTS = 2000;       // prices that are kept since the page was opened
@@ -17,7 +18,7 @@
   const cores = (millis) => (millis / 1000).toLocaleString("en", { maximumFractionDigits: millis < 10000 ? 2 : 0 });
   const gib = (bytes) => `${(bytes / 2 ** 30).toLocaleString("en", { maximumFractionDigits: bytes < 2 ** 34 ? 1 : 0 })} GiB`;
   const percent = (part, whole) => (whole > 0 ? `${Math.round((100 * part) / whole)} %` : "–");
-  const money = (page, usd, digits = 4) => (usd === undefined || usd === null ? "unknown" : `${page.currency || "$"}${usd.toFixed(digits)}`);
+  const money = (page, usd, digits = 4) => (usd === undefined || usd === null ? "unknown" : `${page.currency || "$"}${usd.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`);
   const nameOf = (node) => node.name || node.claim || "(no Node yet)";
   const time = (at) => (at ? new Date(at * 1000).toISOString().replace("T", " ").slice(0, 19) + "Z" : "");
   const age = (from, to) => {
@@ -27,6 +28,8 @@
     if (s < 7200) return `${Math.floor(s / 60)} min`;
     return s < 172800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
   };
+  const lasted = (seconds) => age(1, 1 + Math.round(seconds));
+  const orNothing = (page, usd) => (usd === undefined || usd === null ? "" : money(page, usd, 3));
   const podName = (of, name) => (name.startsWith("/") ? name.slice(1) : `${of.prefix || ""}${name}`);
   const titleOf = (of) => `${of.kind} ${of.namespace}/${of.name}`;
   const STATES = {
@@ -183,10 +186,10 @@
       const some = shares.slice(n, n + each);
       cells.push(Math.min(1, some.reduce((a, b) => a + b, 0) / some.length));
     }
-    const columns = Math.min(cells.length, 100), size = 10, rows = Math.ceil(cells.length / columns) || 1;
-    return html`<svg class="strip" viewBox="0 0 1000 ${rows * (size + 2)}" aria-hidden="true">${cells.map((one, n) => {
-      const x = (n % 100) * size, y = Math.floor(n / 100) * (size + 2);
-      return html`<g><rect class="outline" x=${x} y=${y} width=${size - 1} height=${size} /><rect class="f-0" x=${x} y=${y + size * (1 - one)} width=${size - 1} height=${size * one} /></g>`;
+    const columns = Math.min(cells.length, 100), size = 10, tall = 15, rows = Math.ceil(cells.length / columns) || 1;
+    return html`<svg class="strip" viewBox="0 0 1000 ${rows * (tall + 3)}" aria-hidden="true">${cells.map((one, n) => {
+      const x = (n % 100) * size, y = Math.floor(n / 100) * (tall + 3) + 1;
+      return html`<g><rect class="f-0" x=${x + 1} y=${y + tall * (1 - one)} width=${size - 3} height=${tall * one} /><rect class="cell" x=${x + 1} y=${y} width=${size - 3} height=${tall} /></g>`;
     })}</svg>`;
   }
 
@@ -278,9 +281,10 @@
 
   // ---------------------------------------------------------------- the other sections
 
+  const TEXTS = ["Why", "Decision", "Meaning", "Which", "Others blocked"];
   const Table = ({ caption, heads, rows, none: text }) => (rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table><caption>${caption}</caption>
     <thead><tr>${heads.map((one) => html`<th scope="col" class=${one.endsWith("#") ? "n" : ""}>${one.replace("#", "")}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr>${row.map((cell, n) => html`<td class=${heads[n].endsWith("#") ? "n" : heads[n] === "Why" ? "text" : ""}>${cell}</td>`)}</tr>`)}</tbody></table></div>` : html`<p class="dim">${text}</p>`);
+    <tbody>${rows.map((row) => html`<tr>${row.map((cell, n) => html`<td class=${heads[n].endsWith("#") ? "n" : TEXTS.includes(heads[n]) ? "text" : "word"}>${cell}</td>`)}</tr>`)}</tbody></table></div>` : html`<p class="dim">${text}</p>`);
 
   const Waiting = ({ page }) => html`<section aria-labelledby="waiting"><h2 id="waiting">Waiting pods</h2>
     <${Table} caption="Pods without a node and without a plan" none="No pod waits for a node." heads=${["Workload", "Pods#", "For#", "Cpu#", "Memory#", "Why", "Names"]}
@@ -289,64 +293,119 @@
   </section>`;
 
   const Pools = ({ page }) => html`<section aria-labelledby="pools"><h2 id="pools">NodePools</h2>
-    <${Table} caption="NodePools and what their limits leave" none="No NodePool." heads=${["NodePool", "Nodes#", "Per hour#", "Weight#", "Limits", "Why"]}
+    <${Table} caption="NodePools and what their limits leave" none="No NodePool." heads=${["NodePool", "Nodes#", "Per hour#", "Weight#", "Limits", "Launches"]}
       rows=${(page.pools || []).map((one) => [one.name, one.replicas !== undefined ? `${one.nodes || 0} of ${one.replicas}` : one.nodes || 0, one.usd === undefined ? "" : money(page, one.usd), one.weight || "",
         one.limits ? html`<ul class="key">${one.limits.map(([name, used, limit, part]) => html`<li><meter min="0" max="1" high="0.9" value=${Math.max(0, Math.min(1, part))} aria-label="${name} used"></meter> ${name} ${used} of ${limit}</li>`)}</ul>` : "none",
-        one.ready === false ? one.text || "launches nothing now" : one.text || "may launch nodes"])} /></section>`;
+        one.ready === false ? `no nodes now${one.text ? `: ${one.text}` : ""}` : one.text || "nodes for pods that need them"])} /></section>`;
 
-  const Short = ({ page }) => html`<section aria-labelledby="short"><h2 id="short">Interruptions and shortages</h2>
+  const Short = ({ page }) => {
+    const past = page.history;
+    return html`<section aria-labelledby="short"><h2 id="short">Interruptions and shortages</h2>
     <${Table} caption="Nodes that their cloud takes back" none="No node is being taken back." heads=${["Zone", "Type", "Why", "Nodes#"]} rows=${(page.interruptions || []).map((one) => [one.zone, one.type, one.reason, one.nodes])} />
     <${Table} caption="Instance types that cannot be launched now" none="Every instance type that is known can be launched." heads=${["Zone", "Capacity type", "Types#", "Of#", "Which"]}
-      rows=${(page.shortages || []).map((one) => [one.zone, one.capacityType, one.count, one.of, (one.types || []).join(", ") + (one.count > (one.types || []).length ? " …" : "")])} /></section>`;
+      rows=${(page.shortages || []).map((one) => [one.zone, one.capacityType, one.count, one.of, (one.types || []).join(", ") + (one.count > (one.types || []).length ? " …" : "")])} />
+    ${past ? html`<h3>Since ${time(past.since)}</h3>
+      <${Table} caption="Interruptions by zone and type" none="No node was interrupted." heads=${["Zone", "Type", "Capacity type", "Reason", "Nodes#", "Last#"]} rows=${(past.interruptions || []).map((one) => [one.zone, one.type, one.capacityType, one.reason, one.count, time(one.last)])} />
+      <${Table} caption="Shortages by zone and type" none="Every offering that is known could be had." heads=${["Zone", "Type", "Capacity type", "State", "Times#", "For#"]}
+        rows=${(past.shortages || []).map((one) => [one.zone, one.type, one.capacityType, one.lasts ? `since ${time(one.last)}` : `over since ${time(one.last)}`, one.times, lasted(one.seconds + (one.lasts ? Math.max(0, page.at - one.last) : 0))])} />` : null}</section>`;
+  };
+
+  const hour = (at) => { const text = time(at); return text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, text.slice(17, 19) === "00" ? 16 : 19); };
+  const SERIES = [["now", "--p0", []], ["by the greedy rule", "--p5", [6, 4]], ["proved bound", "--p2", [2, 3]]];
 
   function Chart({ page, moments }) {
-    const box = useRef(null), chart = useRef(null);
+    const box = useRef(null), chart = useRef(null), marks = useRef([]);
     const past = page.history && page.history.moments, lines = past && past.length > 1 ? past : moments;
-    const enough = lines.length > 1;
-    const data = [lines.map((one) => one.at), lines.map((one) => one.usd), ...(past ? [lines.map((one) => one.greedy ?? null), lines.map((one) => one.bound ?? null)] : [])];
+    const enough = lines.length > 1, priced = lines.some((one) => one.bound !== undefined);
+    const data = [lines.map((one) => one.at), lines.map((one) => one.usd), ...(priced ? [lines.map((one) => one.greedy ?? null), lines.map((one) => one.bound ?? null)] : [])];
+    marks.current = ((page.history && page.history.decisions) || []).map((one) => one.at);
     useEffect(() => {
       if (!enough || !box.current) return undefined;
-      const css = getComputedStyle(document.documentElement), fore = css.getPropertyValue("--fore").trim(), line = css.getPropertyValue("--line").trim();
-      const axis = { stroke: fore, grid: { stroke: line, width: 1 }, ticks: { stroke: line } };
-      const series = [["now", "--p0", []], ["by the greedy rule", "--p5", [6, 4]], ["proved bound", "--p2", [2, 3]]].slice(0, data.length - 1);
-      const made = new uPlot({
-        width: box.current.clientWidth || 600, height: 180, axes: [axis, { ...axis, size: 70 }], scales: { y: { range: (u, low, high) => [0, (high || 1) * 1.1] } },
-        series: [{}, ...series.map(([label, name, dash]) => ({ label: `${page.currency || "$"}/h ${label}`, stroke: css.getPropertyValue(name).trim(), width: 2, dash }))],
-      }, data, box.current);
-      chart.current = made;
-      const resize = () => box.current && made.setSize({ width: box.current.clientWidth || 600, height: 180 });
-      addEventListener("resize", resize);
-      return () => { removeEventListener("resize", resize); made.destroy(); chart.current = null; };
+      let made = null;
+      const draw = () => {
+        if (made) made.destroy();
+        const css = getComputedStyle(document.documentElement), fore = css.getPropertyValue("--fore").trim(), line = css.getPropertyValue("--line").trim();
+        const axis = { stroke: fore, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, font: "12px system-ui, sans-serif" };
+        const ticks = (u) => { // a decision each
+          const { left, top, width, height } = u.bbox, pen = u.ctx;
+          pen.save(); pen.setLineDash([]); pen.strokeStyle = fore; pen.globalAlpha = 0.6; pen.lineWidth = devicePixelRatio; pen.beginPath();
+          for (const at of marks.current) {
+            const x = Math.round(u.valToPos(at, "x", true));
+            if (x >= left && x <= left + width) { pen.moveTo(x, top + height); pen.lineTo(x, top + height - 8 * devicePixelRatio); }
+          }
+          pen.stroke(); pen.restore();
+        };
+        made = new uPlot({
+          width: box.current.clientWidth || 600, height: 230, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+          axes: [{ ...axis, values: (u, found) => found.map(hour) }, { ...axis, size: 64, values: (u, found) => found.map((one) => `${page.currency || "$"}${one.toLocaleString("en")}`) }],
+          scales: { y: { range: (u, low, high) => [0, (high || 1) * 1.1] } }, hooks: { draw: [ticks] },
+          series: [{ label: "Time", value: (u, at) => (at ? time(at) : "") }, ...SERIES.slice(0, data.length - 1).map(([label, name, dash]) => ({ label: `${page.currency || "$"}/h ${label}`, stroke: css.getPropertyValue(name).trim(), width: 2, dash, value: (u, usd) => (usd == null ? "" : usd.toFixed(2)) }))],
+        }, data, box.current);
+        chart.current = made;
+      };
+      draw();
+      const dark = matchMedia("(prefers-color-scheme: dark)");
+      const resize = () => box.current && made.setSize({ width: box.current.clientWidth || 600, height: 230 });
+      addEventListener("resize", resize); dark.addEventListener("change", draw);
+      return () => { removeEventListener("resize", resize); dark.removeEventListener("change", draw); made.destroy(); chart.current = null; };
     }, [enough, data.length]);
     useEffect(() => { if (chart.current) chart.current.setData(data); });
+    if (!enough) return null;
     const first = lines[0], last = lines[lines.length - 1];
-    return html`<div class="chart" role="img" aria-label=${enough ? `Price per hour from ${time(first.at)} to ${time(last.at)}: from ${money(page, first.usd)} to ${money(page, last.usd)}` : "No prices yet"} ref=${box}></div>`;
+    return html`<div class="chart" role="img" aria-label="Price per hour from ${time(first.at)} to ${time(last.at)}: from ${money(page, first.usd, 2)} to ${money(page, last.usd, 2)}${priced && last.bound !== undefined ? `; by the greedy rule ${money(page, last.greedy, 2)}, proved bound ${money(page, last.bound, 2)}` : ""}" ref=${box}></div>`;
   }
 
-  const Decisions = ({ page, moments }) => {
+  const CAUSES = {
+    PodDisruptionBudgets: "a PodDisruptionBudget allows no eviction", "do-not-disrupt": "a pod or the node is annotated with do-not-disrupt", budgets: "a budget of the NodePool allows no disruption now",
+    "young nodes": "consolidateAfter has not passed, or the node is not initialized or expects pods", "consolidation policy": "the NodePool consolidates empty nodes only, or none",
+  };
+
+  const Bound = ({ page, bound }) => {
+    const usd = (amount) => money(page, amount, 2), causes = bound.causes || [];
+    const rows = [["now", bound.usd, "nodes of dynamic NodePools as they are"], ["by the greedy rule", bound.greedy, "new nodes for the same pods, packed first fit"], ["proved bound", bound.bound, "no new nodes for these pods cost less"]];
+    return html`<${Table} caption="Price per hour, as of ${time(bound.at)} (${age(bound.at, page.at)} ago), of ${plural(bound.pods || 0, "pod")}${bound.unplaced ? `; ${bound.unplaced.toLocaleString("en")} more are left out` : ""}" none="" heads=${["What", "Per hour#", "Of the price now#", "Meaning"]}
+        rows=${rows.filter((row) => row[1] !== undefined && row[1] !== null).map(([what, amount, text]) => [what, usd(amount), bound.usd ? percent(amount, bound.usd) : "", text])} />
+      ${bound.keptAt ? html`<h3>What keeps the fleet from the bound</h3>
+        <${Table} caption="As of ${time(bound.keptAt)} (${age(bound.keptAt, page.at)} ago): how far the bound would fall" none="" heads=${["Lifted", "Nodes#", "Bound falls by#", "Meaning"]}
+          rows=${[...causes.map((one) => [`${one.cause} alone`, one.nodes, usd(one.usd), CAUSES[one.cause] || ""]), ["all together", "", usd(bound.together || 0), "none of these holds any more"], ["rest", "", usd(bound.rest || 0), "what could be saved although all of them hold, and what is lost because nodes have sizes"]]} />
+        <p class="dim">The parts do not add up to "all together": a node that is held by two causes stays when one of them is lifted.</p>` : null}`;
+  };
+
+  const Cost = ({ page, moments }) => {
     const past = page.history;
+    return html`<section aria-labelledby="cost"><h2 id="cost">Price over time</h2>
+      <p class="dim">${past ? `The history begins ${time(past.since)} (${age(past.since, page.at)} ago).${past.dropped ? ` ${plural(past.dropped, "change")} came too fast to be recorded.` : ""}${past.moments ? " A tick at the bottom is a decision." : ""}` : `${page.noHistory || "No history."}${moments.length > 1 ? " The chart begins when this page was opened." : ""}`}</p>
+      <${Chart} page=${page} moments=${moments} />
+      ${past && past.bound ? html`<${Bound} page=${page} bound=${past.bound} />` : past && past.moments ? html`<p class="dim">The price by the greedy rule and the proved bound are not known: only the provisioner that leads computes them, some minutes after its start.</p>` : null}</section>`;
+  };
+
+  function Decisions({ page }) {
+    const past = page.history, [at, setAt] = useState(0);
+    const all = useMemo(() => [...((past && past.decisions) || [])].reverse(), [past]);
+    const here = Math.min(at, Math.max(0, Math.ceil(all.length / DECISIONS_A_PAGE) - 1));
     return html`<section aria-labelledby="decisions"><h2 id="decisions">Decisions</h2>
     <${Table} caption="Disruption under way" none="No node is being disrupted." heads=${["Reason", "Phase", "Nodes", "Replaced by"]}
       rows=${(page.commands || []).map((one) => [one.reason, one.phase, (one.nodes || []).join(", "), (one.by || []).join(", ") || "nothing"])} />
-    ${past ? html`<h3>Since ${time(past.since)}</h3><${Table} caption="Decisions, newest first" none="Nothing was decided." heads=${["Time", "Reason", "Decision", "Before#", "After#", "Saved#", "Blocked"]}
-      rows=${[...(past.decisions || [])].reverse().slice(0, 500).map((one) => [time(one.at), one.reason, one.text, money(page, one.before), money(page, one.after), one.before !== undefined && one.after !== undefined ? money(page, one.before - one.after) : "", (one.blocked || []).join("; ")])} />`
-      : html`<p class="dim">${page.noHistory || "No history."}${moments.length > 1 ? " The chart begins when this page was opened." : ""}</p>`}
-    ${past || moments.length > 1 ? html`<${Chart} page=${page} moments=${moments} />` : null}</section>`;
-  };
+    ${past ? html`<h3>Since ${time(past.since)}</h3><${Table} caption="Decisions, newest first; prices per hour, saved by new nodes: against the greedy rule" none="Nothing was decided." heads=${["Time", "Reason", "Decision", "Before#", "After#", "Saved#", "Others blocked"]}
+      rows=${all.slice(here * DECISIONS_A_PAGE, (here + 1) * DECISIONS_A_PAGE).map((one) => [time(one.at), one.reason, `${one.text}${one.state ? ` (${one.state})` : ""}`, orNothing(page, one.before), orNothing(page, one.after), orNothing(page, one.saved), (one.blocked || []).join(", ")])} />
+      <${Pager} at=${here} count=${all.length} size=${DECISIONS_A_PAGE} go=${setAt} what="decisions" />` : null}</section>`;
+  }
 
   function Sums({ page }) {
     const s = page.sums;
     if (!s) return null;
+    const bound = page.history && page.history.bound;
     const rows = [
       ["Nodes", (s.nodes || 0).toLocaleString("en")], ["Pods", (s.pods || 0).toLocaleString("en")],
       ["Planned", (s.planned || 0).toLocaleString("en")], ["Waiting", ((page.waiting || []).reduce((a, one) => a + one.pods, 0) + (page.hiddenWaiting || 0)).toLocaleString("en")],
       ["Per hour", money(page, s.usd || 0, 2) + (s.unpriced ? ` and ${plural(s.unpriced, "node")} of unknown price` : "")],
+      ...(bound ? [["Greedy rule", money(page, bound.greedy, 2)], ["Proved bound", money(page, bound.bound, 2)]] : []),
       ["Cpu requested", percent(s.usedCpu || 0, s.cpu)], ["Memory requested", percent(s.usedMemory || 0, s.memory)],
     ];
     return html`<dl class="sums">${rows.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
   }
 
-  const LINKS = [["nodes", "Nodes"], ["waiting", "Waiting pods"], ["pools", "NodePools"], ["decisions", "Decisions"], ["short", "Interruptions and shortages"]];
+  const LINKS = [["nodes", "Nodes"], ["waiting", "Waiting pods"], ["pools", "NodePools"], ["cost", "Price over time"], ["decisions", "Decisions"], ["short", "Interruptions and shortages"]];
 
   function App({ page, moments, problem, why }) {
     const [open, setOpen] = useState(null);
@@ -359,7 +418,7 @@
         ${page.leftOut ? html`<p class="note">${plural(page.leftOut, "node")} left out.</p>` : null}
         <${Sums} page=${page} />
         <nav aria-label="Sections"><ul>${LINKS.map(([id, text]) => html`<li><a href="#${id}">${text}</a></li>`)}</ul></nav></header>
-      <main><${Nodes} page=${page} open=${setOpen} /><${Waiting} page=${page} /><${Pools} page=${page} /><${Decisions} page=${page} moments=${moments} /><${Short} page=${page} /></main>
+      <main><${Nodes} page=${page} open=${setOpen} /><${Waiting} page=${page} /><${Pools} page=${page} /><${Cost} page=${page} moments=${moments} /><${Decisions} page=${page} /><${Short} page=${page} /></main>
       ${open && node ? html`<${NodeDialog} key=${node.claim || node.name} page=${page} node=${node} close=${() => setOpen(null)} why=${why} />` : null}`;
   }
 
@@ -374,7 +433,7 @@
   const take = (page) => {
     page.classes = page.classes || [];
     now.page = page; now.problem = "";
-    if (page.sums && !page.history) {
+    if (page.sums && !(page.history && page.history.moments)) {
       now.moments = [...now.moments.filter((one) => one.at < page.at).slice(1 - MOMENTS), { at: page.at, usd: page.sums.usd || 0 }];
     }
     show();

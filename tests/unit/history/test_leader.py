@@ -7,7 +7,7 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.disruption.proposal import Proposal
 from provisioner.history.decisions import batch_planned, command_begun
-from provisioner.history.entries import CommandTurn, FleetBound
+from provisioner.history.entries import BoundCauses, CommandTurn, FleetBound
 from provisioner.history.fleet_pricing import LEAST_REST_SECONDS, SHARE, FleetPricing, fleet_question
 from provisioner.packing.process import PlannerProcess
 from provisioner.provisioning.worlds import Worlds
@@ -74,7 +74,7 @@ def test_the_price_of_the_fleet_is_asked_about_as_if_there_were_no_node() -> Non
 
 
 def test_a_planning_process_tells_the_greedy_price_and_a_bound_within_its_share() -> None:
-    told: list[FleetBound] = []
+    told: list[FleetBound | BoundCauses] = []
     process = PlannerProcess(SystemClock())
     world = fleet()
     pricing = FleetPricing(world.cluster.snapshot, WORLDS, process, SystemClock(), told.append)
@@ -83,7 +83,8 @@ def test_a_planning_process_tells_the_greedy_price_and_a_bound_within_its_share(
     finally:
         process.stop()
         process.tidy()
-    (found,) = told
+    found, _ = told
+    assert isinstance(found, FleetBound)
     assert found.pods >= 12
     assert found.unplaced == 0
     assert 0 < found.usd_at_least <= found.usd_greedy
@@ -91,7 +92,7 @@ def test_a_planning_process_tells_the_greedy_price_and_a_bound_within_its_share(
 
 
 def test_without_pods_nobody_is_asked() -> None:
-    told: list[FleetBound] = []
+    told: list[FleetBound | BoundCauses] = []
     process = PlannerProcess(SystemClock())
     pricing = FleetPricing(World().cluster.snapshot, WORLDS, process, SystemClock(), told.append)
     assert pricing.poll() == LEAST_REST_SECONDS

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from provisioner.cli.ui.server import UiServer
+from provisioner.history.segments import read_segment
 from provisioner.support.clock import SystemClock
 from provisioner.ui.document import alone
 from provisioner.ui.events import EventBoard
@@ -16,6 +17,8 @@ from provisioner.ui.fleet import page_of
 from provisioner.ui.page import (
     MOST_BYTES,
     Page,
+    PageBound,
+    PageCause,
     PageClass,
     PageCommand,
     PageDecision,
@@ -23,6 +26,8 @@ from provisioner.ui.page import (
     PageInterruption,
     PageMoment,
     PageNode,
+    PagePastInterruption,
+    PagePastShortage,
     PagePool,
     PageShortage,
     PageSums,
@@ -30,8 +35,10 @@ from provisioner.ui.page import (
     PodsApart,
     encoded,
 )
+from provisioner.ui.recorded import recorded_page
 from tests.support.browser import Tab, chromium
 from tests.unit.ui.test_fleet import large
+from tests.unit.ui.test_recorded import recorded
 
 SIZES = (1, 50, 500, 5000)
 STATES = ("ready", "draining", "disrupted", "launching", "not-ready", "unmanaged")
@@ -85,11 +92,29 @@ def full(word: str = "web", **changes: Any) -> Page:
 
 
 def past(word: str = "web") -> PageHistory:
-    moments = tuple(
-        PageMoment(at=1_795_262_400 + one * 60, usd=1.0 + one % 3, greedy=2.5, bound=0.9) for one in range(60)
-    )
-    decision = PageDecision(at=1_795_262_460, reason="Underutilized", text=word, before=2.0, after=1.5, blocked=(word,))
-    return PageHistory(since=1_795_262_400, moments=moments, decisions=(decision,))
+    begun = 1_795_262_400
+    moments = tuple(PageMoment(at=begun + one * 60, usd=1.0 + one % 3, greedy=2.5, bound=0.9) for one in range(60))
+    decisions = [
+        PageDecision(
+            at=begun + 60 + one, reason="Underutilized", text=f"{word} {one}", state="done", before=2.0, after=1.5, saved=0.5, blocked=(word,)
+        )
+        for one in range(30)
+    ]  # fmt: skip
+    causes = PageCause(cause="PodDisruptionBudgets", nodes=4, usd=0.25), PageCause(cause=word, nodes=1, usd=0.0)
+    return PageHistory(
+        since=begun,
+        moments=moments,
+        decisions=tuple(decisions),
+        bound=PageBound(
+            at=begun + 3000, usd=2.0, greedy=2.5, bound=0.9, pods=99, unplaced=1, kept_at=begun + 2400, kept=1.6, causes=causes, together=0.7, rest=0.4
+        ),
+        interruptions=(PagePastInterruption(zone="a", type=word, reason="spot_interrupted", count=7, last=begun + 90),),
+        shortages=(
+            PagePastShortage(zone="b", type=word, capacity_type="spot", times=3, seconds=600, last=begun + 120),
+            PagePastShortage(zone="c", type="m5.large", times=1, seconds=0, last=begun, lasts=True),
+        ),
+        dropped=12,
+    )  # fmt: skip
 
 
 def file_of(page: Page, directory: Path) -> str:
@@ -106,9 +131,18 @@ def test_everything_is_shown_and_accessible_in_light_and_dark_and_on_a_narrow_sc
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         assert tab.violations() == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width, "no part is beyond the edge"
-    for text in ("Why", "spot_interrupted", "Drifted", "$0.5000", "12 of 100", "2 other pods that you may not list"):
+    for text in ("Why", "spot_interrupted", "Drifted", "12 of 100", "2 other pods that you may not list"):
         assert page.get_by_text(text).count() > 0, text
     assert page.locator("canvas").count() == 1
+    for text in (
+        "The history begins 2026-11-21 12:00:00Z (60 min ago). 12 changes came too fast to be recorded.",
+        "PodDisruptionBudgets alone", "all together", "do not add up", "over since 2026-11-21 12:02:00Z", "since 2026-11-21 12:00:00Z", "$0.500", "(done)",
+    ):  # fmt: skip
+        assert page.get_by_text(text).count() > 0, text
+    expect(page.get_by_text("web 29 (done)")).to_be_visible()
+    expect(page.get_by_text("web 4 (done)")).to_have_count(0)
+    page.get_by_role("group", name="Pages of decisions").get_by_role("button", name="Next").click()
+    expect(page.get_by_text("web 4 (done)")).to_be_visible()
     page.get_by_label("Show as a table").check()
     expect(page.get_by_role("rowheader", name="web-ready")).to_be_visible()
     assert tab.violations() == []
@@ -158,6 +192,19 @@ def test_a_cluster_of_any_size_is_shown_soon_and_takes_little_memory(tab: Tab, n
     if nodes > 200:
         page.get_by_role("button", name="Show its nodes").first.click()
     expect(page.locator(".nodes .node")).to_have_count(min(nodes, 60))
+    assert tab.violations() == []
+    assert tab.complaints == []
+
+
+def test_a_record_opens_without_a_cluster(tab: Tab, tmp_path: Path) -> None:
+    segments = [read_segment(one) for one in recorded().segments()]
+    tab.open(file_of(recorded_page(segments, title="a record"), tmp_path))
+    page = tab.page
+    for name in ("planted-k", "planted-g", "coming"):
+        expect(page.get_by_role("button", name=name)).to_be_visible()
+    expect(page.get_by_text("group blue size set to 3")).to_be_visible()
+    expect(page.get_by_text("A record does not tell why.")).to_be_visible()
+    expect(page.get_by_text("only the provisioner that leads computes them")).to_be_visible()
     assert tab.violations() == []
     assert tab.complaints == []
 

@@ -15,7 +15,7 @@ from provisioner.apis.pods import Pod
 from provisioner.cli.why.world import Local
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView
-from provisioner.ui.fleet import Answers, asked_about, page_of
+from provisioner.ui.fleet import Answers, PageMaker, asked_about, page_of
 from provisioner.ui.page import MOST_BYTES, Page, PageNode, encoded
 from provisioner.ui.sight import ALL, Sight, blind
 from provisioner.why.pods import why_pods
@@ -36,7 +36,7 @@ def answers(instant: Local) -> Answers:
 
 def page(*things: Any, sight: Sight = ALL) -> Page:
     instant = dumped(*things)
-    return page_of(instant, answers(instant), sight)
+    return PageMaker(sight).page_of(instant, answers(instant))
 
 
 def the_node(found: Page, name: str = "n") -> PageNode:
@@ -262,6 +262,49 @@ def test_a_page_of_5000_nodes_and_50000_pods_is_whole_and_below_its_bound() -> N
     assert 1_000_000 < len(data) < MOST_BYTES
     assert found.missing == ()
     assert msgspec.json.decode(data, type=Page) == found
+
+
+def resolved(page: Page) -> dict[str, Any]:
+    """The same with classes instead of their numbers, whatever their order is, and without those that nothing has."""
+    body: dict[str, Any] = json.loads(msgspec.json.encode(page))
+    classes = body.pop("classes", [])
+    for node in body.get("nodes", []):
+        for rows in ("pods", "planned"):
+            node[rows] = sorted(([classes[row[0]]["name"], *row[1:]] for row in node.get(rows, [])), key=str)
+    return body
+
+
+def test_nodes_that_did_not_change_are_not_made_again_and_the_page_is_the_same() -> None:
+    instant = large(300)
+    maker = PageMaker()
+    before = maker.page_of(instant, {})
+    assert before == page_of(instant, {})
+    views = list(instant.snapshot.nodes)
+    views[7] = grown(views[151], 7)  # other pods, of classes that are there
+    views[8] = replace(views[8], pods=views[8].pods[:3], deleting=True)
+    stranger = msgspec.structs.replace(views[9].pods[0], name="stranger", uid="stranger", owner=None)
+    views[9] = replace(views[9], pods=(*views[9].pods, stranger))  # and of one that is new
+    del views[10]
+    after = replace(instant, snapshot=replace(instant.snapshot, nodes=tuple(views)))
+    page = maker.page_of(after, {})
+    assert resolved(page) == resolved(page_of(after, {}))
+    known = {id(one) for one in before.nodes}
+    assert sum(id(one) not in known for one in page.nodes) == 3
+    assert "stranger" in str(the_node(page, views[9].name).pods)
+
+
+def test_a_node_whose_command_or_object_changes_is_made_again() -> None:
+    instant = dumped(*disrupted(), *existing_node("m"))
+    maker = PageMaker()
+    first = maker.page_of(instant, {})
+    assert maker.page_of(instant, {}).nodes[0] is first.nodes[0]
+    other = dumped(*disrupted(), *existing_node("m"))
+    called_off = replace(instant, snapshot=replace(instant.snapshot, commands=()))
+    assert the_node(maker.page_of(called_off, {})).text == ""
+    first = maker.page_of(instant, {})
+    assert maker.page_of(replace(instant, objects=other.objects), {}).nodes[0] is not first.nodes[0]
+    again = maker.page_of(other, {})
+    assert all(one is not two for one, two in zip(again.nodes, first.nodes, strict=True))
 
 
 HOSTILE = {

@@ -7,10 +7,20 @@ from typing import Any
 import pytest
 
 from provisioner.cli.why.world import Local
+from provisioner.history.digest import HistoryDigest, HistoryTold
+from provisioner.history.entries import CommandSeen, CommandTurn, FleetCost
 from provisioner.kube.client import Client
 from provisioner.support.http.values import Feed, HttpRequest, Response
 from provisioner.ui.events import KEEPALIVE_SECONDS
-from provisioner.ui.viewers import MOST_NAMESPACES, MOST_VIEWERS, PAGE_SECONDS, SHARE, STREAM_SECONDS, Viewers
+from provisioner.ui.viewers import (
+    ANSWERS_SHARE,
+    MOST_NAMESPACES,
+    MOST_VIEWERS,
+    PAGE_SECONDS,
+    SHARE,
+    STREAM_SECONDS,
+    Viewers,
+)
 from provisioner.why.access import Access, AccessError, Right, User
 from provisioner.why.instant import Instant
 from provisioner.why.server import WhyServer
@@ -45,7 +55,8 @@ class House:
         )
         self.seconds = 0.0
         self.looks = 0
-        self.viewers = Viewers(self.present, self.access, self.clock)
+        self.past: tuple[HistoryTold, float] | None = None
+        self.viewers = Viewers(self.present, self.access, self.clock, lambda: self.past)
         self.server = WhyServer(
             0, lambda: self.instant, lambda: "b", self.access, self.clock, {"/page": self.viewers.attend}
         )
@@ -161,6 +172,36 @@ def test_pages_take_a_small_share_of_the_time(house: House) -> None:
     assert house.looks == 1, "one that comes later has the page that is there"
 
 
+def test_long_pages_come_less_often(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provisioner.ui.viewers.BYTES_A_SECOND", 10)
+    feed = house.feed()
+    rest = house.viewers.make()
+    event = feed.take()
+    assert event is not None
+    assert rest == pytest.approx(len(event.partition(b"data: ")[2].strip()) / 10)
+    assert rest > PAGE_SECONDS
+
+
+def test_why_pods_wait_has_a_share_of_its_own(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answers(*_: object) -> list[object]:
+        house.clock.advance(6.0)
+        asked.append(house.clock.monotonic())
+        return []
+
+    monkeypatch.setattr("provisioner.ui.viewers.why_pods", answers)
+    house.feed()
+    assert house.viewers.make() == PAGE_SECONDS, "the next page does not wait for it"
+    house.clock.advance(6.0 / ANSWERS_SHARE - 1)
+    house.feed()
+    house.viewers.make()
+    assert len(asked) == 1
+    house.clock.advance(PAGE_SECONDS)
+    house.viewers.make()
+    assert len(asked) == 2
+
+
 def test_who_sees_something_else_needs_not_wait_for_the_next_round(house: House) -> None:
     house.feed()
     house.viewers.make()
@@ -200,3 +241,23 @@ def refusing(text: str) -> Callable[[User, Right], bool]:
 def test_where_rights_cannot_be_found_out_nothing_is_shown(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(house.access, "may", refusing("cannot be asked"))
     assert house.ask().status == 503
+
+
+def test_the_history_is_shown_to_those_who_may_list_nodes(house: House) -> None:
+    digest = HistoryDigest()
+    digest.add(5, [FleetCost(2.0, 1, 0, 1, 0), CommandSeen("c", CommandTurn.BEGUN, "Drifted", "drift", ("planted",))])
+    house.past = digest.told(), 4.0
+    admin, tenant = house.feed(), house.feed("default")
+    house.viewers.make()
+    found, hidden = page_in(admin.take()), page_in(tenant.take())
+    assert (found["history"]["since"], len(found["history"]["decisions"])) == (4, 1)
+    assert "planted" in json.dumps(found)
+    assert "history" not in hidden
+    assert "planted" not in json.dumps(hidden)
+    assert "may not list" in hidden["noHistory"]
+
+
+def test_a_leader_without_a_history_says_so(house: House) -> None:
+    feed = house.feed()
+    house.viewers.make()
+    assert "--history-duration is 0" in page_in(feed.take())["noHistory"]

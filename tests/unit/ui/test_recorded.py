@@ -1,0 +1,162 @@
+"""The page of a record: of Karpenter's clusters and Cluster Autoscaler's too, with the pods that are there at its end, and what it does not know."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+
+from provisioner.apis import names
+from provisioner.cli.ui.command import command
+from provisioner.cli.ui.upstream import page_of_record
+from provisioner.history.anonymous import Anonymizer
+from provisioner.history.keeper import HistoryBounds
+from provisioner.history.segments import read_segment
+from provisioner.history.stores import DirectoryFolder, StoredSegments
+from provisioner.ui.page import MOST_BYTES, Page, encoded
+from provisioner.ui.recorded import NO_WHY, recorded_page
+from provisioner.values.errors import UserError
+from tests.support.cluster import claim, node, pod, pool
+from tests.support.histories import STEPS, RecordedCluster, Step
+from tests.support.problems import shape
+
+KARPENTERS = {
+    names.NODEPOOL_LABEL: "general",
+    names.CAPACITY_TYPE_LABEL: "on-demand",
+    names.INSTANCE_TYPE_LABEL: "m5.large",
+    names.ZONE_LABEL: "us-east-1a",
+    "price": "0.096",
+}
+GROUPS = {
+    "eks.amazonaws.com/nodegroup": "blue",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    names.INSTANCE_TYPE_LABEL: "c5.large",
+    names.ZONE_LABEL: "us-east-1b",
+}
+BOUNDS = HistoryBounds(86400.0, 1 << 20, 600.0)
+
+
+def recorded(cluster: RecordedCluster | None = None) -> RecordedCluster:
+    """A node of Karpenter's and one of Cluster Autoscaler's, pods on both, and one that waits."""
+    found = cluster or RecordedCluster(BOUNDS, source="record")
+    found.keeper.flush()
+    found.put_pod(pod("waits", shape=shape(cpu="9", labels={"app": "planted-app"}, namespace="planted-space")))
+    found.put_node(node("planted-k", labels=KARPENTERS))
+    found.put_node(node("planted-g", labels=GROUPS))
+    bound = claim("planted-claim", true=("Launched", "Registered", "Initialized"), provider_id="kwok://planted-k")
+    status = msgspec.structs.replace(bound.status, node_name="planted-k")
+    found.put_claim(msgspec.structs.replace(bound, status=status))
+    found.put_claim(claim("coming", true=()))
+    found.put_pool(pool("general", weight=7))
+    web = shape(cpu="250m", labels={"app": "planted-web"})
+    for number in range(4):
+        found.put_pod(pod(f"web-{number}", shape=web, node="planted-k" if number else "planted-g"))
+    found.put_pod(pod("agent", shape=shape(cpu="100m"), node="planted-g", kind="DaemonSet"))
+    found.keeper.said("ConfigMap", "cluster-autoscaler-status", "ScaledUpGroup", "group blue size set to 3")
+    found.keeper.flush()
+    found.clock.advance(60)
+    found.keeper.flush()
+    return found
+
+
+def page_of(cluster: RecordedCluster) -> Page:
+    return recorded_page([read_segment(one) for one in cluster.segments()], title="a record")
+
+
+def test_nodes_of_either_autoscaler_are_shown_with_their_pods() -> None:
+    found = page_of(recorded())
+    groups, karpenters, coming = found.nodes
+    assert (groups.name, groups.pool, groups.type, groups.zone, groups.capacity_type, groups.usd) == (
+        "planted-g", "blue", "c5.large", "us-east-1b", "spot", None,
+    )  # fmt: skip
+    assert (karpenters.pool, karpenters.capacity_type, karpenters.usd, karpenters.state) == ("general", "on-demand", 0.096, "ready")  # fmt: skip
+    assert (coming.claim, coming.state) == ("coming", "launching")
+    web = next(number for number, one in enumerate(found.classes) if one.name == "planted-web")
+    assert (groups.pods, karpenters.pods) == (((web, 1),), ((web, 3),))
+    assert (groups.daemons.pods, groups.daemons.cpu, karpenters.cpu) == (1, 100, 3900)
+    (waits,) = found.waiting
+    assert (found.classes[waits.of].namespace, found.classes[waits.of].name, waits.pods, waits.text) == ("planted-space", "planted-app", 1, NO_WHY)  # fmt: skip
+    assert [(one.name, one.nodes, one.weight) for one in found.pools] == [("general", 2, 7)]
+    assert found.sums is not None
+    assert (found.sums.nodes, found.sums.pods, found.sums.used_cpu, found.sums.unpriced) == (3, 5, 1100, 1)
+    assert found.source == "a record"
+    assert found.history is not None
+    (decision,) = found.history.decisions
+    assert (decision.reason, decision.text) == ("ScaledUpGroup", "ConfigMap cluster-autoscaler-status: group blue size set to 3")  # fmt: skip
+    assert found.history.moments[-1].usd == 0.096
+
+
+def test_a_record_without_names_has_none_on_its_page() -> None:
+    found = page_of(recorded(RecordedCluster(BOUNDS, source="record", changed=Anonymizer(b"key"))))
+    text = encoded(found, MOST_BYTES).decode()
+    assert "planted" not in text
+    assert (len(found.nodes), found.source) == (3, "a record, without names")
+
+
+@given(STEPS)
+def test_the_pods_of_its_end_are_those_that_were_there(steps: list[Step]) -> None:
+    cluster = RecordedCluster(HistoryBounds(960.0, 1 << 20))
+    cluster.keeper.flush()
+    for step in steps:
+        cluster.step(*step)
+    cluster.keeper.flush()
+    found = page_of(cluster)
+    there = {one.name for one in found.nodes if one.name}
+    standing = cluster.standing()
+    shown = sum(int(row[1]) for one in found.nodes for row in one.pods)
+    assert shown == sum(count for (_, place), count in standing.items() if place in there)
+    assert sum(one.pods for one in found.waiting) == sum(count for (_, place), count in standing.items() if not place)
+
+
+def test_gaps_are_told() -> None:
+    first, second = recorded(), recorded()
+    segments = [read_segment(one) for one in (*first.segments(), *second.segments())]
+    assert "The record has 1 gap, when nothing was recorded" in recorded_page(segments).missing
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "record"
+    store = StoredSegments(DirectoryFolder(path), BOUNDS)
+    cluster = recorded()
+    for number in range(3):
+        cluster.put_pod(pod(f"more-{number}", shape=shape(cpu="1"), node="planted-k"))
+        cluster.clock.advance(600)
+        cluster.keeper.flush()
+    for one in cluster.segments()[:-1]:
+        head = read_segment(one).head
+        store.keep(one, head.began, head.ended)
+    return path
+
+
+def test_the_command_writes_the_page_of_a_record_without_a_cluster(directory: Path, tmp_path: Path) -> None:
+    (directory / "0000000000000-0000000000001-0000000000000000.history").write_bytes(b"nonsense")
+    target = tmp_path / "page.html"
+    result = CliRunner().invoke(command, ["--record", str(directory), "--export", str(target)])
+    assert result.exit_code == 0, result.output
+    text = target.read_text(encoding="utf-8")
+    assert "planted-k" in text
+    assert "is left out" in text
+
+
+def test_a_long_record_is_read_from_its_end(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = msgspec.json.decode(page_of_record(directory, ""), type=Page)
+    monkeypatch.setattr("provisioner.cli.ui.upstream.RECORD_BYTES", 1)
+    latest = msgspec.json.decode(page_of_record(directory, ""), type=Page)
+    assert whole.history is not None
+    assert latest.history is not None
+    assert latest.history.since > whole.history.since
+    assert any("oldest files are left out" in one for one in latest.missing)
+    assert replace_history(latest) == replace_history(whole), "the last segment alone tells how things stand"
+
+
+def replace_history(page: Page) -> Page:
+    return msgspec.structs.replace(page, history=None, missing=())
+
+
+def test_a_directory_without_a_record_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no file of `dovetail record`"):
+        page_of_record(tmp_path, "")
+    result = CliRunner().invoke(command, ["--record", str(tmp_path), "--through", "own"])
+    assert result.exit_code == 2
