@@ -181,7 +181,7 @@ def karpenters(economy: Economy) -> Iterator[Economy]:
         view, pods = economy.view(), {node.key.name: len(node.pods) for node in economy.fleet.nodes}
         most = max(1, round(_BUDGET * len(pods)))
         skipped = {key for key, count in refused.items() if pods.get(key) == count}
-        found = consolidate(replace(view, allowed=lambda *_, most=most: most), skipped=skipped)  # type: ignore[misc]
+        found = consolidate(replace(view, allowed=lambda *_, most=most: most), skipped=skipped)
         refused.update((key, pods[key]) for key in found.refused)
         if found.command is None:
             return
