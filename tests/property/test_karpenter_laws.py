@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.pods import PodShape
+from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling.prepared import prepare
 from provisioner.simulator.karpenter.disruption import disrupt
 from provisioner.simulator.karpenter.provisioning import provision
@@ -72,6 +73,7 @@ def test_every_pod_is_in_one_place_or_has_none(asked: Problem) -> None:
 def test_limits_hold_whatever_types_are_launched(asked: Problem) -> None:
     found = provision(prepare(asked), asked.pods)
     for one in asked.pools:
+        left = one.remaining or Resources.of({})
         charged = Resources.total(claim.charge for claim in found.claims if claim.pool == one.name)
         most = {
             name: sum(
@@ -83,9 +85,9 @@ def test_limits_hold_whatever_types_are_launched(asked: Problem) -> None:
                 for claim in found.claims
                 if claim.pool == one.name
             )
-            for name in one.remaining or {}
+            for name in left
         }
-        assert all(most[name] == charged.amount(name) <= (one.remaining or {})[name] for name in most)
+        assert all(most[name] == charged.amount(name) <= left[name] for name in most)
 
 
 @given(asked=problems())
@@ -108,14 +110,14 @@ def test_no_node_is_overfull(asked: Problem) -> None:
     fill=st.lists(st.tuples(st.sampled_from((SMALL, MEDIUM, LARGE)), st.integers(0, 3)), min_size=1, max_size=6),
     budget=st.integers(0, 3),
 )
-def test_commands_keep_budgets_save_money_and_come_to_an_end(fill: list[tuple[object, int]], budget: int) -> None:
+def test_commands_keep_budgets_save_money_and_come_to_an_end(fill: list[tuple[InstanceType, int]], budget: int) -> None:
     fleet = Fleet([node_pool()])
     for number, (kind, count) in enumerate(fill):
         fleet.node(
             f"n{number}",
             several(min(count, 2), f"p{number}"),
             kind=kind,
-            zone=ABC[number % 3],  # type: ignore[arg-type]
+            zone=ABC[number % 3],
         )
     economy = Economy(fleet)
     for _ in range(4 * len(fill)):

@@ -257,6 +257,16 @@ def test_balanced_pools_refuse_what_disrupts_more_than_it_saves() -> None:
     assert command(fleet) == ("Underutilized", "single", ("crowd",))
 
 
+def test_balanced_pools_look_at_what_is_saved_not_at_what_could_be() -> None:
+    """To delete the node would pay; the cheaper one that it needs takes most of that."""
+    fleet = Fleet([pool(disruption={"consolidationPolicy": "Balanced"})], types=(TINY, *TYPES))
+    fleet.node("dear", several(1, "d", shape("3500m")), kind=MEDIUM)
+    fleet.node("light", several(1, "l", shape("600m")), kind=SMALL)
+    assert command(fleet) is None
+    fleet.pools = [pool()]
+    assert command(fleet) == ("Underutilized", "single", ("light",))
+
+
 def test_nodes_that_were_refused_before_can_be_skipped() -> None:
     fleet = Fleet(types=(SMALL,))
     fleet.node("right", several(2, "w"), kind=SMALL)

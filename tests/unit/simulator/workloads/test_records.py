@@ -121,6 +121,20 @@ def test_a_segment_that_follows_says_nothing_twice_and_has_numbers_of_its_own() 
     assert counts(day_of_segments([first, second])) == [(0, 2), (3660, 3)]
 
 
+def test_a_pod_is_replaced_over_the_end_of_a_segment() -> None:
+    ends = PodsEnded(1, 1, PodEnd.DELETED, (9,))
+    first = segment((3590, ends), opening=[seen(1), PodsStanding(1, 1, 2)], id="first")
+    again = [seen(1), PodsStanding(1, 1, 1)]
+    second = segment((5, PodsArrived(1, 1)), opening=again, id="second", follows="first", began=BEGAN + 3600)
+    assert counts(day_of_segments([first, second])) == [(0, 2)]
+
+
+def test_a_number_of_another_segment_means_nothing() -> None:
+    first = segment(opening=[seen(1), PodsStanding(1, 1, 2)], id="first")
+    second = segment((60, PodsArrived(1, 5)), id="second", follows="first", began=BEGAN + 3600)
+    assert counts(day_of_segments([first, second])) == [(0, 2)]
+
+
 def test_what_a_gap_has_hidden_comes_and_goes_at_its_end() -> None:
     first = segment(opening=[seen(1), seen(2), PodsStanding(1, 1, 2), PodsStanding(2, 1, 5)], id="first")
     later = segment(opening=[seen(1), seen(2), PodsStanding(1, 1, 6), PodsStanding(2, 1, 1)], began=BEGAN + 9000)
