@@ -53,7 +53,7 @@ class KarpenterDecision:
     refused: frozenset[str] = frozenset()
 
 
-def disrupt(view: DisruptionView, *, skipped: Collection[str] = ()) -> KarpenterDecision:
+def disrupt(view: DisruptionView, *, skipped: Collection[str]) -> KarpenterDecision:
     """The command that one pass of Karpenter begins: emptiness, then drift, then consolidation of several nodes, then of one.
 
     Args:
@@ -100,7 +100,7 @@ def drifted(view: DisruptionView) -> Proposal | None:
     return None
 
 
-def consolidate(view: DisruptionView, *, skipped: Collection[str] = ()) -> KarpenterDecision:
+def consolidate(view: DisruptionView, *, skipped: Collection[str]) -> KarpenterDecision:
     """Several nodes for one or none, else one node for a cheaper one or none (6.9-6.12). Arguments and cost as of `disrupt`."""
     if view.prepared is None:
         return KarpenterDecision(None)

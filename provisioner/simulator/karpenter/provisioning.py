@@ -1,6 +1,7 @@
 """Which nodes Karpenter makes for pods that wait: first fit by decreasing size, price looked at last. Pure.
 
 A claim takes pods as long as one instance type holds them all, and becomes the cheapest type that does.
+Source: karpenter `pkg/controllers/provisioning/scheduling/{scheduler,queue,existingnode,nodeclaim}.go` at 226646810.
 """
 
 import math

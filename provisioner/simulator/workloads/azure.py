@@ -39,7 +39,7 @@ _PATIENT: Final = "Delay-insensitive"
 _MOST: Final = 4096.0
 
 
-def load_azure(lines: Iterable[str], file: str, window: TraceWindow, *, spot: bool = False) -> LoadedTrace:
+def load_azure(lines: Iterable[str], file: str, window: TraceWindow, *, spot: bool) -> LoadedTrace:
     """Each row is a Job of one pod that asks for all of its machine's cores and memory, from vmcreated to vmdeleted.
 
     Args:

@@ -31,13 +31,13 @@ COLUMNS: Final = (
     "plan_mem",
 )
 MACHINE_GIB: Final = 384.0
-"""What a plan_mem of 100 stands for where nobody says otherwise: the schema calls it normalised and does not say by what."""
+"""What a plan_mem of 100 may stand for: the schema calls it normalised and does not say by what."""
 _MOST_CPU: Final = 100_000.0
 _FULL: Final = 100.0
 
 
 def load_batch_tasks(
-    lines: Iterable[str], file: str, window: TraceWindow, *, machine_gib: float = MACHINE_GIB, spot: bool = False
+    lines: Iterable[str], file: str, window: TraceWindow, *, machine_gib: float, spot: bool
 ) -> LoadedTrace:
     """Each row is a Job of as many pods as the task has instances, which all run from start_time to end_time.
 

@@ -53,9 +53,7 @@ class OpenbOptions:
     spot: bool = False
 
 
-def load_openb(
-    lines: Iterable[str], file: str, window: TraceWindow, options: OpenbOptions = OpenbOptions()
-) -> LoadedTrace:
+def load_openb(lines: Iterable[str], file: str, window: TraceWindow, options: OpenbOptions) -> LoadedTrace:
     """Each row is a Job of one pod, which runs from scheduled_time to deletion_time; one that was never scheduled waits until its deletion_time.
 
     A pod that shares a GPU (gpu_milli below 1000) asks for a whole one: Kubernetes gives no parts of `nvidia.com/gpu`. What the trace says of the

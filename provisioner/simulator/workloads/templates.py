@@ -16,7 +16,6 @@ def pod_template(
     cpu_millis: int,
     memory_mib: int,
     gpus: int = 0,
-    labels: Mapping[str, str] | None = None,
     selector: Mapping[str, str] | None = None,
     affinity: Mapping[str, Any] | None = None,
     zonal: bool = False,
@@ -28,7 +27,6 @@ def pod_template(
         cpu_millis: thousandths of a CPU.
         memory_mib: MiB.
         gpus: of NVIDIA's; such pods tolerate the usual taint of nodes with GPUs.
-        labels: more of them.
         selector: the node selector.
         affinity: as of a pod's spec.
         zonal: spread over zones, by a maxSkew of 1.
@@ -51,7 +49,7 @@ def pod_template(
                 "labelSelector": {"matchLabels": {APP: app}},
             }
         ]
-    return {"metadata": {"labels": {APP: app, **(labels or {})}}, "spec": spec}
+    return {"metadata": {"labels": {APP: app}}, "spec": spec}
 
 
 def on_spot() -> dict[str, str]:

@@ -46,7 +46,7 @@ def spot_types(cheaper: int) -> tuple[InstanceType, ...]:
 
 def command(fleet: Fleet, **how: Any) -> tuple[str, str, tuple[str, ...]] | None:
     """Its reason, its method, and who goes."""
-    found = disrupt(fleet.view(**how)).command
+    found = disrupt(fleet.view(**how), skipped=()).command
     return None if found is None else (found.reason, found.method, found.candidates)
 
 
@@ -131,7 +131,7 @@ def test_a_grace_period_lets_drift_pass_pods_that_object() -> None:
 
 
 def test_a_node_whose_pods_fit_elsewhere_goes() -> None:
-    found = disrupt(two().view()).command
+    found = disrupt(two().view(), skipped=()).command
     assert found is not None
     assert gist(found) == (("slack",), [], {"whole": 1})
     assert found.saving_usd_per_hour == pytest.approx(0.1)
@@ -140,7 +140,7 @@ def test_a_node_whose_pods_fit_elsewhere_goes() -> None:
 def test_any_saving_pays() -> None:
     fleet = Fleet(types=(SMALL, instance_type("same", "2", "4Gi", 0.0999, zones=ABC, capacity_types=("on-demand",))))
     fleet.node("a", several(2, "w"), kind=SMALL)
-    found = disrupt(fleet.view()).command
+    found = disrupt(fleet.view(), skipped=()).command
     assert found is not None
     assert (found.method, found.replacements[0].instance_types) == ("single", ("same",))
 
@@ -188,20 +188,20 @@ def several_at_half(count: int) -> Fleet:
 
 
 def test_several_nodes_go_for_one_or_none_before_single_ones() -> None:
-    found = disrupt(several_at_half(4).view()).command
+    found = disrupt(several_at_half(4).view(), skipped=()).command
     assert found is not None
     assert (found.method, found.candidates, len(found.replacements)) == ("multi", ("n000", "n001", "n002"), 0)
 
 
 def test_no_more_than_a_hundred_and_one_go_together() -> None:
-    found = disrupt(several_at_half(2 * MOST_TOGETHER).view()).command
+    found = disrupt(several_at_half(2 * MOST_TOGETHER).view(), skipped=()).command
     assert found is not None
     assert len(found.candidates) == MOST_TOGETHER + 1
 
 
 def test_budgets_cut_what_goes_together() -> None:
     fleet = several_at_half(10)
-    found = disrupt(fleet.view(allowed=lambda *_: 3)).command
+    found = disrupt(fleet.view(allowed=lambda *_: 3), skipped=()).command
     assert found is not None
     assert found.candidates == ("n000", "n001", "n002")
 
@@ -218,7 +218,7 @@ def test_the_spoiler_of_a_prefix_spoils_every_longer_one() -> None:
     """[W]: the dearest node cannot go, so no prefix pays, and one node goes by itself."""
     fleet = several_at_half(3)
     fleet.node("dear", several(1, "d", shape("7")), kind=replace(LARGE, name="large"))
-    found = consolidate(fleet.view()).command
+    found = consolidate(fleet.view(), skipped=()).command
     assert found is not None
     assert found.method == "single"
 
@@ -232,7 +232,7 @@ def test_spot_is_replaced_by_spot_only_with_the_gate_and_fifteen_cheaper_types()
 
     assert command(fleet(20, DisruptionSettings())) is None
     assert command(fleet(14, SPOT)) is None
-    found = disrupt(fleet(20, SPOT).view()).command
+    found = disrupt(fleet(20, SPOT).view(), skipped=()).command
     assert found is not None
     assert (found.method, len(found.replacements[0].instance_types)) == ("single", 15)
 
@@ -242,7 +242,7 @@ def test_of_several_spot_nodes_fewer_types_do() -> None:
     fleet = Fleet(types=types, settings=SPOT)
     for name in ("a", "b"):
         fleet.node(name, several(2, name, HALF), kind=types[0], capacity_type="spot", room=EMPTY)
-    found = disrupt(fleet.view()).command
+    found = disrupt(fleet.view(), skipped=()).command
     assert found is not None
     assert (found.method, len(found.replacements)) == ("multi", 1)
 
@@ -270,7 +270,7 @@ def test_balanced_pools_look_at_what_is_saved_not_at_what_could_be() -> None:
 def test_nodes_that_were_refused_before_can_be_skipped() -> None:
     fleet = Fleet(types=(SMALL,))
     fleet.node("right", several(2, "w"), kind=SMALL)
-    assert consolidate(fleet.view()).refused == {"right"}
+    assert consolidate(fleet.view(), skipped=()).refused == {"right"}
     assert consolidate(fleet.view(), skipped={"right"}).refused == frozenset()
 
 
@@ -281,7 +281,7 @@ def test_of_empty_nodes_those_go_that_are_still_empty() -> None:
     fleet = Fleet()
     fleet.node("a")
     fleet.node("b")
-    found = disrupt(fleet.view()).command
+    found = disrupt(fleet.view(), skipped=()).command
     assert found is not None
     fleet.nodes.clear()
     fleet.node("a")
@@ -295,7 +295,7 @@ def test_of_empty_nodes_those_go_that_are_still_empty() -> None:
 
 @pytest.mark.parametrize("what", ["nothing", "room", "budget", "nominated", "gone"])
 def test_consolidation_is_called_off_where_anything_has_changed(what: str) -> None:
-    found = disrupt(two().view()).command
+    found = disrupt(two().view(), skipped=()).command
     assert found is not None
     later = two()
     match what:
@@ -314,13 +314,13 @@ def test_consolidation_is_called_off_where_anything_has_changed(what: str) -> No
 def test_drift_is_not_looked_at_again() -> None:
     fleet = Fleet()
     fleet.node("old", several(1, "o"), drifted=NOON)
-    found = disrupt(fleet.view()).command
+    found = disrupt(fleet.view(), skipped=()).command
     assert found is not None
     assert still_holds(Fleet().view(), found) is found
 
 
 def test_without_a_world_only_what_asks_nothing_is_done() -> None:
     fleet = two()
-    assert disrupt(replace(fleet.view(), prepared=None)).command is None
+    assert disrupt(replace(fleet.view(), prepared=None), skipped=()).command is None
     fleet.node("none")
-    assert disrupt(replace(fleet.view(), prepared=None)).command is not None
+    assert disrupt(replace(fleet.view(), prepared=None), skipped=()).command is not None

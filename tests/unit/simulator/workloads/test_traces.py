@@ -1,6 +1,7 @@
 """Published traces: what their rows become, and what is said of rows that cannot be used. The files are made up."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from provisioner.apis import names
 from provisioner.simulator.workload import Arrival, Day, End
 from provisioner.simulator.workloads import azure, batch_tasks, openb, traces
 from provisioner.simulator.workloads.azure import load_azure
-from provisioner.simulator.workloads.batch_tasks import load_batch_tasks
+from provisioner.simulator.workloads.batch_tasks import MACHINE_GIB, load_batch_tasks
 from provisioner.simulator.workloads.errors import WorkloadError
 from provisioner.simulator.workloads.openb import OpenbOptions, load_openb
 from provisioner.simulator.workloads.traces import LoadedTrace, TraceWindow
@@ -18,9 +19,9 @@ from provisioner.simulator.workloads.traces import LoadedTrace, TraceWindow
 MADE_UP = Path(__file__).parents[3] / "data" / "traces"
 Loader = Callable[..., LoadedTrace]
 FILES: dict[str, tuple[Loader, tuple[str, ...]]] = {
-    "openb.csv": (load_openb, openb.COLUMNS),
-    "vmtable.csv": (load_azure, azure.COLUMNS),
-    "batch_task.csv": (load_batch_tasks, batch_tasks.COLUMNS),
+    "openb.csv": (partial(load_openb, options=OpenbOptions()), openb.COLUMNS),
+    "vmtable.csv": (partial(load_azure, spot=False), azure.COLUMNS),
+    "batch_task.csv": (partial(load_batch_tasks, machine_gib=MACHINE_GIB, spot=False), batch_tasks.COLUMNS),
 }
 HEAD = ",".join(openb.COLUMNS)
 ROW = "made-up,4000,8192,0,0,,LS,Running,100,700,160"
@@ -131,7 +132,7 @@ def test_machines_of_the_open_bucket_are_read_as_their_publisher_reads_them() ->
 
 def test_a_task_has_as_many_pods_as_instances() -> None:
     rows = ["M1,7,j_1,1,Terminated,50,80,150.0,0.5", "M2,1,j_1,1,Running,60,0,100.0,0.5"]
-    found = load_batch_tasks(rows, "batch_task.csv", TraceWindow(), machine_gib=100)
+    found = load_batch_tasks(rows, "batch_task.csv", TraceWindow(), machine_gib=100, spot=False)
     first, second = arrivals(found.day)
     assert (first.count, first.lifetimes, requests(first)) == (7, (30,), {"cpu": "1500m", "memory": "512Mi"})
     assert second.lifetimes is None
@@ -169,7 +170,7 @@ def test_work_and_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_of_another_kind_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"pods.csv: line 1: the columns are not name,cpu_milli"):
-        load_openb(["a,b,c"], "pods.csv", TraceWindow())
+        load_openb(["a,b,c"], "pods.csv", TraceWindow(), OpenbOptions())
 
 
 @pytest.mark.parametrize("window", [{"seconds": 0.0}, {"speed": -1.0}, {"seconds": 1e9}, {"start": float("nan")}])
