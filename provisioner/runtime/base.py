@@ -1,5 +1,6 @@
 """What the process lends to every room of a term."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,7 @@ from provisioner.runtime.controller import Manager
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock
+from provisioner.support.workers import WorkerPool
 
 #: Controllers that others hand work.
 NODECLAIM: Final = "nodeclaim.lifecycle"
@@ -30,6 +32,8 @@ class Base:
         provider: with NodeOverlays applied.
         manager: of all controllers of the term.
         plan_again: plan what waits again; the word says why.
+        pool: makes a number of threads with a name.
+        chance: makes what is left to chance.
     """
 
     caches: Caches
@@ -41,6 +45,8 @@ class Base:
     clock: Clock
     manager: Manager
     plan_again: Callable[[str], None]
+    pool: Callable[[int, str], WorkerPool] = WorkerPool
+    chance: Callable[[], random.Random] = random.Random
 
     @property
     def cluster(self) -> Cluster:
