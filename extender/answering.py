@@ -9,7 +9,7 @@ from extender import metrics, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import FamilyMember, decode_member
-from extender.plan import Arrival, NodeStanding
+from extender.plan import NodeArrival, NodeStanding
 from extender.protocol import (
     AskedPod,
     ExtenderProtocolError,
@@ -212,12 +212,12 @@ class Answerer:
             if coming and Veto(member.uid, coming) in board.vetoes:
                 board.await_node(coming)  # that its Node joined is why kube-scheduler asks again, most likely
             arrival = board.table.arrival(coming)
-            comes = arrival is not Arrival.NONE  # what may never come is not worth waiting for
+            comes = arrival is not NodeArrival.NONE  # what may never come is not worth waiting for
             if (
                 comes or not kept
             ) and not standing.alone:  # whose own nodes alone would pass: nobody else's pods are to go
                 everywhere = kept or [node for node, evicted in victims.items() if evicted.pods]
-                veto = Veto(member.uid, coming, arrival is Arrival.JOINED)
+                veto = Veto(member.uid, coming, arrival is NodeArrival.JOINED)
                 kept = [] if board.vetoes.spend(veto, now) else everywhere
         self._outbox.put(PodReport(uid=member.uid, node=min(victims, default=""), reason=ReportReason.PREEMPTED))
         return ("kept" if kept else "vetoed"), question.kept(kept)

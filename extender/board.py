@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from extender import metrics
 from extender.facts import ClaimFacts, ExtenderNode, FamilyMember, Timeline
-from extender.plan import Arrival, PlanTable
+from extender.plan import NodeArrival, PlanTable
 from extender.refusals import Refusals
 from extender.vetoes import Vetoes
 from provisioner.kube.lag import BEHIND_SECONDS
@@ -181,4 +181,4 @@ class Board:
 
     def await_node(self, plan: str) -> None:
         """Wait a moment for the Node of this plan; kube-scheduler's watch may be ahead of ours. `lock` is held."""
-        self.lock.wait_for(lambda: self.table.arrival(plan) is not Arrival.LAUNCHED, UNKNOWN_NODE_SECONDS)
+        self.lock.wait_for(lambda: self.table.arrival(plan) is not NodeArrival.LAUNCHED, UNKNOWN_NODE_SECONDS)

@@ -42,7 +42,7 @@ MAX_SUPPOSED: Final = 20_000
 """Pairs of a pod and a held node that it may be bound to, before the watch tells; beyond, the oldest pods are forgotten."""
 
 
-class Arrival(enum.Enum):
+class NodeArrival(enum.Enum):
     """How far a planned node is."""
 
     NONE = enum.auto()
@@ -343,13 +343,13 @@ class PlanTable:
         """Whether a live plan has no node yet, so that a name not known might be it."""
         return bool(self.places.nodeless)
 
-    def arrival(self, plan: str) -> Arrival:
+    def arrival(self, plan: str) -> NodeArrival:
         """How far the node of this claim is."""
         site = self.places.sites.get(plan)
         if site is not None and site.node:
-            return Arrival.JOINED
+            return NodeArrival.JOINED
         claim = self.nodes.claims.get(plan)
-        return Arrival.LAUNCHED if claim is not None and claim.provider_id else Arrival.NONE
+        return NodeArrival.LAUNCHED if claim is not None and claim.provider_id else NodeArrival.NONE
 
     def standing(self, member: FamilyMember, now: float) -> NodeStanding:
         """Where `member` may take a planned place at `now`.

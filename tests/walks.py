@@ -92,10 +92,10 @@ def _interleaved(tree: Path) -> dict[str, list[Step]]:
     from tests.interleaving import threads
 
     threads.install()
+    from provisioner.simulator.api_server import ApiServer
     from tests.interleaving.place import Workload
     from tests.interleaving.play import Play
     from tests.interleaving.threads import STAGE
-    from tests.support.apiserver import ApiServer
 
     recorder = Recorder(tree, lambda: STAGE.current.name if STAGE.current else "")
     spawn, answer = STAGE.spawn, ApiServer.answer

@@ -29,6 +29,7 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "provisioner": ("provisioner.operator.main:command", "Run the controllers."),
     "record": ("provisioner.cli.record:command", "Record what happens in a cluster, whatever scales it."),
     "reference": ("provisioner.lab.reference.command:command", "Write the generated reference pages."),
+    "simulate": ("provisioner.cli.simulate:command", "Run a day of workloads in virtual time and show its cost."),
     "takeover": (
         "provisioner.cli.takeover.command:command",
         "Take a cluster over from Karpenter or Cluster Autoscaler.",

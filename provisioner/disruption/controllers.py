@@ -63,6 +63,7 @@ def disruptions(
         postponed=ending.live.postponed,
         is_broken=health.is_broken,
         begun=begun,
+        chance=base.chance(),
     )
     reboots = Reboots(
         cluster,

@@ -55,7 +55,9 @@ def settled(
     found: list[PlannedClaim] = []
     for claim in claims:
         share = total / len(claims) if planned <= 0 else total * (claim.usd_per_hour / planned)
-        one = _settled(some, claim, types.of_pool(claim.pool), settings, share, anew=anew)
+        takes = {pod.uid for pod in claim.pods}
+        sources = [one for one in some if any(pod.uid in takes for pod in one.pods)]
+        one = cheaper(some, claim, types.of_pool(claim.pool), settings, share, sources=sources, anew=anew)
         if isinstance(one, str):
             return one
         found.append(one)
@@ -70,18 +72,28 @@ def too_few_spot_types(wanted: int, found: int) -> str:
     )
 
 
-def _settled(
+def cheaper(
     some: Sequence[Candidate],
     claim: PlannedClaim,
     catalogue: Mapping[str, InstanceType],
     settings: DisruptionSettings,
     below: float,
     *,
-    anew: bool,
+    sources: Sequence[Candidate],
+    anew: bool = False,
 ) -> PlannedClaim | str:
+    """A claim with only those types whose launch costs less than `below` USD per hour whatever becomes of it; else why there are none.
+
+    Args:
+        some: the nodes that go.
+        claim: what takes their place, or part of it.
+        catalogue: instance types by name.
+        settings: the feature gate.
+        below: what it may cost.
+        sources: the nodes that it replaces: whether spot is replaced by spot is a matter of these.
+        anew: as of `settled`.
+    """
     asked = claim.requirements
-    takes = {pod.uid for pod in claim.pods}
-    sources = [one for one in some if any(pod.uid in takes for pod in one.pods)]
     types = [catalogue[name] for name in claim.instance_types if name in catalogue]
     spot, others = _with(asked, names.CAPACITY_SPOT), _buys(types, asked, names.CAPACITY_ON_DEMAND)
     from_spot = spot is not None and _buys(types, asked, names.CAPACITY_SPOT) and all(one.spot for one in sources)
@@ -89,22 +101,22 @@ def _settled(
         if not settings.spot_to_spot:
             return SPOT_TO_SPOT_DISABLED
         asked = spot or asked
-    cheaper = [one for one in types if one.lowest_price < below and worst_launch_price(one.offerings, asked) < below]
+    left = [one for one in types if one.lowest_price < below and worst_launch_price(one.offerings, asked) < below]
     if len(some) > 1 and not anew:
-        cheaper = _no_type_again(some, cheaper, asked)
-    if not cheaper:
+        left = _no_type_again(some, left, asked)
+    if not left:
         return NO_CHEAPER_NODE
     if from_spot and len(sources) == 1:
-        if len(cheaper) < SPOT_TYPES:
-            return too_few_spot_types(SPOT_TYPES, len(cheaper))
-        cheaper = cheaper[: max(SPOT_TYPES, min_values_served(cheaper, asked).needed)]
-    if not from_spot and spot is not None and others and _buys(cheaper, asked, names.CAPACITY_SPOT):
+        if len(left) < SPOT_TYPES:
+            return too_few_spot_types(SPOT_TYPES, len(left))
+        left = left[: max(SPOT_TYPES, min_values_served(left, asked).needed)]
+    if not from_spot and spot is not None and others and _buys(left, asked, names.CAPACITY_SPOT):
         asked = spot
-        cheaper = [one for one in cheaper if worst_launch_price(one.offerings, asked) < below]
-    missing = min_values_served(cheaper, asked).missing
+        left = [one for one in left if worst_launch_price(one.offerings, asked) < below]
+    missing = min_values_served(left, asked).missing
     if missing:
         return Said("Filtering by price: minValues requirement is not met for label(s) ") + ", ".join(sorted(missing))
-    return _narrowed(claim, cheaper, asked)
+    return _narrowed(claim, left, asked)
 
 
 def _narrowed(claim: PlannedClaim, types: Sequence[InstanceType], asked: Requirements) -> PlannedClaim | str:

@@ -4,6 +4,7 @@ Rates are prices per resource at which no instance type is worth more than it co
 nodes whatever, so what a node costs above its pods is the most that can be saved by giving them other new nodes.
 """
 
+import bisect
 import itertools
 import math
 from collections import Counter
@@ -190,11 +191,19 @@ def _pairs(priced: dict[_Point, float]) -> tuple[UnitRate, ...]:
 
 
 def _staircase(priced: Iterable[_Step]) -> tuple[_Step, ...]:
-    """Those that hold more than all that cost less in something, cheapest first."""
+    """Those that hold more than all that cost less in something, cheapest first. Cost: O(n log n), as a rule."""
     steps: list[_Step] = []
+    cpus: list[int] = []  # of those that no other holds as much as, ascending, so that their memory descends
+    memories: list[int] = []
     for price, cpu, memory in sorted(priced):
-        if not any(other[1] >= cpu and other[2] >= memory for other in steps):
-            steps.append((price, cpu, memory))
+        at = bisect.bisect_left(cpus, cpu)
+        if at < len(cpus) and memories[at] >= memory:
+            continue
+        high = low = bisect.bisect_right(cpus, cpu)
+        while low and memories[low - 1] <= memory:
+            low -= 1
+        cpus[low:high], memories[low:high] = [cpu], [memory]
+        steps.append((price, cpu, memory))
     return tuple(steps)
 
 

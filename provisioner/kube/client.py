@@ -136,11 +136,13 @@ class Client:
         unanswered: such requests that were sent, got no answer, or one of a gateway that got none, and may still be carried out.
     """
 
-    def __init__(self, connection: Api, clock: Clock, permit: Permit | None = None) -> None:
+    def __init__(
+        self, connection: Api, clock: Clock, permit: Permit | None = None, chance: random.Random | None = None
+    ) -> None:
         self.connection = connection
         self.permit = permit
         self._clock = clock
-        self._chance = random.Random()
+        self._chance = chance if chance is not None else random.Random()
         self._lock = threading.Lock()
         self.writes: Counter[tuple[str, str]] = Counter()
         self.writing = 0
@@ -158,7 +160,7 @@ class Client:
 
     def under(self, permit: Permit) -> "Client":
         """A client over the same connection that writes only while it is permitted."""
-        return Client(self.connection, self._clock, permit)
+        return Client(self.connection, self._clock, permit, self._chance)
 
     def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """Read one object from the server, not from a cache."""

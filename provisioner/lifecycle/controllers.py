@@ -1,6 +1,5 @@
 """The controllers of this room: from the launch of a NodeClaim to a Node that takes pods."""
 
-import random
 from collections.abc import Callable, Collection
 from functools import partial
 from itertools import chain
@@ -49,6 +48,7 @@ def controllers(
         nominations=nominations,
         again=base.claim_again,
         health=health.note,
+        chance=base.chance(),
     )
     gangs = GangKeeper(
         cluster,
@@ -78,7 +78,7 @@ def controllers(
         postponed=ending.live.postponed,
         awaits=ending.guards.why,
     )
-    consistency = Consistency(cluster, writer, base.recorder, clock, chance=random.Random())
+    consistency = Consistency(cluster, writer, base.recorder, clock, chance=base.chance())
     hydration = Hydration(cluster, base.provider, writer, base.recorder, clock)
     garbage = ClaimCollector(
         cluster,

@@ -254,6 +254,7 @@ class Registrar:
         nominations: Nominations,
         again: Callable[[str], None],
         health: Callable[[str, bool], None],
+        chance: random.Random | None = None,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
@@ -267,7 +268,7 @@ class Registrar:
         self._failures: dict[str, int] = {}  # of those, how often in a row
         self._gangs: tuple[ComingGang, ...] = ()  # that nodes come for
         self._busy: set[str] = set()  # claims that are being let in
-        self._chance = random.Random()
+        self._chance = chance if chance is not None else random.Random()
         self.poller = Poller("registration", self._poll)
 
     def offer(self, name: str) -> None:

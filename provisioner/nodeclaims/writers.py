@@ -26,5 +26,5 @@ class Writers:
 
 def writers(base: Base) -> Writers:
     """The writing of NodeClaims, and of the plans on them."""
-    notes, claims = WorkerPool(PLAN_WRITERS, "plans"), ClaimWriter(base.client, base.cluster, base.caches.carry_out)
-    return Writers(WorkerPool(WRITERS, "creates"), notes, claims, PlanWriter(base.cluster, claims, notes))
+    notes, claims = base.pool(PLAN_WRITERS, "plans"), ClaimWriter(base.client, base.cluster, base.caches.carry_out)
+    return Writers(base.pool(WRITERS, "creates"), notes, claims, PlanWriter(base.cluster, claims, notes))

@@ -4,7 +4,6 @@ The rooms are lent here what they share. Which controllers there are, and what e
 each room.
 """
 
-import random
 from collections.abc import Iterable
 
 from provisioner.apis.reports import PodReport
@@ -32,9 +31,9 @@ from provisioner.observability.collector import MetricsObserver
 from provisioner.observability.transitions import Transitions
 from provisioner.operator import certificates
 from provisioner.operator.effects import TermEffects
+from provisioner.operator.machinery import Machinery
 from provisioner.options import Options
 from provisioner.packing.planner import Planner
-from provisioner.packing.process import PlannerProcess
 from provisioner.provisioning import controllers as provisioning
 from provisioner.provisioning.batcher import Intake
 from provisioner.provisioning.expected_pods import ExpectedPods
@@ -47,7 +46,7 @@ from provisioner.requests.reserving import ReservationWriter
 from provisioner.runtime import metrics
 from provisioner.runtime.base import Base
 from provisioner.runtime.caches import Caches, store_of
-from provisioner.runtime.controller import Controller, Manager
+from provisioner.runtime.controller import Controller
 from provisioner.scheduling.problem import Packing
 from provisioner.shares import controller as shares
 from provisioner.static import controller as static
@@ -55,7 +54,6 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
 from provisioner.support.precedence import Precedence
-from provisioner.support.workers import WorkerPool
 from provisioner.termination import controllers as termination
 from provisioner.termination.ends import ends
 from provisioner.why.leader import LeaderInstant, LeaderMemory
@@ -76,11 +74,18 @@ class Term:
     """
 
     def __init__(
-        self, caches: Caches, client: Client, cloud: Cloud, recorder: Recorder, options: Options, clock: Clock
+        self,
+        caches: Caches,
+        client: Client,
+        cloud: Cloud,
+        recorder: Recorder,
+        options: Options,
+        clock: Clock,
+        machinery: Machinery = Machinery(),  # noqa: B008  (frozen)
     ) -> None:
-        self.manager, self._steering = Manager(clock), Steering(options.nominate, clock)
+        self.manager, self._steering = machinery.manager(clock), Steering(options.nominate, clock)
         steers = self._steering.steers
-        planner = Planner(PlannerProcess(clock), clock, steers=steers, wanted=options.packing == Packing.COST)
+        planner = Planner(machinery.planner(clock), clock, steers=steers, wanted=options.packing == Packing.COST)
         precedence = Precedence(clock)
         self._intake = Intake(
             caches.cluster,
@@ -104,10 +109,12 @@ class Term:
             self.manager,
             self._intake.trigger,
             precedence,
+            machinery.pool,
+            machinery.chance,
         )
         writing = writers(base)
         ending = ends(base, writing)
-        threads = WorkerPool(WRITERS, "registration")
+        threads = base.pool(WRITERS, "registration")
         self._nominations = Nominations(
             caches.cluster,
             client,
@@ -132,7 +139,7 @@ class Term:
             writing.plans,
             effects=caches.carry_out,
             created=lambda claim: base.claim_again(claim.name),
-            chance=random.Random(),
+            chance=base.chance(),
             growth=growth,
         )
         self.history = LeaderHistory(base)
@@ -166,7 +173,7 @@ class Term:
             writing.creates,
             clock,
             retry=base.plan_again,
-            chance=random.Random(),
+            chance=base.chance(),
             plans=writing.plans,
             policies=base.policies,
             deadline=options.timeouts.solve,
@@ -180,7 +187,7 @@ class Term:
             taken_back=caches.carry_out if limits_of(options).none else None,
             reported=self.history.planned,
         )
-        rebuilding = Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT, steers=steers), clock)
+        rebuilding = Rebuilding(Planner(machinery.planner(clock), clock, PATIENT, steers=steers), clock)
         commands, voluntary, forceful, reboots = disruption.disruptions(
             base,
             writing,

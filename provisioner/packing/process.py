@@ -75,6 +75,7 @@ class PlannerProcess:
     Args:
         clock: the machine's; its monotonic time is the process's too.
         command: starts it.
+        start_seconds: that it may take until it can be asked.
 
     Attributes:
         problem: why there was no answer the last time that there was none.
@@ -85,8 +86,9 @@ class PlannerProcess:
         clock: Clock,
         *,
         command: Sequence[str] = COMMAND,
+        start_seconds: float = _START_SECONDS,
     ) -> None:
-        self._clock, self._command = clock, tuple(command)
+        self._clock, self._command, self._start_seconds = clock, tuple(command), start_seconds
         self.problem = ""
         self._chance = random.Random()
         self._installed: bool | None = None
@@ -214,13 +216,13 @@ class PlannerProcess:
         if refusal is not None or self._ready:
             return refusal
         try:
-            if self._clock.monotonic() - self._started_at >= _START_SECONDS:
+            if self._clock.monotonic() - self._started_at >= self._start_seconds:
                 self.fail(_PLANNER_STARTED_LATE)
                 return PackingRefusal.FAILED
             if not self._readable(until):
                 self.problem = _PLANNER_STARTED_LATE
                 return PackingRefusal.STARTING
-            self._read(self._started_at + _START_SECONDS)
+            self._read(self._started_at + self._start_seconds)
         except (TimeoutError, PackingProtocolError) as error:
             self.fail(str(error) or _PLANNER_STARTED_LATE)
             return PackingRefusal.FAILED

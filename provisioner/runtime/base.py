@@ -1,5 +1,6 @@
 """What the process lends to every room of a term."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,7 @@ from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock
 from provisioner.support.precedence import Precedence
+from provisioner.support.workers import WorkerPool
 
 #: Controllers that others hand work.
 NODECLAIM: Final = "nodeclaim.lifecycle"
@@ -32,6 +34,8 @@ class Base:
         manager: of all controllers of the term.
         plan_again: plan what waits again; the word says why.
         precedence: of planning over long work.
+        pool: makes a number of threads with a name.
+        chance: makes what is left to chance.
     """
 
     caches: Caches
@@ -44,6 +48,8 @@ class Base:
     manager: Manager
     plan_again: Callable[[str], None]
     precedence: Precedence
+    pool: Callable[[int, str], WorkerPool] = WorkerPool
+    chance: Callable[[], random.Random] = random.Random
 
     @property
     def cluster(self) -> Cluster:

@@ -17,6 +17,7 @@ class Poller:
 
     Attributes:
         EXPECTED: what every `poll` may raise without its trace being of use to anybody.
+        first: seconds before the first round.
 
     Args:
         name: of the thread, and in the log.
@@ -39,7 +40,7 @@ class Poller:
         first: float = 0.0,
         patience: float = heartbeat.PATIENCE_SECONDS,
     ) -> None:
-        self.name, self._poll, self._retry, self._first = name, poll, retry, first
+        self.name, self._poll, self._retry, self.first = name, poll, retry, first
         self._expected, self._patience = (*self.EXPECTED, *expected), patience
         self._rounds, self._clock = Rounds(name, 1), SystemClock()
         self._wake = threading.Event()
@@ -62,6 +63,12 @@ class Poller:
             return not self._thread.is_alive()
         return True
 
+    def awake(self) -> bool:
+        """Whether it was woken since this was asked last; only where it has not been started."""
+        woken = self._wake.is_set()
+        self._wake.clear()
+        return woken
+
     def once(self) -> float | None:
         """One round; seconds until the next one, whatever happened."""
         begun, failed, wait = self._clock.monotonic(), False, None
@@ -78,7 +85,7 @@ class Poller:
         return self._retry if failed else wait
 
     def _loop(self) -> None:
-        wait: float | None = self._first
+        wait: float | None = self.first
         pulse = heartbeat.pulse(self.name, self._patience)
         pulse.rest()
         while True:

@@ -230,6 +230,30 @@ class KeyedQueue:
                 self._schedule.add(key, now)
             self._wake()
 
+    def attended(self, chance: random.Random) -> None:
+        """Begin without threads: whoever asks for that has the work done by `turn`.
+
+        Args:
+            chance: of the jitter.
+        """
+        self._chance = chance
+
+    def due_at(self) -> float | None:
+        """When the next key is due, by the clock's monotonic time; None while none waits."""
+        with self._lock:
+            return self._schedule.next_time()
+
+    def turn(self) -> bool:
+        """Work on one key that is due, in the caller's thread; whether there was one. Only where there are no threads."""
+        with self._lock:
+            now = self._clock.monotonic()
+            key = None if self._stopping else self._schedule.pop(now)
+            if key is None:
+                return False
+            self._begun[key] = now
+        self._run(key)
+        return True
+
     def failures(self, key: str) -> int:
         """How often `key` has failed in a row."""
         with self._lock:
@@ -256,18 +280,21 @@ class KeyedQueue:
         pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")
         while (key := self._take(pulse)) is not None:
             pulse.beat()
-            result: ReconcileResult | None = None
-            begun = self._clock.monotonic()
-            try:
-                with self._rounds.running():
-                    result = self._reconcile(key)
-                failed = result is not None and result.failed
-            except Exception:  # noqa: BLE001 - one call that fails ends no thread
-                failed = True
-                _log.exception("Reconcile failed; retrying", queue=self.name, key=key, failures=self.failures(key) + 1)
-            self._count(self._clock.monotonic() - begun, result, failed=failed)
-            self._finish(key, result, failed=failed)
+            self._run(key)
         pulse.end()
+
+    def _run(self, key: str) -> None:
+        result: ReconcileResult | None = None
+        begun = self._clock.monotonic()
+        try:
+            with self._rounds.running():
+                result = self._reconcile(key)
+            failed = result is not None and result.failed
+        except Exception:  # noqa: BLE001 - one call that fails ends no thread
+            failed = True
+            _log.exception("Reconcile failed; retrying", queue=self.name, key=key, failures=self.failures(key) + 1)
+        self._count(self._clock.monotonic() - begun, result, failed=failed)
+        self._finish(key, result, failed=failed)
 
     def _count(self, seconds: float, result: ReconcileResult | None, *, failed: bool) -> None:
         self._rounds.ended(seconds, failed=failed, later=result is not None and result.requeue_after is not None)

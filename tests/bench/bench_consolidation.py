@@ -4,7 +4,7 @@ EC2's types at us-east-1's on-demand prices, three DaemonSets a node, three seed
 
 - Fleets that the cost planner bought for pods that came in five batches, consolidated under the default rule; no more than half of the pods
   may be evicted. The bound is that of the linear program over all pods at once (see `bench_planning`).
-- Fleets whose Deployments were scaled down to about 60 %, beside Karpenter's rule (`tests/support/economy`) run to its end: what either has
+- Fleets whose Deployments were scaled down to about 60 %, beside Karpenter's rule (`simulator.karpenter`) run to its end: what either has
   saved by the time when it has evicted as many pods as the other one did in all, and the CPU time of ours.
 """
 

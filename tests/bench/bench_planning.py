@@ -5,7 +5,7 @@ seeds. Each row names its bound: "duals" are those of the linear program over re
 generation proves (`packing.knapsack`); `tests/unit/packing` holds both against every fleet of a few pods. "Whole GPUs" is an integer
 program of this benchmark alone (`tests/support/gpu_bound`). Rows of the table of issues that are measured elsewhere: consolidation in
 `bench_disruption`, the real plane by `dovetail bench-cluster`. Beside the plan: scheduling's own answer, and first fit by decreasing size: the cheaper one of scheduling's and of
-Karpenter's rule (`tests/support/firstfit`).
+Karpenter's rule (`simulator.karpenter`).
 CPU seconds are of `improve` alone, judging included; what scheduling took stands beside it. Spot costs what its launch is expected to cost
 (`expected_price`), at made-up prices; the bound of these rows counts the least prices, and is not asked about.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.types import expected_price
+from provisioner.cloudprovider.types import InstanceType, expected_price
 from provisioner.lab.harness.results import Figure, Goal, at_least, at_most, write
 from provisioner.packing.dual_prices import prices_of
 from provisioner.packing.interruption_cost import expected
@@ -34,9 +34,10 @@ from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, World
 from provisioner.scheduling.result import Result
+from provisioner.simulator.karpenter.provisioning import provision
 from provisioner.support.clock import SystemClock
 from tests.bench.machine import peak_megabytes
-from tests.support import firstfit, gpu_bound, priced_fleets
+from tests.support import gpu_bound, priced_fleets
 from tests.support.improving import Plan, improve
 from tests.support.partitions import usd_of_groups
 from tests.support.priced_fleets import GPU
@@ -81,7 +82,7 @@ def measured(kind: str, count: int, seed: int) -> Measured:
     seconds = time.process_time() - solved
     assert prepared.judge(design_of(plan.result)).legal
     assert sum(len(claim.pods) for claim in plan.result.claims) == count
-    fit = firstfit.usd_per_hour(priced_fleets.ec2_types(), priced_fleets.deployments(kind, count, seed))
+    fit = karpenters_usd(priced_fleets.ec2_types(), kind, count, seed)
     return Measured(plan, seconds, result.usd_per_hour, solved - began, fit)
 
 
@@ -184,7 +185,7 @@ def test_pools_of_at_most_32_cpus(kind: str) -> None:
         result, plan, seconds = improved(
             priced_fleets.world_of(types), priced_fleets.workload(kind, 5_000, seed), ENDS[5_000], seed
         )
-        fit = firstfit.usd_per_hour(types, priced_fleets.deployments(kind, 5_000, seed))
+        fit = karpenters_usd(types, kind, 5_000, seed)
         least = min(fit, result.usd_per_hour)
         gaps.append(100 * plan.gap)
         saved.append(100 * (1 - plan.usd_per_hour / least))
@@ -220,7 +221,7 @@ def test_gpus_and_two_architectures() -> None:
             for claim in plan.result.claims
         )
         assert not plain, "nodes with GPUs and without a pod that asks for one"
-        fit = firstfit.usd_per_hour(types, priced_fleets.deployments("gpu", 1_000, seed))
+        fit = karpenters_usd(types, "gpu", 1_000, seed)
         saved.append(100 * (1 - plan.usd_per_hour / min(fit, result.usd_per_hour)))
         least = gpu_bound.usd_at_least(types, priced_fleets.workload("gpu", 1_000, seed))
         gaps.append(100 * (plan.usd_per_hour / least - 1))
@@ -234,7 +235,7 @@ def test_gpus_and_two_architectures() -> None:
                 priced_fleets.world_of(both), priced_fleets.workload(kind, count, seed), ENDS[count], seed
             )
             overs.append(100 * plan.gap)
-            fit = firstfit.usd_per_hour(both, priced_fleets.deployments(kind, count, seed))
+            fit = karpenters_usd(both, kind, count, seed)
             print(
                 f"two architectures, {kind} {count:,} seed {seed}: {plan.usd_per_hour:.2f} $/h, +{plan.gap:.2%} in {seconds:.2f} s; "
                 f"scheduling {result.usd_per_hour:.2f}, Karpenter's rule {fit:.2f}"
@@ -270,7 +271,7 @@ def test_spot_at_the_price_that_is_paid(kind: str) -> None:
         pods = priced_fleets.workload(kind, 1_000, seed)
         result, plan, seconds = improved(priced_fleets.world_of(spot), pods, ENDS[1_000], seed)
         _, naive, _ = improved(priced_fleets.world_of(lowest), pods, ENDS[1_000], seed)
-        fit = firstfit.usd_per_hour(spot, priced_fleets.deployments(kind, 1_000, seed))
+        fit = karpenters_usd(spot, kind, 1_000, seed)
         rare += sum(len(claim.instance_types) < _FLEXIBLE for claim in plan.result.claims)
         saved.append(100 * (1 - plan.usd_per_hour / min(fit, result.usd_per_hour)))
         better.append(100 * (1 - paid(plan) / paid(naive)))
@@ -324,14 +325,15 @@ def test_pods_that_arrive_in_five_batches(count: int, most: float) -> None:
             bound = improve(prepared, pods, all_at_once, expired=lambda: True, iterations=0).usd_at_least
             usd = 0.0
             bins: tuple[Bin, ...] = ()
-            fit = firstfit.FirstFit(priced_fleets.ec2_types())
+            fit, fit_bins = 0.0, tuple[Bin, ...]()
             for batch in range(5):
-                fit.place(priced_fleets.part_of(priced_fleets.deployments(kind, count, seed), batch, 5))
+                theirs = provision(prepare(replace(world, bins=fit_bins)), pods[batch::5])
+                fit, fit_bins = fit + theirs.usd_per_hour, _launched(fit_bins, theirs)
                 _, plan, _ = improved(replace(world, bins=bins), pods[batch::5], ENDS[count] / 2, seed)
                 usd += plan.usd_per_hour
                 bins = _launched(bins, plan.result)
             gaps.append(100 * (usd / bound - 1))
-            fits.append(100 * (fit.usd_per_hour / bound - 1))
+            fits.append(100 * (fit / bound - 1))
         print(
             f"{kind} {count:,} in five batches: {', '.join(f'+{gap:.2f} %' for gap in gaps)}; "
             f"Karpenter's rule {', '.join(f'+{gap:.1f} %' for gap in fits)}"
@@ -342,6 +344,12 @@ def test_pods_that_arrive_in_five_batches(count: int, most: float) -> None:
             )
         )
     kept(f"planning-batches-{count}", figures)
+
+
+def karpenters_usd(types: tuple[InstanceType, ...], kind: str, count: int, seed: int) -> float:
+    """What a workload costs on the nodes that Karpenter makes for it, in USD per hour."""
+    world = priced_fleets.world_of(types)
+    return provision(prepare(world), priced_fleets.workload(kind, count, seed)).usd_per_hour
 
 
 def _launched(bins: tuple[Bin, ...], result: Result) -> tuple[Bin, ...]:
@@ -372,7 +380,7 @@ def test_five_hundred_random_problems_cost_no_more_than_first_fit() -> None:
             priced_fleets.world_of(types), priced_fleets.workload(kind, count, number), 0.3, number
         )
         over += plan.usd_per_hour > result.usd_per_hour
-        fit = firstfit.usd_per_hour(types, priced_fleets.deployments(kind, count, number))
+        fit = karpenters_usd(types, kind, count, number)
         above += plan.usd_per_hour > fit + 1e-9
         if fit:  # else no type holds any of the pods
             dearer = max(dearer, 100 * (plan.usd_per_hour / fit - 1))

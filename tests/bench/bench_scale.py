@@ -30,9 +30,9 @@ from provisioner.lab.harness.machine import calibration, slowness
 from provisioner.lab.harness.memory import cpu_seconds, pss_bytes
 from provisioner.lab.harness.results import Figure, Goal, at_most, write
 from provisioner.scheduling.prepared import prepare
+from provisioner.simulator.api_server import ServerChange, Wire
 from tests.bench.bench_disruption import LARGEST
 from tests.support import loads
-from tests.support.apiserver import Change, Wire
 from tests.support.eventually import eventually
 from tests.support.fleets import Fleet, pool
 from tests.support.httpapiserver import HttpApiServer, serving
@@ -241,7 +241,7 @@ class Around:
             left[0] += sign * asked[0]
             left[1] += sign * asked[1]
 
-    def heard(self, change: Change) -> None:
+    def heard(self, change: ServerChange) -> None:
         if change.plural == "nodeclaims" and change.before is None and change.after is not None:
             self._plans(change.after)
         elif change.plural == "nodes" and change.before is None and change.after is not None:

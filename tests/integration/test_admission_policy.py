@@ -22,8 +22,8 @@ from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODEPOOLS
 from provisioner.lab.devcluster.cluster import DevCluster
+from provisioner.simulator import json_patch
 from provisioner.support.clock import SystemClock
-from tests.support import jsonpatch
 from tests.support.definitions import send, with_definitions
 from tests.support.eventually import eventually
 from tests.support.hook import Hook
@@ -137,7 +137,7 @@ def asked(client: Client, namespace: str, document: Document) -> Document:
 def patched(document: Document, namespace: str, defaults: dict[str, str]) -> Document:
     """The pod that the webhook would make of it, while our scheduler does not run and nothing is known of NodePools."""
     facts = StampFacts(namespace=namespace, namespace_labels=NAMESPACES.get(namespace, {}), defaults=defaults)
-    result: Document = jsonpatch.apply(document, decide(decode_pod(msgspec.json.encode(document)), facts).operations)
+    result: Document = json_patch.apply(document, decide(decode_pod(msgspec.json.encode(document)), facts).operations)
     return result
 
 

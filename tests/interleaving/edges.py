@@ -4,7 +4,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandPhase
-from tests.support.apiserver import Wire
+from provisioner.simulator.api_server import Wire
 
 Edge = tuple[str, str]
 TERMINATING: Final = "instance terminating"

@@ -14,9 +14,9 @@ from provisioner.cloudprovider.errors import InsufficientCapacityError
 from provisioner.cloudprovider.kwok.provider import CLAIM_ANNOTATION, KwokProvider, node_name_of
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
 from provisioner.lifecycle.gang_decisions import HOLD_SECONDS
+from provisioner.simulator.api_server import ApiServer, ServerChange, Wire
 from tests.interleaving.place import is_ready
 from tests.interleaving.threads import STAGE
-from tests.support.apiserver import ApiServer, Change, Wire
 
 GRACE_SECONDS: Final = 30.0
 """For so long a part of a gang may be there after what was launched has waited for the rest."""
@@ -88,7 +88,7 @@ class GangLaw:
 
     # ------------------------------------------------------------------ after every change
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: ServerChange) -> None:
         """A gang's NodeClaims are of a set, all of which are written before one is launched, and ready before one is let in."""
         if change.after is None:
             return

@@ -11,12 +11,12 @@ from provisioner.apis import names
 from provisioner.apis.command import CommandPhase, CommandRecord, command_on
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import offering_price
+from provisioner.simulator.api_server import ApiServer, ServerChange, Wire, covers
 from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, TERMINATING, claim_state, command_state
 from tests.interleaving.gangs import GangLaw
 from tests.interleaving.place import Place
 from tests.interleaving.process import TYPES, Process
 from tests.interleaving.threads import STAGE
-from tests.support.apiserver import ApiServer, Change, Wire, covers
 
 #: After the end of a term a write that was sent in time may still arrive; ours arrive at once.
 _SLACK: Final = 1e-9
@@ -68,7 +68,7 @@ class Oracle:
 
     # ------------------------------------------------------------------ after every change
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ServerChange) -> None:
         if isinstance(change.by, Process):
             self._may_write(change.by, change)
         self.say(f"{STAGE.seconds:8.2f}   {_in_words(change)}")
@@ -89,7 +89,7 @@ class Oracle:
             case _:
                 pass
 
-    def _may_write(self, process: Process, change: Change) -> None:
+    def _may_write(self, process: Process, change: ServerChange) -> None:
         if process.fence is None or process.fence.left() < -_SLACK or process.dead:
             self.broken(f"{process} wrote {change.plural} {change.name} although it does not lead")
 
@@ -99,7 +99,7 @@ class Oracle:
         else:
             self._since.setdefault((what, of), self._server.version)
 
-    def _pod(self, change: Change) -> None:
+    def _pod(self, change: ServerChange) -> None:
         pod, name = change.after, change.name
         on = pod is not None and bool(pod["spec"].get("nodeName"))
         protected = pod is not None and (pod["metadata"].get("annotations") or {}).get(names.DO_NOT_DISRUPT) == "true"
@@ -116,7 +116,7 @@ class Oracle:
         ):
             self.broken(f"pod {name} was deleted, and nobody asked its budget")
 
-    def _node(self, change: Change) -> None:
+    def _node(self, change: ServerChange) -> None:
         before, after = change.before, change.after
         node = after or before
         assert node is not None
@@ -158,7 +158,7 @@ class Oracle:
 
     # ------------------------------------------------------------------ claims and commands
 
-    def _claim(self, change: Change) -> None:
+    def _claim(self, change: ServerChange) -> None:
         before, after = change.before, change.after
         self._edge(change)
         text = _command_of(after)
@@ -173,7 +173,7 @@ class Oracle:
         if before is None:
             self.seen["claims"] += 1
 
-    def _edge(self, change: Change) -> None:
+    def _edge(self, change: ServerChange) -> None:
         """Every change of state is in its table."""
         found = [("NodeClaim", claim_state(change.before), claim_state(change.after), CLAIM_EDGES)]
         found.append(("command", _record_state(change.before), _record_state(change.after), COMMAND_EDGES))
@@ -184,7 +184,7 @@ class Oracle:
             if (old, new) not in table:
                 self.broken(f"the {what} of {change.name} went from {old} to {new}")
 
-    def _committed(self, record: CommandRecord, change: Change) -> None:
+    def _committed(self, record: CommandRecord, change: ServerChange) -> None:
         if record.id in self._commands:
             self._commands[record.id].record = record
             return
@@ -228,7 +228,7 @@ class Oracle:
                         f"{record.method} command {record.id} leaves pod {pod['metadata']['name']} without a place"
                     )
 
-    def _called_off(self, change: Change) -> None:
+    def _called_off(self, change: ServerChange) -> None:
         """The record was taken back, which is too late once a candidate has gone for it."""
         assert change.before is not None
         record = command_on(_decoded(change.before))
@@ -259,7 +259,7 @@ class Oracle:
         kind = TYPES[labels[names.INSTANCE_TYPE_LABEL]]
         return offering_price(kind, labels[names.ZONE_LABEL], labels[names.CAPACITY_TYPE_LABEL]) or 0.0
 
-    def _deleted(self, change: Change) -> None:
+    def _deleted(self, change: ServerChange) -> None:
         """A claim begins to end: where that is for a command, nothing may have forbidden it since its Node was closed."""
         commanded = self._of.get(change.name)
         after = change.after
@@ -356,7 +356,7 @@ class Oracle:
             self.broken(one)
 
 
-def _in_words(change: Change) -> str:
+def _in_words(change: ServerChange) -> str:
     """A change for a reader: who, what, and which marks it has then."""
     what = "created" if change.before is None else "gone" if change.after is None else "changed"
     after = change.after or {"metadata": {}}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provisioner.apis import names
+from provisioner.simulator.api_server import ApiServer, Wire, covers
 from provisioner.values.resources import CPU, Resources
 from tests.interleaving.threads import STAGE
-from tests.support.apiserver import ApiServer, Wire, covers
 
 NAMESPACE: Final = "shop"
 POOL: Final = "general"

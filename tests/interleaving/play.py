@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandPhase
+from provisioner.simulator.api_server import ApiServer, Wire
 from tests.interleaving.edges import claim_state
 from tests.interleaving.gangs import Market
 from tests.interleaving.oracle import Oracle
 from tests.interleaving.place import Place, Workload
 from tests.interleaving.process import TAKE_SECONDS, Process
 from tests.interleaving.threads import STAGE, Clock, Dead, Deadlock
-from tests.support.apiserver import ApiServer, Wire
 
 MOST_SWITCHES: Final = 60_000
 MOST_SECONDS: Final = 9000.0

@@ -17,10 +17,10 @@ from provisioner.operator.kwok import KwokCloud
 from provisioner.operator.term import Term
 from provisioner.options import Options, TimeLimits
 from provisioner.runtime.caches import Caches
+from provisioner.simulator.api_server import ApiServer
 from tests.interleaving.gangs import Market
 from tests.interleaving.server import Link, Stream
 from tests.interleaving.threads import STAGE, Clock, Dead, Event, Lock
-from tests.support.apiserver import ApiServer
 
 _fresh, _ask = BudgetLedger._fresh, DisruptionController._ask
 

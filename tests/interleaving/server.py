@@ -9,8 +9,8 @@ import urllib3
 
 from provisioner.kube.errors import ConnectionFailed
 from provisioner.kube.limits import TokenBucket
+from provisioner.simulator.api_server import ApiServer, asked
 from tests.interleaving.threads import STAGE, Clock, Event
-from tests.support.apiserver import ApiServer, asked
 from tests.support.kube import FakeAnswer, refusal, request
 
 _encode = msgspec.json.Encoder().encode

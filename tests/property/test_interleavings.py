@@ -15,10 +15,10 @@ import pytest
 
 from provisioner.apis import names as api
 from provisioner.apis.command import CandidateRecord, CommandPhase, CommandRecord, encode_command
+from provisioner.simulator.api_server import ServerChange, Wire
 from tests.interleaving import jobs
 from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, SELDOM, TERMINATING
 from tests.interleaving.oracle import Oracle
-from tests.support.apiserver import Change, Wire
 
 SOME = 40
 GANGS = 15
@@ -134,7 +134,7 @@ def test_what_is_no_edge_of_a_command_is_a_broken_promise(old: str, new: str) ->
 def broken(what: str, before: Wire | None, after: Wire | None) -> bool:
     """Whether the oracle complains of that way of a NodeClaim, or of the command whose record it holds."""
     oracle = Oracle(SimpleNamespace(), SimpleNamespace(), ())  # type: ignore[arg-type]
-    oracle._edge(Change(None, "nodeclaims", "c", before, after))
+    oracle._edge(ServerChange(None, "nodeclaims", "c", before, after))
     return any(one.startswith(f"the {what} of c went") for one in oracle.wrong)
 
 

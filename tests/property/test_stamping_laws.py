@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME
 from provisioner.apis.pods import decode_pod as decode_whole
 from provisioner.apis.stamping import MAX_ANNOTATION_BYTES, StampDecision, StampFacts, StampOutcome, decide
+from provisioner.simulator import json_patch
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.taints import Taint, first_untolerated
-from tests.support import jsonpatch
 from webhook.review import decode_pod
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -138,7 +138,7 @@ def decided(document: dict[str, Any], known: StampFacts) -> StampDecision:
 
 
 def stamped(document: dict[str, Any], known: StampFacts) -> dict[str, Any]:
-    result: dict[str, Any] = jsonpatch.apply(document, decided(document, known).operations)
+    result: dict[str, Any] = json_patch.apply(document, decided(document, known).operations)
     return result
 
 

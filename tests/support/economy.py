@@ -1,13 +1,11 @@
-"""A fleet whose commands are carried out at once, and Karpenter's rule of consolidation beside ours.
+"""A fleet whose commands are carried out at once, by Karpenter's rule (`simulator.karpenter`) or ours.
 
-Source of the rule: karpenter `pkg/controllers/disruption` at 226646810 (core spec 6.6, 6.9-6.11): emptiness first; of several nodes the
-longest prefix of at most 100, by bisection, for which one new node does; else the first single node that pays; one command after
-another, each over the fleet that the last one left. Without timeouts, validation and PodDisruptionBudgets, which flatters it.
+One command after another, each over the fleet that the last one left; without timeouts and validation, which flatters Karpenter.
 """
 
 import functools
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +15,13 @@ from provisioner.apis import names
 from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.methods.moves import Consolidation, Move, by_price
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import DisruptionView, Improved
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import Policies, world_of
+from provisioner.simulator.karpenter.disruption import consolidate
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import priced_fleets
@@ -32,7 +29,6 @@ from tests.support.fleets import Fleet, pool, running
 from tests.support.improving import improve
 from tests.support.problems import WELL_KNOWN, app, shape, spread, term
 
-_MOST = 100
 _BUDGET = 0.10
 
 
@@ -175,46 +171,21 @@ def _wishing(shape: PodShape) -> PodShape:
 
 
 def karpenters(economy: Economy) -> Iterator[Economy]:
-    """The fleet after each command of Karpenter's, until nothing pays."""
-    hopeless: set[tuple[str, int]] = set()
+    """The fleet after each command of Karpenter's, until nothing pays.
+
+    A node that stays is asked about again once it has other pods.
+    """
+    refused: dict[str, int] = {}
     while True:
-        view = economy.view()
-        assert view.prepared is not None
-        work = Consolidation(view, view.prepared, by_price)
-        while work.relax():
-            pass
-        most = min(_MOST, max(1, round(_BUDGET * len(economy.fleet.nodes))))
-        move = _of_many(work, work.order[:most]) or _of_one(work, hopeless)
-        if move is None:
+        view, pods = economy.view(), {node.key.name: len(node.pods) for node in economy.fleet.nodes}
+        most = max(1, round(_BUDGET * len(pods)))
+        skipped = {key for key, count in refused.items() if pods.get(key) == count}
+        found = consolidate(replace(view, allowed=lambda *_, most=most: most), skipped=skipped)
+        refused.update((key, pods[key]) for key in found.refused)
+        if found.command is None:
             return
-        work.accept(move, "karpenter")
-        economy.carry_out(work.proposals[0])
+        economy.carry_out(found.command)
         yield economy
-
-
-def _of_many(work: Consolidation, listed: Sequence[Candidate]) -> Move | None:
-    low, high = 2, len(listed)
-    best: Move | None = None
-    while low <= high:
-        middle = (low + high) // 2
-        found = work.judge(listed[:middle], max_new=1)
-        if isinstance(found, Move):
-            best, low = found, middle + 1
-        else:
-            high = middle - 1
-    return best
-
-
-def _of_one(work: Consolidation, hopeless: set[tuple[str, int]]) -> Move | None:
-    for one in work.order:
-        looks = one.key, len(one.pods)
-        if looks in hopeless:
-            continue
-        found = work.judge((one,), max_new=1)
-        if isinstance(found, Move):
-            return found
-        hopeless.add(looks)
-    return None
 
 
 def shrunk(cpu: str, memory: str, left: int, seed: int, *, pods: int = 100, priority: int = 0) -> Economy:

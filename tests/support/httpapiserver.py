@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from provisioner.simulator.api_server import ApiServer, Asked, ServerChange, Wire, asked
 from provisioner.support.clock import SystemClock
-from tests.support.apiserver import ApiServer, Asked, Change, Wire, asked
 from tests.support.kube import FakeAnswer, bookmark, kubeconfig, refusal, request
 
 BOOKMARK_SECONDS: Final = 30.0
@@ -50,7 +50,7 @@ class HttpApiServer(ThreadingHTTPServer):
         self.objects = ApiServer(SystemClock())
         self.objects.told = self._told
         self.lock = threading.RLock()
-        self.heard: Callable[[Change], object] = lambda _: None
+        self.heard: Callable[[ServerChange], object] = lambda _: None
         self._watching: list[_Stream] = []
 
     def kubeconfig(self, directory: Path) -> Path:
@@ -69,7 +69,7 @@ class HttpApiServer(ThreadingHTTPServer):
                     f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
                 ] = wire
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ServerChange) -> None:
         shown = change.after if change.after is not None else change.before
         assert shown is not None
         log = self.objects._logs[change.plural]

@@ -1,9 +1,7 @@
 """A connection that answers from a script, for tests of clients, reflectors, leases and events without a server."""
 
 import json
-import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,55 +10,12 @@ import yaml
 from provisioner.kube.config import READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.sending import Permit
+from provisioner.simulator.wire import Answer as FakeAnswer
+from provisioner.simulator.wire import Sent, refusal, request
 from provisioner.support.clock import Clock
 from tests.support.clock import FakeClock
 
-
-@dataclass
-class FakeAnswer:
-    """One answer; `pieces` are what a stream yields, one by one."""
-
-    status: int = 200
-    data: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    pieces: Iterable[bytes | Exception] = ()
-    closed: bool = False
-
-    def read(self, amt: int | None = None) -> bytes:
-        return self.data[:amt]
-
-    def stream(self, amt: int | None = None) -> Iterator[bytes]:
-        for piece in self.pieces:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
-
-    def shutdown(self) -> None:
-        self.closed = True
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One request as it was made."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    body: Any
-    content_type: str
-    at: float
-
-
-def request(method: str, path: str, body: bytes | None, content_type: str, at: float) -> Sent:
-    """A request as it goes over the wire, read."""
-    url = urllib.parse.urlsplit(path)
-    query = dict(urllib.parse.parse_qsl(url.query))
-    return Sent(method, url.path, query, json.loads(body) if body is not None else None, content_type, at)
-
-
+__all__ = ["FakeAnswer", "Sent", "refusal", "request"]
 Script = FakeAnswer | Exception
 Responder = Callable[[Sent], Script]
 
@@ -117,21 +72,6 @@ class FakeApi:
 def ok(body: object, status: int = 200) -> FakeAnswer:
     """An answer with a JSON body."""
     return FakeAnswer(status, json.dumps(body).encode())
-
-
-def refusal(
-    status: int,
-    reason: str = "",
-    message: str = "no",
-    retry_after: int | None = None,
-    causes: Iterable[tuple[str, str]] = (),
-) -> FakeAnswer:
-    """An answer with a Status body, and the header when `retry_after` is given."""
-    body: dict[str, Any] = {"kind": "Status", "status": "Failure", "code": status, "reason": reason, "message": message}
-    if causes:
-        body["details"] = {"causes": [{"field": name, "message": text} for name, text in causes]}
-    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
-    return FakeAnswer(status, json.dumps(body).encode(), headers)
 
 
 def thing(

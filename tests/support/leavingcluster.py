@@ -9,7 +9,7 @@ from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube.client import Client
 from provisioner.leaving.belongings import Keep
 from provisioner.leaving.departure import Departure
-from tests.support.apiserver import ApiServer, Change, Wire, asked
+from provisioner.simulator.api_server import ApiServer, ServerChange, Wire, asked
 from tests.support.clock import FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, Sent
 
@@ -180,7 +180,7 @@ class LeavingCluster(ApiServer):
             self.count(f"{sent.method} {about.plural}/{about.name}")
         return self.answer(sent, self)
 
-    def _heard(self, change: Change) -> None:
+    def _heard(self, change: ServerChange) -> None:
         """Garbage collection, ReplicaSets and Jobs."""
         if change.after is not None:
             return

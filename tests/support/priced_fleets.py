@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -152,17 +152,6 @@ def deployments(kind: str, count: int, seed: int = 1) -> list[Deployment]:
         left -= replicas
         arch = ARCHES[len(found) % len(ARCHES)] if kind == "arches" else ""
         found.append(replace(one, replicas=replicas, arch=arch))
-    return found
-
-
-def part_of(some: Sequence[Deployment], batch: int, batches: int) -> list[Deployment]:
-    """What `pods[batch::batches]` has of these Deployments' pods; each keeps its place, with no replicas too."""
-    found, start = [], 0
-    for one in some:
-        first = start + (batch - start) % batches
-        end = start + one.replicas
-        found.append(replace(one, replicas=len(range(first, end, batches))))
-        start = end
     return found
 
 

@@ -15,12 +15,12 @@ from provisioner.interruption.controller import Interruptions
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.nodeclaims.writer import ClaimWriter
+from provisioner.simulator.api_server import ApiServer, ServerChange, Wire, asked
 from provisioner.state.pause import NOTHING
 from provisioner.support.workers import WorkerPool
 from provisioner.termination.disrupted_taint import DisruptedTaints
 from provisioner.termination.eviction_queue import Evictions
 from provisioner.termination.terminator import Terminator
-from tests.support.apiserver import ApiServer, Change, Wire, asked
 from tests.support.cluster import World
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, refusal
@@ -98,7 +98,7 @@ class WorldServer(ApiServer):
             self.objects, self.version, self._owned = before.objects, before.version, before._owned
             known = [(plural, one) for plural in KINDS for one in self.all(plural)]
             for plural, one in sorted(known, key=lambda pair: int(pair[1]["metadata"]["resourceVersion"])):
-                self._heard(Change(None, plural, one["metadata"]["name"], None, one))
+                self._heard(ServerChange(None, plural, one["metadata"]["name"], None, one))
 
     def postponed(self, claim: NodeClaim | None, node: Node | None = None, *, patience: float = math.inf) -> str:
         """As `live_reads.LiveReads`."""
@@ -221,7 +221,7 @@ class WorldServer(ApiServer):
             now = {"annotations": meta.get("annotations", {}), "nominated_node_name": to, "resource_version": version}
             cluster.pod_changed(known, msgspec.structs.replace(known, **now))
 
-    def _heard(self, change: Change) -> None:
+    def _heard(self, change: ServerChange) -> None:
         after = change.after
         if change.plural == "pods":
             if change.by is self and after is not None:

@@ -33,7 +33,7 @@ SEAMS: Final[Mapping[str, str]] = {
     "LeaderElector.__init__(stopping)": "clock: whoever waits on it moves the time",
     "MemoryGuard.__init__(release)": "the memory of this machine",
     "MemoryGuard.__init__(resident)": "likewise",
-    "PlannerProcess.__init__(command)": "transport: another program at the other end",
+    "PatientPlanner.__init__(command)": "transport: another program at the other end",
     "Reflector.__init__(read_timeout)": _WAIT,
     "Registrar.__init__(patience)": _WAIT,
     "Transport.__init__(resolve)": "transport: the resolver of this machine",

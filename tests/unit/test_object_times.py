@@ -15,6 +15,7 @@ PACKAGES: Final = ("webhook", "extender", "certs", "provisioner")
 LEFT_OUT: Final = (
     "provisioner/cli/",
     "provisioner/lab/",
+    "provisioner/simulator/",
     "provisioner/runtime/metrics.py",
     "provisioner/observability/",
     "provisioner/why/",

@@ -4,7 +4,7 @@ Before anything of a command is done its record is written on its first candidat
 that the next leader goes on with, or marks of none, which it takes back. Source: core spec 6.14.
 """
 
-import uuid
+import random
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
@@ -105,6 +105,7 @@ class CommandQueue:
         loops: is told what is removed.
         is_broken: whether a Node still needs a repair.
         begun: is told of each command that begins.
+        chance: of the IDs of commands.
         postponed: see `live_reads`; asked before candidates are closed, and once more before the command is sealed: then it waits, until the timeout.
     """
 
@@ -127,8 +128,10 @@ class CommandQueue:
         postponed: Postponed = never,
         is_broken: Callable[[Node], bool] = lambda _: True,
         begun: Callable[[CommandRecord, Proposal], None] = lambda _record, _proposal: None,
+        chance: random.Random | None = None,
     ) -> None:
         self._begun = begun
+        self._chance = chance if chance is not None else random.Random()
         self.loops = loops if loops is not None else LoopDetector(recorder, clock)
         self.book = CommandBook(cluster, clock)
         self.inspector = CommandInspector(
@@ -179,7 +182,7 @@ class CommandQueue:
         """
         claims = [self._cluster.claim(name) for name in proposal.candidates]
         record = CommandRecord(
-            id=uuid.uuid4().hex[:12],
+            id=f"{self._chance.getrandbits(48):012x}",
             reason=proposal.reason,
             method=proposal.method,
             candidates=tuple(

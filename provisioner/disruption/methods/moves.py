@@ -114,7 +114,7 @@ class Consolidation:
 
     def _consolidatable(self, found: Candidates) -> Iterable[Candidate]:
         for one in found.eligible:
-            why = _unconsolidatable(one)
+            why = unconsolidatable(one)
             if why:
                 self._blocked.append(Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE))
             if why is not None:
@@ -422,7 +422,7 @@ def _comes_again(claim: PlannedClaim, some: Iterable[Candidate]) -> bool:
     return any({pod.uid for pod in one.pods} == mine and offering_of(one) == planned for one in some)
 
 
-def _unconsolidatable(one: Candidate) -> str | None:
+def unconsolidatable(one: Candidate) -> str | None:
     """Why consolidation leaves a node alone, "" where nobody needs to hear; None where it does not. Source: core spec 6.5."""
     pool, labels = one.pool, one.node.labels
     if pool.spec.replicas is not None:

@@ -15,9 +15,9 @@ from provisioner.buffers.controller import RECHECK_SECONDS, UNKNOWN_SECONDS, Cap
 from provisioner.disruption.methods.emptiness import emptiness
 from provisioner.disruption.view import DisruptionView
 from provisioner.kube.store import Store
+from provisioner.simulator.api_server import ServerChange
 from provisioner.state.keys import NodeKey
 from provisioner.support.workers import DONE
-from tests.support.apiserver import Change
 from tests.support.batches import Batches
 from tests.support.cluster import pod
 
@@ -66,7 +66,7 @@ class Stage(Batches):
         body = {"metadata": {"name": "room", "namespace": "default", "uid": "u"}, "spec": spec}
         self.server.store("capacitybuffers", body)
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ServerChange) -> None:
         if change.plural == "capacitybuffers":
             self.watch.store.put(KEY, msgspec.convert(change.after, CapacityBuffer, strict=False))
         self._heard(change)

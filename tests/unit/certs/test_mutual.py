@@ -20,8 +20,8 @@ from provisioner.apis import names as api_names
 from provisioner.apis.core import Secret
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
+from provisioner.simulator.api_server import ApiServer, Wire
 from provisioner.support.clock import SystemClock
-from tests.support.apiserver import ApiServer, Wire
 from tests.support.clock import NOON, FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, Sent, refusal
 

@@ -20,8 +20,8 @@ from provisioner.disruption.deletion_cost_controller import (
 )
 from provisioner.disruption.deletion_ranks import NodeOrder
 from provisioner.kube.errors import ApiError
+from provisioner.simulator.api_server import Wire
 from provisioner.support.metrics import REGISTRY
-from tests.support.apiserver import Wire
 from tests.support.cluster import World, pod
 from tests.support.kube import FakeAnswer, Sent, refusal
 from tests.support.worldserver import ServerDied, WorldServer

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from provisioner.apis.pods import Pod
@@ -109,3 +109,19 @@ def test_what_could_be_saved_is_what_nodes_cost_above_the_least_for_their_pods()
     assert potential_usd_per_hour(fleet.view()) == pytest.approx(0.0)
     fleet.node("idle", several(1, "i", shape("1", "2Gi")), kind=FAT)
     assert potential_usd_per_hour(fleet.view()) == pytest.approx(0.6 - 0.1)
+
+
+@given(some.lists(some.tuples(*[some.integers(0, 6)] * 3), max_size=40))
+@example([(0, 3, 1), (1, 4, 5), (2, 2, 3)])
+def test_only_what_holds_more_than_all_that_is_cheaper_is_kept(priced: list[tuple[int, int, int]]) -> None:
+    kinds = [
+        instance_type(f"t{n}", str(cpu + 1), f"{memory + 1}Gi", (price + 1) / 10, capacity_types=("on-demand",))
+        for n, (price, cpu, memory) in enumerate(priced)
+    ]
+    steps = Rates.of(kinds).cheapest
+    offers = sorted({(one.lowest_price, one.allocatable["cpu"], one.allocatable["memory"]) for one in kinds})
+    want: list[tuple[float, int, int]] = []
+    for offer in offers:
+        if not any(other[1] >= offer[1] and other[2] >= offer[2] for other in want):
+            want.append(offer)
+    assert list(steps) == want

@@ -17,7 +17,7 @@ from provisioner.ec2.translation_controller import (
     step,
     waits,
 )
-from tests.support.apiserver import Wire
+from provisioner.simulator.api_server import Wire
 from tests.support.cluster import World
 from tests.support.kube import Sent
 from tests.support.worldserver import WorldServer

@@ -22,7 +22,7 @@ from extender.placement import (
     score,
     takes_any,
 )
-from extender.plan import Arrival
+from extender.plan import NodeArrival
 from extender.protocol import HostPriority, NodeNames, encode_scores
 from provisioner.apis.core import (
     Affinity,
@@ -634,14 +634,14 @@ def test_preemption_is_needless_while_capacity_is_coming_and_no_longer_than_a_pl
 def test_how_far_a_planned_node_is() -> None:
     world = World()
     claim_in_flight(world)
-    assert world.table.arrival("c-n1") is Arrival.NONE
-    assert world.table.arrival("c-n2") is Arrival.JOINED
+    assert world.table.arrival("c-n1") is NodeArrival.NONE
+    assert world.table.arrival("c-n2") is NodeArrival.JOINED
     world.claim("c-n1", entry("a"), provider_id="p1")
-    assert world.table.arrival("c-n1") is Arrival.LAUNCHED
+    assert world.table.arrival("c-n1") is NodeArrival.LAUNCHED
     world.node("n1", ready=False, provider_id="p1")
-    assert world.table.arrival("c-n1") is Arrival.JOINED
+    assert world.table.arrival("c-n1") is NodeArrival.JOINED
     world.table.drop_claim("c-n1")
-    assert world.table.arrival("c-n1") is Arrival.NONE
+    assert world.table.arrival("c-n1") is NodeArrival.NONE
 
 
 def test_a_hold_knows_what_each_priority_needs() -> None:

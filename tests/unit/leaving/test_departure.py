@@ -9,8 +9,8 @@ from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.leaving import decisions, departure, gathering
 from provisioner.leaving.belongings import Belongings, Keep, QueuedJob, QueuedPod
+from provisioner.simulator import api_server
 from provisioner.values.errors import RefusedError, UndeterminedError
-from tests.support import apiserver
 from tests.support.kube import FakeAnswer, Sent, refusal
 from tests.support.leavingcluster import OURS, SPACE, STAMPED, LeavingCluster
 
@@ -55,7 +55,7 @@ def test_admission_policies_go_at_the_version_that_is_served(
 ) -> None:
     plurals = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
     served = {(f"admissionregistration.k8s.io/{version}", one) for one in plurals}
-    monkeypatch.setattr(apiserver, "SERVED", apiserver.SERVED | served)
+    monkeypatch.setattr(api_server, "SERVED", api_server.SERVED | served)
     for kind in plurals:
         cluster.store(kind, {"metadata": {"name": "dovetail-stamping", "labels": OURS}})
     assert cluster.uninstall(None) == ()

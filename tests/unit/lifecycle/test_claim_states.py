@@ -18,10 +18,10 @@ from provisioner.lifecycle.controller import Lifecycle
 from provisioner.lifecycle.nominations import Nominations
 from provisioner.lifecycle.registration import Registrar
 from provisioner.lifecycle.steering import Steering
+from provisioner.simulator.api_server import ServerChange
 from provisioner.support.workers import WorkerPool, pool
 from provisioner.termination.controller import Termination
 from tests.interleaving.edges import CLAIM_EDGES, TERMINATING, TERMINATING_EDGES, Edge, claim_state
-from tests.support.apiserver import Change
 from tests.support.cluster import World, claim, node
 from tests.support.instances import FakeInstances
 from tests.support.worldserver import WorldServer
@@ -76,7 +76,7 @@ class Server(WorldServer):
         super().__init__(world)
         self.seen: list[Edge] = []
 
-    def _heard(self, change: Change) -> None:
+    def _heard(self, change: ServerChange) -> None:
         before, after = claim_state(change.before), claim_state(change.after)
         if change.plural == "nodeclaims" and before != after:
             self.seen.append((before, after))

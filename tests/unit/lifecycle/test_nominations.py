@@ -14,10 +14,10 @@ from provisioner.apis.pods import Pod
 from provisioner.lifecycle.nominations import DEAR_FACTOR, MAX_WRITES, ROUNDS, Nominations
 from provisioner.lifecycle.steering import MISLED, Steering
 from provisioner.scheduling.nomination.nomination_rules import WITHDRAW_AFTER_SECONDS
+from provisioner.simulator.api_server import ServerChange
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import WorkerPool
-from tests.support.apiserver import Change
 from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.kube import Sent
 from tests.support.podgroups import grouped
@@ -127,7 +127,7 @@ class Stage:
             self.nominations.lost(effect.pod, effect.claim)  # type: ignore[union-attr]
         settle(self.nominations)
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ServerChange) -> None:
         self._heard(change)
         if self.clears and change.by is self.server:
             self.server.change("pods", change.name, {"status": {"nominatedNodeName": None}}, "default", self.server)

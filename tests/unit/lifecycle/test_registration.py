@@ -13,9 +13,9 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.lifecycle.registration import missing, registration_patch
 from provisioner.runtime.node_patch import appended, merged, patch_node
+from provisioner.simulator import json_patch
 from provisioner.state.lacking import Lacking
 from provisioner.termination.disrupted_taint import disruption_patch
-from tests.support import jsonpatch
 from tests.support.clock import FakeClock
 from tests.support.cluster import claim, node
 from tests.support.kube import FakeApi, ok, refusal
@@ -43,7 +43,7 @@ def after(of: NodeClaim, joined: Node) -> dict[str, Any]:
     for key in ("annotations", "finalizers", "ownerReferences", "labels"):
         if not document["metadata"].get(key):
             document["metadata"].pop(key, None)
-    patched: dict[str, Any] = jsonpatch.apply(document, registration_patch(of, joined).operations)
+    patched: dict[str, Any] = json_patch.apply(document, registration_patch(of, joined).operations)
     return patched
 
 
@@ -150,8 +150,8 @@ def test_a_registered_node_needs_no_operation_but_its_guard() -> None:
 def test_the_patch_fails_where_the_taints_changed_meanwhile() -> None:
     joined = node("n", taints=(UNREGISTERED,))
     document = wire(node("n", taints=(UNREGISTERED, NOT_READY)))
-    with pytest.raises(jsonpatch.PatchError, match="test failed"):
-        jsonpatch.apply(document, registration_patch(a_claim(), joined).operations)
+    with pytest.raises(json_patch.PatchError, match="test failed"):
+        json_patch.apply(document, registration_patch(a_claim(), joined).operations)
 
 
 MISSING: dict[str, tuple[Node, dict[str, Any], tuple[str, str] | None]] = {

@@ -33,10 +33,10 @@ from provisioner.requests.controller import (
     ProvisioningRequests,
 )
 from provisioner.runtime.changes import PodChanged
+from provisioner.simulator.api_server import ServerChange
 from provisioner.state.claim_plans import Launch
 from provisioner.state.keys import NodeKey
 from provisioner.values.resources import Resources
-from tests.support.apiserver import Change
 from tests.support.batches import Batches
 from tests.support.cluster import bound, claim, node, pod, pool
 from tests.support.problems import shape
@@ -95,7 +95,7 @@ class RequestStage(Batches):
         )
         self.turn()
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ServerChange) -> None:
         if change.plural == "provisioningrequests":
             key = f"default/{change.name}"
             if change.after is None:

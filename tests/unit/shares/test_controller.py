@@ -22,9 +22,9 @@ from provisioner.shares.controller import (
     ShareRepair,
 )
 from provisioner.shares.repair import MOST_ATTEMPTS, SETTLE_SECONDS
+from provisioner.simulator.api_server import ApiServer, Asked, Wire, asked
 from provisioner.state.pause import DISRUPTION, NOTHING, Activity, Pause, PauseValue
 from provisioner.support.metrics import REGISTRY
-from tests.support.apiserver import ApiServer, Asked, Wire, asked
 from tests.support.clock import FakeClock
 from tests.support.cluster import World, node, pod_budget
 from tests.support.kube import FakeAnswer, FakeApi, Sent, refusal

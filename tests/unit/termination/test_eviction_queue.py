@@ -11,12 +11,12 @@ from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
+from provisioner.simulator import json_patch
 from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.support.metrics import REGISTRY
 from provisioner.termination.disrupted_taint import disruption_patch, healing_patch
 from provisioner.termination.eviction_queue import GIVEN_SECONDS, LEAVING_SECONDS, deadline_of, drain_step, grace_end
 from provisioner.values.taints import Toleration
-from tests.support import jsonpatch
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
 from tests.support.fleets import budget
@@ -195,7 +195,7 @@ OF_OTHER_EFFECT = {"key": names.DISRUPTED_TAINT.key, "effect": "NoExecute"}
 
 def taints_after(joined: Node, operations: list[dict[str, Any]]) -> list[dict[str, str]]:
     document = msgspec.json.decode(msgspec.json.encode(joined))
-    taints: list[dict[str, str]] = jsonpatch.apply(document, operations)["spec"].get("taints", [])
+    taints: list[dict[str, str]] = json_patch.apply(document, operations)["spec"].get("taints", [])
     return taints
 
 
@@ -221,7 +221,7 @@ def test_healing_takes_the_taint_off_and_leaves_the_others() -> None:
 
 def test_both_patches_are_guarded_by_the_taints_they_saw() -> None:
     seen, now = node("n", taints=(DISRUPTED,)), node("n", taints=(DISRUPTED, DEDICATED))
-    with pytest.raises(jsonpatch.PatchError, match="test failed"):
+    with pytest.raises(json_patch.PatchError, match="test failed"):
         taints_after(now, healing_patch(seen))
 
 

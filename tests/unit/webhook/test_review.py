@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from provisioner.apis import podpatch
 from provisioner.apis.podpatch import Operation
-from tests.support import jsonpatch
+from provisioner.simulator import json_patch
 from tests.support.kube import deep
 from webhook import review
 from webhook.review import (
@@ -149,7 +149,7 @@ def test_a_pointer_finds_what_it_was_made_from(parts: list[str], value: int) -> 
     level = document
     for part in parts[:-1]:
         level = level.setdefault(part, {})
-    assert _dig(jsonpatch.apply(document, [podpatch.add(*parts, value=value)]), parts) == value
+    assert _dig(json_patch.apply(document, [podpatch.add(*parts, value=value)]), parts) == value
 
 
 def _dig(document: Any, parts: list[str]) -> Any:

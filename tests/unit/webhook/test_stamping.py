@@ -27,8 +27,8 @@ from provisioner.apis.stamping import (
     settle,
     share_of,
 )
+from provisioner.simulator import json_patch
 from provisioner.values.taints import Taint
-from tests.support import jsonpatch
 from tests.support.stamping_cases import (
     ARCH,
     ARCH_KEY,
@@ -67,7 +67,7 @@ def decision_for(document: dict[str, Any], facts: StampFacts = FACTS) -> StampDe
 
 def stamped(document: dict[str, Any], facts: StampFacts = FACTS) -> dict[str, Any]:
     """The pod after the patch."""
-    result: dict[str, Any] = jsonpatch.apply(document, decision_for(document, facts).operations)
+    result: dict[str, Any] = json_patch.apply(document, decision_for(document, facts).operations)
     return result
 
 
@@ -947,7 +947,7 @@ def settled(document: dict[str, Any], facts: StampFacts, *, late: bool = False) 
     decision = settle(decode_pod(msgspec.json.encode(document)), facts, late=late)
     if decision is None:
         return None
-    result: dict[str, Any] = jsonpatch.apply(document, decision.operations)
+    result: dict[str, Any] = json_patch.apply(document, decision.operations)
     return result
 
 

@@ -14,8 +14,8 @@ from provisioner.disruption.commands.queue import BUDGET_SECONDS
 from provisioner.disruption.controller import METHODS, Method
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import DisruptionView, MethodAnswer
+from provisioner.simulator.api_server import ServerChange, Wire
 from tests.interleaving.edges import COMMAND_EDGES, Edge, command_state
-from tests.support.apiserver import Change, Wire
 from tests.support.cluster import pod
 from tests.support.disrupting import Make, staged
 
@@ -76,7 +76,7 @@ class Play:
         self.seen: list[Edge] = []
         self._heard, stage.server.told = stage.server.told, self._noted
 
-    def _noted(self, change: Change) -> None:
+    def _noted(self, change: ServerChange) -> None:
         if (change.plural, change.name) == ("nodeclaims", HOLDER):
             edge = record_state(change.before), record_state(change.after)
             self.seen += [edge] if edge[0] != edge[1] else []

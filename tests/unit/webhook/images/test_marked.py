@@ -10,7 +10,7 @@ from provisioner.apis.stamping import ImagesAsked, StampFacts
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PartialIdentity
-from tests.support import jsonpatch
+from provisioner.simulator import json_patch
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, event, ok, refusal, watching
@@ -87,8 +87,8 @@ class Bench:
         if self.refuse is not None:
             return self.refuse
         try:
-            self.pod = jsonpatch.apply(self.pod, sent.body)
-        except jsonpatch.PatchError:
+            self.pod = json_patch.apply(self.pod, sent.body)
+        except json_patch.PatchError:
             return refusal(422, "Invalid")
         self.patches.append(sent.body)
         return ok(self.pod)

@@ -12,9 +12,9 @@ import msgspec
 
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
+from provisioner.simulator import json_patch
+from provisioner.simulator.wire import Answer, Sent, refusal
 from provisioner.support.clock import Clock
-from tests.support import jsonpatch
-from tests.support.kube import FakeAnswer, Sent, refusal
 
 Wire = dict[str, Any]
 PATH: Final = re.compile(
@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass
-class Change:
+class ServerChange:
     """One change of an object.
 
     Attributes:
@@ -74,10 +74,11 @@ def asked(path: str) -> Asked | None:
 
 @dataclass
 class _Log:
-    """What happened to one kind."""
+    """What happened to one kind; `dropped` of it is forgotten."""
 
     versions: list[int] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
+    dropped: int = 0
 
 
 class ApiServer:
@@ -93,7 +94,7 @@ class ApiServer:
     def __init__(self, clock: Clock) -> None:
         self.objects: defaultdict[str, dict[str, Wire]] = defaultdict(dict)
         self.version = 100
-        self.told: Callable[[Change], object] = lambda _: None
+        self.told: Callable[[ServerChange], object] = lambda _: None
         self.evicted: Callable[[object, Wire], None] = lambda *_: None
         self.meanwhile: dict[str, Callable[[], object]] = {}
         self.streams: list[Any] = []
@@ -163,8 +164,7 @@ class ApiServer:
 
     def _tell(self, plural: str, key: str, known: Wire | None, wire: Wire | None, by: object) -> Wire:
         self.version += 1
-        shown = wire if wire is not None else known
-        assert shown is not None
+        shown = wire if wire is not None else known or {}
         shown = {**shown, "metadata": {**shown["metadata"], "resourceVersion": str(self.version)}}
         if wire is None:
             del self.objects[plural][key]
@@ -174,7 +174,7 @@ class ApiServer:
         log = self._logs[plural]
         log.versions.append(self.version)
         log.lines.append(b'{"type":"%s","object":%s}\n' % (kind.encode(), _encode(shown)))
-        self.told(Change(by, plural, key.rpartition("/")[2], known, None if wire is None else shown))
+        self.told(ServerChange(by, plural, key.rpartition("/")[2], known, None if wire is None else shown))
         for stream in self.streams:
             if stream.plural == plural:
                 stream.arrived.set()
@@ -182,16 +182,25 @@ class ApiServer:
 
     def after(self, plural: str, version: int) -> int:
         """The number of the first change that is later."""
-        return bisect.bisect_right(self._logs[plural].versions, version)
+        log = self._logs[plural]
+        return log.dropped + bisect.bisect_right(log.versions, version)
 
     def line(self, plural: str, number: int) -> bytes | None:
         """One change as a watch tells it."""
-        lines = self._logs[plural].lines
-        return lines[number] if number < len(lines) else None
+        log = self._logs[plural]
+        place = number - log.dropped
+        return log.lines[place] if place < len(log.lines) else None
+
+    def forget(self, plural: str) -> None:
+        """Every watch of the kind has been told what happened to it."""
+        log = self._logs[plural]
+        log.dropped += len(log.lines)
+        log.versions.clear()
+        log.lines.clear()
 
     # ------------------------------------------------------------------ requests
 
-    def answer(self, sent: Sent, by: object) -> FakeAnswer:
+    def answer(self, sent: Sent, by: object) -> Answer:
         """Do it now, at once."""
         about = asked(sent.path)
         if about is None:
@@ -209,7 +218,7 @@ class ApiServer:
             return refusal(404, "NotFound", f"{about.plural} {about.name} is not there")
         match sent.method:
             case "GET":
-                return FakeAnswer(data=_encode(known))
+                return Answer(data=_encode(known))
             case "DELETE":
                 return self._delete(about.plural, known, sent.body or {}, by)
             case "PATCH":
@@ -217,7 +226,7 @@ class ApiServer:
             case _:
                 return refusal(405, "MethodNotAllowed", sent.method)
 
-    def _create(self, about: Asked, sent: Sent, by: object) -> FakeAnswer:
+    def _create(self, about: Asked, sent: Sent, by: object) -> Answer:
         wire: Wire = sent.body
         meta = wire["metadata"]
         if self.get(about.plural, meta["name"], about.namespace) is not None:
@@ -226,10 +235,10 @@ class ApiServer:
         if about.plural in CUSTOM:
             wire.pop("status", None)
         if sent.query.get("dryRun"):
-            return FakeAnswer(201, _encode(wire))
-        return FakeAnswer(201, _encode(self.store(about.plural, wire, by)))
+            return Answer(201, _encode(wire))
+        return Answer(201, _encode(self.store(about.plural, wire, by)))
 
-    def _list(self, about: Asked, query: Any) -> FakeAnswer:
+    def _list(self, about: Asked, query: Any) -> Answer:
         items = [
             one
             for one in self.all(about.plural)
@@ -245,21 +254,20 @@ class ApiServer:
             wanted = selector.removeprefix("spec.schedulerName=")
             items = [one for one in items if one["spec"].get("schedulerName") == wanted]
         elif selector:
-            assert selector.startswith("metadata.name="), selector
             items = [one for one in items if one["metadata"]["name"] == selector.removeprefix("metadata.name=")]
         for part in filter(None, query.get("labelSelector", "").split(",")):
             key, _, value = part.partition("=")
             items = [one for one in items if one["metadata"].get("labels", {}).get(key) == value]
-        return FakeAnswer(data=_encode({"metadata": {"resourceVersion": str(self.version)}, "items": items}))
+        return Answer(data=_encode({"metadata": {"resourceVersion": str(self.version)}, "items": items}))
 
-    def _delete(self, plural: str, known: Wire, sent: Wire, by: object) -> FakeAnswer:
+    def _delete(self, plural: str, known: Wire, sent: Wire, by: object) -> Answer:
         meta = known["metadata"]
         if _differs(meta, sent.get("preconditions", {})):
             return refusal(409, "Conflict", "another one")
         self.remove(plural, meta["name"], meta.get("namespace", ""), by)
-        return FakeAnswer(data=_DONE)
+        return Answer(data=_DONE)
 
-    def _patch(self, about: Asked, known: Wire, sent: Sent, by: object) -> FakeAnswer:
+    def _patch(self, about: Asked, known: Wire, sent: Sent, by: object) -> Answer:
         if "apply-patch" in sent.content_type and sent.query.get("force") == "false":
             if _differs(known["metadata"], sent.body.get("metadata", {})):
                 return refusal(409, "Conflict", "another one")
@@ -269,8 +277,8 @@ class ApiServer:
             changed = applied
         elif "json-patch" in sent.content_type:
             try:
-                changed = jsonpatch.apply(known, sent.body)
-            except jsonpatch.PatchError as error:
+                changed = json_patch.apply(known, sent.body)
+            except json_patch.PatchError as error:
                 return refusal(422, "Invalid", str(error))
         else:
             if _differs(known["metadata"], sent.body.get("metadata", {})):
@@ -282,7 +290,7 @@ class ApiServer:
         elif "status" in known:
             changed["status"] = known["status"]
         changed["metadata"] = {**changed["metadata"], "resourceVersion": known["metadata"]["resourceVersion"]}
-        return FakeAnswer(data=_encode(self.store(about.plural, changed, by)))
+        return Answer(data=_encode(self.store(about.plural, changed, by)))
 
     def _applied(self, about: Asked, known: Wire, sent: Sent) -> Wire | None:
         """Server-side apply of annotations without force; None where one is somebody else's: what its manager did not apply last, or what has changed since."""
@@ -296,7 +304,7 @@ class ApiServer:
         kept = {key: value for key, value in there.items() if key not in own or key in wanted}
         return {**known, "metadata": {**known["metadata"], "annotations": {**kept, **wanted}}}
 
-    def _evict(self, pod: Wire | None, sent: Wire, by: object) -> FakeAnswer:
+    def _evict(self, pod: Wire | None, sent: Wire, by: object) -> Answer:
         """policy/v1, as far as one budget covers a pod."""
         if pod is None:
             return refusal(404, "NotFound", "no such pod")
@@ -304,7 +312,7 @@ class ApiServer:
         if _differs(meta, sent.get("deleteOptions", {}).get("preconditions", {})):
             return refusal(409, "Conflict", "another pod")
         if "deletionTimestamp" in meta:
-            return FakeAnswer(201, _DONE)
+            return Answer(201, _DONE)
         for budget in self.all("poddisruptionbudgets"):
             if not covers(budget, pod):
                 continue
@@ -322,7 +330,7 @@ class ApiServer:
             )
         self.evicted(by, pod)
         self.remove("pods", meta["name"], meta["namespace"], by)
-        return FakeAnswer(201, _DONE)
+        return Answer(201, _DONE)
 
 
 def covers(budget: Wire, pod: Wire) -> bool:

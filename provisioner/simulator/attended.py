@@ -1,0 +1,85 @@
+"""The controllers of a term without threads: whoever runs the simulation has each do what is due, one after another."""
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.runtime.controller import Manager
+from provisioner.support.clock import Clock
+from provisioner.support.poller import Poller
+from provisioner.support.workers import KeyedQueue, WorkerPool
+
+PASSES: Final = frozenset({"disruption", "consolidation", "forceful-disruption"})
+"""Controllers whose rounds look at the whole cluster, so that `--pass-interval` coarsens them."""
+_NEVER: Final = float("inf")
+
+
+class InlinePool(WorkerPool):
+    """Runs each call at once, in the caller's thread."""
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Run it; what it raises is raised."""
+        call()
+
+
+@dataclass
+class _Round:
+    """A periodic controller, and when its next round is due."""
+
+    poller: Poller
+    due: float
+
+
+class AttendedManager(Manager):
+    """A `Manager` that starts no thread.
+
+    Args:
+        chance: of jitter.
+        interval: least seconds between two rounds of `PASSES`; 0: as they want.
+        left_out: names of controllers that do nothing.
+
+    Attributes:
+        rounds: of periodic controllers that were made.
+    """
+
+    def __init__(
+        self, clock: Clock, chance: random.Random, *, interval: float = 0.0, left_out: Collection[str] = ()
+    ) -> None:
+        super().__init__(clock)
+        self._time, self._chance, self._interval, self._left_out = clock, chance, interval, left_out
+        self._queues: list[KeyedQueue] = []
+        self._pollers: list[_Round] = []
+        self.rounds = 0
+
+    def start(self) -> None:
+        """Feed every controller what is there; `turn` has the work done."""
+        for name, (controller, runner) in self.controllers.items():
+            self.add(name, controller.initial() or ())
+            if name in self._left_out:
+                continue
+            if isinstance(runner, KeyedQueue):
+                runner.attended(self._chance)
+                self._queues.append(runner)
+            else:
+                self._pollers.append(_Round(runner, self._time.monotonic() + runner.first))
+
+    def turn(self) -> bool:
+        """Each controller that has something to do now does one thing; whether there was any."""
+        worked = False
+        for queue in self._queues:
+            worked |= queue.turn()
+        for one in self._pollers:
+            now = self._time.monotonic()
+            if one.due <= now or one.poller.awake():
+                worked = True
+                self.rounds += 1
+                wait = one.poller.once()
+                least = self._interval if one.poller.name in PASSES else 0.0
+                one.due = _NEVER if wait is None else now + max(wait, least)
+        return worked
+
+    def next_time(self) -> float:
+        """When somebody has something to do, as far as is known now."""
+        due = [at for one in self._queues if (at := one.due_at()) is not None]
+        return min([*due, *(one.due for one in self._pollers)], default=_NEVER)

@@ -1,0 +1,513 @@
+"""A model of kube-scheduler: the filters as `scheduling` reads them, and the default scores; one pod after another, by priority and age.
+
+Source: kube-scheduler 1.36 with default plugins and weights. Left out: preemption, back-off (whoever found no node is looked at as soon as something has
+changed that may help), images, volumes, devices, and extenders.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.core import NodeSelectorTerm
+from provisioner.apis.pods import Pod
+from provisioner.kube.resources import PODS
+from provisioner.scheduling.constraints.demands import Count, Relations, ShapeFacts, Spread, facts_of
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, NodeFilter, read_term
+from provisioner.simulator.api_server import ApiServer, ServerChange, Wire
+from provisioner.simulator.virtual_time import Agenda, VirtualClock
+from provisioner.values.resources import CPU, MEMORY, Resources
+from provisioner.values.taints import Taint, Toleration, first_untolerated, tolerates
+
+_encode: Final = msgspec.json.Encoder().encode
+_NO_REQUEST: Final = {CPU: 100, MEMORY: 200 << 20}
+"""What a pod that requests nothing counts for in scores."""
+_SYSTEM_SPREAD: Final = ((names.HOSTNAME_LABEL, 3), (names.ZONE_LABEL, 5))
+"""Default constraints of kube-scheduler, with their skew: for pods that have an owner and no constraint of their own."""
+_WEIGHTS: Final = {"resources": 1, "balanced": 1, "spread": 2, "affinity": 2, "pods": 2, "taints": 3}
+_TAINT_UNSCHEDULABLE: Final = Taint(key=names.CORDONED_TAINT_KEY, effect=names.NO_SCHEDULE)
+_DONE: Final = ("Succeeded", "Failed")
+
+
+@dataclass(eq=False, slots=True)
+class _Pod:
+    """A pod. `facts`: None where it can go nowhere; `order`: of its creation."""
+
+    key: tuple[str, str]
+    pod: Pod
+    facts: ShapeFacts | None
+    requests: Resources
+    counted: tuple[int, int]
+    order: int
+    node: str = ""
+    nominated: str = ""
+    waits: bool = True
+    leaving: bool = False
+    told: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """In the queue."""
+        return -self.pod.shape.priority, self.order
+
+
+@dataclass(eq=False, slots=True)
+class _Node:
+    """A Node. `used`: by pods that are bound to it; `counted`: the same as scores see it."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    room: Resources
+    used: dict[str, int] = field(default_factory=dict)
+    counted: list[int] = field(default_factory=lambda: [0, 0])
+    pods: dict[str, _Pod] = field(default_factory=dict)
+    owners: Counter[str] = field(default_factory=Counter)
+    nominated: dict[str, _Pod] = field(default_factory=dict)
+
+    def has_room(self, pod: _Pod) -> bool:
+        """Beside what is bound to it, and whoever is nominated to it and no less important."""
+        beside = [
+            one.requests
+            for uid, one in self.nominated.items()
+            if uid != pod.pod.uid and one.pod.shape.priority >= pod.pod.shape.priority
+        ]
+        room, used = self.room, self.used
+        for name, amount in pod.requests.items():
+            if amount > 0 and used.get(name, 0) + amount + sum(one.amount(name) for one in beside) > room.amount(name):
+                return False
+        return True
+
+    def label(self, key: str) -> str | None:
+        """A label's value."""
+        return self.labels.get(key)
+
+
+class KubeScheduler:
+    """Binds pods that wait as soon as something has changed.
+
+    Args:
+        chance: decides between nodes of equal score.
+
+    Attributes:
+        bound: is called with the UID of each pod that is bound.
+    """
+
+    def __init__(self, server: ApiServer, clock: VirtualClock, agenda: Agenda, chance: random.Random) -> None:
+        self._server, self._clock, self._agenda, self._chance = server, clock, agenda, chance
+        self.bound: Callable[[str], object] = lambda _: None
+        self._nodes: dict[str, _Node] = {}
+        self._pods: dict[tuple[str, str], _Pod] = {}
+        self._orphans: dict[str, dict[str, _Pod]] = {}  # bound to Nodes that are not there, by their name
+        self._active: dict[str, _Pod] = {}
+        self._stuck: dict[str, _Pod] = {}
+        self._guarding: dict[str, _Pod] = {}  # bound pods that keep others away
+        self._counts: dict[Count, Counter[str]] = {}  # by node
+        self._admitted: dict[tuple[NodeFilter, str], bool] = {}
+        self._asked, self._orders = False, 0
+
+    # ------------------------------------------------------------------ what it hears
+
+    def heard(self, change: ServerChange) -> None:
+        """A change of any object."""
+        if change.plural == "pods":
+            self._pod_changed(change)
+        elif change.plural == "nodes":
+            self._node_changed(change)
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._agenda.after(0.0, self._schedule)
+
+    def _help(self) -> None:
+        """Whoever found no node may find one now."""
+        self._active |= self._stuck
+        self._stuck = {}
+        if self._active:
+            self._ask()
+
+    def _node_changed(self, change: ServerChange) -> None:
+        wire, name = change.after, change.name
+        if wire is None:
+            node = self._nodes.pop(name, None)
+            if node is not None:
+                self._orphans[name] = node.pods
+            return
+        spec, known = wire["spec"], self._nodes.get(name)
+        taints = tuple(
+            Taint(key=one["key"], effect=one["effect"], value=one.get("value", "")) for one in spec.get("taints") or ()
+        )
+        if spec.get("unschedulable"):
+            taints += (_TAINT_UNSCHEDULABLE,)
+        labels, room = wire["metadata"].get("labels") or {}, Resources.parse(wire["status"]["allocatable"])
+        if known is None:
+            known = self._nodes[name] = _Node(name, labels, taints, room)
+            for pod in self._orphans.pop(name, {}).values():
+                self._put(known, pod)
+        elif (known.labels, known.taints, known.room) == (labels, taints, room):
+            return
+        else:
+            known.labels, known.taints, known.room = labels, taints, room
+            for key in [key for key in self._admitted if key[1] == name]:
+                del self._admitted[key]
+        self._help()
+
+    def _pod_changed(self, change: ServerChange) -> None:
+        wire = change.after
+        shown = wire or change.before or {}
+        meta = shown["metadata"]
+        key = meta["namespace"], meta["name"]
+        known = self._pods.get(key)
+        if wire is None:
+            if known is not None:
+                self._forget(known)
+            return
+        if known is None:
+            known = self._pods[key] = self._read(key, wire)
+        status, node = wire.get("status", {}), wire["spec"].get("nodeName", "")
+        if status.get("phase") in _DONE:
+            self._forget(known)
+            return
+        known.leaving = "deletionTimestamp" in meta
+        self._nominate(known, status.get("nominatedNodeName", "") if not node else "")
+        if node and not known.node:
+            self._active.pop(known.pod.uid, None)
+            self._stuck.pop(known.pod.uid, None)
+            known.node, known.waits = node, False
+            there = self._nodes.get(node)
+            if there is not None:
+                self._put(there, known)
+            else:
+                self._orphans.setdefault(node, {})[known.pod.uid] = known
+        elif not node and known.leaving:
+            self._active.pop(known.pod.uid, None)
+            self._stuck.pop(known.pod.uid, None)
+        elif not node and known.pod.uid not in self._stuck and known.facts is not None:
+            self._active[known.pod.uid] = known
+            self._ask()
+
+    def _read(self, key: tuple[str, str], wire: Wire) -> _Pod:
+        pod = PODS.decode(_encode(wire))
+        try:
+            facts = facts_of(pod.shape) if not pod.gated else None
+        except FilterError:
+            facts = None
+        self._orders += 1
+        requests = pod.shape.requests
+        counted = requests.amount(CPU) or _NO_REQUEST[CPU], requests.amount(MEMORY) or _NO_REQUEST[MEMORY]
+        return _Pod(key, pod, facts, requests, counted, self._orders)
+
+    def _nominate(self, pod: _Pod, node: str) -> None:
+        if pod.nominated == node:
+            return
+        if pod.nominated in self._nodes:
+            self._nodes[pod.nominated].nominated.pop(pod.pod.uid, None)
+        pod.nominated = node
+        if node in self._nodes:
+            self._nodes[node].nominated[pod.pod.uid] = pod
+        if self._stuck.pop(pod.pod.uid, None) is not None:
+            self._active[pod.pod.uid] = pod
+        self._help()
+
+    def _put(self, node: _Node, pod: _Pod) -> None:
+        node.pods[pod.pod.uid] = pod
+        for name, amount in pod.requests.items():
+            node.used[name] = node.used.get(name, 0) + amount
+        node.counted[0] += pod.counted[0]
+        node.counted[1] += pod.counted[1]
+        if pod.pod.owner is not None:
+            node.owners[pod.pod.owner.uid] += 1
+        if pod.facts is not None:
+            if pod.facts.required.relations.apart:
+                self._guarding[pod.pod.uid] = pod
+            for count, by_node in self._counts.items():
+                if count.include(pod.facts.pod, {}):
+                    by_node[node.name] += 1
+        if any(one.facts is not None and not one.facts.plain for one in self._stuck.values()):
+            self._help()  # of affinity to it, perhaps
+
+    def _forget(self, pod: _Pod) -> None:
+        """It is gone, or has ended."""
+        uid = pod.pod.uid
+        self._pods.pop(pod.key, None)
+        self._active.pop(uid, None)
+        self._stuck.pop(uid, None)
+        self._guarding.pop(uid, None)
+        self._orphans.get(pod.node, {}).pop(uid, None)
+        node = self._nodes.get(pod.node)
+        if pod.nominated in self._nodes:
+            self._nodes[pod.nominated].nominated.pop(uid, None)
+        if node is None or node.pods.pop(uid, None) is None:
+            return
+        for name, amount in pod.requests.items():
+            node.used[name] -= amount
+        node.counted[0] -= pod.counted[0]
+        node.counted[1] -= pod.counted[1]
+        if pod.pod.owner is not None:
+            node.owners[pod.pod.owner.uid] -= 1
+        for count, by_node in self._counts.items():
+            if pod.facts is not None and count.include(pod.facts.pod, {}):
+                by_node[node.name] -= 1
+        self._help()
+
+    # ------------------------------------------------------------------ scheduling
+
+    def _schedule(self) -> None:
+        """Bind whoever can be bound; the others are told so, once."""
+        self._asked = False
+        failed: set[tuple[object, Resources]] = set()  # classes of pods without ties that found no node
+        for pod in sorted(self._active.values(), key=lambda one: one.rank):
+            if pod.facts is None or pod.pod.uid not in self._active:
+                continue
+            self._active.pop(pod.pod.uid)
+            alike = (pod.facts.ties, pod.requests)
+            node = None if alike in failed and not pod.nominated else self._place(pod, pod.facts)
+            if node is not None:
+                self._bind(pod, node)
+                continue
+            if pod.facts.plain and not pod.nominated:
+                failed.add(alike)
+            self._stuck[pod.pod.uid] = pod
+            if not pod.told:
+                pod.told = True
+                told = self._condition("False", reason="Unschedulable", message="no node is available")
+                self._server.change("pods", pod.key[1], {"status": {"conditions": [told]}}, pod.key[0])
+
+    def _bind(self, pod: _Pod, node: _Node) -> None:
+        self.bound(pod.pod.uid)
+        patch = {"spec": {"nodeName": node.name}, "status": {"conditions": [self._condition("True")]}}
+        self._server.change("pods", pod.key[1], patch, pod.key[0])
+
+    def _condition(self, status: str, **more: str) -> dict[str, str]:
+        return {"type": "PodScheduled", "status": status, "lastTransitionTime": self._clock.stamp(), **more}
+
+    def _place(self, pod: _Pod, facts: ShapeFacts) -> _Node | None:
+        nominated = self._nodes.get(pod.nominated)
+        check = _Topology(self, pod, facts) if self._guarding or not facts.plain else None
+        if nominated is not None and self._takes(nominated, pod, facts, check):
+            return nominated
+        found = [node for node in self._nodes.values() if self._takes(node, pod, facts, check)]
+        if len(found) <= 1:
+            return found[0] if found else None
+        scores = self._scores(pod, facts, found)
+        most = max(scores)
+        best = [node for node, score in zip(found, scores, strict=True) if score == most]
+        return best[0] if len(best) == 1 else self._chance.choice(best)
+
+    def _takes(self, node: _Node, pod: _Pod, facts: ShapeFacts, check: "_Topology | None") -> bool:
+        if not node.has_room(pod):
+            return False
+        key = (facts.filter, node.name)
+        admitted = self._admitted.get(key)
+        if admitted is None:
+            admitted = self._admitted[key] = first_untolerated(facts.filter.tolerations, node.taints) is None and any(
+                term.matches(node.labels, node.name) for term in facts.filter.terms
+            )
+        if not admitted:
+            return False
+        ports = facts.ports
+        if ports and any(one.facts is not None and set(one.facts.ports) & set(ports) for one in node.pods.values()):
+            return False
+        return check is None or check.admits(node)
+
+    def counted(self, count: Count) -> Counter[str]:
+        """How many pods that a count means each node has."""
+        found = self._counts.get(count)
+        if found is None:
+            found = self._counts[count] = Counter()
+            for node in self._nodes.values():
+                for pod in node.pods.values():
+                    if pod.facts is not None and count.include(pod.facts.pod, {}):
+                        found[node.name] += 1
+        return found
+
+    @property
+    def nodes(self) -> Mapping[str, _Node]:
+        """By name."""
+        return self._nodes
+
+    def keeping_off(self, pod: ShapeFacts) -> Iterator[tuple[str, str]]:
+        """(label, value) of every domain that a bound pod keeps this one off."""
+        for one in self._guarding.values():
+            node = self._nodes.get(one.node)
+            for count in one.facts.required.relations.apart if one.facts is not None and node is not None else ():
+                value = node.label(count.key) if node is not None else None
+                if value is not None and count.include(pod.pod, {}):
+                    yield count.key, value
+
+    # ------------------------------------------------------------------ scores
+
+    def _scores(self, pod: _Pod, facts: ShapeFacts, nodes: list[_Node]) -> list[int]:
+        total = [
+            _WEIGHTS["resources"] * _least_allocated(pod, node) + _WEIGHTS["balanced"] * _balanced(pod, node)
+            for node in nodes
+        ]
+        for weight, raw, upside_down in (
+            (_WEIGHTS["taints"], _soft_taints(pod.pod.shape.tolerations, nodes), True),
+            (_WEIGHTS["affinity"], _preferred_nodes(pod, nodes), False),
+        ):
+            most = max(raw)
+            if most:
+                for number, one in enumerate(raw):
+                    score = one * 100 // most
+                    total[number] += weight * (100 - score if upside_down else score)
+            elif upside_down:
+                total = [one + weight * 100 for one in total]
+        for weight, some in (
+            (_WEIGHTS["spread"], self._spread(pod, facts, nodes)),
+            (_WEIGHTS["pods"], self._near(facts, nodes)),
+        ):
+            total = [one + weight * score for one, score in zip(total, some, strict=True)]
+        return total
+
+    def _spread(self, pod: _Pod, facts: ShapeFacts, nodes: list[_Node]) -> list[int]:
+        """PodTopologySpread: what is counted in the domains of a node, weighed by their number, lowest first."""
+        raw = [0.0] * len(nodes)
+        wishes = facts.ties.wishes.spreads
+        by_key: list[tuple[str, int, Callable[[_Node], int]]] = []
+        for spread in wishes:
+            by_node = self.counted(spread.count)
+            by_key.append((spread.count.key, spread.max_skew, lambda node, by_node=by_node: by_node[node.name]))  # type: ignore[misc]
+        owner = pod.pod.owner
+        if not wishes and not pod.pod.shape.spread and owner is not None:
+            uid = owner.uid
+            by_key = [(key, skew, lambda node: node.owners[uid]) for key, skew in _SYSTEM_SPREAD]
+        if not by_key:
+            return [0] * len(nodes)
+        for key, skew, number_on in by_key:
+            on_hosts = key == names.HOSTNAME_LABEL
+            values = {node.label(key) for node in nodes}
+            weight = math.log((len(nodes) if on_hosts else len(values)) + 2)
+            sums: Counter[str | None] = Counter()
+            if not on_hosts:
+                for node in self._nodes.values():
+                    if node.label(key) in values:
+                        sums[node.label(key)] += number_on(node)
+            for number, node in enumerate(nodes):
+                there = number_on(node) if on_hosts else sums[node.label(key)]
+                raw[number] += there * weight + (skew - 1)
+        scores = [round(one) for one in raw]
+        least, most = min(scores), max(scores)
+        return [100 if not most else 100 * (most + least - one) // most for one in scores]
+
+    def _near(self, facts: ShapeFacts, nodes: list[_Node]) -> list[int]:
+        """InterPodAffinity, preferred terms only; each counts the same."""
+        wishes = facts.ties.wishes
+        raw = [0] * len(nodes)
+        for sign, counts in ((1, wishes.together), (-1, wishes.apart)):
+            for count in counts:
+                by_node, sums = self.counted(count), Counter[str | None]()
+                for node in self._nodes.values():
+                    sums[node.label(count.key)] += by_node[node.name]
+                for number, node in enumerate(nodes):
+                    raw[number] += sign * sums[node.label(count.key)]
+        least, most = min(raw), max(raw)
+        return [100 * (one - least) // (most - least) if most > least else 0 for one in raw]
+
+
+class _Topology:
+    """What other pods say about where one may go, for as long as nothing is bound."""
+
+    def __init__(self, scheduler: KubeScheduler, pod: _Pod, facts: ShapeFacts) -> None:
+        self._scheduler, self._pod = scheduler, pod
+        self._relations: Relations = facts.required.relations
+        self._kept_off = set(scheduler.keeping_off(facts))
+        self._spreads = [(spread, *self._domains(spread)) for spread in self._relations.spreads]
+        self._near = [(count, self._sums(count)) for count in self._relations.together]
+        self._apart = [(count, self._sums(count)) for count in self._relations.apart]
+        nobody = not any(sums.total() for _, sums in self._near)
+        self._first = nobody and all(count.include(facts.pod, {}) for count, _ in self._near)
+
+    def admits(self, node: _Node) -> bool:
+        """Whether the pod may go there as far as others are concerned."""
+        if any(node.label(key) == value for key, value in self._kept_off):
+            return False
+        for count, sums in self._apart:
+            value = node.label(count.key)
+            if value is not None and sums[value]:
+                return False
+        for count, sums in self._near:
+            value = node.label(count.key)
+            if value is None or not (sums[value] or self._first):
+                return False
+        for spread, sums, least in self._spreads:
+            value = node.label(spread.count.key)
+            if value is None or sums[value] + spread.own - least > spread.max_skew:
+                return False
+        return True
+
+    def _sums(self, count: Count, nodes: Iterable[_Node] | None = None) -> Counter[str]:
+        by_node, sums = self._scheduler.counted(count), Counter[str]()
+        for node in self._scheduler.nodes.values() if nodes is None else nodes:
+            value = node.label(count.key)
+            if value is not None:
+                sums[value] += by_node[node.name]
+        return sums
+
+    def _domains(self, spread: Spread) -> tuple[Counter[str], int]:
+        """Pods by domain, and the least of them."""
+        eligible = [node for node in self._scheduler.nodes.values() if _is_eligible(node, spread.count)]
+        sums = self._sums(spread.count, eligible)
+        least = min(sums.values(), default=0)
+        return sums, least if not spread.stated or len(sums) >= spread.min_domains else 0
+
+
+def _is_eligible(node: _Node, count: Count) -> bool:
+    of = count.eligibility
+    if of is None:
+        return True
+    if any(key not in node.labels for key in of.keys):
+        return False
+    if of.terms is not None and not any(term.matches(node.labels, node.name) for term in of.terms):
+        return False
+    return of.tolerations is None or first_untolerated(of.tolerations, node.taints) is None
+
+
+def _fractions(pod: _Pod, node: _Node) -> list[float]:
+    room = node.room.amount(CPU), node.room.amount(MEMORY)
+    return [
+        min(1.0, (used + own) / whole) if whole else 1.0
+        for used, own, whole in zip(node.counted, pod.counted, room, strict=True)
+    ]
+
+
+def _least_allocated(pod: _Pod, node: _Node) -> int:
+    """The share of cpu and memory that stays free, in percent, each rounded down."""
+    return sum(int((1.0 - one) * 100) for one in _fractions(pod, node)) // 2
+
+
+def _balanced(pod: _Pod, node: _Node) -> int:
+    """How alike the used shares of cpu and memory are. Those who request neither have no score."""
+    if not pod.requests.amount(CPU) and not pod.requests.amount(MEMORY):
+        return 0
+    cpu, memory = (
+        min(1.0, (node.used.get(name, 0) + pod.requests.amount(name)) / (node.room.amount(name) or 1))
+        for name in (CPU, MEMORY)
+    )
+    return int((1.0 - abs(cpu - memory) / 2) * 100)
+
+
+def _soft_taints(tolerations: Iterable[Toleration], nodes: list[_Node]) -> list[int]:
+    """PreferNoSchedule taints that are not tolerated."""
+    own = tuple(tolerations)
+    return [
+        sum(one.effect == names.PREFER_NO_SCHEDULE and not tolerates(own, one) for one in node.taints) for node in nodes
+    ]
+
+
+def _preferred_nodes(pod: _Pod, nodes: list[_Node]) -> list[int]:
+    """Preferred node affinity: the weights of all terms that match."""
+    affinity = pod.pod.shape.affinity
+    wanted = affinity.node_affinity.preferred if affinity is not None and affinity.node_affinity is not None else ()
+    terms = [(one.weight, _term(one.preference)) for one in wanted]
+    return [sum(weight for weight, term in terms if term.matches(node.labels, node.name)) for node in nodes]
+
+
+def _term(term: NodeSelectorTerm) -> FilterTerm:
+    return read_term(term, "preference")

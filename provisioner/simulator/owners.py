@@ -1,0 +1,260 @@
+"""Who makes pods: Deployments and Jobs of the day, bare pods, and DaemonSets; each replaces what is taken away from it."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.pods import PodShape
+from provisioner.kube.resources import DAEMONSETS, NODES
+from provisioner.simulator.api_server import ApiServer, ServerChange
+from provisioner.simulator.errors import SimulationError
+from provisioner.simulator.virtual_time import Agenda, VirtualClock
+from provisioner.simulator.workload import Arrival, End, OwnerKind, Scale
+from provisioner.state.daemons import daemon_shape, runs_on
+
+_encode: Final = msgspec.json.Encoder().encode
+_OWNER_KINDS: Final = {"Deployment": ("ReplicaSet", "apps/v1"), "Job": ("Job", "batch/v1")}
+
+
+@dataclass(eq=False)
+class _Workload:
+    """A workload that is there.
+
+    Attributes:
+        owner: the reference to it that its pods have; None for bare pods.
+        slots: of each pod that it has, by name, the number that its lifetime goes by.
+        free: numbers of pods that are to be made again.
+        made: pods so far, which names are made of.
+        done: pods of a Job that have run to their end.
+    """
+
+    arrival: Arrival
+    owner: dict[str, Any] | None
+    wanted: int
+    slots: dict[str, int] = field(default_factory=dict)
+    free: list[int] = field(default_factory=list)
+    made: int = 0
+    next_slot: int = 0
+    done: int = 0
+    asked: bool = False
+
+
+class Owners:
+    """The workloads of a day.
+
+    Attributes:
+        wanted: hears how many pods the owner of that UID wants.
+    """
+
+    def __init__(self, server: ApiServer, clock: VirtualClock, agenda: Agenda) -> None:
+        self._server, self._clock, self._agenda = server, clock, agenda
+        self._workloads: dict[tuple[str, str], _Workload] = {}
+        self._by_owner: dict[str, _Workload] = {}
+        self._daemons: dict[str, tuple[dict[str, Any], PodShape]] = {}
+
+    def wanted(self, uid: str) -> int | None:
+        """How many pods the owner of this UID wants; None where there is none."""
+        found = self._by_owner.get(uid)
+        return found.wanted if found is not None else None
+
+    # ------------------------------------------------------------------ what the day says
+
+    def arrive(self, one: Arrival) -> None:
+        """A workload is created.
+
+        Raises:
+            SimulationError: there is one of its name.
+        """
+        key = one.namespace, one.name
+        if key in self._workloads:
+            raise SimulationError(
+                f"{one.kind} {one.namespace}/{one.name} arrives at {one.at:g} s, but is there already"
+            )
+        self._workloads[key] = workload = _Workload(one, self._store_owner(one, one.count), one.count)
+        if workload.owner is not None:
+            self._by_owner[workload.owner["uid"]] = workload
+        self._fill(workload)
+
+    def scale(self, one: Scale) -> None:
+        """A Deployment wants another number.
+
+        Raises:
+            SimulationError: there is none.
+        """
+        workload = self._found(one.namespace, one.name, one.at)
+        workload.wanted = one.count
+        if workload.owner is not None:
+            self._store_owner(workload.arrival, one.count)
+        for name in list(workload.slots)[one.count :]:
+            self._server.remove("pods", name, one.namespace)
+        self._fill(workload)
+
+    def end(self, one: End) -> None:
+        """A workload is deleted.
+
+        Raises:
+            SimulationError: there is none.
+        """
+        workload = self._found(one.namespace, one.name, one.at)
+        self._end(workload)
+
+    def _found(self, namespace: str, name: str, at: float) -> _Workload:
+        if (found := self._workloads.get((namespace, name))) is None:
+            raise SimulationError(f"{namespace}/{name} changes at {at:g} s, but is not there; let it arrive before")
+        return found
+
+    def _end(self, workload: _Workload) -> None:
+        one = workload.arrival
+        workload.wanted = 0
+        del self._workloads[one.namespace, one.name]
+        for name in list(workload.slots):
+            self._server.remove("pods", name, one.namespace)
+        if workload.owner is not None:
+            self._by_owner.pop(workload.owner["uid"])
+            for plural in _plurals(one.kind):
+                self._server.remove(plural, one.name, one.namespace)
+
+    def _store_owner(self, one: Arrival, count: int) -> dict[str, Any] | None:
+        """The objects that say how many pods there should be, as those have them that look."""
+        if one.kind not in _OWNER_KINDS:
+            return None
+        kind, version = _OWNER_KINDS[one.kind]
+        labels = one.template.get("metadata", {}).get("labels", {})
+        number = {"parallelism": count, "completions": count} if kind == "Job" else {"replicas": count}
+        spec = {**number, "selector": {"matchLabels": labels}, "template": one.template}
+        found: dict[str, Any] = {}
+        for plural in _plurals(one.kind):
+            body = {"metadata": {"name": one.name, "namespace": one.namespace}, "spec": spec, "status": number}
+            known = self._server.get(plural, one.name, one.namespace)
+            found = self._server.store(plural, {**body, "metadata": known["metadata"]} if known else body)
+        return {
+            "apiVersion": version,
+            "kind": kind,
+            "name": one.name,
+            "uid": found["metadata"]["uid"],
+            "controller": True,
+        }
+
+    # ------------------------------------------------------------------ what becomes of pods
+
+    def heard(self, change: ServerChange) -> None:
+        """A change of any object."""
+        match change.plural:
+            case "pods" if change.before is not None:
+                self._pod_changed(change.before, change.after)
+            case "nodes" if change.before is None and change.after is not None:
+                node = change.after
+                self._agenda.after(0.0, lambda: self._daemons_on(node["metadata"]["name"]))
+            case "nodes" if change.after is None:
+                self._agenda.after(0.0, lambda: self._collect(change.name))
+            case "daemonsets" if change.after is not None:
+                shape = daemon_shape(DAEMONSETS.decode(_encode(change.after)))
+                self._daemons[change.after["metadata"]["uid"]] = change.after, shape
+
+    def finished(self, name: str, namespace: str, uid: str) -> None:
+        """The lifetime of a pod is over, if it is still there."""
+        pod = self._server.get("pods", name, namespace)
+        if pod is None or pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
+            return
+        workload = self._workload_of(pod)
+        if workload is not None and workload.arrival.kind != "Deployment":
+            workload.slots.pop(name, None)
+            workload.done += 1
+            self._server.drop("pods", name, namespace)
+            if workload.done == workload.arrival.count:
+                self._end(workload)
+        else:
+            self._server.remove("pods", name, namespace)
+
+    def lifetime(self, pod: dict[str, Any]) -> float | None:
+        """For how many seconds a pod runs that starts now; None until it is told to end."""
+        workload = self._workload_of(pod)
+        if workload is None or not workload.arrival.lifetimes:
+            return None
+        lifetimes = workload.arrival.lifetimes
+        return lifetimes[workload.slots.get(pod["metadata"]["name"], 0) % len(lifetimes)]
+
+    def _workload_of(self, pod: dict[str, Any]) -> _Workload | None:
+        meta = pod["metadata"]
+        owner = next((one["uid"] for one in meta.get("ownerReferences") or ()), None)
+        if owner is not None:
+            return self._by_owner.get(owner)
+        found = self._workloads.get((meta["namespace"], meta["name"].rpartition("-")[0]))
+        return found if found is not None and found.owner is None else None
+
+    def _pod_changed(self, before: dict[str, Any], after: dict[str, Any] | None) -> None:
+        """Whoever ends, or is gone, is replaced where somebody wants it."""
+        if after is not None and "deletionTimestamp" not in after["metadata"]:
+            return
+        workload = self._workload_of(before)
+        slot = workload.slots.pop(before["metadata"]["name"], None) if workload is not None else None
+        if workload is None or slot is None or workload.arrival.kind == "Pod":
+            return
+        workload.free.append(slot)
+        if not workload.asked:
+            workload.asked = True
+            self._agenda.after(0.0, lambda: self._fill(workload))
+
+    def _fill(self, workload: _Workload) -> None:
+        workload.asked = False
+        one = workload.arrival
+        if self._workloads.get((one.namespace, one.name)) is not workload:
+            return
+        while len(workload.slots) < workload.wanted - workload.done:
+            if workload.free:
+                slot = workload.free.pop(0)
+            else:
+                slot, workload.next_slot = workload.next_slot, workload.next_slot + 1
+            name = f"{one.name}-{workload.made}"
+            workload.made += 1
+            workload.slots[name] = slot
+            owners = {"ownerReferences": [workload.owner]} if workload.owner is not None else {}
+            self._store_pod(one.template, name, one.namespace, owners)
+
+    def _store_pod(
+        self, template: dict[str, Any], name: str, namespace: str, owners: dict[str, Any], **spec: Any
+    ) -> None:
+        made = copy.deepcopy(template)
+        meta = {**made.get("metadata", {}), **owners, "name": name, "namespace": namespace}
+        defaults = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30}
+        body = {"metadata": meta, "spec": {**defaults, **made["spec"], **spec}, "status": {"phase": "Pending"}}
+        self._server.store("pods", body)
+
+    # ------------------------------------------------------------------ Nodes
+
+    def _daemons_on(self, node_name: str) -> None:
+        """The pods of DaemonSets that run on a Node, bound at once: their controller lets them pass the taints of a Node that joins."""
+        wire = self._server.get("nodes", node_name)
+        if wire is None:
+            return
+        node = NODES.decode(_encode(wire))
+        taints = [one for one in node.spec.taints if one.key != names.UNREGISTERED_NO_SCHEDULE_TAINT.key]
+        for daemon, shape in self._daemons.values():
+            meta = daemon["metadata"]
+            if runs_on(shape, node.metadata.labels, taints):
+                owner = {
+                    "apiVersion": "apps/v1",
+                    "kind": "DaemonSet",
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "controller": True,
+                }
+                name = f"{meta['name']}-{node_name}"
+                references = {"ownerReferences": [owner]}
+                self._store_pod(daemon["spec"]["template"], name, meta["namespace"], references, nodeName=node_name)
+
+    def _collect(self, node_name: str) -> None:
+        """The Node is gone, and with it whatever was bound to it."""
+        for pod in list(self._pods_on(node_name)):
+            self._server.drop("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+    def _pods_on(self, node_name: str) -> Iterator[dict[str, Any]]:
+        return (one for one in self._server.objects["pods"].values() if one["spec"].get("nodeName") == node_name)
+
+
+def _plurals(kind: OwnerKind) -> tuple[str, ...]:
+    return ("jobs",) if kind == "Job" else ("deployments", "replicasets")

@@ -1,0 +1,150 @@
+"""What is told of a simulated day: the figures of every seed, and how far they lie apart; as a table for people, and as JSON."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from provisioner.simulator.ledger import Figures
+
+_LINES: Final = 24
+"""Of the curve in the table; JSON has all points."""
+_ROWS: Final = (
+    ("cost", "usd", "{:,.2f} {currency}"),
+    ("node-hours", "node_hours", "{:,.1f}"),
+    ("most nodes at a time", "most_nodes", "{:,.0f}"),
+    ("launches", "launches", "{:,.0f}"),
+    ("pods", "pods", "{:,.0f}"),
+    ("pods without a node at the end", "unbound", "{:,.0f}"),
+    ("pods waited, p50", "wait_p50", "{:,.1f} s"),
+    ("pods waited, p99", "wait_p99", "{:,.1f} s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedSpread:
+    """One figure over all seeds. `deviation`: standard deviation of a sample; 0 of one seed."""
+
+    mean: float
+    lowest: float
+    highest: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "SeedSpread":
+        """Of at least one."""
+        mean = math.fsum(values) / len(values)
+        deviation = 0.0
+        if len(values) > 1:
+            deviation = math.sqrt(math.fsum((one - mean) ** 2 for one in values) / (len(values) - 1))
+        return cls(round(mean, 4), min(values), max(values), round(deviation, 4))
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationReport:
+    """What was simulated, and what came of it.
+
+    Attributes:
+        runs: one of each seed, at least one.
+        notes: what to know about input and prices, as sentences.
+    """
+
+    duration_seconds: float
+    catalogue: str
+    currency: str
+    pass_interval: float
+    runs: tuple[Figures, ...]
+    notes: tuple[str, ...]
+
+
+def as_json(report: SimulationReport) -> dict[str, Any]:
+    """In the form that docs/guides/simulate.md says."""
+    evictions = sorted({reason for run in report.runs for reason in run.evictions})
+    return {
+        "durationSeconds": report.duration_seconds,
+        "catalogue": report.catalogue,
+        "currency": report.currency,
+        "passInterval": report.pass_interval,
+        "spread": {
+            **{_camel(field): asdict(_spread(report.runs, field)) for _, field, _ in _ROWS},
+            "evictions": {reason: asdict(_evictions(report.runs, reason)) for reason in evictions},
+        },
+        "runs": [_run(one) for one in report.runs],
+        "notes": list(report.notes),
+    }
+
+
+def as_text(report: SimulationReport) -> str:
+    """For people."""
+    hours = report.duration_seconds / 3600
+    seeds = "1 seed" if len(report.runs) == 1 else f"{len(report.runs)} seeds"
+    head = f"{hours:g} hours, {seeds}, catalogue {report.catalogue}"
+    rows: list[Sequence[str]] = [("", "mean", "lowest", "highest")]
+    rows += [
+        (name, *_texts(_spread(report.runs, field), form.replace("{currency}", report.currency)))
+        for name, field, form in _ROWS
+    ]
+    rows += [
+        (f"evictions, {reason}", *_texts(_evictions(report.runs, reason), "{:,.0f}"))
+        for reason in sorted({reason for run in report.runs for reason in run.evictions})
+    ]
+    curve = [("until hour", f"{report.currency} per hour", "nodes", "pods waiting")]
+    curve += [
+        (f"{at / 3600:.2f}", f"{usd:.2f}", f"{nodes:.1f}", f"{waiting:.1f}")
+        for at, usd, nodes, waiting in _curve(report)
+    ]
+    lines = [head, "", *_columns(rows), "", *_columns(curve)]
+    if report.pass_interval:
+        said = f"All nodes were looked at for disruption every {report.pass_interval:g} s at most (--pass-interval), not every second."
+        lines += ["", f"{said} Nodes may go later than in reality."]
+    return "\n".join([*lines, *(["", *report.notes] if report.notes else [])])
+
+
+def _run(figures: Figures) -> dict[str, Any]:
+    found = {_camel(key): value for key, value in asdict(figures).items()}
+    found["samples"] = [{_camel(key): value for key, value in one.items()} for one in found["samples"]]
+    return found
+
+
+def _spread(runs: Iterable[Figures], field: str) -> SeedSpread:
+    return SeedSpread.of([getattr(one, field) for one in runs])
+
+
+def _evictions(runs: Iterable[Figures], reason: str) -> SeedSpread:
+    return SeedSpread.of([one.evictions.get(reason, 0) for one in runs])
+
+
+def _texts(spread: SeedSpread, form: str) -> tuple[str, str, str]:
+    return form.format(spread.mean), form.format(spread.lowest), form.format(spread.highest)
+
+
+def _curve(report: SimulationReport) -> list[tuple[float, float, float, float]]:
+    """Means over all seeds, of as many points as a line stands for."""
+    points = len(report.runs[0].samples)
+    width = max(1, points // _LINES)
+    found = []
+    for first in range(0, points, width):
+        some = [one for run in report.runs for one in run.samples[first : first + width]]
+        last = report.runs[0].samples[min(points, first + width) - 1]
+        usd, nodes, waiting = (
+            math.fsum(values) / len(some)
+            for values in zip(*((one.usd_per_hour, one.nodes, float(one.waiting)) for one in some), strict=True)
+        )
+        found.append((last.at, usd, nodes, waiting))
+    return found
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if not number else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(one.capitalize() for one in rest)

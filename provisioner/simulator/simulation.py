@@ -1,0 +1,272 @@
+"""One day in virtual time: everything is put together, and time moves on whenever nobody has anything left to do."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final
+
+from provisioner.apis import names
+from provisioner.apis.meta import condition
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.events import Recorder
+from provisioner.kube.lease import Fence, LeaseTerm
+from provisioner.kube.resources import Resource
+from provisioner.kube.watch import Reflector
+from provisioner.operator.machinery import Machinery
+from provisioner.operator.term import Term
+from provisioner.options import Options
+from provisioner.runtime.caches import Caches
+from provisioner.simulator import workload as workloads
+from provisioner.simulator.api_server import ApiServer, ServerChange
+from provisioner.simulator.attended import AttendedManager, InlinePool
+from provisioner.simulator.cloud import Offer, SimulatedCloud
+from provisioner.simulator.connection import MemoryConnection
+from provisioner.simulator.errors import SimulationError
+from provisioner.simulator.kube_scheduler import KubeScheduler
+from provisioner.simulator.kubelets import Budgets, Kubelets
+from provisioner.simulator.ledger import Figures, Ledger
+from provisioner.simulator.owners import Owners
+from provisioner.simulator.planning import PatientPlanner
+from provisioner.simulator.virtual_time import Agenda, VirtualClock
+from provisioner.simulator.workload import Apply, Arrival, Day, End, Scale
+from provisioner.support.clock import Clock
+
+QUIET_SECONDS: Final = 60.0
+"""After so long without a change a watch is heard all the same, as by a bookmark."""
+MOST_TURNS: Final = 100_000
+"""Things that are done at one instant; whoever never comes to rest would go on for ever."""
+LEFT_OUT: Final = frozenset({"extender-certificates", "deletion-guards"})
+RESOURCES: Final[Mapping[tuple[str, str], Resource[Any]]] = {
+    (one.api_version, one.kind): one for one in vars(resources).values() if isinstance(one, Resource)
+}
+
+
+@dataclass(frozen=True)
+class SimulationSetting:
+    """What is simulated, apart from chance.
+
+    Attributes:
+        day: what happens.
+        objects: what is there when it begins, as in manifests: NodePools, NodeClasses, DaemonSets, PodDisruptionBudgets, priorities.
+        offer: what nodes can be had.
+        options: of the provisioner.
+        boot_seconds: see `SimulatedCloud`.
+        pass_interval: see `AttendedManager`.
+    """
+
+    day: Day
+    objects: tuple[dict[str, Any], ...]
+    offer: Offer
+    options: Options
+    boot_seconds: tuple[float, ...]
+    pass_interval: float = 0.0
+
+
+class _Silent(Recorder):
+    """Publishes nothing."""
+
+    def publish(self, *_: object, **__: object) -> None:
+        """Nobody reads it."""
+
+
+def simulated(setting: SimulationSetting, seed: int) -> Figures:
+    """Run the day once. The same setting and seed give the same figures, on any machine.
+
+    Raises:
+        SimulationError: it cannot be simulated.
+    """
+    run = _Run(setting, seed)
+    try:
+        return run.figures()
+    finally:
+        run.stop()
+
+
+class _Run:
+    def __init__(self, setting: SimulationSetting, seed: int) -> None:
+        self._setting, self._seed = setting, seed
+        self._chance = random.Random(seed)
+        self._clock = VirtualClock()
+        self._agenda = Agenda(self._clock)
+        self.server = ApiServer(self._clock)
+        self._ledger = Ledger()
+        self._changed: dict[str, None] = {}
+        self._requests = 0
+        self._heard: float = -inf
+        self._planners: list[PatientPlanner] = []
+        self._owners = Owners(self.server, self._clock, self._agenda)
+        self._scheduler = KubeScheduler(self.server, self._clock, self._agenda, self._child())
+        kubelets = Kubelets(self.server, self._clock, self._agenda, self._owners.lifetime, self._owners.finished)
+        budgets = Budgets(self.server, self._agenda, self._owners.wanted)
+        self._listeners = (self._count, self._scheduler.heard, self._owners.heard, kubelets.heard, budgets.heard)
+        self.server.told = self._told
+        self.server.evicted = self._evicted
+        self._clock.passing = self._pass
+        for one in setting.objects:
+            self._store(one)
+        self._manager = AttendedManager(self._clock, self._child(), interval=setting.pass_interval, left_out=LEFT_OUT)
+        self._term = self._made()
+
+    def _child(self) -> random.Random:
+        """Chance of its own for somebody, so that nobody's draws depend on how often others draw."""
+        return random.Random(self._chance.getrandbits(64))
+
+    def _made(self) -> Term:
+        clock, options, setting = self._clock, self._setting.options, self._setting
+        connection = MemoryConnection(self.server, clock, self)
+        lease = LeaseTerm()
+        client = Client(connection, clock, lease, self._child())
+        self._caches = caches = Caches(connection, options, clock)  # type: ignore[arg-type]
+        cloud = SimulatedCloud(
+            self.server,
+            clock,
+            self._agenda,
+            self._child(),
+            setting.offer,
+            self._ledger,
+            pool_of=caches.pools.store.get,
+            overlaid=caches.overlays.applied,
+            boot_seconds=setting.boot_seconds,
+        )
+        caches.use_types(cloud.types)
+        self._watches: list[Reflector[Any]] = list(caches.all)
+        self._deliver(everything=True)
+        caches.carry_out(caches.cluster.settle())
+        lease.begin(Fence(clock, inf))
+        machinery = Machinery(self._attend, InlinePool, self._planner, self._child)
+        return Term(caches, client, cloud, _Silent(client, "simulator", clock), options, clock, machinery)
+
+    def _attend(self, _: Clock) -> AttendedManager:
+        return self._manager
+
+    def _planner(self, _: Clock) -> PatientPlanner:
+        self._planners.append(PatientPlanner())
+        return self._planners[-1]
+
+    # ------------------------------------------------------------------ running
+
+    def figures(self) -> Figures:
+        """Run to the end."""
+        day = self._setting.day
+        for change in day.changes:
+            self._agenda.after(change.at, lambda change=change: self._happen(change))  # type: ignore[misc]
+        self._term.start()
+        while True:
+            self._settle()
+            failed = next((one.failed for one in self._planners if one.failed), "")
+            if failed:
+                raise SimulationError(failed)
+            following = min(self._agenda.next_time(), self._manager.next_time(), self._heard + QUIET_SECONDS)
+            if following >= day.duration_seconds:
+                break
+            self._clock.seconds = max(self._clock.seconds, following)
+        self._clock.seconds = day.duration_seconds
+        searches = sum(one.searches for one in self._planners)
+        return self._ledger.figures(self._seed, day.duration_seconds, self._manager.rounds, self._requests, searches)
+
+    def stop(self) -> None:
+        """End the planning processes."""
+        for one in self._planners:
+            one.stop()
+
+    def _settle(self) -> None:
+        """Everybody does what is due at this instant."""
+        for _ in range(MOST_TURNS):
+            self._world(self._clock.seconds)
+            if not self._manager.turn():
+                return
+        raise SimulationError(
+            f"the controllers do not come to rest at {self._clock.seconds:.3f} s; please report this with the input"
+        )
+
+    def _world(self, until: float) -> None:
+        """What is around the controllers goes on until then, and they hear of it."""
+        while True:
+            if self._agenda.next_time() <= self._clock.seconds:
+                self._agenda.turn(self._clock.seconds)
+            elif self._changed:
+                self._deliver()
+            elif not self._agenda.turn(until):
+                break
+        if self._clock.seconds - self._heard >= QUIET_SECONDS:
+            self._deliver(everything=True)
+
+    def _pass(self, seconds: float) -> None:
+        """A controller sleeps: kubelets and kube-scheduler do not."""
+        until = self._clock.seconds + seconds
+        self._world(until)
+        self._clock.seconds = max(self._clock.seconds, until)
+
+    def _deliver(self, *, everything: bool = False) -> None:
+        """Watches tell what has changed."""
+        if everything:
+            self._heard = self._clock.seconds
+        changed, self._changed = self._changed, {}
+        for watch in self._watches:
+            if everything or watch.resource.plural in changed:
+                watch.step()
+                if watch.error is not None:
+                    raise SimulationError(f"the watch of {watch.resource} failed: {watch.error}")
+        for plural in changed:
+            if plural not in self._changed:
+                self.server.forget(plural)
+
+    # ------------------------------------------------------------------ what happens
+
+    def _happen(self, change: workloads.Change) -> None:
+        match change:
+            case Arrival():
+                self._owners.arrive(change)
+            case Scale():
+                self._owners.scale(change)
+            case End():
+                self._owners.end(change)
+            case Apply():
+                self._store(change.object)
+
+    def _store(self, wire: dict[str, Any]) -> None:
+        """An object of the user's, as the API server keeps it.
+
+        Raises:
+            SimulationError: nobody serves its kind.
+        """
+        kind = RESOURCES.get((wire.get("apiVersion", ""), wire.get("kind", "")))
+        if kind is None:
+            raise SimulationError(f"{wire.get('kind')} of {wire.get('apiVersion')} cannot be simulated; leave it out")
+        meta = {**({"namespace": "default"} if kind.namespaced else {}), **wire["metadata"]}
+        known = self.server.get(kind.plural, meta["name"], meta.get("namespace", ""))
+        if known is not None:
+            meta = {**known["metadata"], **meta}
+        status = known.get("status", {}) if known is not None else wire.get("status", {})
+        self.server.store(kind.plural, {**wire, "metadata": meta, "status": status})
+
+    def _told(self, change: ServerChange) -> None:
+        self._changed[change.plural] = None
+        if change.by is self:
+            self._requests += 1
+        for listener in self._listeners:
+            listener(change)
+
+    def _count(self, change: ServerChange) -> None:
+        if change.plural != "pods":
+            return
+        now = self._clock.seconds
+        before, after = change.before, change.after
+        if before is None and after is not None and not after["spec"].get("nodeName"):
+            self._ledger.pod_created(after["metadata"]["uid"], now)
+        elif after is None and before is not None:
+            self._ledger.pod_gone(before["metadata"]["uid"], now)
+        elif before is not None and after is not None and after["spec"].get("nodeName"):
+            self._ledger.pod_bound(after["metadata"]["uid"], now)
+
+    def _evicted(self, _: object, pod: dict[str, Any]) -> None:
+        """Why: what the NodeClaim of its node says."""
+        self._ledger.evictions[self._reason(pod["spec"].get("nodeName", ""))] += 1
+
+    def _reason(self, node_name: str) -> str:
+        node = self._caches.cluster.node(node_name)
+        claim = self._caches.cluster.claim_of(node) if node is not None else None
+        found = condition(claim.status.conditions, names.DISRUPTION_REASON) if claim is not None else None
+        return found.reason if found is not None and found.reason else "Other"

@@ -1,0 +1,97 @@
+"""`dovetail simulate`: files and options, and what is said of those that are wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from provisioner.cli.main import dovetail
+from provisioner.values.errors import ExitStatus
+from tests.unit.simulator.days import budget, pool, template
+
+DAY = {
+    "durationSeconds": 100,
+    "changes": [{"type": "Arrival", "at": 12, "name": "web", "template": template("web"), "count": 2}],
+}
+
+
+class Files:
+    """A day and what is there when it begins."""
+
+    def __init__(self, directory: Path) -> None:
+        self.day, self.objects = directory / "day.yaml", directory / "objects.yaml"
+        self.write(DAY, pool(), budget("web", maxUnavailable=1))
+
+    def write(self, day: object, *objects: dict[str, Any]) -> None:
+        self.day.write_text(yaml.safe_dump(day), encoding="utf-8")
+        self.objects.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(dovetail, ["simulate", str(self.day), "-f", str(self.objects), *arguments])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_a_day_in_json_for_each_seed(files: Files) -> None:
+    files.write(DAY, pool(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+    told = files.run("--seed", "1", "--seed", "2", "--boot-seconds", "20,50", "-o", "json")
+    assert told.exit_code == ExitStatus.DONE, told.output
+    found = json.loads(told.output)
+    assert (found["catalogue"], found["currency"], found["durationSeconds"]) == ("kwok", "USD", 100)
+    assert [one["seed"] for one in found["runs"]] == [1, 2]
+    assert found["spread"]["pods"]["mean"] == 2
+    assert found["spread"]["usd"]["lowest"] > 0
+    assert "Objects of kind ConfigMap were left out: 1." in found["notes"]
+
+
+def test_settings_change_flags_and_fields(files: Files) -> None:
+    always = ("--boot-seconds", "40", "-o", "json")
+    slow = json.loads(files.run("--set", "batch-idle-duration=9s", "--set", "packing=greedy", *always).output)
+    quick = json.loads(files.run(*always).output)
+    assert slow["spread"]["waitP50"]["mean"] > quick["spread"]["waitP50"]["mean"] + 5
+    none = json.loads(files.run("--set", "nodepool/general.spec.limits.cpu=0", "-o", "json").output)
+    assert (none["spread"]["unbound"]["mean"], none["spread"]["usd"]["mean"]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--set", "batch-idle=9s"], "--set: unknown flag --batch-idle"),
+        (["--set", "nodepool/other.spec.weight=1"], "there is no NodePool other; name one of those in -f"),
+        (["--set", "nodepool/general=1"], "write nodepool/NAME.spec.FIELD=VALUE"),
+        (["--set", "nodepool/general.kind.more=1"], "more is not a field of what stands before it"),
+        (["--set", "nodepool/general.spec.weight=many"], "spec.weight"),
+        (["--boot-seconds", "soon"], "--boot-seconds soon: write seconds from 1 to 3600"),
+        (["--catalogue", "gcp"], "catalogue 'gcp' does not exist"),
+    ],
+)
+def test_wrong_options_are_told(files: Files, arguments: list[str], problem: str) -> None:
+    files.write(DAY, pool(), budget("web", maxUnavailable=1))
+    told = files.run(*arguments)
+    assert told.exit_code == ExitStatus.USAGE
+    assert problem in told.output
+
+
+def test_a_day_needs_a_node_pool_and_one_document(files: Files) -> None:
+    files.write(DAY, budget("web", maxUnavailable=1))
+    assert "no NodePool in the input" in files.run().output
+    files.write({"durationSeconds": 60}, pool())
+    told = files.run()
+    assert told.exit_code == ExitStatus.USAGE
+    assert "unknown field `durationSeconds`" in told.output
+
+
+def test_each_seed_makes_another_day_of_settings(files: Files) -> None:
+    quiet = {"bursts": {"perDay": 0}, "jobs": {"perHour": 0}, "nightBatch": {"jobs": 0}}
+    files.write({"hours": 0.03, "services": {"count": 2, "pods": 6, "zonal": 0}, **quiet}, pool())
+    found = json.loads(files.run("--seed", "1", "--seed", "2", "--set", "packing=greedy", "-o", "json").output)
+    assert found["durationSeconds"] == pytest.approx(108)
+    first, second = found["runs"]
+    assert first["pods"] > 0
+    assert first["launched"] != second["launched"] or first["waitP99"] != second["waitP99"]

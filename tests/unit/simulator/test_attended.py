@@ -1,0 +1,68 @@
+"""Controllers without threads."""
+
+import random
+import threading
+
+from provisioner.runtime.controller import Controller
+from provisioner.simulator.attended import AttendedManager, InlinePool
+from provisioner.simulator.virtual_time import VirtualClock
+from provisioner.support.poller import Poller
+from provisioner.support.workers import ReconcileResult, run_parallel
+
+
+def test_each_does_what_is_due_and_no_thread_is_started() -> None:
+    clock, seen = VirtualClock(), list[tuple[str, float]]()
+
+    def reconcile(key: str) -> ReconcileResult | None:
+        seen.append((key, clock.seconds))
+        return ReconcileResult(requeue_after=30.0) if key == "again" and clock.seconds < 30 else None
+
+    def poll() -> float:
+        seen.append(("poll", clock.seconds))
+        return 10.0
+
+    manager = AttendedManager(clock, random.Random(1), interval=25.0, left_out=["idle"])
+    manager.take(
+        [
+            Controller(name="keys", reconcile=reconcile, initial=lambda: ["again", ("later", 5.0)]),
+            Controller(runner=Poller("disruption", poll, first=10.0)),
+            Controller(name="idle", poll=poll),
+        ]
+    )
+    before = threading.active_count()
+    manager.start()
+    while (at := manager.next_time()) <= 60:
+        clock.seconds = at
+        while manager.turn():
+            pass
+    assert seen == [("again", 0.0), ("later", 5.0), ("poll", 10.0), ("again", 30.0), ("poll", 35.0), ("poll", 60.0)]
+    assert manager.rounds == 3
+    assert threading.active_count() == before
+
+
+def test_a_poller_that_is_woken_goes_first_and_one_that_fails_is_asked_again() -> None:
+    clock, rounds = VirtualClock(), list[float]()
+
+    def poll() -> float:
+        rounds.append(clock.seconds)
+        if len(rounds) == 1:
+            raise ValueError("once")
+        return 100.0
+
+    poller = Poller("p", poll, retry=7.0, first=50.0, expected=(ValueError,))
+    manager = AttendedManager(clock, random.Random(1))
+    manager.take([Controller(runner=poller)])
+    manager.start()
+    assert not manager.turn()
+    poller.wake()
+    assert manager.turn()
+    assert manager.next_time() == 7.0
+    clock.seconds = 7.0
+    assert manager.turn()
+    assert rounds == [0.0, 7.0]
+
+
+def test_a_pool_runs_calls_in_place() -> None:
+    here = threading.current_thread()
+    found = run_parallel(InlinePool(4, "test"), lambda item: (item * 2, threading.current_thread()), [1, 2, 3])
+    assert [one.unwrap() for one in found] == [(2, here), (4, here), (6, here)]

@@ -1,0 +1,167 @@
+"""The model of kube-scheduler: which nodes take a pod, and which of them it chooses."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.simulator.api_server import ApiServer
+from provisioner.simulator.kube_scheduler import KubeScheduler
+from provisioner.simulator.virtual_time import Agenda, VirtualClock
+from tests.unit.simulator.days import template
+
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "own", "controller": True}
+
+
+class Cluster:
+    """Nodes and pods, and kube-scheduler."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.agenda = Agenda(self.clock)
+        self.server = ApiServer(self.clock)
+        scheduler = KubeScheduler(self.server, self.clock, self.agenda, random.Random(1))
+        self.server.told = scheduler.heard
+
+    def node(self, name: str, cpu: str = "4", memory: str = "16Gi", zone: str = "a", **spec: Any) -> None:
+        labels = {names.HOSTNAME_LABEL: name, names.ZONE_LABEL: zone}
+        room = {"cpu": cpu, "memory": memory, "pods": "110"}
+        self.server.store(
+            "nodes", {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": room}}
+        )
+
+    def pod(
+        self, name: str, app: str = "web", *, owner: bool = False, status: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
+        made = template(app, **more)
+        meta = {
+            **made["metadata"],
+            "name": name,
+            "namespace": "default",
+            **({"ownerReferences": [OWNER]} if owner else {}),
+        }
+        self.server.store(
+            "pods", {"metadata": meta, "spec": made["spec"], "status": {"phase": "Pending", **(status or {})}}
+        )
+
+    def places(self) -> dict[str, str]:
+        """Of every pod, once nothing happens any more; "" where it waits."""
+        while self.agenda.turn(self.clock.seconds):
+            pass
+        return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in self.server.all("pods")}
+
+
+def test_room_taints_selectors_and_cordons_keep_pods_off() -> None:
+    cluster = Cluster()
+    cluster.node("small", cpu="1")
+    cluster.node("tainted", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
+    cluster.node("closed", unschedulable=True)
+    cluster.pod("big", cpu="2")
+    cluster.pod("tolerant", cpu="2", tolerations=[{"key": "team", "operator": "Exists"}])
+    cluster.pod("picky", nodeSelector={names.ZONE_LABEL: "b"})
+    assert cluster.places() == {"big": "", "tolerant": "tainted", "picky": ""}
+    told = {
+        one["metadata"]["name"]: one["status"].get("conditions", [{}])[0].get("reason")
+        for one in cluster.server.all("pods")
+    }
+    assert (told["big"], told["picky"], told["tolerant"]) == ("Unschedulable", "Unschedulable", None)
+
+
+def test_who_waits_is_bound_as_soon_as_there_is_room_the_more_important_first() -> None:
+    cluster = Cluster()
+    cluster.pod("first", cpu="3")
+    cluster.pod("important", cpu="3", priority=10)
+    assert set(cluster.places().values()) == {""}
+    cluster.node("one")
+    assert cluster.places() == {"first": "", "important": "one"}
+    cluster.server.drop("pods", "important", "default")
+    assert cluster.places() == {"first": "one"}
+
+
+def test_a_nominated_pod_gets_its_node_and_keeps_its_room_there() -> None:
+    cluster = Cluster()
+    cluster.node("a")
+    cluster.server.change("nodes", "a", {"spec": {"taints": [{"key": "wait", "effect": "NoSchedule"}]}})
+    cluster.pod("stranger", cpu="3")
+    cluster.pod("planned", cpu="3", status={"nominatedNodeName": "a"})
+    assert set(cluster.places().values()) == {""}
+    cluster.server.change("nodes", "a", {"spec": {"taints": None}})
+    assert cluster.places() == {"planned": "a", "stranger": ""}
+    cluster.node("empty", cpu="16")
+    cluster.node("full", cpu="4")
+    cluster.pod("filler", cpu="2", nodeSelector={names.HOSTNAME_LABEL: "full"})
+    cluster.places()
+    cluster.pod("chosen", status={"nominatedNodeName": "full"})
+    assert cluster.places()["chosen"] == "full", "though another one has the better score"
+
+
+@pytest.mark.parametrize(("owner", "small"), [(True, 1), (False, 0)])
+def test_the_emptier_node_is_preferred_and_brothers_are_spread(owner: bool, small: int) -> None:
+    cluster = Cluster()
+    cluster.node("large", cpu="64", memory="256Gi")
+    cluster.node("small", cpu="4")
+    for number in range(4):
+        cluster.pod(f"web-{number}", owner=owner, cpu="500m")
+    assert list(cluster.places().values()).count("small") == small
+
+
+def spread(key: str, skew: int = 1) -> dict[str, Any]:
+    return {
+        "maxSkew": skew,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+
+
+def test_a_hard_spread_holds() -> None:
+    cluster = Cluster()
+    cluster.node("a", zone="a", cpu="16")
+    cluster.node("b", zone="b", cpu="1500m")
+    for number in range(4):
+        cluster.pod(f"web-{number}", topologySpreadConstraints=[spread(names.ZONE_LABEL)])
+    assert sorted(cluster.places().values()) == ["", "a", "a", "b"]
+
+
+@pytest.mark.parametrize("other_says", [True, False])
+def test_anti_affinity_holds_from_both_sides(other_says: bool) -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": names.HOSTNAME_LABEL}
+    apart: dict[str, Any] = {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    }
+    cluster = Cluster()
+    cluster.node("a", cpu="16")
+    cluster.pod("one", **(apart if other_says else {}))
+    cluster.places()
+    cluster.pod("two", **({} if other_says else apart))
+    assert cluster.places() == {"one": "a", "two": ""}
+    cluster.node("b", cpu="2")
+    assert cluster.places()["two"] == "b"
+
+
+def test_affinity_waits_for_a_friend() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": names.ZONE_LABEL}
+    near: dict[str, Any] = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    cluster = Cluster()
+    cluster.node("a", zone="a")
+    cluster.node("b", zone="b", cpu="8")
+    cluster.pod("web", **near)
+    assert cluster.places()["web"] == ""
+    cluster.pod("db", app="db", nodeSelector={names.ZONE_LABEL: "a"})
+    assert cluster.places() == {"db": "a", "web": "a"}
+
+
+def test_preferred_node_affinity_outweighs_room() -> None:
+    wish = {
+        "weight": 100,
+        "preference": {"matchExpressions": [{"key": names.ZONE_LABEL, "operator": "In", "values": ["b"]}]},
+    }
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    cluster = Cluster()
+    cluster.node("a", zone="a", cpu="8")
+    cluster.node("b", zone="b", cpu="4")
+    cluster.pod("web", affinity=affinity)
+    cluster.pod("other")
+    assert cluster.places() == {"web": "b", "other": "a"}

@@ -1,0 +1,95 @@
+"""Who makes pods: what is taken away is made again, what has ended is not."""
+
+from typing import Any
+
+import pytest
+
+from provisioner.simulator.api_server import ApiServer
+from provisioner.simulator.errors import SimulationError
+from provisioner.simulator.owners import Owners
+from provisioner.simulator.virtual_time import Agenda, VirtualClock
+from provisioner.simulator.workload import Arrival, End, Scale
+from tests.unit.simulator.days import template
+
+
+class Cluster:
+    """An API server and the owners."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.agenda = Agenda(self.clock)
+        self.server = ApiServer(self.clock)
+        self.owners = Owners(self.server, self.clock, self.agenda)
+        self.server.told = self.owners.heard
+
+    def pods(self) -> list[str]:
+        """Names of those that are wanted, once nothing happens any more."""
+        while self.agenda.turn(self.clock.seconds):
+            pass
+        return [
+            one["metadata"]["name"] for one in self.server.all("pods") if "deletionTimestamp" not in one["metadata"]
+        ]
+
+    def pod(self, name: str) -> dict[str, Any]:
+        found = self.server.get("pods", name, "default")
+        assert found is not None
+        return found
+
+    def finish(self, name: str) -> None:
+        self.owners.finished(name, "default", self.pod(name)["metadata"]["uid"])
+
+
+def test_a_deployment_replaces_what_is_taken_away_and_scales() -> None:
+    cluster = Cluster()
+    cluster.owners.arrive(Arrival(at=0, name="web", template=template("web"), count=3))
+    assert cluster.pods() == ["web-0", "web-1", "web-2"]
+    cluster.server.remove("pods", "web-1", "default")
+    assert cluster.pods() == ["web-0", "web-2", "web-3"]
+    cluster.owners.scale(Scale(at=1, name="web", count=1))
+    assert cluster.pods() == ["web-0"]
+    cluster.owners.end(End(at=2, name="web"))
+    assert cluster.pods() == []
+    assert not cluster.server.all("deployments")
+
+
+def test_of_a_job_only_what_was_taken_away_is_made_again_with_its_own_lifetime() -> None:
+    cluster = Cluster()
+    job = Arrival(at=0, name="job", kind="Job", template=template("job"), count=2, lifetimes=(10.0, 20.0))
+    cluster.owners.arrive(job)
+    cluster.finish("job-0")
+    cluster.server.remove("pods", "job-1", "default")
+    assert cluster.pods() == ["job-2"]
+    assert cluster.owners.lifetime(cluster.pod("job-2")) == 20.0
+    cluster.finish("job-2")
+    assert cluster.pods() == []
+    assert not cluster.server.all("jobs")
+
+
+def test_a_bare_pod_is_gone_for_good() -> None:
+    cluster = Cluster()
+    cluster.owners.arrive(Arrival(at=0, name="one", kind="Pod", template=template("one")))
+    (name,) = cluster.pods()
+    assert "ownerReferences" not in cluster.pod(name)["metadata"]
+    cluster.server.remove("pods", name, "default")
+    assert cluster.pods() == []
+
+
+def test_two_of_a_name_are_refused() -> None:
+    cluster = Cluster()
+    one = Arrival(at=7, name="web", template=template("web"))
+    cluster.owners.arrive(one)
+    with pytest.raises(SimulationError, match="default/web arrives at 7 s, but is there already"):
+        cluster.owners.arrive(one)
+
+
+def test_daemons_run_on_the_nodes_that_they_want_and_go_with_them() -> None:
+    cluster = Cluster()
+    meta = {"name": "log", "namespace": "default"}
+    wanted = template("log", nodeSelector={"disk": "fast"})
+    cluster.server.store("daemonsets", {"metadata": meta, "spec": {"selector": {}, "template": wanted}})
+    for name, disk in (("a", "fast"), ("b", "slow")):
+        cluster.server.store("nodes", {"metadata": {"name": name, "labels": {"disk": disk}}, "spec": {}, "status": {}})
+    assert cluster.pods() == ["log-a"]
+    assert cluster.pod("log-a")["spec"]["nodeName"] == "a"
+    cluster.server.remove("nodes", "a")
+    assert cluster.pods() == []
