@@ -42,6 +42,7 @@ FILES: Mapping[str, Callable[[str], tuple[str, ...]]] = {
     "lint": lambda path: ("lint", path),
     "convert": lambda path: ("convert", path),
     "plan": lambda path: ("plan", "--greedy", path),
+    "simulate": lambda path: ("simulate", path, "-f", path),
     "why pod": lambda path: ("why", "pod", "web", "--from", path),
     "why node": lambda path: ("why", "node", "n", "--from", path),
     "aws check": lambda path: (*AWS, "--file", path),
