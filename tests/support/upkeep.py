@@ -1236,7 +1236,7 @@ class Upkeep:
             going |= self.going.keys() - set(proposal.candidates)
             stay = [one for one in left if one.node_name not in going]
             moved = set(self.planned()) & {one.name for one in self.members(app) if not one.node_name}
-            needs = group.minimum if group.minimum > 1 else 0  # one pod needs no other: PodDisruptionBudgets keep it, as any pod
+            needs = group.minimum if group.minimum > 1 else 0  # one that needs no other is kept by PodDisruptionBudgets
             if (len(stay) < len(left) or moved) and len(stay) < needs:
                 yield f"{len(stay)} pods of {app} would run, of which {group.minimum} are needed, while {moved} are moved"
 
