@@ -167,7 +167,8 @@ class _Run:
         return self._ledger.figures(self._seed, day.duration_seconds, self._manager.rounds, self._requests, searches)
 
     def stop(self) -> None:
-        """End the planning processes."""
+        """End the term, whose metrics would keep the cluster, and the planning processes."""
+        self._term.stop()
         for one in self._planners:
             one.stop()
 

@@ -306,7 +306,8 @@ def _refused_eviction() -> None:
 
 def _part_of_a_set() -> None:
     """What is written of a launch set is launched, whatever has become of the rest."""
-    _set(LaunchSets, "is_", lambda *_: False)
+    _set(LaunchSets, "is_broken", lambda *_: False)
+    _set(LaunchSets, "is_coming", lambda *_: False)
 
 
 def _all_at_once() -> None:

@@ -5,6 +5,7 @@ import pytest
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.simulation import simulated
 from provisioner.simulator.workload import Apply, Arrival, End, Scale
+from provisioner.support import metrics
 from tests.unit.simulator.days import budget, pool, setting, template
 
 
@@ -21,6 +22,12 @@ def test_pods_get_nodes_that_go_when_their_pods_have_ended() -> None:
     means = sum(one.usd_per_hour for one in found.samples) / len(found.samples)
     assert found.usd == pytest.approx(means * 480 / 3600, abs=1e-3)
     assert not found.evictions
+
+
+def test_nothing_of_a_day_is_left_among_the_metrics() -> None:
+    before = sum(piece.count(b"karpenter_pods_state{") for piece in metrics.chunks())
+    simulated(setting(Arrival(at=5, name="web", template=template("web"), count=6), seconds=120), 1)
+    assert sum(piece.count(b"karpenter_pods_state{") for piece in metrics.chunks()) == before
 
 
 def test_jobs_run_for_their_lifetimes_and_are_not_made_again() -> None:
