@@ -188,13 +188,15 @@ class LaunchSets:
         )
 
     def _linked(self, sets: Iterable[LaunchSet]) -> Iterator[tuple[LaunchSet, SetProgress]]:
-        """These sets, those that have NodeClaims in common with them, and so on: not beyond what a launch has begun of."""
+        """These sets, those that have NodeClaims in common with them, and so on: not beyond what a launch has begun of. Each NodeClaim is looked at once."""
         reached = {one.id: one for one in sets}
-        left = [*reached.values()]
+        left, seen = [*reached.values()], set[str]()
         while left:
             one = left.pop()
             yield one, self._progress(one)
-            for name in () if self._begun.get(one.id) else self._shared.get(one.id, ()):
+            names = set[str]() if self._begun.get(one.id) else self._shared.get(one.id, set()) - seen
+            seen |= names
+            for name in names:
                 more = {other.id: other for other in self._claims[name].sets if other.id not in reached}
                 reached |= more
                 left += more.values()
@@ -223,12 +225,14 @@ class LaunchSets:
         for standing, by in ((known, -1), (now, 1)):
             for one in standing.sets:
                 self._count(name, one.id, standing, by)
+        looked = set[str]()  # of sets with NodeClaims in common, each finds all of them
         for key, one in sets.items():
             if self._turn(one) == before[key]:
                 continue
             self._turned |= self._members.get(key, set())
-            if before[key][0] is SetProgress.COMING and key in self._shared:  # others may have waited for it alone
-                for other, progress in self._linked((one,)):
+            if before[key][0] is SetProgress.COMING and key in self._shared and key not in looked:
+                for other, progress in self._linked((one,)):  # that may have waited for it alone
+                    looked.add(other.id)
                     if progress is SetProgress.COMING:
                         break
                     self._turned |= self._members.get(other.id, set())

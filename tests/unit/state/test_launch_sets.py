@@ -220,6 +220,30 @@ def test_a_set_of_which_a_launch_has_begun_waits_for_no_other() -> None:
     assert made.cluster.launch_begins("b") is Launch.HELD, "the next may go"
 
 
+class Looks(dict[str, Any]):
+    """What is known by name, and how often something of it was looked at."""
+
+    count = 0
+
+    def __getitem__(self, name: str) -> Any:
+        self.count += 1
+        return super().__getitem__(name)
+
+
+def test_that_many_sets_share_many_nodes_costs_no_more_than_these() -> None:
+    """Forty gangs, each of which has pods on each of twenty nodes; the owner serialises all calls, so everybody would wait."""
+    made, gangs = World(), {f"g{number}": 20 for number in range(40)}
+    found = {f"n{number}": member(f"n{number}", gangs) for number in range(20)}
+    assert made.cluster.announce_all([(unwritten(one), ()) for one in found.values()]) is True
+    sets = made.cluster._joining.sets
+    looks = sets._claims = Looks(sets._claims)
+    for one in found.values():
+        made.cluster.claim_changed(None, one)
+    assert looks.count <= 20, "once, when the last is written"
+    assert not sets.is_coming("n0")
+    assert looks.count <= 2 * 20
+
+
 @dataclass(frozen=True)
 class Known:
     """One NodeClaim, as the model has it."""
