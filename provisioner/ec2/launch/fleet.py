@@ -25,8 +25,8 @@ MAX_MINIMUM: Final = 1000
 INTERRUPTIBLE: Final = "interruptible"
 _OF_ONE_OFFERING: Final = frozenset({FailureKind.INVALID, FailureKind.UNKNOWN})
 _TAGGED: Final = ("instance", "volume", "fleet")
-_SEE_OTHERS: Final = ("review errors in the response", "MinTargetCapacity constraints")
-"""In a message that says nothing about its override: others could not be launched, or all together were too few."""
+_SAYS_LITTLE: Final = ("MinTargetCapacity constraints", "review errors in the response")
+"""In a message that says less of its override than any other: all together were too few, or, which says nothing, others could not be launched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def can_be_whole(overrides: Collection[Override], count: int, capacity_type: str
 
 
 def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_type: str) -> FleetAnswer:
-    """Read the answer of CreateFleet. An error that only points at the others of the answer says nothing about its override.
+    """Read the answer of CreateFleet. Of its errors those count that say most, see `_SAYS_LITTLE`.
 
     Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateFleetError.html: an error is told of each override that gave nothing, also
     where the reason is another one, or that the fleet had fewer instances than MinTargetCapacity. The texts are those of
@@ -203,7 +203,8 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
         )
     refused: dict[FleetRefused, None] = {}
     errors = answer.get("Errors", ())
-    for entry in [one for one in errors if not _sees_others(one)] or errors:
+    least = min(map(_rank, errors), default=0)
+    for entry in [one for one in errors if _rank(one) == least]:
         echo = _echo(entry)
         one = asked(echo)
         offer = (
@@ -217,8 +218,10 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
     return FleetAnswer(tuple(sorted(launched, key=lambda one: one.instance)), tuple(refused))
 
 
-def _sees_others(error: Mapping[str, Any]) -> bool:
-    return any(text in error.get("ErrorMessage", "") for text in _SEE_OTHERS)
+def _rank(error: Mapping[str, Any]) -> int:
+    """How little an error says of its override."""
+    message = error.get("ErrorMessage", "")
+    return next((rank for rank, text in enumerate(_SAYS_LITTLE, 1) if text in message), 0)
 
 
 def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, now: datetime) -> tuple[str, ...]:

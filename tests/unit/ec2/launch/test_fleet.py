@@ -305,6 +305,16 @@ def test_a_minimum_that_is_not_reached_since_others_are_short_closes_these_alone
     assert standings[2] is OfferingStanding.CLOSED
 
 
+def test_a_minimum_that_is_not_reached_says_more_than_an_error_that_points_at_others() -> None:
+    table, _ = noted(
+        refusal("UnfulfillableCapacity", SEE_OTHERS, InstanceType="c5.large", AvailabilityZone="a"),
+        refusal("UnfulfillableCapacity", TOO_FEW, InstanceType="m5.large", AvailabilityZone="a"),
+    )
+    standings = [table.standing(one.offer, NOON) for one in ASKED]
+    assert standings[0] is OfferingStanding.CLOSED
+    assert standings[2] is OfferingStanding.OPEN
+
+
 def test_an_answer_of_nothing() -> None:
     assert fleet.outcome({}, ASKED, "spot") == fleet.FleetAnswer((), ())
     (refused,) = fleet.outcome({"Errors": [{"ErrorCode": "UnauthorizedOperation"}]}, ASKED, "spot").refused
