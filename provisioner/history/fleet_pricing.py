@@ -31,6 +31,8 @@ MOST_SECONDS: Final = 60.0
 _REFUSED_SECONDS: Final = 600.0
 CAUSES_SECONDS: Final = 600.0
 """Between two looks at what keeps the fleet from the bound, at least: each takes a question for every cause."""
+MOST_CAUSES_SECONDS: Final = 120.0
+"""Of such a look: no other question is asked after so long, and nothing is told, as the thread must not seem to hang."""
 _GREEDY = metrics.gauge(
     "dovetail_fleet_greedy_usd_per_hour", "Price of new nodes for all pods on nodes of NodePools if packed greedily."
 )
@@ -140,12 +142,15 @@ class FleetPricing:
         return max(LEAST_REST_SECONDS, cost / SHARE)
 
     def _ask_causes(self, snapshot: Snapshot, holds: tuple[NodeHold, ...], found: FleetBound, spent: float) -> float:
-        """Tell what keeps the fleet from the bound, unless the process refuses; CPU seconds that it took. `spent` is what the process took before."""
+        """Tell what keeps the fleet from the bound, unless the process refuses or is slow; CPU seconds that it took. `spent`: what the process took before."""
         began, every, latest = time.thread_time(), frozenset(CAUSES), spent
+        end = self._clock.monotonic() + MOST_CAUSES_SECONDS
 
         def bound(causes: frozenset[str]) -> float | None:
             """While these causes hold."""
             nonlocal latest
+            if self._clock.monotonic() >= end:
+                return None
             kept = kept_by(holds, causes)
             usd = sum(one.usd for one in kept)
             question = fleet_question(snapshot, self._worlds, kept)
