@@ -12,7 +12,7 @@ from typing import Final
 from provisioner.apis.pods import is_reschedulable
 from provisioner.state.snapshot import NodeView, Snapshot
 
-#: Between two passes at the least; and no shorter than the last one took, so that half of a core is left for everything else.
+#: Between two passes at the least; and no shorter than the last one worked, so that half of a core is left for everything else.
 PASS_SECONDS: Final = 10.0
 #: A pass is made after so long though nothing changed: what a node may save depends on the hour too.
 MOST_SECONDS: Final = 300.0
@@ -72,12 +72,12 @@ class Passes:
 
     def __init__(self) -> None:
         self._ended: float | None = None
-        self._lasted = 0.0
+        self._worked = 0.0
         self._settled: tuple[Looks, datetime | None] | None = None
 
     def rests(self, now: float) -> bool:
         """Whether the last pass ended a moment ago, whatever has changed since."""
-        return self._ended is not None and now - self._ended < max(PASS_SECONDS, self._lasted)
+        return self._ended is not None and now - self._ended < max(PASS_SECONDS, self._worked)
 
     def is_due(self, looks: "Looks", at: datetime, now: float) -> bool:
         """Whether to look again.
@@ -92,9 +92,9 @@ class Passes:
         before, recheck = self._settled
         return not before.same(looks) or (recheck is not None and recheck <= at)
 
-    def ended(self, looks: "Looks", recheck: datetime | None, started: float, now: float, *, settled: bool) -> None:
-        """A pass is over; `settled` where it found nothing to do and came to every node, until `recheck` if nothing changes."""
-        self._ended, self._lasted = now, now - started
+    def ended(self, looks: "Looks", recheck: datetime | None, now: float, worked: float, *, settled: bool) -> None:
+        """A pass is over that has worked for so long; `settled` where it found nothing to do and came to every node, until `recheck` if nothing changes."""
+        self._ended, self._worked = now, worked
         self._settled = (looks, recheck) if settled else None
 
 

@@ -58,7 +58,7 @@ from provisioner.state.pause import DISRUPTION, NOTHING, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.precedence import Precedence
+from provisioner.support.precedence import LongWork, Precedence
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
 from provisioner.values.message import ConditionMessage, EventMessage, Said
 
@@ -505,25 +505,25 @@ class DisruptionController:
         looks = self._looks(snapshot, started)
         if not self._passes.is_due(looks, snapshot.at, started):
             return False
-        settled, recheck = True, None
+        settled, recheck, work = True, None, self._precedence.long_work()
         for method in self._consolidations:
             if self._stop.is_set():
                 return True
-            answer = self._asked_about(method)
+            answer = self._asked_about(method, work)
             settled = settled and answer is not None and not answer.proposals and not answer.unreached
             recheck = soonest(recheck, answer.recheck_at if answer is not None else None)
         if self._rebuilding is not None and not self._stop.is_set():
-            settled, recheck = self._rebuild(self._rebuilding, looks, snapshot.at, recheck, settled=settled)
-        self._passes.ended(looks, recheck, started, self._clock.monotonic(), settled=settled)
+            settled, recheck = self._rebuild(self._rebuilding, work, looks, snapshot.at, recheck, settled=settled)
+        self._passes.ended(looks, recheck, self._clock.monotonic(), work.worked, settled=settled)
         return True
 
     def _rebuild(
-        self, lender: Rebuilding, looks: Looks, at: datetime, recheck: datetime | None, *, settled: bool
+        self, lender: Rebuilding, work: LongWork, looks: Looks, at: datetime, recheck: datetime | None, *, settled: bool
     ) -> tuple[bool, datetime | None]:
         """Go on with many nodes at once, where somebody looks for cheaper fleets now; whether nothing was found, and when to look again."""
         improved = lender.searcher(looks, at)
         if improved is not None:
-            answer = self._asked_about(REBUILDING, improved)
+            answer = self._asked_about(REBUILDING, work, improved)
             if answer is not None:
                 recheck = soonest(recheck, answer.recheck_at)
             settled = settled and answer is not None and not answer.proposals
@@ -538,10 +538,10 @@ class DisruptionController:
         rest = lender.rest()
         return settled, soonest(recheck, at + timedelta(seconds=rest)) if rest else recheck
 
-    def _asked_about(self, method: Method, improved: Improved | None = None) -> MethodAnswer | None:
+    def _asked_about(self, method: Method, work: LongWork, improved: Improved | None = None) -> MethodAnswer | None:
         """What a method of consolidation answers, begun as far as it still holds; None where it fails."""
         try:
-            return self._consolidate(method, self._cluster.snapshot(), improved)
+            return self._consolidate(method, self._cluster.snapshot(), work, improved)
         except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
             _log.exception(_DISRUPTION_METHOD_FAILED, method=method.name)
             return None
@@ -563,15 +563,17 @@ class DisruptionController:
             ),
         )
 
-    def _consolidate(self, method: Method, snapshot: Snapshot, improved: Improved | None = None) -> MethodAnswer:
+    def _consolidate(
+        self, method: Method, snapshot: Snapshot, work: LongWork, improved: Improved | None = None
+    ) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
-        now, work = self._clock.monotonic(), self._precedence.long_work()
+        now, most = self._clock.monotonic(), work.worked + TIMEOUT_SECONDS
         view = replace(
             self._view(snapshot, self._ledger.at(snapshot), self._buffers.pods(), buys=method.buys),
             later=self._later.get(method.name, frozenset()),
             restless=self._stillness.restless(snapshot, now),
             first=self._unreached.get(method.name, frozenset()),
-            expired=lambda: self._stop.is_set() or work.is_over(TIMEOUT_SECONDS),
+            expired=lambda: self._stop.is_set() or work.is_over(most),
             improved=improved,
         )
         answer = self._ask(method, view)
