@@ -63,9 +63,11 @@ class LongWork:
         return self._clock.monotonic() - self._began - self.waited
 
     def is_over(self, most: float) -> bool:
-        """Asked between two pieces: give way, then whether it has worked for so many seconds."""
+        """Asked between two pieces: whether it has worked for so many seconds; give way where it goes on."""
+        if self.worked >= most:
+            return True
         self.give_way()
-        return self.worked >= most
+        return False
 
     def give_way(self) -> None:
         """Between two pieces: wait while short work is under way, within bounds. Costs next to nothing where none is."""

@@ -77,3 +77,14 @@ def test_long_work_waits_no_longer_than_it_has_worked() -> None:
         clock.advance(1.0)
         work.give_way()
         assert work.waited == work.worked + GRACE_SECONDS
+
+
+def test_what_is_over_waits_for_nobody() -> None:
+    """What it has found would only grow older."""
+    clock = FakeClock()
+    work = LongWork(ShortWork(clock, 5.0), clock)
+    clock.advance(20.0)
+    assert work.is_over(20.0)
+    assert work.waited == 0.0
+    assert not work.is_over(21.0)
+    assert (work.worked, work.waited) == (20.0, 5.0)
