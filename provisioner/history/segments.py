@@ -166,7 +166,7 @@ def read_segment(data: bytes) -> Segment:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise SegmentError(f"the head of the segment cannot be decoded: {error}") from None
     if not 0 <= found.began <= found.ended < _MOST_TIME:
-        raise SegmentError(f"the head of the segment has no times that can be: {found.began} to {found.ended}")
+        raise SegmentError(f"the head of the segment has impossible times: {found.began} to {found.ended}")
     if found.v != VERSION:
         raise SegmentError(f"the segment has version {found.v} of the format; this program reads version {VERSION}")
     return Segment(found, body)

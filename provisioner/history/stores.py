@@ -173,7 +173,7 @@ def read_directory(path: Path, *, most_bytes: int | None = None) -> ReadDirector
         for file in files:
             try:
                 if not file.is_file():  # a device has no end, and of a pipe nobody may write the other
-                    raise SegmentError("it is no regular file")
+                    raise SegmentError("it is not a regular file")
                 if file.stat().st_size > MOST_SEGMENT:
                     raise SegmentError(f"it is larger than {MOST_SEGMENT >> 20} MiB")
                 segments.append(read_segment(file.read_bytes()))

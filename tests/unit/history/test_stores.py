@@ -91,7 +91,7 @@ def test_what_is_no_file_is_named_and_not_read(tmp_path: Path) -> None:
     (tmp_path / "d.history").mkdir()
     for found in (read_directory(tmp_path), read_directory(tmp_path, most_bytes=1 << 20)):
         assert [one.head.began for one in found.segments] == [1000.0]
-        assert [problem.rpartition("/")[2] for problem in found.problems] == [f"{name}.history is left out: it is no regular file" for name in "abcd"]  # fmt: skip
+        assert [problem.rpartition("/")[2] for problem in found.problems] == [f"{name}.history is left out: it is not a regular file" for name in "abcd"]  # fmt: skip
 
 
 def test_a_segment_that_unpacks_to_far_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_segment_that_unpacks_to_far_more_is_refused(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("began", [-1.0, 1e18])
 def test_a_segment_of_no_time_that_can_be_is_refused(began: float) -> None:
-    with pytest.raises(SegmentError, match="no times that can be"):
+    with pytest.raises(SegmentError, match="impossible times"):
         read_segment(SegmentWriter(SegmentHead("a", "record", began, began, 0), ()).to_bytes())
 
 
