@@ -33,6 +33,8 @@ MOST_DECISIONS: Final = 1000
 _MOST_INTERRUPTED: Final = 5000
 _MOST_OFFERINGS: Final = 5000
 _MOST_BLOCKED: Final = 20_000
+_MOST_NAMES: Final = 20_000
+"""Of nodes and of NodeClaims, each: a record with gaps tells of some that they came, and never that they went."""
 BLOCKED_SECONDS: Final = 1800.0
 """After which a statement counts no more: what holds is said every quarter of an hour."""
 _LOOK_SECONDS: Final = 10.0
@@ -162,7 +164,7 @@ class HistoryDigest:
 
     def told(self, since: float = 0.0) -> HistoryTold:
         """What is known from a time on. Cost: O(what is kept)."""
-        decisions = [*self._decisions.values(), *(() if self._is_dovetails else self._events.values())]
+        decisions = [*(self._decisions or self._events).values()]  # only Dovetail's are told otherwise than in events
         bounds = _after(self._bounds, since)
         return HistoryTold(
             _after(self._costs, since),
@@ -173,10 +175,6 @@ class HistoryDigest:
             tuple([(key, one) for key, one in sorted(self._shortages.items()) if one.lasts or one.since >= since]),
             sum(one.dropped for _, one in _after(self._gaps, since)),
         )
-
-    @property
-    def _is_dovetails(self) -> bool:
-        return any(isinstance(one.entry, CommandSeen) for one in self._decisions.values())
 
     def _add(self, at: float, one: HistoryEntry) -> None:
         match one:
@@ -193,12 +191,12 @@ class HistoryDigest:
             case EventTold():
                 self._said(at, one)
             case ClaimSeen():
-                self._node_of[one.name] = one.node
+                put_newest(self._node_of, one.name, one.node, _MOST_NAMES)
             case ClaimGone():
                 self._node_of.pop(one.name, None)
                 self._blocked.pop(("NodeClaim", one.name), None)
             case NodeSeen():
-                self._names[one.number] = one.name
+                put_newest(self._names, one.number, one.name, _MOST_NAMES)
             case NodeGone():
                 self._blocked.pop(("Node", self._names.pop(one.node, "")), None)
             case InstanceInterrupted():

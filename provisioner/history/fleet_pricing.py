@@ -14,6 +14,7 @@ from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror
 from provisioner.history.entries import BoundCause, BoundCauses, FleetBound
 from provisioner.history.holds import CAUSES, NodeHold, counts_of, holds_of, kept_by
 from provisioner.packing.process import PackingRefusal, PlannerProcess
+from provisioner.packing.protocol import PackingReply
 from provisioner.provisioning.worlds import Worlds
 from provisioner.scheduling.problem import World
 from provisioner.state.snapshot import Snapshot
@@ -122,9 +123,9 @@ class FleetPricing:
         if not question.pods or not question.world.pools:
             self._process.tidy()
             return LEAST_REST_SECONDS
-        reply = self._process.price(*question, until=self._clock.monotonic() + MOST_SECONDS)
+        reply, waited = self._priced(question)
         if isinstance(reply, PackingRefusal):
-            return max(_REFUSED_SECONDS, (time.thread_time() - began) / SHARE)
+            return max(_REFUSED_SECONDS, (time.thread_time() - began + waited) / SHARE)
         holds = holds_of(snapshot, self._worlds.types_of)
         cost = time.thread_time() - began + reply.cpu_seconds
         usd_now = round(sum(one.usd for one in holds), 6)
@@ -141,6 +142,11 @@ class FleetPricing:
             self._causes_due = self._clock.monotonic() + CAUSES_SECONDS
         return max(LEAST_REST_SECONDS, cost / SHARE)
 
+    def _priced(self, question: FleetQuestion) -> tuple[PackingReply | PackingRefusal, float]:
+        """The answer, and for how many seconds it was awaited: a process that refuses does not tell what it took, and cannot have taken more."""
+        asked = self._clock.monotonic()
+        return self._process.price(*question, until=asked + MOST_SECONDS), self._clock.monotonic() - asked
+
     def _ask_causes(self, snapshot: Snapshot, holds: tuple[NodeHold, ...], found: FleetBound, spent: float) -> float:
         """Tell what keeps the fleet from the bound, unless the process refuses or is slow; CPU seconds that it took. `spent`: what the process took before."""
         began, every, latest = time.thread_time(), frozenset(CAUSES), spent
@@ -156,10 +162,13 @@ class FleetPricing:
             question = fleet_question(snapshot, self._worlds, kept)
             if not question.pods:
                 return usd
-            reply = self._process.price(*question, until=self._clock.monotonic() + MOST_SECONDS)
-            if isinstance(reply, PackingRefusal) or sum(question.counts) - reply.placed > found.unplaced:
-                return None  # a bound for fewer pods is lower for that reason alone
+            reply, waited = self._priced(question)
+            if isinstance(reply, PackingRefusal):
+                latest += waited
+                return None
             latest = reply.cpu_seconds
+            if sum(question.counts) - reply.placed > found.unplaced:
+                return None  # a bound for fewer pods is lower for that reason alone
             return usd + reply.usd_at_least
 
         counts = counts_of(holds)

@@ -68,11 +68,6 @@ class LeaderHistory:
         with self._telling:
             self._digest.add(at, entries)
 
-    @property
-    def keeper(self) -> HistoryKeeper | None:
-        """Who writes it, for its last entries; None where nothing is kept."""
-        return self._keeper
-
     # ------------------------------------------------------------------ telling; never waits
 
     def heard(self, change: Change) -> None:

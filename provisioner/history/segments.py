@@ -19,6 +19,8 @@ TICKS: Final = 10
 _SURE_BYTES: Final = 32 * 1024
 """So much may be in the compressor before its size is asked for."""
 _MOST_FRAME: Final = 32 << 20
+_MOST_INFLATED: Final = 1 << 30
+_MOST_TIME: Final = 253402300800.0  # the year 10000
 _CHUNK: Final = 1 << 16
 _LEVEL: Final = 6
 
@@ -163,6 +165,8 @@ def read_segment(data: bytes) -> Segment:
         found = _decode_head(head)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise SegmentError(f"the head of the segment cannot be decoded: {error}") from None
+    if not 0 <= found.began <= found.ended < _MOST_TIME:
+        raise SegmentError(f"the head of the segment has impossible times: {found.began} to {found.ended}")
     if found.v != VERSION:
         raise SegmentError(f"the segment has version {found.v} of the format; this program reads version {VERSION}")
     return Segment(found, body)
@@ -178,9 +182,13 @@ def _part(data: bytes, start: int, what: str) -> tuple[bytes, int]:
 
 def _inflated(body: bytes) -> Iterator[bytes]:
     inflate = zlib.decompressobj()
-    rest = body
+    rest, size = body, 0
     while rest and not inflate.eof:
-        yield inflate.decompress(rest, _CHUNK)
+        chunk = inflate.decompress(rest, _CHUNK)
+        size += len(chunk)
+        if size > _MOST_INFLATED:
+            raise SegmentError(f"the segment cannot be decoded: it has more than {_MOST_INFLATED >> 20} MiB")
+        yield chunk
         rest = inflate.unconsumed_tail
     yield inflate.flush(_CHUNK)
 

@@ -162,6 +162,7 @@ def read_directory(path: Path, *, most_bytes: int | None = None) -> ReadDirector
         FolderError: there is no such directory or file.
     """
     try:
+        path.stat()
         files = sorted(path.glob(f"[!.]*{SUFFIX}")) if path.is_dir() else [path]
         segments, problems = [], []
         if most_bytes is not None and (older := _older_than_fit(files, most_bytes)):
@@ -171,6 +172,8 @@ def read_directory(path: Path, *, most_bytes: int | None = None) -> ReadDirector
             files = files[older:]
         for file in files:
             try:
+                if not file.is_file():  # a device has no end, and of a pipe nobody may write the other
+                    raise SegmentError("it is not a regular file")
                 if file.stat().st_size > MOST_SEGMENT:
                     raise SegmentError(f"it is larger than {MOST_SEGMENT >> 20} MiB")
                 segments.append(read_segment(file.read_bytes()))
@@ -183,7 +186,7 @@ def read_directory(path: Path, *, most_bytes: int | None = None) -> ReadDirector
 
 def _older_than_fit(files: list[Path], most: int) -> int:
     """How many of the files, the oldest first, must be left out."""
-    sizes = [one.stat().st_size for one in files]
+    sizes = [one.stat().st_size if one.is_file() else 0 for one in files]
     older, whole = 0, sum(sizes)
     while whole > most and older < len(files) - 1:
         whole -= sizes[older]

@@ -23,6 +23,7 @@ from provisioner.ui.page import (
     LONGEST,
     NAMES_OF_ROW,
     NO_PODS,
+    NODES_OF_ROW,
     Page,
     PageCommand,
     PageHistory,
@@ -33,6 +34,7 @@ from provisioner.ui.page import (
     PageSums,
     PageWaiting,
     PodsApart,
+    few,
     seconds,
 )
 from provisioner.ui.sight import ALL, Sight
@@ -47,7 +49,6 @@ MOST_WAITING: Final = 200
 _TYPES_OF_ROW: Final = 12
 _MOST_ROWS: Final = 500
 """Of NodePools, commands, shortages and interruptions, each."""
-_NODES_OF_ROW: Final = 20
 _LIMITS_OF_ROW: Final = 16
 _MOST_SENTENCES: Final = 20
 """Of what the page leaves out."""
@@ -257,7 +258,7 @@ def _node(
         created=seconds(meta.creation_timestamp) if meta is not None else 0,
         state=state,
         text=text[:LONGEST],
-        by=by[:_NODES_OF_ROW] if sight.claims else (),
+        by=by[:NODES_OF_ROW] if sight.claims else (),
         interrupted=mark.reason[:LONGEST] if mark is not None else "",
         cpu=capacity.amount(CPU),
         memory=capacity.amount(MEMORY),
@@ -421,14 +422,9 @@ def _commands(instant: Instant, sight: Sight) -> Iterable[PageCommand]:
         yield PageCommand(
             reason=record.reason,
             phase=record.phase.value,
-            nodes=_few([shown[name] for name in record.candidate_names if name in shown]),
-            by=_few(record.replacement_names) if sight.claims else (),
+            nodes=few([shown[name] for name in record.candidate_names if name in shown]),
+            by=few(record.replacement_names) if sight.claims else (),
         )
-
-
-def _few(every: Sequence[str]) -> tuple[str, ...]:
-    more = len(every) - _NODES_OF_ROW
-    return (*every[:_NODES_OF_ROW], *((f"and {more} more",) if more > 0 else ()))
 
 
 def _shortages(types: Iterable[Mapping[str, InstanceType]]) -> Iterable[PageShortage]:

@@ -1,5 +1,6 @@
 """What the page shows, as values: JSON for a browser, without names for what its viewer may not see. Pure."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -10,6 +11,7 @@ VERSION: Final = 1
 MOST_BYTES: Final = 3_000_000
 """Of one page as JSON."""
 NAMES_OF_ROW: Final = 5
+NODES_OF_ROW: Final = 20
 LONGEST: Final = 2000
 """Characters of one sentence."""
 _FEWEST_NODES: Final = 100
@@ -339,6 +341,12 @@ class Page(PageValue, frozen=True, kw_only=True):
     history: PageHistory | None = None
     no_history: str = ""
     missing: tuple[str, ...] = ()
+
+
+def few(names: Sequence[str]) -> tuple[str, ...]:
+    """The first of them, and how many more there are."""
+    more = len(names) - NODES_OF_ROW
+    return (*names[:NODES_OF_ROW], *((f"and {more} more",) if more > 0 else ()))
 
 
 def seconds(at: datetime | None) -> int:

@@ -25,6 +25,7 @@ from provisioner.ui.page import (
     PagePastShortage,
 )
 from provisioner.ui.sight import Sight
+from provisioner.values.printable import counted
 
 MOST_MOMENTS: Final = 720
 MOST_DECISIONS: Final = 300
@@ -104,7 +105,7 @@ def _moments(told: HistoryTold) -> tuple[PageMoment, ...]:
 
 def _decision(told: DecisionTold, sight: Sight) -> PageDecision:
     at, entry = int(told.at), told.entry
-    blocked = tuple([f"{cause}: {_count(nodes, 'node')}" for cause, nodes in told.blocked])
+    blocked = tuple([f"{cause}: {counted(nodes, 'node')}" for cause, nodes in told.blocked])
     match entry:
         case BatchPlanned():
             priced = bool(entry.new)
@@ -133,13 +134,13 @@ def _decision(told: DecisionTold, sight: Sight) -> PageDecision:
 
 
 def _batch(entry: BatchPlanned, sight: Sight) -> str:
-    parts = [_count(entry.pods, "pod")]
+    parts = [counted(entry.pods, "pod")]
     if entry.new:
         parts.append(_kinds(entry.new))
     if entry.existing:
-        parts.append(f"{_count(entry.existing, 'pod')} on nodes that exist")
+        parts.append(f"{counted(entry.existing, 'pod')} on nodes that exist")
     if unplaced := sum(count for _, count in entry.unplaced):
-        parts.append(f"{_count(unplaced, 'pod')} without a place")
+        parts.append(f"{counted(unplaced, 'pod')} without a place")
     text = ", ".join(parts)
     if entry.unplaced and sight.namespaces is None:  # what is said of pods may name others
         text += ": " + "; ".join(f"{reason} ({count})" for reason, count in entry.unplaced[:_MOST_REASONS])
@@ -151,9 +152,9 @@ def _command(told: DecisionTold, entry: CommandSeen, sight: Sight) -> str:
     shown = [node or (claim if sight.claims else "") for node, claim in zip(nodes, entry.candidates, strict=False)]
     some = [one for one in shown if one][:_MOST_NAMES]
     more = len(entry.candidates) - len(some)
-    names = ", ".join((*some, *((f"{_count(more, 'node' if not some else 'other node')}",) if more else ())))
+    names = ", ".join((*some, *((f"{counted(more, 'node' if not some else 'other node')}",) if more else ())))
     into = _kinds(entry.new) if entry.new else "no new node"
-    pods = f", {_count(entry.pods, 'pod')} move" if entry.pods else ""
+    pods = f", {counted(entry.pods, 'pod')} move" if entry.pods else ""
     return f"{names} → {into}{pods}"
 
 
@@ -169,11 +170,7 @@ def _kinds(new: Sequence[PlannedNodes]) -> str:
         for one in new[:_MOST_KINDS]
     ]
     more = sum(one.nodes for one in new[_MOST_KINDS:])
-    return ", ".join((*shown, *((_count(more, "other new node"),) if more else ())))
-
-
-def _count(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    return ", ".join((*shown, *((counted(more, "other new node"),) if more else ())))
 
 
 def _bound(found: FleetBound, causes: BoundCauses | None) -> PageBound:

@@ -42,13 +42,14 @@ from provisioner.ui.page import (
     PageWaiting,
     PodRow,
     PodsApart,
+    few,
 )
 from provisioner.ui.past import history_of
 from provisioner.ui.sight import ALL
+from provisioner.values.printable import counted
 from provisioner.values.resources import CPU, MEMORY, PODS
 
 _MOST_ROWS: Final = 500
-_MOST_NODES: Final = 20
 _OF_PODS: Final = (PodsArrived, PodsBound, PodsEnded, PodsStanding)
 _DAEMONS: Final = ("DaemonSet", "Node")
 _NAMES: Final = ("app.kubernetes.io/name", "app", "k8s-app", "name")
@@ -113,6 +114,7 @@ def recorded_page(segments: Sequence[Segment], problems: Sequence[str] = (), *, 
 
     Raises:
         SegmentError: a segment cannot be decoded.
+        LookupError, ValueError, OverflowError: its entries contradict each other, which no recorder writes.
 
     Cost: O(entries); some microseconds for each.
     """
@@ -134,7 +136,7 @@ def recorded_page(segments: Sequence[Segment], problems: Sequence[str] = (), *, 
     head = segments[-1].head
     missing = [one.rstrip(".") for one in problems]
     if gaps:
-        missing.append(f"The record has {gaps} gap{'' if gaps == 1 else 's'}, when nothing was recorded")
+        missing.append(f"The record has {counted(gaps, 'gap')}, when nothing was recorded")
     source = "the leader's history" if head.source == "leader" else "a record"
     told = digest.told()
     waits, classes = _waiting(standing), _Classes(standing)
@@ -147,9 +149,9 @@ def recorded_page(segments: Sequence[Segment], problems: Sequence[str] = (), *, 
         for claim in (claims.get(one.name, ""),)
     )
     nodes += tuple(_coming(one) for one in standing.claims.values() if not one.node)
-    usd = Counter[str]()
+    usd: defaultdict[str, float] = defaultdict(float)
     for node in nodes:
-        usd[node.pool] += node.usd or 0.0  # type: ignore[assignment]
+        usd[node.pool] += node.usd or 0.0
     count = Counter(one.pool for one in nodes)
     waiting = tuple(
         PageWaiting(of=classes.index(number), pods=pods, text=NO_WHY) for number, pods in waits.most_common(_MOST_ROWS)
@@ -276,9 +278,7 @@ def _coming(one: ClaimSeen) -> PageNode:
 
 def _command(standing: _Standing, one: CommandSeen) -> PageCommand:
     nodes = [claim.node if (claim := standing.claims.get(name)) and claim.node else name for name in one.candidates]
-    more = len(nodes) - _MOST_NODES
-    shown = (*nodes[:_MOST_NODES], *((f"and {more} more",) if more > 0 else ()))
-    return PageCommand(reason=one.reason, phase=one.turn.name.capitalize(), nodes=shown)
+    return PageCommand(reason=one.reason, phase=one.turn.name.capitalize(), nodes=few(nodes))
 
 
 def _sums(standing: _Standing, nodes: Sequence[PageNode], cost: FleetCost | None) -> PageSums:

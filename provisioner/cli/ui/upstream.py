@@ -74,15 +74,20 @@ def page_of_record(path: Path, title: str) -> bytes:
         title: of the page.
 
     Raises:
-        UserError: nothing of it can be read.
+        UserError: nothing of it can be read, or it is of no recorder's making.
     """
     try:
         found = read_directory(path, most_bytes=RECORD_BYTES)
         if not found.segments:
             raise UserError("; ".join((f"{path} has no file of `dovetail record`", *found.problems)))
-        return encoded(recorded_page(found.segments, found.problems, title=title), MOST_BYTES)
+        page = encoded(recorded_page(found.segments, found.problems, title=title), MOST_BYTES)
     except (FolderError, SegmentError) as error:
         raise UserError(str(error)) from None
+    except (LookupError, ValueError, OverflowError) as error:
+        raise UserError(f"{path} is not as `dovetail record` writes it: {error!r}") from None
+    if len(page) > MOST_BYTES:
+        raise UserError(f"{path} is not as `dovetail record` writes it: its names are too long for a page")
+    return page
 
 
 class Upstream:

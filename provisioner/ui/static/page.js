@@ -20,7 +20,7 @@
   const percent = (part, whole) => (whole > 0 ? `${Math.round((100 * part) / whole)} %` : "–");
   const money = (page, usd, digits = 4) => (usd === undefined || usd === null ? "unknown" : `${page.currency || "$"}${usd.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`);
   const nameOf = (node) => node.name || node.claim || "(no Node yet)";
-  const time = (at) => (at ? new Date(at * 1000).toISOString().replace("T", " ").slice(0, 19) + "Z" : "");
+  const time = (at) => { const date = new Date((at || 0) * 1000); return at && !isNaN(date) ? date.toISOString().replace("T", " ").slice(0, 19) + "Z" : ""; };
   const age = (from, to) => {
     if (!from) return "";
     const s = Math.max(0, to - from);
@@ -30,6 +30,7 @@
   };
   const lasted = (seconds) => age(1, 1 + Math.round(seconds));
   const orNothing = (page, usd) => (usd === undefined || usd === null ? "" : money(page, usd, 3));
+  const ofNodes = (page, text) => (page.sums ? text : "You may not list nodes.");
   const podName = (of, name) => (name.startsWith("/") ? name.slice(1) : `${of.prefix || ""}${name}`);
   const titleOf = (of) => `${of.kind} ${of.namespace}/${of.name}`;
   const STATES = {
@@ -140,7 +141,7 @@
   };
 
   const Key = () => html`<ul class="key">
-    ${[["f-system", "reserved for the system"], ["f-daemon", "DaemonSets"], ["f-0", "pods, a block each, a colour for each workload"], ["f-hidden", "pods that are only counted"], ["hatch", "planned, not bound yet"], ["f-free", "not requested"]].map(([fill, text]) =>
+    ${[["f-system", "reserved for the system"], ["f-daemon", "DaemonSets"], ["f-0", "pods, a block each, a color for each workload"], ["f-hidden", "pods that are only counted"], ["hatch", "planned, not bound yet"], ["f-free", "not requested"]].map(([fill, text]) =>
       html`<li><svg viewBox="0 0 14 14" aria-hidden="true"><rect width="14" height="14" class=${fill === "hatch" ? "f-free" : fill} />${fill === "hatch" ? html`<rect width="14" height="14" fill="url(#hatch)" />` : null}</svg>${text}</li>`)}
     <li>Upper bar: cpu. Lower bar: memory. Thin bar: price. Each to scale.</li>
   </ul>`;
@@ -301,11 +302,11 @@
   const Short = ({ page }) => {
     const past = page.history;
     return html`<section aria-labelledby="short"><h2 id="short">Interruptions and shortages</h2>
-    <${Table} caption="Nodes that their cloud takes back" none="No node is being taken back." heads=${["Zone", "Type", "Why", "Nodes#"]} rows=${(page.interruptions || []).map((one) => [one.zone, one.type, one.reason, one.nodes])} />
+    <${Table} caption="Nodes that their cloud takes back" none=${ofNodes(page, "No node is being taken back.")} heads=${["Zone", "Type", "Why", "Nodes#"]} rows=${(page.interruptions || []).map((one) => [one.zone, one.type, one.reason, one.nodes])} />
     <${Table} caption="Instance types that cannot be launched now" none="Every instance type that is known can be launched." heads=${["Zone", "Capacity type", "Types#", "Of#", "Which"]}
       rows=${(page.shortages || []).map((one) => [one.zone, one.capacityType, one.count, one.of, (one.types || []).join(", ") + (one.count > (one.types || []).length ? " …" : "")])} />
     ${past ? html`<h3>Since ${time(past.since)}</h3>
-      <${Table} caption="Interruptions by zone and type" none="No node was interrupted." heads=${["Zone", "Type", "Capacity type", "Reason", "Nodes#", "Last#"]} rows=${(past.interruptions || []).map((one) => [one.zone, one.type, one.capacityType, one.reason, one.count, time(one.last)])} />
+      <${Table} caption="Interruptions by zone and type" none=${ofNodes(page, "No node was interrupted.")} heads=${["Zone", "Type", "Capacity type", "Reason", "Nodes#", "Last#"]} rows=${(past.interruptions || []).map((one) => [one.zone, one.type, one.capacityType, one.reason, one.count, time(one.last)])} />
       <${Table} caption="Shortages by zone and type" none="Every offering that is known could be had." heads=${["Zone", "Type", "Capacity type", "State", "Times#", "For#"]}
         rows=${(past.shortages || []).map((one) => [one.zone, one.type, one.capacityType, one.lasts ? `since ${time(one.last)}` : `over since ${time(one.last)}`, one.times, lasted(one.seconds + (one.lasts ? Math.max(0, page.at - one.last) : 0))])} />` : null}</section>`;
   };
@@ -384,9 +385,9 @@
     const all = useMemo(() => [...((past && past.decisions) || [])].reverse(), [past]);
     const here = Math.min(at, Math.max(0, Math.ceil(all.length / DECISIONS_A_PAGE) - 1));
     return html`<section aria-labelledby="decisions"><h2 id="decisions">Decisions</h2>
-    <${Table} caption="Disruption under way" none="No node is being disrupted." heads=${["Reason", "Phase", "Nodes", "Replaced by"]}
+    <${Table} caption="Disruption under way" none=${ofNodes(page, "No node is being disrupted.")} heads=${["Reason", "Phase", "Nodes", "Replaced by"]}
       rows=${(page.commands || []).map((one) => [one.reason, one.phase, (one.nodes || []).join(", "), (one.by || []).join(", ") || "nothing"])} />
-    ${past ? html`<h3>Since ${time(past.since)}</h3><${Table} caption="Decisions, newest first; prices per hour, saved by new nodes: against the greedy rule" none="Nothing was decided." heads=${["Time", "Reason", "Decision", "Before#", "After#", "Saved#", "Others blocked"]}
+    ${past ? html`<h3>Since ${time(past.since)}</h3><${Table} caption="Decisions, newest first; prices per hour, saved by new nodes: against the greedy rule" none=${ofNodes(page, "Nothing was decided.")} heads=${["Time", "Reason", "Decision", "Before#", "After#", "Saved#", "Others blocked"]}
       rows=${all.slice(here * DECISIONS_A_PAGE, (here + 1) * DECISIONS_A_PAGE).map((one) => [time(one.at), one.reason, `${one.text}${one.state ? ` (${one.state})` : ""}`, orNothing(page, one.before), orNothing(page, one.after), orNothing(page, one.saved), (one.blocked || []).join(", ")])} />
       <${Pager} at=${here} count=${all.length} size=${DECISIONS_A_PAGE} go=${setAt} what="decisions" />` : null}</section>`;
   }

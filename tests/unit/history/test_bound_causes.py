@@ -8,11 +8,13 @@ from provisioner.apis import names
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.history.entries import BoundCauses, FleetBound
-from provisioner.history.fleet_pricing import CAUSES_SECONDS, SHARE, FleetPricing, fleet_question
+from provisioner.history.fleet_pricing import CAUSES_SECONDS, MOST_SECONDS, SHARE, FleetPricing, fleet_question
 from provisioner.history.holds import holds_of, kept_by
-from provisioner.packing.process import PlannerProcess
+from provisioner.packing.process import PackingRefusal, PlannerProcess
+from provisioner.packing.protocol import PackingReply
 from provisioner.provisioning.worlds import Worlds
 from provisioner.support.clock import SystemClock
+from tests.support.clock import FakeClock
 from tests.support.cluster import World, pod, pod_budget, pool
 from tests.support.disrupting import FakeCloud
 
@@ -138,6 +140,30 @@ def test_each_cause_tells_how_far_the_bound_falls_without_it() -> None:
     assert two == pytest.approx(price * 2 / 3)
     assert one + two > kept.usd_kept - kept.usd_at_least, "the parts do not add up"
     assert rest >= (bound.cpu_seconds + kept.cpu_seconds) / SHARE
+
+
+class TiredProcess:
+    """Answers so many questions at once, and is late with the next one. Its pods all have a place."""
+
+    def __init__(self, clock: FakeClock, answers: int) -> None:
+        self._clock, self._answers = clock, answers
+
+    def price(self, _world: object, _pods: object, counts: tuple[int, ...], *, until: float) -> PackingReply | PackingRefusal:  # fmt: skip
+        if not self._answers:
+            self._clock.advance(until + 15 - self._clock.monotonic())
+            return PackingRefusal.LATE
+        self._answers -= 1
+        return PackingReply(1, 0.1, usd_greedy=0.2, placed=sum(counts), cpu_seconds=1.0)
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2], ids=["the bound", "what is kept", "a cause"])
+def test_a_process_that_is_late_has_taken_of_its_share_as_long_as_it_was_awaited(answers: int) -> None:
+    clock = FakeClock()
+    process = cast(PlannerProcess, TiredProcess(clock, answers))
+    found = world()
+    found.add(pod("x", node="a", annotations=PROTECTED))
+    pricing = FleetPricing(found.cluster.snapshot, WORLDS, process, clock, lambda _: None)
+    assert pricing.poll() >= (MOST_SECONDS + 15) / SHARE
 
 
 def catalogue_price() -> float:

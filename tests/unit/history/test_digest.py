@@ -1,5 +1,7 @@
 """What a page tells of a history: in bounds, whatever happens, and what keeps nodes without anybody's name."""
 
+from dataclasses import fields
+
 import pytest
 
 from provisioner.history.digest import BLOCKED_SECONDS, MOST_DECISIONS, MOST_FIGURES, HistoryDigest, cause_of
@@ -130,10 +132,18 @@ def test_events_of_other_autoscalers_are_decisions_where_no_command_is_told() ->
     assert [one.at for one in digest((5, said), (6, command(CommandTurn.BEGUN))).told().decisions] == [6]
 
 
+def test_events_tell_no_decision_again_whose_command_was_forgotten() -> None:
+    said = EventTold("Node", "n", "DisruptionTerminating", "Disrupting Node: Empty")
+    found = digest((5, command(CommandTurn.BEGUN)), (5, said), *[(float(at), batch(str(at))) for at in range(6, 6 + MOST_DECISIONS)])  # fmt: skip
+    assert {type(one.entry) for one in found.told().decisions} == {BatchPlanned}
+
+
 def test_of_a_long_time_the_latest_is_kept_whole_and_all_of_it_is_bounded() -> None:
     found = HistoryDigest()
     for at in range(3 * MOST_FIGURES):
         found.add(at, (FleetCost(1.0, 1, 0, 1, 0), batch(str(at)), blocked(f"n-{at}", "x")))
+        found.add(at, [claim(f"c-{at}-{number}", f"n-{at}") for number in range(2)])
+        found.add(at, [NodeSeen(2 * at + number, f"n-{at}", 1, 1) for number in range(2)])
         found.add(at, (InstanceInterrupted(f"c-{at}", "t", "a", "spot", "r"), OfferingTurned(f"t-{at}", "a", "spot", False)))  # fmt: skip
     told = found.told()
     assert len(told.costs) <= MOST_FIGURES
@@ -141,6 +151,8 @@ def test_of_a_long_time_the_latest_is_kept_whole_and_all_of_it_is_bounded() -> N
     assert told.costs[0][0] < MOST_FIGURES / 2, "the beginning is not forgotten"
     assert len(told.decisions) == MOST_DECISIONS
     assert len(told.interrupted) == len(told.shortages) == 5000
+    sizes = [len(kept) for one in fields(found) if isinstance(kept := getattr(found, one.name), dict | list)]
+    assert max(sizes) <= 20_000, "nothing of it grows"
 
 
 def test_what_keeps_the_fleet_survives_a_segment() -> None:

@@ -1,5 +1,6 @@
 """Segments in a directory: what is kept, what goes, and what a reader makes of damaged files."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from provisioner.history.entries import FleetCost
 from provisioner.history.keeper import HistoryBounds
-from provisioner.history.segments import SegmentHead, SegmentWriter
+from provisioner.history.segments import SegmentError, SegmentHead, SegmentWriter, read_segment
 from provisioner.history.stores import DirectoryFolder, FolderError, StoredSegments, read_directory
 
 BOUNDS = HistoryBounds(1000.0, 1 << 20)
@@ -79,6 +80,35 @@ def test_damaged_files_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
     assert "truncated" in found.problems[0]
     assert "not a segment" in found.problems[1]
     assert "corrupted" in found.problems[2]
+
+
+def test_what_is_no_file_is_named_and_not_read(tmp_path: Path) -> None:
+    store = StoredSegments(DirectoryFolder(tmp_path), BOUNDS)
+    store.keep(segment(1000.0), 1000.0, 1001.0)
+    os.mkfifo(tmp_path / "a.history")  # nobody writes the other end
+    (tmp_path / "b.history").symlink_to("/dev/zero")
+    (tmp_path / "c.history").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "d.history").mkdir()
+    for found in (read_directory(tmp_path), read_directory(tmp_path, most_bytes=1 << 20)):
+        assert [one.head.began for one in found.segments] == [1000.0]
+        assert [problem.rpartition("/")[2] for problem in found.problems] == [f"{name}.history is left out: it is not a regular file" for name in "abcd"]  # fmt: skip
+
+
+def test_a_segment_that_unpacks_to_far_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = SegmentWriter(SegmentHead("a", "record", 1000.0, 1000.0, 0), ())
+    for at in range(20_000):
+        writer.add(1000.0 + at, [FleetCost(1.0, 1, 0, 1, 0)])
+    found = read_segment(writer.to_bytes())
+    assert sum(1 for _ in found) == 20_000
+    monkeypatch.setattr("provisioner.history.segments._MOST_INFLATED", 1 << 17)
+    with pytest.raises(SegmentError, match="more than"):
+        sum(1 for _ in found)
+
+
+@pytest.mark.parametrize("began", [-1.0, 1e18])
+def test_a_segment_of_no_time_that_can_be_is_refused(began: float) -> None:
+    with pytest.raises(SegmentError, match="impossible times"):
+        read_segment(SegmentWriter(SegmentHead("a", "record", began, began, 0), ()).to_bytes())
 
 
 def test_one_file_can_be_read_alone(tmp_path: Path) -> None:

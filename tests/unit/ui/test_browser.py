@@ -169,6 +169,23 @@ def test_without_history_that_is_said(tab: Tab, tmp_path: Path) -> None:
     assert tab.page.get_by_text("No history").is_visible()
 
 
+def test_whoever_may_not_list_nodes_is_not_told_that_nothing_happened(tab: Tab, tmp_path: Path) -> None:
+    seen = PageHistory(since=past().since, shortages=past().shortages)
+    tab.open(file_of(full(sums=None, nodes=(), commands=(), interruptions=(), history=seen), tmp_path))
+    assert tab.page.get_by_text("You may not list nodes.").count() == 5
+    for text in ("Nothing was decided.", "No node is being disrupted.", "No node was interrupted."):
+        assert tab.page.get_by_text(text).count() == 0, text
+    assert tab.complaints == []
+
+
+def test_a_time_that_no_calendar_has_is_left_out(tab: Tab, tmp_path: Path) -> None:
+    odd = PageNode(name="odd", state="ready", created=2**62)
+    tab.open(file_of(full(nodes=(odd,)), tmp_path))
+    tab.page.get_by_role("button", name="odd").click()
+    expect(tab.page.get_by_role("dialog").get_by_text("cpu 0, 0 GiB")).to_be_visible()
+    assert tab.complaints == []
+
+
 @pytest.mark.parametrize("word", HOSTILE, ids=["tag", "end of a script", "right to left", "long"])
 def test_whatever_users_wrote_is_text(tab: Tab, word: str, tmp_path: Path) -> None:
     tab.page.on("dialog", lambda dialog: tab.complaints.append(f"dialog {dialog.message}"))

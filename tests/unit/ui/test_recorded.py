@@ -1,5 +1,6 @@
 """The page of a record: of Karpenter's clusters and Cluster Autoscaler's too, with the pods that are there at its end, and what it does not know."""
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -11,8 +12,9 @@ from provisioner.apis import names
 from provisioner.cli.ui.command import command
 from provisioner.cli.ui.upstream import page_of_record
 from provisioner.history.anonymous import Anonymizer
+from provisioner.history.entries import FleetBound, FleetCost, HistoryEntry, KindSeen, NodeKind, NodeSeen
 from provisioner.history.keeper import HistoryBounds
-from provisioner.history.segments import read_segment
+from provisioner.history.segments import SegmentHead, SegmentWriter, read_segment
 from provisioner.history.stores import DirectoryFolder, StoredSegments
 from provisioner.ui.page import MOST_BYTES, Page, encoded
 from provisioner.ui.recorded import NO_WHY, recorded_page
@@ -153,6 +155,25 @@ def test_a_long_record_is_read_from_its_end(directory: Path, monkeypatch: pytest
 
 def replace_history(page: Page) -> Page:
     return msgspec.structs.replace(page, history=None, missing=())
+
+
+KIND = KindSeen(1, NodeKind("t", "z", "spot", "g", {}, (), {"cpu": 4000}))
+NO_RECORDS: dict[str, tuple[HistoryEntry, ...]] = {
+    "a node of no kind": (NodeSeen(1, "n", 9, 1),),
+    "a bound of no time": (FleetBound(1.0, 1.0, math.nan, 1, 0, 0.1), FleetCost(1.0, 1, 0, 1, 0)),
+    "a bound at the end of time": (FleetBound(1.0, 1.0, math.inf, 1, 0, 0.1),),
+    "names that no object has": (KIND, *[NodeSeen(number, f"{number}{'x' * 100_000}", 1, 1) for number in range(1, 60)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("entries", NO_RECORDS.values(), ids=NO_RECORDS)
+def test_what_no_recorder_wrote_is_refused_by_its_path(entries: tuple[HistoryEntry, ...], tmp_path: Path) -> None:
+    writer = SegmentWriter(SegmentHead("a", "record", 1000.0, 1000.0, 0), ())
+    writer.add(1001.0, entries)
+    file = tmp_path / "forged.history"
+    file.write_bytes(writer.to_bytes())
+    with pytest.raises(UserError, match=r"forged\.history is not as `dovetail record` writes it"):
+        page_of_record(file, "")
 
 
 def test_a_directory_without_a_record_is_refused(tmp_path: Path) -> None:
