@@ -31,7 +31,7 @@ from provisioner.values.errors import UserError
 from provisioner.values.yamltext import TOO_DEEP
 
 _BOOT_SECONDS: Final = "30,35,40,45,60"
-_KINDS: Final = frozenset(
+_KINDS: Final[frozenset[Resource[Any]]] = frozenset(
     {
         resources.NODEPOOLS,
         resources.NODEOVERLAYS,
