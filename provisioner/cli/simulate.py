@@ -1,30 +1,37 @@
 """`dovetail simulate`: what a day of workloads would cost with these NodePools and settings, and how long its pods would wait."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
 from provisioner.apis import ec2, kwok
 from provisioner.cli import flags
-from provisioner.cli.documents import InputError, documents, inputs
+from provisioner.cli.documents import InputError, documents, inputs, is_shallow
 from provisioner.cli.plan.catalogues import catalogues_named, chosen
-from provisioner.cli.plan.objects import PlanObjects
+from provisioner.cli.plan.objects import InputProblem, PlanObjects, problem_of
 from provisioner.kube import resources
+from provisioner.kube.resources import Resource
 from provisioner.options import HelpRequested, Options, OptionsError
+from provisioner.scheduling.constraints.filters import FilterError
+from provisioner.scheduling.constraints.selectors import read_selector
 from provisioner.simulator.cloud import Offer
+from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.report import SimulationReport, as_json, as_text
 from provisioner.simulator.simulation import RESOURCES, SimulationSetting, simulated
-from provisioner.simulator.workload import Day, day_of
+from provisioner.simulator.workload import Apply, Day, day_of
 from provisioner.simulator.workloads.generator import generate, settings_of
 from provisioner.support import logs
 from provisioner.values.errors import UserError
+from provisioner.values.yamltext import TOO_DEEP
 
 _BOOT_SECONDS: Final = "30,35,40,45,60"
-_KINDS: Final = frozenset(
+_KINDS: Final[frozenset[Resource[Any]]] = frozenset(
     {
         resources.NODEPOOLS,
         resources.NODEOVERLAYS,
@@ -39,6 +46,7 @@ _KINDS: Final = frozenset(
 )
 """What may be there when a day begins."""
 _MOST_SEEDS: Final = 100
+_AMOUNT: Final = re.compile("[0-9]{1,9}%?")
 
 
 @click.command(
@@ -118,7 +126,7 @@ def command(
     if fields:
         objects = PlanObjects()
         for document in found:
-            objects.take("--set", document)
+            _take(objects, "--set", document)
     if objects.problems:
         raise UserError(str(objects.problems[0]))
     if not objects.pools:
@@ -130,12 +138,20 @@ def command(
     offer = Offer(table.types_of, table.well_known, table.reservation_label, kinds)
     day_for, boots = _days(day), _boot(boot_seconds)
     days = {seed: day_for(seed) for seed in seeds}
-    runs = tuple(
-        simulated(SimulationSetting(one, tuple(found), offer, options, boots, pass_interval), seed)
-        for seed, one in days.items()
-    )
+    try:
+        runs = tuple(
+            simulated(SimulationSetting(one, tuple(found), offer, options, boots, pass_interval), seed)
+            for seed, one in days.items()
+        )
+    except SimulationError as error:
+        raise UserError(f"{day}: {error}") from None
     report = SimulationReport(
-        days[seeds[0]].duration_seconds, table.name, table.currency, pass_interval, runs, (*notes, *table.notes)
+        days[seeds[0]].duration_seconds,
+        table.name,
+        table.currency,
+        pass_interval,
+        runs,
+        (*notes, *objects.notes, *table.notes),
     )
     if output == flags.JSON:
         click.echo(json.dumps(as_json(report), indent=2))
@@ -145,14 +161,34 @@ def command(
 
 def _days(path: Path) -> Callable[[int], Day]:
     """The day of a seed: always the one of the file, or made of the settings that the file has."""
+    if path.is_dir():
+        raise InputError(str(path), "is a directory; give the file of the day")
     file = next(iter(inputs([path])))
     found = list(file.documents())
     if len(found) != 1:
         raise InputError(file.name, "must contain exactly one document, the day")
-    if isinstance(found[0], dict) and "changes" in found[0]:
+    if not is_shallow(found[0]):
+        raise InputError(file.name, TOO_DEEP)
+    if isinstance(found[0], dict) and {"changes", "durationSeconds"} & found[0].keys():
         day = day_of(found[0], file.name)
+        for number, change in enumerate(day.changes):
+            if isinstance(change, Apply):
+                _check_applied(f"{file.name}: changes[{number}].object", change.object)
         return lambda _: day
     return partial(generate, settings_of(found[0], file.name))
+
+
+def _check_applied(where: str, document: dict[str, Any]) -> None:
+    """Raises `UserError` where the object could not be there at the beginning either."""
+    if _kind_of(document) not in _KINDS:
+        known = ", ".join(sorted(one.kind for one in _KINDS))
+        raise UserError(
+            f"{where}: {document.get('apiVersion')} {document.get('kind')} cannot be applied; use one of {known}"
+        )
+    objects = PlanObjects()
+    _take(objects, where, document)
+    if objects.problems:
+        raise UserError(str(objects.problems[0]))
 
 
 def _read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], PlanObjects, list[str]]:
@@ -168,15 +204,38 @@ def _read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], PlanObjects, lis
         for document in file.objects():
             if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
                 raise InputError(file.name, "contains something that is no Kubernetes object")
-            kind = RESOURCES.get((str(document.get("apiVersion")), str(document.get("kind"))))
-            if kind in _KINDS:
+            if not is_shallow(document):
+                raise InputError(file.name, TOO_DEEP)
+            if _kind_of(document) in _KINDS:
                 found.append(document)
-                objects.take(file.name, document)
+                _take(objects, file.name, document)
             else:
                 name = str(document.get("kind"))[:63]
                 ignored[name] = ignored.get(name, 0) + 1
     notes = [f"Objects of kind {name} were left out: {count}." for name, count in sorted(ignored.items())]
     return found, objects, notes
+
+
+def _kind_of(document: dict[str, Any]) -> Resource[Any] | None:
+    return RESOURCES.get((str(document.get("apiVersion")), str(document.get("kind"))))
+
+
+def _take(objects: PlanObjects, file: str, document: dict[str, Any]) -> None:
+    """As `PlanObjects.take`, with PodDisruptionBudgets, on which a plan does not depend."""
+    objects.take(file, document)
+    if _kind_of(document) is not resources.PDBS:
+        return
+    named = f"PodDisruptionBudget {document['metadata'].get('name')}"
+    try:
+        spec = resources.PDBS.decode(msgspec.json.encode(document)).spec
+        read_selector(spec.selector, "spec.selector")
+    except (msgspec.MsgspecError, FilterError) as error:
+        objects.complain(problem_of(file, named, error))
+        return
+    for field, amount in (("minAvailable", spec.min_available), ("maxUnavailable", spec.max_unavailable)):
+        if amount is not None and not _AMOUNT.fullmatch(str(amount)):
+            text = f"{amount!r} is neither a number of pods nor a percentage; write for example 1 or 10%"
+            objects.complain(InputProblem(file, named, f"spec.{field}", text))
 
 
 def _names_object(change: str) -> bool:

@@ -113,11 +113,8 @@ class Budgets:
         expected = sum(one for one in owners.values() if one is not None)
         expected += sum(not one["metadata"].get("ownerReferences") for one in pods)
         healthy = sum(_is_ready(one) for one in pods)
-        spec = wire["spec"]
-        if "minAvailable" in spec:
-            desired = _amount(spec["minAvailable"], expected)
-        else:
-            desired = max(0, expected - _amount(spec.get("maxUnavailable", 0), expected))
+        least, most = budget.spec.min_available, budget.spec.max_unavailable
+        desired = _amount(least, expected) if least is not None else max(0, expected - _amount(most or 0, expected))
         return {
             "observedGeneration": wire["metadata"].get("generation", 1),
             "expectedPods": expected,

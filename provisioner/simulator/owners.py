@@ -1,6 +1,5 @@
 """Who makes pods: Deployments and Jobs of the day, bare pods, and DaemonSets; each replaces what is taken away from it."""
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +12,7 @@ from provisioner.kube.resources import DAEMONSETS, NODES
 from provisioner.simulator.api_server import ApiServer, ServerChange
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
-from provisioner.simulator.workload import Arrival, End, OwnerKind, Scale
+from provisioner.simulator.workload import Arrival, End, OwnerKind, Scale, pod_of
 from provisioner.state.daemons import daemon_shape, runs_on
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -72,7 +71,7 @@ class Owners:
         key = one.namespace, one.name
         if key in self._workloads:
             raise SimulationError(
-                f"{one.kind} {one.namespace}/{one.name} arrives at {one.at:g} s, but is there already"
+                f"{one.kind} {one.namespace}/{one.name} arrives at {one.at:g} s, but is there already; end that one before, or use another name"
             )
         self._workloads[key] = workload = _Workload(one, self._store_owner(one, one.count), one.count)
         if workload.owner is not None:
@@ -218,10 +217,9 @@ class Owners:
     def _store_pod(
         self, template: dict[str, Any], name: str, namespace: str, owners: dict[str, Any], **spec: Any
     ) -> None:
-        made = copy.deepcopy(template)
-        meta = {**made.get("metadata", {}), **owners, "name": name, "namespace": namespace}
-        defaults = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30}
-        body = {"metadata": meta, "spec": {**defaults, **made["spec"], **spec}, "status": {"phase": "Pending"}}
+        body = pod_of(template, name, namespace)
+        body["metadata"].update(owners)
+        body["spec"].update(spec)
         self._server.store("pods", body)
 
     # ------------------------------------------------------------------ Nodes

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -94,6 +95,7 @@ class _Run:
         self._ledger = Ledger()
         self._changed: dict[str, None] = {}
         self._requests = 0
+        self._failed = ""
         self._heard: float = -inf
         self._planners: list[PatientPlanner] = []
         self._owners = Owners(self.server, self._clock, self._agenda)
@@ -150,12 +152,12 @@ class _Run:
     def figures(self) -> Figures:
         """Run to the end."""
         day = self._setting.day
-        for change in day.changes:
-            self._agenda.after(change.at, lambda change=change: self._happen(change))  # type: ignore[misc]
+        for number, change in enumerate(day.changes):
+            self._agenda.after(change.at, partial(self._happen, number, change))
         self._term.start()
         while True:
             self._settle()
-            failed = next((one.failed for one in self._planners if one.failed), "")
+            failed = self._failed or next((one.failed for one in self._planners if one.failed), "")
             if failed:
                 raise SimulationError(failed)
             following = min(self._agenda.next_time(), self._manager.next_time(), self._heard + QUIET_SECONDS)
@@ -216,16 +218,20 @@ class _Run:
 
     # ------------------------------------------------------------------ what happens
 
-    def _happen(self, change: workloads.Change) -> None:
-        match change:
-            case Arrival():
-                self._owners.arrive(change)
-            case Scale():
-                self._owners.scale(change)
-            case End():
-                self._owners.end(change)
-            case Apply():
-                self._store(change.object)
+    def _happen(self, number: int, change: workloads.Change) -> None:
+        try:
+            match change:
+                case Arrival():
+                    self._owners.arrive(change)
+                case Scale():
+                    self._owners.scale(change)
+                case End():
+                    self._owners.end(change)
+                case Apply():
+                    self._store(change.object)
+        except SimulationError as error:
+            self._failed = f"changes[{number}]: {error}"  # a controller that sleeps meanwhile would only log it
+            raise SimulationError(self._failed) from None
 
     def _store(self, wire: dict[str, Any]) -> None:
         """An object of the user's, as the API server keeps it.

@@ -1,16 +1,25 @@
 """What happens to a cluster in a day: workloads that come, change and end, as values; and the file in which they are written."""
 
+import copy
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
+from provisioner.apis.pods import decode_pod
+from provisioner.scheduling.constraints.demands import facts_of
+from provisioner.scheduling.constraints.filters import FilterError
 from provisioner.simulator.errors import SimulationError
 
 MOST_PODS: Final = 200_000
 """Of one workload."""
+MOST_PODS_OF_DAY: Final = 500_000
+"""Of all workloads, by `pods_in`."""
 MOST_SECONDS: Final = 31 * 86_400.0
 _Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
+_Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+_Namespace: TypeAlias = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_PODS)]
 OwnerKind: TypeAlias = Literal["Deployment", "Job", "Pod"]
 
@@ -34,8 +43,8 @@ class Arrival(_Change, frozen=True, kw_only=True, tag="Arrival"):
             last takes them from the first again. None: until the workload is scaled or ends.
     """
 
-    name: str
-    namespace: str = "default"
+    name: _Name
+    namespace: _Namespace = "default"
     kind: OwnerKind = "Deployment"
     template: dict[str, Any]
     count: _Count = 1
@@ -45,16 +54,16 @@ class Arrival(_Change, frozen=True, kw_only=True, tag="Arrival"):
 class Scale(_Change, frozen=True, kw_only=True, tag="Scale"):
     """A Deployment wants another number of pods."""
 
-    name: str
-    namespace: str = "default"
+    name: _Name
+    namespace: _Namespace = "default"
     count: _Count
 
 
 class End(_Change, frozen=True, kw_only=True, tag="End"):
     """A workload is deleted, with its pods."""
 
-    name: str
-    namespace: str = "default"
+    name: _Name
+    namespace: _Namespace = "default"
 
 
 class Apply(_Change, frozen=True, kw_only=True, tag="Apply"):
@@ -92,14 +101,77 @@ def day_of(document: object, name: str) -> Day:
         day = msgspec.convert(document, Day, strict=True)
     except msgspec.ValidationError as error:
         raise SimulationError(f"{name}: {error}; see docs/guides/simulate.md for the form of a day") from None
+    if (pods := pods_in(day.changes)) > MOST_PODS_OF_DAY:
+        raise SimulationError(f"{name}: {pods:,} pods come in this day; use at most {MOST_PODS_OF_DAY:,}")
+    templates: dict[bytes, str] = {}
     for number, change in enumerate(day.changes):
         where = f"{name}: changes[{number}]"
         if change.at >= day.duration_seconds:
             raise SimulationError(f"{where}.at: {change.at:g} s is not within the day; use less than durationSeconds")
-        if isinstance(change, Arrival) and not change.template.get("spec", {}).get("containers"):
-            raise SimulationError(f"{where}.template.spec.containers: is missing; list at least one container")
+        if isinstance(change, Arrival):
+            text = msgspec.json.encode(change.template)
+            if text not in templates:
+                templates[text] = _problem_of(change.template)
+            if templates[text]:
+                raise SimulationError(f"{where}.{templates[text]}")
         if isinstance(change, Apply) and not (
             isinstance(change.object.get("metadata"), dict) and change.object["metadata"].get("name")
         ):
             raise SimulationError(f"{where}.object.metadata.name: is missing; give the object a name")
     return day
+
+
+def pods_in(changes: Iterable[Change]) -> int:
+    """How many pods come, replacements not counted: those of arrivals, and what is added by scaling."""
+    wanted: dict[tuple[str, str], int] = {}
+    pods = 0
+    for one in changes:
+        if isinstance(one, Arrival | Scale):
+            key = one.namespace, one.name
+            before = wanted.get(key, 0) if isinstance(one, Scale) else 0
+            wanted[key] = one.count
+            pods += max(0, one.count - before)
+    return pods
+
+
+def pod_of(template: dict[str, Any], name: str, namespace: str) -> dict[str, Any]:
+    """A pod of this template, as an API server keeps it before it has a node; its own copy."""
+    made = copy.deepcopy(template)
+    defaults = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30}
+    return {
+        "metadata": {**made.get("metadata", {}), "name": name, "namespace": namespace},
+        "spec": {**defaults, **made["spec"]},
+        "status": {"phase": "Pending"},
+    }
+
+
+class _TemplateMeta(msgspec.Struct, frozen=True):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class _Template(msgspec.Struct, frozen=True):
+    """What is looked at before a pod is made of it, since its errors are told with their place."""
+
+    metadata: _TemplateMeta = _TemplateMeta()
+    spec: dict[str, Any] = {}
+
+
+def _problem_of(template: dict[str, Any]) -> str:
+    """Why no pods can be made of a template, from its field on; "" where they can."""
+    try:
+        spec = msgspec.convert(template, _Template, strict=True).spec
+        if not spec.get("containers"):
+            return "template.spec.containers: is missing; list at least one container"
+        ties = facts_of(decode_pod(msgspec.json.encode(pod_of(template, "pod", "default"))).shape).ties
+        _ = ties.ladder, ties.ladder_with_taints
+    except msgspec.MsgspecError as error:
+        return f"template: {error}; see `kubectl explain pod`"
+    except FilterError as error:
+        return f"template: {error}"
+    if spec.get("resourceClaims"):
+        return "template.spec.resourceClaims: devices are not simulated; leave them out"
+    for number, volume in enumerate(spec.get("volumes") or ()):
+        if volume.get("persistentVolumeClaim") or volume.get("ephemeral"):
+            return f"template.spec.volumes[{number}]: PersistentVolumeClaims are not simulated; leave the volume out"
+    return ""

@@ -6,7 +6,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from provisioner.simulator.workload import Arrival, Change, Day, Scale
+from provisioner.simulator.workload import MOST_PODS_OF_DAY, Arrival, Change, Day, Scale, pods_in
 from provisioner.simulator.workloads.chance import Chance
 from provisioner.simulator.workloads.errors import WorkloadError
 from provisioner.simulator.workloads.templates import on_spot, pod_template
@@ -179,7 +179,7 @@ def generate(settings: DaySettings, seed: int) -> Day:
     """A day that follows from settings and seed alone: services, jobs, batch and GPU jobs have chances of their own, so a change of one leaves the others.
 
     Raises:
-        WorkloadError: it would have too many changes.
+        WorkloadError: it would have too many changes or pods.
 
     Cost: O(changes).
     """
@@ -195,6 +195,10 @@ def generate(settings: DaySettings, seed: int) -> Day:
         *_gpu_jobs(settings, Chance(seed, "gpu")),
     ]
     changes.sort(key=lambda one: one.at)  # of one moment in the order in which they were made
+    if (pods := pods_in(changes)) > MOST_PODS_OF_DAY:
+        raise WorkloadError(
+            f"{pods:,} pods come in a day of these settings, of at most {MOST_PODS_OF_DAY:,}; use fewer hours, or fewer pods of services or jobs"
+        )
     return Day(duration_seconds=settings.seconds, changes=tuple(changes))
 
 

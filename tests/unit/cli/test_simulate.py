@@ -12,7 +12,7 @@ from provisioner.cli.main import dovetail
 from provisioner.values.errors import ExitStatus
 from tests.unit.simulator.days import budget, pool, template
 
-DAY = {
+DAY: dict[str, Any] = {
     "durationSeconds": 100,
     "changes": [{"type": "Arrival", "at": 12, "name": "web", "template": template("web"), "count": 2}],
 }
@@ -84,7 +84,60 @@ def test_a_day_needs_a_node_pool_and_one_document(files: Files) -> None:
     files.write({"durationSeconds": 60}, pool())
     told = files.run()
     assert told.exit_code == ExitStatus.USAGE
-    assert "unknown field `durationSeconds`" in told.output
+    assert "missing required field `changes`" in told.output
+
+
+def test_a_day_is_one_file_that_is_not_nested_too_deep(files: Files, tmp_path: Path) -> None:
+    told = CliRunner().invoke(dovetail, ["simulate", str(tmp_path), "-f", str(files.objects)])
+    assert (told.exit_code, "is a directory; give the file of the day" in told.output) == (ExitStatus.USAGE, True)
+    deep = tmp_path / "day.json"
+    deep.write_text(json.dumps(DAY).replace('"count"', f'"x": {"[" * 90}{"]" * 90}, "count"'))
+    told = CliRunner().invoke(dovetail, ["simulate", str(deep), "-f", str(files.objects)])
+    assert (told.exit_code, "is nested deeper than" in told.output) == (ExitStatus.USAGE, True), told.output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"spec": {"maxUnavailable": "x%"}}, "spec.maxUnavailable: 'x%' is neither a number of pods nor a percentage"),
+        ({"spec": {"minAvailable": -1}}, "spec.minAvailable: -1 is neither a number of pods nor a percentage"),
+        ({"spec": "none"}, "PodDisruptionBudget web: spec: Expected `object`"),
+        ({"metadata": {"name": 5}}, "metadata.name: Expected `str`"),
+        ({"kind": []}, "cannot be applied; use one of DaemonSet"),
+        ({"apiVersion": "v1", "kind": "Node"}, "v1 Node cannot be applied; use one of DaemonSet"),
+    ],
+)
+def test_a_wrong_object_is_refused_before_the_day_begins(files: Files, wrong: dict[str, Any], problem: str) -> None:
+    made = {**budget("web", maxUnavailable=1), **wrong}
+    files.write({**DAY, "changes": [{"type": "Apply", "at": 1, "object": made}]}, pool())
+    told = files.run()
+    assert told.exit_code == ExitStatus.USAGE, told.output
+    assert f"{files.day}: changes[0].object: " in told.output
+    assert problem in told.output
+    if "kind" not in wrong:
+        files.write(DAY, pool(), made)
+        told = files.run()
+        assert (told.exit_code, problem in told.output) == (ExitStatus.USAGE, True), told.output
+
+
+def test_a_budget_without_a_spec_allows_nothing_and_ends_nothing(files: Files) -> None:
+    bare = {key: value for key, value in budget("web").items() if key != "spec"}
+    files.write({**DAY, "changes": [*DAY["changes"], {"type": "Apply", "at": 20, "object": bare}]}, pool())
+    assert files.run("--set", "packing=greedy").exit_code == ExitStatus.DONE
+
+
+def test_what_goes_wrong_in_the_day_is_told_with_its_change(files: Files) -> None:
+    files.write({**DAY, "changes": [*DAY["changes"], *DAY["changes"]]}, pool())
+    told = files.run("--set", "packing=greedy")
+    assert told.exit_code == ExitStatus.USAGE
+    assert f"{files.day}: changes[1]: Deployment default/web arrives at 12 s, but is there already; end" in told.output
+
+
+def test_a_misspelt_field_is_told(files: Files) -> None:
+    misspelt = "nodepool/general.spec.disruption.consolidateafter=10m"
+    told = files.run("--set", misspelt, "--set", "packing=greedy")
+    assert told.exit_code == ExitStatus.DONE
+    assert "ignores spec.disruption.consolidateafter of NodePool general" in told.output
 
 
 def test_each_seed_makes_another_day_of_settings(files: Files) -> None:

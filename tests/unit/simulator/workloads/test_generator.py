@@ -128,6 +128,8 @@ def test_an_empty_file_has_the_defaults() -> None:
 def test_a_day_that_nobody_could_hold_is_refused() -> None:
     with pytest.raises(WorkloadError, match="fewer hours"):
         made(hours=744, jobs={"perHour": 100_000})
+    with pytest.raises(WorkloadError, match="pods come in a day of these settings, of at most 500,000; use fewer"):
+        made(hours=2, jobs={"perHour": 2_000, "pods": 1_000})
 
 
 @given(
