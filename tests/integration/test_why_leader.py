@@ -379,10 +379,18 @@ def test_a_tenant_looks_at_the_leaders_page_through_the_api_server(
 ) -> None:
     file = tmp_path / "page.html"
     options = ["--through=leader", "--kubeconfig", str(users.tenants), "--namespace", ground.plot.name]
-    result = CliRunner().invoke(ui, [*options, "--export", str(file)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    text = file.read_text(encoding="utf-8")
-    page = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    text, page = "", dict[str, Any]()
+
+    def is_answered() -> bool:
+        """Whether the sentence of `why` is on the page: the leader answers for pages with a share of its time."""
+        nonlocal text, page
+        result = CliRunner().invoke(ui, [*options, "--export", str(file)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        text = file.read_text(encoding="utf-8")
+        page = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+        return any(one.get("text") for one in page["waiting"])
+
+    eventually(is_answered, "the page says why the pod waits", SECONDS, 2.0)
     assert page["source"] == "the leader"
     assert "nodes" not in page
     assert "history" not in page
