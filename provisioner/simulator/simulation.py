@@ -173,6 +173,7 @@ class _Run:
         self._term.stop()
         for one in self._planners:
             one.stop()
+            one.tidy()  # closes its pipes: no other thread reads them
 
     def _settle(self) -> None:
         """Everybody does what is due at this instant."""

@@ -1,9 +1,12 @@
 """Small days, simulated whole: the real controllers, in virtual time."""
 
+import gc
+from pathlib import Path
+
 import pytest
 
 from provisioner.simulator.errors import SimulationError
-from provisioner.simulator.simulation import simulated
+from provisioner.simulator.simulation import _Run, simulated
 from provisioner.simulator.workload import Apply, Arrival, End, Scale
 from provisioner.support import metrics
 from tests.unit.simulator.days import budget, pool, setting, template
@@ -28,6 +31,23 @@ def test_nothing_of_a_day_is_left_among_the_metrics() -> None:
     before = sum(piece.count(b"karpenter_pods_state{") for piece in metrics.chunks())
     simulated(setting(Arrival(at=5, name="web", template=template("web"), count=6), seconds=120), 1)
     assert sum(piece.count(b"karpenter_pods_state{") for piece in metrics.chunks()) == before
+
+
+def open_files() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_the_pipes_of_planning_processes_are_closed() -> None:
+    web = Arrival(at=5, name="web", template=template("web", "900m", "1500Mi"), count=12)
+    cache = Arrival(at=5, name="cache", template=template("cache", "300m", "3Gi"), count=8)
+    day, before = setting(web, cache, seconds=60, packing="cost"), open_files()
+    run = _Run(day, 1)
+    try:
+        assert run.figures().searches > 0
+    finally:
+        run.stop()
+    assert open_files() == before, "though the run is still there"
 
 
 def test_jobs_run_for_their_lifetimes_and_are_not_made_again() -> None:
