@@ -38,15 +38,23 @@ class AttendedManager(Manager):
         chance: of jitter.
         interval: least seconds between two rounds of `PASSES`; 0: as they want.
         left_out: names of controllers that do nothing.
+        wanted: the instant of a round of `PASSES` for which the interval is not waited.
 
     Attributes:
         rounds: of periodic controllers that were made.
     """
 
     def __init__(
-        self, clock: Clock, chance: random.Random, *, interval: float = 0.0, left_out: Collection[str] = ()
+        self,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        interval: float = 0.0,
+        left_out: Collection[str] = (),
+        wanted: Callable[[], float] = lambda: _NEVER,
     ) -> None:
         super().__init__(clock)
+        self._wanted = wanted
         self._time, self._chance, self._interval, self._left_out = clock, chance, interval, left_out
         self._queues: list[KeyedQueue] = []
         self._pollers: list[_Round] = []
@@ -75,8 +83,9 @@ class AttendedManager(Manager):
                 worked = True
                 self.rounds += 1
                 wait = one.poller.once()
-                least = self._interval if one.poller.name in PASSES else 0.0
-                one.due = _NEVER if wait is None else now + max(wait, least)
+                one.due = _NEVER if wait is None else now + wait
+                if one.poller.name in PASSES and wait is not None:
+                    one.due = max(one.due, min(now + self._interval, self._wanted()))
         return worked
 
     def next_time(self) -> float:
