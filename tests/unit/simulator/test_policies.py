@@ -1,5 +1,7 @@
 """The same day by both rules, where they are known to differ."""
 
+from typing import Any
+
 import pytest
 
 from provisioner.options import Options
@@ -12,7 +14,7 @@ from tests.unit.simulator.days import pool, setting, template
 WEB = Arrival(at=5, name="web", template=template("web", cpu="1500m"), count=8)
 
 
-def both(*changes: Change, seconds: float, **more: float) -> tuple[Figures, Figures]:
+def both(*changes: Change, seconds: float, **more: Any) -> tuple[Figures, Figures]:
     """Dovetail's figures, and Karpenter's."""
     ours, theirs = (
         simulated(setting(*changes, seconds=seconds, packing="cost", policy=policy, **more), 1) for policy in Policy
