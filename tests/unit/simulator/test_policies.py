@@ -1,5 +1,11 @@
 """The same day by both rules, where they are known to differ."""
 
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +14,11 @@ from provisioner.options import Options
 from provisioner.simulator.ledger import Figures
 from provisioner.simulator.policies import Policy, PolicyRules
 from provisioner.simulator.simulation import simulated
-from provisioner.simulator.workload import Apply, Arrival, Change, End
+from provisioner.simulator.workload import Apply, Arrival, Change, End, Scale
 from tests.unit.simulator.days import pool, setting, template
 
+REPOSITORY = Path(__file__).parents[3]
+ELSEWHERE = "from tests.unit.simulator.test_policies import written; print(written(), end='')"
 WEB = Arrival(at=5, name="web", template=template("web", cpu="1500m"), count=8)
 
 
@@ -60,3 +68,20 @@ def test_karpenter_nominates_no_pods_and_plans_nothing() -> None:
     assert PolicyRules(Policy.DOVETAIL, 0).options(options) is options
     theirs = PolicyRules(Policy.KARPENTER, 0).options(options)
     assert (theirs.nominate, theirs.packing) == ("false", "greedy")
+
+
+def written() -> str:
+    cache = Arrival(at=5, name="cache", template=template("cache", "300m", "3Gi"), count=8)
+    day = (WEB, cache, Scale(at=150, name="web", count=3))
+    return json.dumps(
+        asdict(simulated(setting(*day, seconds=400, policy=Policy.KARPENTER, boot_seconds=(30.0, 50.0)), 7))
+    )
+
+
+def test_the_same_seed_gives_the_same_bytes_with_other_hashes() -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    there = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], env=environment, cwd=REPOSITORY, capture_output=True, check=True
+    )
+    assert there.stdout.decode() == written()
+    assert json.loads(written())["evictions"]["Underutilized"] > 0
