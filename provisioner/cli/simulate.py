@@ -170,6 +170,8 @@ def command(
         found, later = [*found, *first.values()], given.pools
         for one in first.values():
             _take(objects, str(day), one)
+        for each in later:
+            _check_applied(f"{day}: NodePool {each.object['metadata']['name']}", each.object)
         notes.append("The NodePools are those of the record, as they were and as they changed.")
     days = {seed: _with_pools(given.of_seed(seed), later) for seed in seeds}
     worlds = [
