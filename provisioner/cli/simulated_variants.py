@@ -13,7 +13,7 @@ MOST_VARIANTS: Final = 20
 _NAME: Final = re.compile("[A-Za-z0-9][-A-Za-z0-9._]{0,39}")
 
 
-class Setting(NamedTuple):
+class GivenSetting(NamedTuple):
     """NAME=VALUE, and how the user has said it."""
 
     option: str
@@ -33,7 +33,7 @@ class Variant:
     """`name`: "" where the user names none."""
 
     name: str
-    settings: tuple[Setting, ...]
+    settings: tuple[GivenSetting, ...]
 
 
 def variants_of(changes: Iterable[str], named: Iterable[str]) -> tuple[Variant, ...]:
@@ -46,22 +46,22 @@ def variants_of(changes: Iterable[str], named: Iterable[str]) -> tuple[Variant, 
     Raises:
         UserError: a name or the form is wrong, or there are too many.
     """
-    common = tuple(Setting("--set", one) for one in changes)
-    found: dict[str, tuple[Setting, ...]] = {}
+    common = tuple(GivenSetting("--set", one) for one in changes)
+    found: dict[str, tuple[GivenSetting, ...]] = {}
     for one in named:
         name, colon, text = one.partition(":")
         if not colon or not _NAME.fullmatch(name):
             raise UserError(
                 f"--variant {one[:80]}: write NAME:SETTING, as in eager:nodepool/default.spec.disruption.consolidateAfter=0s, or NAME: for no change"
             )
-        more = (Setting("--variant", one),) if text else ()
-        found[name] = (*found.get(name, common), *(Setting(f"--variant {name}:", text) for _ in more))
+        more = (GivenSetting("--variant", one),) if text else ()
+        found[name] = (*found.get(name, common), *(GivenSetting(f"--variant {name}:", text) for _ in more))
     if len(found) > MOST_VARIANTS:
         raise UserError(f"there are {len(found)} variants; give at most {MOST_VARIANTS}")
     return tuple(Variant(name, settings) for name, settings in found.items()) or (Variant("", common),)
 
 
-def with_fields(found: Sequence[dict[str, Any]], settings: Iterable[Setting]) -> list[dict[str, Any]]:
+def with_fields(found: Sequence[dict[str, Any]], settings: Iterable[GivenSetting]) -> list[dict[str, Any]]:
     """The objects with other values of fields of NodePools.
 
     Raises:
@@ -73,7 +73,7 @@ def with_fields(found: Sequence[dict[str, Any]], settings: Iterable[Setting]) ->
     return made
 
 
-def _set_field(found: list[dict[str, Any]], change: Setting) -> None:
+def _set_field(found: list[dict[str, Any]], change: GivenSetting) -> None:
     place, equals, text = change.text.partition("=")
     name, _, path = place.removeprefix("nodepool/").partition(".")
     parts = path.split(".")
@@ -89,7 +89,7 @@ def _set_field(found: list[dict[str, Any]], change: Setting) -> None:
     found[number] = _with(found[number], parts, values[0] if values else "", change)
 
 
-def _with(value: Any, parts: Sequence[str], wanted: object, change: Setting) -> Any:
+def _with(value: Any, parts: Sequence[str], wanted: object, change: GivenSetting) -> Any:
     """The same with another value at a path."""
     if not parts:
         return wanted
@@ -100,7 +100,7 @@ def _with(value: Any, parts: Sequence[str], wanted: object, change: Setting) -> 
     return {**value, parts[0]: _with(value.get(parts[0], {}), parts[1:], wanted, change)}
 
 
-def options_of(settings: Iterable[Setting], *, is_kwok: bool) -> Options:
+def options_of(settings: Iterable[GivenSetting], *, is_kwok: bool) -> Options:
     """The provisioner's options with these flags.
 
     Raises:
