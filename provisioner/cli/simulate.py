@@ -12,6 +12,7 @@ import msgspec
 
 from provisioner.apis import ec2, kwok
 from provisioner.cli import flags
+from provisioner.cli.capacity_options import market_of, market_options, read_seconds
 from provisioner.cli.documents import InputError, documents, inputs, is_shallow
 from provisioner.cli.plan.catalogues import catalogues_named, chosen
 from provisioner.cli.plan.objects import InputProblem, PlanObjects, problem_of
@@ -104,6 +105,7 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     show_default=True,
     help="Minimum time in seconds between two looks at all nodes for disruption; 0 looks as often as the provisioner. Longer is faster and less exact.",
 )
+@market_options
 @flags.output("table")
 def command(
     day: Path,
@@ -114,6 +116,7 @@ def command(
     boot_seconds: str,
     pass_interval: float,
     output: str,
+    **traded: str,
 ) -> None:
     """See `dovetail simulate --help`."""
     logs.configure("error")
@@ -136,11 +139,11 @@ def command(
     options = _options([one for one in changes if one not in fields], is_kwok=is_kwok)
     kinds = frozenset({(kwok.GROUP, kwok.KIND), (ec2.GROUP, ec2.KIND)})
     offer = Offer(table.types_of, table.well_known, table.reservation_label, kinds)
-    day_for, boots = _days(day), _boot(boot_seconds)
+    day_for, boots, market = _days(day), _boot(boot_seconds), market_of(**traded)
     days = {seed: day_for(seed) for seed in seeds}
     try:
         runs = tuple(
-            simulated(SimulationSetting(one, tuple(found), offer, options, boots, pass_interval), seed)
+            simulated(SimulationSetting(one, tuple(found), offer, options, boots, pass_interval, market), seed)
             for seed, one in days.items()
         )
     except SimulationError as error:
@@ -283,12 +286,4 @@ def _options(changes: Iterable[str], *, is_kwok: bool) -> Options:
 
 
 def _boot(text: str) -> tuple[float, ...]:
-    try:
-        found = tuple(float(one) for one in text.split(","))
-    except ValueError:
-        found = ()
-    if not found or not all(0 < one <= 3600 for one in found):
-        raise UserError(
-            f"--boot-seconds {text[:80]}: write seconds from 1 to 3600, separated by commas, as in 40,50,60"
-        )
-    return found
+    return read_seconds("--boot-seconds", text, 3600)

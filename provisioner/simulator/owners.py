@@ -177,6 +177,23 @@ class Owners:
         lifetimes = workload.arrival.lifetimes
         return lifetimes[workload.slots.get(pod["metadata"]["name"], 0) % len(lifetimes)]
 
+    def place_of(self, pod: dict[str, Any]) -> tuple[str, str, int] | None:
+        """What a pod and the one that replaces it have in common; None for pods that are not replaced, or not any more."""
+        workload = self._workload_of(pod)
+        slot = workload.slots.get(pod["metadata"]["name"]) if workload is not None else None
+        if workload is None or slot is None or workload.arrival.kind == "Pod":
+            return None
+        return workload.arrival.namespace, workload.arrival.name, slot
+
+    def misses(self, place: tuple[str, str, int]) -> bool:
+        """Whether a workload wants a pod in the place of one that has ended, or is about to."""
+        namespace, name, slot = place
+        workload = self._workloads.get((namespace, name))
+        if workload is None:
+            return False
+        awaited = slot in workload.free and len(workload.slots) < workload.wanted - workload.done
+        return awaited or slot in workload.slots.values()
+
     def _workload_of(self, pod: dict[str, Any]) -> _Workload | None:
         meta = pod["metadata"]
         owner = next((one["uid"] for one in meta.get("ownerReferences") or ()), None)

@@ -9,7 +9,9 @@ from provisioner.simulator.ledger import Figures
 
 _LINES: Final = 24
 """Of the curve in the table; JSON has all points."""
-_ROWS: Final = (
+_Row = tuple[str, str, str]
+"""What it is called, the field of `Figures`, and how it is written."""
+_ROWS: Final[tuple[_Row, ...]] = (
     ("cost", "usd", "{:,.2f} {currency}"),
     ("node-hours", "node_hours", "{:,.1f}"),
     ("most nodes at a time", "most_nodes", "{:,.0f}"),
@@ -19,6 +21,14 @@ _ROWS: Final = (
     ("pods waited, p50", "wait_p50", "{:,.1f} s"),
     ("pods waited, p99", "wait_p99", "{:,.1f} s"),
 )
+_ROWS_OF_MARKET: Final[tuple[_Row, ...]] = (
+    ("offerings refused", "refused", "{:,.0f}"),
+    ("instances interrupted", "interruptions", "{:,.0f}"),
+    ("pods on them", "interrupted_pods", "{:,.0f}"),
+    ("pods that ran again in time", "again_in_time", "{:,.0f}"),
+    ("share that ran again in time", "share_in_time", "{:.1%}"),
+)
+"""Shown where anything of this happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,7 @@ def as_json(report: SimulationReport) -> dict[str, Any]:
         "currency": report.currency,
         "passInterval": report.pass_interval,
         "spread": {
-            **{_camel(field): asdict(_spread(report.runs, field)) for _, field, _ in _ROWS},
+            **{_camel(field): asdict(_spread(report.runs, field)) for _, field, _ in (*_ROWS, *_ROWS_OF_MARKET)},
             "evictions": {reason: asdict(_evictions(report.runs, reason)) for reason in evictions},
         },
         "runs": [_run(one) for one in report.runs],
@@ -82,7 +92,7 @@ def as_text(report: SimulationReport) -> str:
     rows: list[Sequence[str]] = [("", "mean", "lowest", "highest")]
     rows += [
         (name, *_texts(_spread(report.runs, field), form.replace("{currency}", report.currency)))
-        for name, field, form in _ROWS
+        for name, field, form in rows_of(report)
     ]
     rows += [
         (f"evictions, {reason}", *_texts(_evictions(report.runs, reason), "{:,.0f}"))
@@ -98,6 +108,12 @@ def as_text(report: SimulationReport) -> str:
         said = f"All nodes were looked at for disruption every {report.pass_interval:g} s at most (--pass-interval), not every second."
         lines += ["", f"{said} Nodes may go later than in reality."]
     return "\n".join([*lines, *(["", *report.notes] if report.notes else [])])
+
+
+def rows_of(report: SimulationReport) -> list[_Row]:
+    """What the table shows."""
+    traded = any(run.refused or run.interruptions for run in report.runs)
+    return [*_ROWS, *(_ROWS_OF_MARKET if traded else ())]
 
 
 def _run(figures: Figures) -> dict[str, Any]:

@@ -1,0 +1,125 @@
+"""The options of `dovetail simulate` that say how often instances are interrupted and what cannot be had, and EC2's manners with both."""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+from provisioner.apis.interruption import Interruption
+from provisioner.ec2.interruption import notices
+from provisioner.ec2.interruption.messages import Notice, NoticeKind
+from provisioner.ec2.launch.pace import LONGEST_WAIT, SHORT_WAIT
+from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
+from provisioner.ec2.settings import AwsSettings
+from provisioner.simulator.market import ByOffering, CloudManners, Market
+from provisioner.values.errors import UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MOST_PER_HOUR: Final = 60.0
+_MOST_SECONDS: Final = 31 * 86_400
+_MOST_NAMES: Final = 1000
+_NAME: Final = re.compile(r"[a-zA-Z0-9][-.a-zA-Z0-9]{0,62}")
+_SETTINGS: Final = AwsSettings(cluster_name="simulated", region="")
+
+
+def market_options(command: F) -> F:
+    """Add the options that `market_of` takes."""
+    for option in (
+        click.option(
+            "--shortage-seconds",
+            default="600,1800,3600",
+            show_default=True,
+            metavar="SECONDS,...",
+            help="How long shortages of --shortage-share last; each is drawn with the same probability.",
+        ),
+        click.option(
+            "--shortage-share",
+            default="0",
+            show_default=True,
+            metavar="SHARE,NAME=SHARE,...",
+            help="Share of the time, 0 to 1, in which an offering cannot be had; by itself for a capacity type, zone or instance type, as in 0.01,spot=0.1.",
+        ),
+        click.option(
+            "--interruptions-per-hour",
+            default="0",
+            show_default=True,
+            metavar="RATE,NAME=RATE,...",
+            help="Interruptions of a spot instance per hour that it runs; by itself for a zone or instance type, as in 0.01,us-east-1a=0.05.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def market_of(interruptions_per_hour: str, shortage_share: str, shortage_seconds: str) -> Market:
+    """What the options say, with the manners of EC2.
+
+    Raises:
+        UserError: one of them is wrong.
+    """
+    return Market(
+        ec2_manners(),
+        by_offering("--interruptions-per-hour", interruptions_per_hour, _MOST_PER_HOUR),
+        by_offering("--shortage-share", shortage_share, 1.0),
+        read_seconds("--shortage-seconds", shortage_seconds, _MOST_SECONDS),
+    )
+
+
+def ec2_manners() -> CloudManners:
+    """Two minutes' notice, and the table of unavailable offerings of a provisioner that has just started."""
+    return CloudManners(
+        notices.NOTICE.total_seconds(),
+        _notice,
+        OfferingKey,
+        Shortages,
+        shortest_wait=SHORT_WAIT,
+        longest_wait=LONGEST_WAIT,
+    )
+
+
+def _notice(at: datetime) -> Interruption | None:
+    return notices.interruption(Notice(NoticeKind.SPOT_INTERRUPTED, at=at), _SETTINGS, at)
+
+
+def by_offering(option: str, text: str, most: float) -> ByOffering:
+    """Numbers from 0 to `most`: of all offerings, and NAME=NUMBER for some.
+
+    Raises:
+        UserError: the text does not say that.
+    """
+    default = 0.0
+    named: dict[str, float] = {}
+    for part in text.split(",")[: _MOST_NAMES + 1]:
+        name, equals, number = part.strip().rpartition("=")
+        value = _number(number)
+        if not 0 <= value <= most or bool(equals) != bool(_NAME.fullmatch(name)) or len(named) == _MOST_NAMES:
+            raise UserError(
+                f"{option} {part[:80]!r}: write numbers from 0 to {most:g}, one for all and NAME=NUMBER for some, as in 0.01,m5.large=0.1"
+            )
+        if equals:
+            named[name] = value
+        else:
+            default = value
+    return ByOffering(default, named)
+
+
+def read_seconds(option: str, text: str, most: int) -> tuple[float, ...]:
+    """Seconds, separated by commas.
+
+    Raises:
+        UserError: one of them is none, or is more than `most`.
+    """
+    found = tuple(_number(one) for one in text.split(","))
+    if not all(0 < one <= most for one in found):
+        raise UserError(f"{option} {text[:80]}: write seconds from 1 to {most}, separated by commas, as in 40,50,60")
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
