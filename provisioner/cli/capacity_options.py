@@ -40,14 +40,14 @@ def market_options(command: F) -> F:
             default="0",
             show_default=True,
             metavar="SHARE,NAME=SHARE,...",
-            help="Share of the time, 0 to 1, in which an offering cannot be had; by itself for a capacity type, zone or instance type, as in 0.01,spot=0.1.",
+            help="Share of the time, 0 to 1, in which an offering cannot be had; separately for a capacity type, zone or instance type, as in 0.01,spot=0.1.",
         ),
         click.option(
             "--interruptions-per-hour",
             default="0",
             show_default=True,
             metavar="RATE,NAME=RATE,...",
-            help="Interruptions of a spot instance per hour that it runs; by itself for a zone or instance type, as in 0.01,us-east-1a=0.05.",
+            help="Interruptions of a spot instance per hour that it runs; separately for a zone or instance type, as in 0.01,us-east-1a=0.05.",
         ),
     ):
         command = option(command)

@@ -14,6 +14,7 @@ from provisioner.apis import ec2, kwok
 from provisioner.cli import flags
 from provisioner.cli.capacity_options import market_of, market_options, read_seconds
 from provisioner.cli.documents import InputError, documents, inputs, is_shallow
+from provisioner.cli.files import write_file
 from provisioner.cli.plan.catalogues import catalogues_named, chosen
 from provisioner.cli.plan.objects import InputProblem, PlanObjects, problem_of
 from provisioner.kube import resources
@@ -23,11 +24,13 @@ from provisioner.scheduling.constraints.filters import FilterError
 from provisioner.scheduling.constraints.selectors import read_selector
 from provisioner.simulator.cloud import Offer
 from provisioner.simulator.errors import SimulationError
+from provisioner.simulator.page import SCRIPT, simulation_page
 from provisioner.simulator.report import SimulationReport, as_json, as_text
 from provisioner.simulator.simulation import RESOURCES, SimulationSetting, simulated
 from provisioner.simulator.workload import Apply, Day, day_of
 from provisioner.simulator.workloads.generator import generate, settings_of
 from provisioner.support import logs
+from provisioner.ui.document import alone
 from provisioner.values.errors import UserError
 from provisioner.values.yamltext import TOO_DEEP
 
@@ -106,6 +109,11 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     help="Minimum time in seconds between two looks at all nodes for disruption; 0 looks as often as the provisioner. Longer is faster and less exact.",
 )
 @market_options
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page of the figures and of every run to this file.",
+)
 @flags.output("table")
 def command(
     day: Path,
@@ -115,6 +123,7 @@ def command(
     seeds: tuple[int, ...],
     boot_seconds: str,
     pass_interval: float,
+    html: Path | None,
     output: str,
     **traded: str,
 ) -> None:
@@ -160,6 +169,8 @@ def command(
         click.echo(json.dumps(as_json(report), indent=2))
     else:
         click.echo(as_text(report))
+    if html is not None:
+        write_file(html, alone(simulation_page(day.name, [("", report)]), SCRIPT), "--html")
 
 
 def _days(path: Path) -> Callable[[int], Day]:

@@ -1,6 +1,6 @@
 """The cloud of a simulated day: a launch gets the cheapest offering that is not short, and its Node joins after a time that is drawn.
 
-What was short is remembered as the real cloud's provider does it (`Stock`); without a `Market` nothing is.
+What was short is remembered as the real cloud's provider does it (`SimulatedStock`); without a `Market` nothing is.
 """
 
 import random
@@ -59,7 +59,7 @@ class Offer:
     kinds: frozenset[tuple[str, str]]
 
 
-class Stock:
+class SimulatedStock:
     """What can be had of a cloud whose offerings may be short, and what its provider knows of that. One thread."""
 
     def __init__(self, clock: VirtualClock, supply: Supply, manners: CloudManners) -> None:
@@ -145,7 +145,7 @@ class SimulatedCloud:
         pool_of: Callable[[str], NodePool | None],
         overlaid: Callable[[str, tuple[InstanceType, ...]], tuple[InstanceType, ...]],
         boot_seconds: Sequence[float],
-        stock: Stock | None = None,
+        stock: SimulatedStock | None = None,
         spot: SpotInterruptions | None = None,
     ) -> None:
         self._server, self._clock, self._agenda, self._chance = server, clock, agenda, chance

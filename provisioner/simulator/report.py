@@ -69,7 +69,6 @@ class SimulationReport:
 
 def as_json(report: SimulationReport) -> dict[str, Any]:
     """In the form that docs/guides/simulate.md says."""
-    evictions = sorted({reason for run in report.runs for reason in run.evictions})
     return {
         "durationSeconds": report.duration_seconds,
         "catalogue": report.catalogue,
@@ -77,7 +76,7 @@ def as_json(report: SimulationReport) -> dict[str, Any]:
         "passInterval": report.pass_interval,
         "spread": {
             **{_camel(field): asdict(_spread(report.runs, field)) for _, field, _ in (*_ROWS, *_ROWS_OF_MARKET)},
-            "evictions": {reason: asdict(_evictions(report.runs, reason)) for reason in evictions},
+            "evictions": {reason: asdict(_evictions(report.runs, reason)) for reason in _reasons_of([report])},
         },
         "runs": [_run(one) for one in report.runs],
         "notes": list(report.notes),
@@ -89,31 +88,57 @@ def as_text(report: SimulationReport) -> str:
     hours = report.duration_seconds / 3600
     seeds = "1 seed" if len(report.runs) == 1 else f"{len(report.runs)} seeds"
     head = f"{hours:g} hours, {seeds}, catalogue {report.catalogue}"
-    rows: list[Sequence[str]] = [("", "mean", "lowest", "highest")]
-    rows += [
-        (name, *_texts(_spread(report.runs, field), form.replace("{currency}", report.currency)))
-        for name, field, form in rows_of(report)
-    ]
-    rows += [
-        (f"evictions, {reason}", *_texts(_evictions(report.runs, reason), "{:,.0f}"))
-        for reason in sorted({reason for run in report.runs for reason in run.evictions})
-    ]
     curve = [("until hour", f"{report.currency} per hour", "nodes", "pods waiting")]
     curve += [
         (f"{at / 3600:.2f}", f"{usd:.2f}", f"{nodes:.1f}", f"{waiting:.1f}")
         for at, usd, nodes, waiting in _curve(report)
     ]
-    lines = [head, "", *_columns(rows), "", *_columns(curve)]
+    lines = [head, "", *_columns(figures_of(report)), "", *_columns(curve)]
     if report.pass_interval:
         said = f"All nodes were looked at for disruption every {report.pass_interval:g} s at most (--pass-interval), not every second."
         lines += ["", f"{said} Nodes may go later than in reality."]
     return "\n".join([*lines, *(["", *report.notes] if report.notes else [])])
 
 
-def rows_of(report: SimulationReport) -> list[_Row]:
-    """What the table shows."""
-    traded = any(run.refused or run.interruptions for run in report.runs)
-    return [*_ROWS, *(_ROWS_OF_MARKET if traded else ())]
+def figures_of(report: SimulationReport) -> list[Sequence[str]]:
+    """The table of one report: the head, and a row for each figure."""
+    rows: list[Sequence[str]] = [("", "mean", "lowest", "highest")]
+    rows += [
+        (name, *_texts(_spread(report.runs, field), form.replace("{currency}", report.currency)))
+        for name, field, form in _rows_of([report])
+    ]
+    rows += [
+        (f"evictions, {reason}", *_texts(_evictions(report.runs, reason), "{:,.0f}"))
+        for reason in _reasons_of([report])
+    ]
+    return rows
+
+
+def figures_compared(cases: Sequence[tuple[str, SimulationReport]]) -> list[Sequence[str]]:
+    """The table of several reports by name: the head, and a row for each figure with its mean in each."""
+    reports = [report for _, report in cases]
+    rows: list[Sequence[str]] = [("", *(name for name, _ in cases))]
+    rows += [
+        (
+            name,
+            *(form.replace("{currency}", one.currency).format(_spread(one.runs, field).mean) for one in reports),
+        )
+        for name, field, form in _rows_of(reports)
+    ]
+    rows += [
+        (f"evictions, {reason}", *(f"{_evictions(one.runs, reason).mean:,.0f}" for one in reports))
+        for reason in _reasons_of(reports)
+    ]
+    return rows
+
+
+def _rows_of(reports: Sequence[SimulationReport]) -> tuple[_Row, ...]:
+    traded = any(run.refused or run.interruptions for one in reports for run in one.runs)
+    return (*_ROWS, *(_ROWS_OF_MARKET if traded else ()))
+
+
+def _reasons_of(reports: Sequence[SimulationReport]) -> list[str]:
+    return sorted({reason for one in reports for run in one.runs for reason in run.evictions})
 
 
 def _run(figures: Figures) -> dict[str, Any]:

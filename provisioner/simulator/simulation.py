@@ -23,7 +23,7 @@ from provisioner.runtime.caches import Caches
 from provisioner.simulator import workload as workloads
 from provisioner.simulator.api_server import ApiServer, ServerChange
 from provisioner.simulator.attended import AttendedManager, InlinePool
-from provisioner.simulator.cloud import Offer, SimulatedCloud, Stock
+from provisioner.simulator.cloud import Offer, SimulatedCloud, SimulatedStock
 from provisioner.simulator.connection import MemoryConnection
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.interruptions import Replacing, SpotInterruptions
@@ -124,7 +124,7 @@ class _Run:
         """Chance of its own for somebody, so that nobody's draws depend on how often others draw."""
         return random.Random(self._chance.getrandbits(64))
 
-    def _traded(self) -> tuple[Stock | None, SpotInterruptions | None]:
+    def _traded(self) -> tuple[SimulatedStock | None, SpotInterruptions | None]:
         """What may be short, and what may be interrupted."""
         setting = self._setting
         market, listed = setting.market, [one for one in setting.day.changes if isinstance(one, Shortage)]
@@ -143,7 +143,7 @@ class _Run:
             Chance(self._seed, "interruptions"),
             Replacing(self._owners.place_of, self._owners.misses),
         )
-        return Stock(self._clock, supply, market.manners), spot
+        return SimulatedStock(self._clock, supply, market.manners), spot
 
     def _made(self) -> Term:
         clock, options, setting = self._clock, self._setting.options, self._setting

@@ -9,7 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.cloudprovider.types import LaunchedInstance
 from provisioner.simulator.api_server import ApiServer, ServerChange
-from provisioner.simulator.cloud import Stock
+from provisioner.simulator.cloud import SimulatedStock
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.interruptions import Replacing, SpotInterruptions
 from provisioner.simulator.ledger import Figures, Ledger
@@ -240,7 +240,7 @@ def test_shortages_need_a_market() -> None:
 def test_types_stay_the_same_objects_until_something_changes() -> None:
     clock, manners = VirtualClock(), market().manners
     supply = Supply(1, ByOffering(), (600.0,), [Shortage(at=0, until=50, instance_types=(CATALOGUE[0].name,))])
-    stock = Stock(clock, supply, manners)
+    stock = SimulatedStock(clock, supply, manners)
     assert stock.shown("general", CATALOGUE) is CATALOGUE
     kind = CATALOGUE[0]
     assert not stock.gives(kind, kind.offerings[0])
