@@ -7,8 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.core import PodTemplateSpec
 from provisioner.apis.pods import PodShape
-from provisioner.kube.resources import DAEMONSETS, NODES
+from provisioner.apis.templates import Admission, admitted
+from provisioner.kube.resources import DAEMONSETS, NODES, PRIORITYCLASSES
 from provisioner.simulator.api_server import ApiServer, ServerChange
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
@@ -16,6 +18,7 @@ from provisioner.simulator.workload import Arrival, End, OwnerKind, Scale, pod_o
 from provisioner.state.daemons import daemon_shape, runs_on
 
 _encode: Final = msgspec.json.Encoder().encode
+_PRIORITY_FIELDS: Final = ("priorityClassName", "priority", "preemptionPolicy")
 _OWNER_KINDS: Final = {"Deployment": ("ReplicaSet", "apps/v1"), "Job": ("Job", "batch/v1")}
 
 
@@ -234,10 +237,23 @@ class Owners:
     def _store_pod(
         self, template: dict[str, Any], name: str, namespace: str, owners: dict[str, Any], **spec: Any
     ) -> None:
-        body = pod_of(template, name, namespace)
+        body = self._prioritized(pod_of(template, name, namespace))
         body["metadata"].update(owners)
         body["spec"].update(spec)
         self._server.store("pods", body)
+
+    def _prioritized(self, pod: dict[str, Any]) -> dict[str, Any]:
+        """With the priority that admission gives it."""
+        classes = self._server.objects["priorityclasses"]
+        spec = pod["spec"]
+        if not classes and not spec.get("priorityClassName"):
+            return pod
+        known = {name: PRIORITYCLASSES.decode(_encode(one)) for name, one in classes.items()}
+        said = {key: spec[key] for key in _PRIORITY_FIELDS if key in spec}
+        template = msgspec.convert({"spec": said}, PodTemplateSpec)
+        made = admitted(template, pod["metadata"]["namespace"], Admission(priority_classes=known)).template.spec
+        spec |= {"priority": made.priority, "preemptionPolicy": made.preemption_policy}
+        return pod
 
     # ------------------------------------------------------------------ Nodes
 

@@ -43,6 +43,7 @@ QUIET_SECONDS: Final = 60.0
 MOST_TURNS: Final = 100_000
 """Things that are done at one instant; whoever never comes to rest would go on for ever."""
 _INTERRUPTED: Final = "Interrupted"
+_PREEMPTED: Final = "Preempted"
 LEFT_OUT: Final = frozenset({"extender-certificates", "deletion-guards"})
 RESOURCES: Final[Mapping[tuple[str, str], Resource[Any]]] = {
     (one.api_version, one.kind): one for one in vars(resources).values() if isinstance(one, Resource)
@@ -112,6 +113,7 @@ class _Run:
         self._stock, self._spot = self._traded()
         hear = () if self._spot is None else (self._spot.heard,)
         self._listeners = (self._count, self._scheduler.heard, self._owners.heard, kubelets.heard, budgets.heard, *hear)
+        self._scheduler.preempted = self._preempted
         self.server.told = self._told
         self.server.evicted = self._evicted
         self._clock.passing = self._pass
@@ -306,6 +308,10 @@ class _Run:
     def _evicted(self, _: object, pod: dict[str, Any]) -> None:
         """Why: what the NodeClaim of its node says."""
         self._ledger.evictions[self._reason(pod["spec"].get("nodeName", ""))] += 1
+
+    def _preempted(self, _: object) -> None:
+        """kube-scheduler deletes a pod for a more important one: no eviction to its API, but one to its owner."""
+        self._ledger.evictions[_PREEMPTED] += 1
 
     def _reason(self, node_name: str) -> str:
         node = self._caches.cluster.node(node_name)
