@@ -4,6 +4,7 @@ How the provisioner answers is no part of it: notices, the table of unavailable 
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -113,14 +114,19 @@ class Supply:
     """
 
     def __init__(self, seed: int, share: ByOffering, seconds: Sequence[float], listed: Iterable[Shortage]) -> None:
-        self._seed, self._share, self._seconds, self._listed = seed, share, tuple(seconds), tuple(listed)
+        self._seed, self._share, self._seconds = seed, share, tuple(seconds)
+        self._listed: defaultdict[str, list[Shortage]] = defaultdict(list)  # by instance type; "": of all
+        for one in listed:
+            for name in one.instance_types or ("",):
+                self._listed[name].append(one)
         self._mean = math.fsum(seconds) / len(seconds)
         self._spells: dict[tuple[str, str, str], _Spell] = {}
 
     def is_short(self, instance_type: str, zone: str, capacity_type: str, at: float) -> bool:
         """Whether an offering cannot be had at that second of the day; later calls ask of no earlier time."""
         offering = instance_type, zone, capacity_type
-        return any(_covers(one, *offering, at) for one in self._listed) or self._drawn(offering, at)
+        listed = (*self._listed.get("", ()), *self._listed.get(instance_type, ()))
+        return any(_covers(one, *offering, at) for one in listed) or self._drawn(offering, at)
 
     def _drawn(self, offering: tuple[str, str, str], at: float) -> bool:
         share = self._share.of(*offering)
