@@ -110,6 +110,11 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
 )
 @market_options
 @click.option(
+    "--extender",
+    is_flag=True,
+    help="Install the scheduler extender, which holds room for planned pods, besides nominated nodes.",
+)
+@click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a page of the figures and of every run to this file.",
@@ -123,6 +128,8 @@ def command(
     seeds: tuple[int, ...],
     boot_seconds: str,
     pass_interval: float,
+    *,
+    extender: bool,
     html: Path | None,
     output: str,
     **traded: str,
@@ -152,7 +159,9 @@ def command(
     days = {seed: day_for(seed) for seed in seeds}
     try:
         runs = tuple(
-            simulated(SimulationSetting(one, tuple(found), offer, options, boots, pass_interval, market), seed)
+            simulated(
+                SimulationSetting(one, tuple(found), offer, options, boots, pass_interval, market, extender), seed
+            )
             for seed, one in days.items()
         )
     except SimulationError as error:

@@ -8,9 +8,9 @@ volumes, devices, and groups of pods.
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -100,6 +100,16 @@ class _Node:
         return self.labels.get(key)
 
 
+class SchedulerExtender(Protocol):
+    """Whom kube-scheduler asks about nodes that its own filters let pass; nodes by name."""
+
+    def filtered(self, pod: Wire, nodes: Sequence[str]) -> list[str]: ...
+
+    def scores(self, pod: Wire, nodes: Sequence[str]) -> Mapping[str, int]: ...
+
+    def preemptible(self, pod: Wire, victims: Mapping[str, tuple[Iterable[str], int]]) -> Collection[str]: ...
+
+
 class KubeScheduler:
     """Binds pods that wait as soon as something has changed.
 
@@ -109,12 +119,14 @@ class KubeScheduler:
     Attributes:
         bound: is called with the UID of each pod that is bound.
         preempted: is called with each pod that is deleted for a more important one.
+        extender: None where it has none.
     """
 
     def __init__(self, server: ApiServer, clock: VirtualClock, agenda: Agenda, chance: random.Random) -> None:
         self._server, self._clock, self._agenda, self._chance = server, clock, agenda, chance
         self.bound: Callable[[str], object] = lambda _: None
         self.preempted: Callable[[Wire], object] = lambda _: None
+        self.extender: SchedulerExtender | None = None
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[tuple[str, str], _Pod] = {}
         self._orphans: dict[str, dict[str, _Pod]] = {}  # bound to Nodes that are not there, by their name
@@ -166,7 +178,8 @@ class KubeScheduler:
             for pod in self._orphans.pop(name, {}).values():
                 self._put(known, pod)
         elif (known.labels, known.taints, known.room) == (labels, taints, room):
-            return
+            if self.extender is None:
+                return  # else it may be a sign of the extender's
         else:
             known.labels, known.taints, known.room = labels, taints, room
             for key in [key for key in self._admitted if key[1] == name]:
@@ -295,12 +308,13 @@ class KubeScheduler:
                 continue
             self._active.pop(pod.pod.uid)
             alike = (pod.facts.ties, pod.requests)
-            node = None if alike in failed and not pod.nominated else self._place(pod, pod.facts)
-            if node is not None:
-                self._bind(pod, node)
-                continue
-            if pod.facts.plain and not pod.nominated:
+            found = [] if alike in failed and not pod.nominated else self._feasible(pod, pod.facts)
+            if not found and pod.facts.plain and not pod.nominated:
                 failed.add(alike)
+            found = self._extended(pod, found)
+            if found:
+                self._bind(pod, self._best(pod, pod.facts, found))
+                continue
             self._stuck[pod.pod.uid] = pod
             if (*alike, pod.priority) not in in_vain and not self._preempt(pod, pod.facts):
                 in_vain.add((*alike, pod.priority))
@@ -320,14 +334,30 @@ class KubeScheduler:
     def _check(self, pod: _Pod, facts: ShapeFacts) -> "_Topology | None":
         return _Topology(self, pod, facts) if self._guarding or not facts.plain else None
 
-    def _place(self, pod: _Pod, facts: ShapeFacts) -> _Node | None:
+    def _feasible(self, pod: _Pod, facts: ShapeFacts) -> list[_Node]:
+        """The nodes that it could have; where its nominated node is among them, that alone."""
         nominated, check = self._nodes.get(pod.nominated), self._check(pod, facts)
-        if nominated is not None and self._takes(nominated, pod, facts, check):
-            return nominated
-        found = [node for node in self._nodes.values() if self._takes(node, pod, facts, check)]
-        if len(found) <= 1:
-            return found[0] if found else None
+        if nominated is not None and self._takes(nominated, pod, facts, check) and self._extended(pod, [nominated]):
+            return [nominated]
+        return [node for node in self._nodes.values() if self._takes(node, pod, facts, check)]
+
+    def _extended(self, pod: _Pod, found: list[_Node]) -> list[_Node]:
+        """Those of them that the extender lets pass."""
+        if self.extender is None or not found:
+            return found
+        passing = self.extender.filtered(self._wire(pod), [one.name for one in found])
+        return [self._nodes[one] for one in passing]
+
+    def _wire(self, pod: _Pod) -> Wire:
+        return self._server.get("pods", pod.key[1], pod.key[0]) or {}
+
+    def _best(self, pod: _Pod, facts: ShapeFacts, found: list[_Node]) -> _Node:
+        if len(found) == 1:
+            return found[0]
         scores = self._scores(pod, facts, found)
+        if self.extender is not None:
+            more = self.extender.scores(self._wire(pod), [one.name for one in found])
+            scores = [score + more.get(one.name, 0) for score, one in zip(scores, found, strict=True)]
         most = max(scores)
         best = [node for node, score in zip(found, scores, strict=True) if score == most]
         return best[0] if len(best) == 1 else self._chance.choice(best)
@@ -374,10 +404,13 @@ class KubeScheduler:
                 found.append(one)
             if len(found) >= most:
                 break
+        if found and self.extender is not None:
+            asked = {one.node: ([victim.pod.uid for victim in one.victims], one.violations) for one in found}
+            kept = self.extender.preemptible(self._wire(pod), asked)
+            found = [one for one in found if one.node in kept]
         if not found:
             return False
-        chosen = preferred(found)
-        self._carry_out(pod, chosen)
+        self._carry_out(pod, preferred(found))
         return True
 
     def _victims(self, node: _Node, pod: _Pod, facts: ShapeFacts) -> Candidate[_Pod] | None:
@@ -405,7 +438,7 @@ class KubeScheduler:
         finally:
             for one in away:
                 self._lay(node, one)
-        return Candidate(node.name, tuple(victims), violations)
+        return Candidate(node.name, tuple(victims), violations) if victims else None
 
     def _violating(self, pods: Iterable[_Pod]) -> set[_Pod]:
         """Those whose end no PodDisruptionBudget allows, if they go in this order."""
@@ -413,7 +446,7 @@ class KubeScheduler:
         left = {key: one.get("status", {}).get("disruptionsAllowed", 0) for key, one in budgets.items()}
         found = set()
         for pod in pods if budgets else ():
-            wire = self._server.get("pods", pod.key[1], pod.key[0]) or {}
+            wire = self._wire(pod)
             for key, budget in budgets.items():
                 if covers(budget, wire):
                     left[key] -= 1

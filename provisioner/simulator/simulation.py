@@ -10,6 +10,7 @@ from typing import Any, Final
 from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.meta import condition
+from provisioner.apis.reports import PodReport
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
@@ -26,6 +27,7 @@ from provisioner.simulator.attended import AttendedManager, InlinePool
 from provisioner.simulator.cloud import Offer, SimulatedCloud, SimulatedStock
 from provisioner.simulator.connection import MemoryConnection
 from provisioner.simulator.errors import SimulationError
+from provisioner.simulator.extending import SimulatedExtender
 from provisioner.simulator.interruptions import Replacing, SpotInterruptions
 from provisioner.simulator.kube_scheduler import KubeScheduler
 from provisioner.simulator.kubelets import Budgets, Kubelets
@@ -61,6 +63,7 @@ class SimulationSetting:
         options: of the provisioner.
         boot_seconds: see `SimulatedCloud`.
         pass_interval: see `AttendedManager`.
+        extender: whether the scheduler extender is installed.
         market: None where every launch succeeds and no instance is interrupted; then the day has no shortages either.
     """
 
@@ -71,6 +74,7 @@ class SimulationSetting:
     boot_seconds: tuple[float, ...]
     pass_interval: float = 0.0
     market: Market | None = None
+    extender: bool = False
 
 
 class _Silent(Recorder):
@@ -111,8 +115,13 @@ class _Run:
         kubelets = Kubelets(self.server, self._clock, self._agenda, self._owners.lifetime, self._owners.finished)
         budgets = Budgets(self.server, self._agenda, self._owners.wanted)
         self._stock, self._spot = self._traded()
-        hear = () if self._spot is None else (self._spot.heard,)
-        self._listeners = (self._count, self._scheduler.heard, self._owners.heard, kubelets.heard, budgets.heard, *hear)
+        self._listeners = [self._count, self._scheduler.heard, self._owners.heard, kubelets.heard, budgets.heard]
+        if self._spot is not None:
+            self._listeners.append(self._spot.heard)
+        if setting.extender:
+            extender = SimulatedExtender(self.server, self._clock, self._agenda, self._reported)
+            self._listeners.append(extender.heard)
+            self._scheduler.extender = extender
         self._scheduler.preempted = self._preempted
         self.server.told = self._told
         self.server.evicted = self._evicted
@@ -308,6 +317,10 @@ class _Run:
     def _evicted(self, _: object, pod: dict[str, Any]) -> None:
         """Why: what the NodeClaim of its node says."""
         self._ledger.evictions[self._reason(pod["spec"].get("nodeName", ""))] += 1
+
+    def _reported(self, reports: tuple[PodReport, ...]) -> None:
+        """The extender tells the provisioner of pods that it left without a node."""
+        self._term.reported(reports)
 
     def _preempted(self, _: object) -> None:
         """kube-scheduler deletes a pod for a more important one: no eviction to its API, but one to its owner."""

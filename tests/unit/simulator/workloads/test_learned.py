@@ -28,7 +28,8 @@ def claim(name: str, launched: int = 0, initialized: int = 0, kind: str = "m5.la
 
 
 def turned(*offering: str, available: bool = False) -> OfferingTurned:
-    return OfferingTurned(*(offering or SPOT), available=available)  # type: ignore[call-arg, misc]
+    kind, zone, sold = offering or SPOT
+    return OfferingTurned(kind, zone, sold, available)
 
 
 def lesson(*entries: tuple[float, HistoryEntry], **more: Any) -> LearnedMarket:
