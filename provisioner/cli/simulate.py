@@ -13,7 +13,9 @@ import msgspec
 
 from provisioner.apis import ec2, kwok
 from provisioner.cli import flags
+from provisioner.cli.capacity_options import capacity_of, capacity_options
 from provisioner.cli.documents import InputError, inputs, is_shallow
+from provisioner.cli.files import write_file
 from provisioner.cli.plan.catalogues import catalogues_named, chosen
 from provisioner.cli.plan.objects import InputProblem, PlanObjects, problem_of
 from provisioner.cli.pod_fields import unknown_pod_fields
@@ -27,15 +29,16 @@ from provisioner.scheduling.constraints.selectors import read_selector
 from provisioner.simulator.cloud import Offer
 from provisioner.simulator.comparison import ComparedCase, compared_json, compared_text
 from provisioner.simulator.errors import SimulationError
+from provisioner.simulator.page import SCRIPT, simulation_page
 from provisioner.simulator.policies import Policy
 from provisioner.simulator.report import SimulationReport, as_json, as_text
 from provisioner.simulator.simulation import RESOURCES, SimulationSetting, simulated
-from provisioner.simulator.workload import Apply, Day
+from provisioner.simulator.workload import Apply, Change, Day
 from provisioner.support import logs
+from provisioner.ui.document import alone
 from provisioner.values.errors import UserError
 from provisioner.values.yamltext import TOO_DEEP
 
-_BOOT_SECONDS: Final = "30,35,40,45,60"
 _KINDS: Final[frozenset[Resource[Any]]] = frozenset(
     {
         resources.NODEPOOLS,
@@ -114,13 +117,6 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     help="Seed of the random choices; can be repeated to see how far the results lie apart.",
 )
 @click.option(
-    "--boot-seconds",
-    default=_BOOT_SECONDS,
-    show_default=True,
-    metavar="SECONDS,...",
-    help="Times from the launch of an instance to its ready node; each is drawn with the same probability.",
-)
-@click.option(
     "--pass-interval",
     type=click.FloatRange(0, 3600),
     default=0.0,
@@ -137,6 +133,17 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     type=click.DateTime(_TIMES),
     help="Of a record: end with the segment of this time (UTC).",
 )
+@capacity_options
+@click.option(
+    "--extender",
+    is_flag=True,
+    help="Install the scheduler extender, which holds room for planned pods, besides nominated nodes.",
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page of the figures and of every run to this file.",
+)
 @flags.output("table")
 def command(
     day: Path,
@@ -146,11 +153,14 @@ def command(
     policy: str,
     catalogue: str,
     seeds: tuple[int, ...],
-    boot_seconds: str,
     pass_interval: float,
     since: datetime | None,
     until: datetime | None,
+    *,
+    extender: bool,
+    html: Path | None,
     output: str,
+    **capacity: str | None,
 ) -> None:
     """See `dovetail simulate --help`."""
     logs.configure("error")
@@ -173,22 +183,30 @@ def command(
         for each in later:
             _check_applied(f"{day}: NodePool {each.object['metadata']['name']}", each.object)
         notes.append("The NodePools are those of the record, as they were and as they changed.")
-    days = {seed: _with_pools(given.of_seed(seed), later) for seed in seeds}
+    cloud = capacity_of(given.learned, **capacity)
+    days = {seed: _with_changes(given.of_seed(seed), (*later, *cloud.shortages)) for seed in seeds}
     worlds = [
         _world(found, objects, one, catalogue) for one in chosen_variants
     ]  # all that is wrong is told before the first begins
-    boots = _boot(boot_seconds)
     cases = []
     for variant, world in zip(chosen_variants, worlds, strict=True):
         for rules in policies:
             setting = SimulationSetting(
-                days[seeds[0]], world.objects, world.offer, world.options, boots, pass_interval, rules
+                days[seeds[0]],
+                world.objects,
+                world.offer,
+                world.options,
+                cloud.boot_seconds,
+                pass_interval,
+                rules,
+                cloud.market,
+                extender,
             )
             try:
                 runs = tuple(simulated(replace(setting, day=one), seed) for seed, one in days.items())
             except SimulationError as error:
                 raise UserError(f"{day}: {error}") from None
-            told = (*given.notes, *notes, *world.notes)
+            told = (*given.notes, *cloud.notes, *notes, *world.notes)
             report = SimulationReport(
                 setting.day.duration_seconds, world.catalogue, world.currency, pass_interval, runs, told
             )
@@ -198,6 +216,9 @@ def command(
         click.echo(json.dumps(compared_json(cases) if several else as_json(cases[0].report), indent=2))
     else:
         click.echo(compared_text(cases) if several else as_text(cases[0].report))
+    if html is not None:
+        named = [(one.title if several else "", one.report) for one in cases]
+        write_file(html, alone(simulation_page(day.name, named), SCRIPT), "--html")
 
 
 class _World(NamedTuple):
@@ -230,11 +251,11 @@ def _world(found: Sequence[dict[str, Any]], objects: PlanObjects, variant: Varia
     return _World(tuple(found), offer, options, table.name, table.currency, (*objects.notes, *table.notes))
 
 
-def _with_pools(day: Day, pools: tuple[Apply, ...]) -> Day:
-    """With NodePools that change in it."""
-    if not pools:
+def _with_changes(day: Day, more: Sequence[Change]) -> Day:
+    """With more that happens in it."""
+    if not more:
         return day
-    changes = sorted((*pools, *day.changes), key=lambda one: one.at)
+    changes = sorted((*more, *day.changes), key=lambda one: one.at)
     return msgspec.structs.replace(day, changes=tuple(changes))
 
 
@@ -312,15 +333,3 @@ def _take(objects: PlanObjects, file: str, document: dict[str, Any]) -> None:
         if amount is not None and not _AMOUNT.fullmatch(str(amount)):
             text = f"{amount!r} is neither a number of pods nor a percentage; write for example 1 or 10%"
             objects.complain(InputProblem(file, named, f"spec.{field}", text))
-
-
-def _boot(text: str) -> tuple[float, ...]:
-    try:
-        found = tuple(float(one) for one in text.split(","))
-    except ValueError:
-        found = ()
-    if not found or not all(0 < one <= 3600 for one in found):
-        raise UserError(
-            f"--boot-seconds {text[:80]}: write seconds from 1 to 3600, separated by commas, as in 40,50,60"
-        )
-    return found

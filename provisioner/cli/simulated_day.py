@@ -15,6 +15,7 @@ from provisioner.history.segments import Segment, SegmentError
 from provisioner.history.stores import RECORD_BYTES, SUFFIX, FolderError, read_directory
 from provisioner.simulator.workload import Apply, Arrival, Day, day_of
 from provisioner.simulator.workloads.generator import generate, settings_of
+from provisioner.simulator.workloads.learned import LearnedMarket, learned
 from provisioner.simulator.workloads.records import day_of_segments
 from provisioner.values.errors import UserError
 from provisioner.values.yamltext import TOO_DEEP
@@ -32,12 +33,14 @@ class DayInput:
         applied: objects that appear in it, each with its place in the input.
         pools: NodePools of a record, at their time.
         notes: what to know of it, as sentences.
+        learned: what a record says of boots, interruptions and shortages.
     """
 
     of_seed: Callable[[int], Day]
     applied: tuple[tuple[str, dict[str, Any]], ...] = ()
     pools: tuple[Apply, ...] = ()
     notes: tuple[str, ...] = ()
+    learned: LearnedMarket | None = None
 
 
 def read_day(path: Path, since: datetime | None, until: datetime | None) -> DayInput:
@@ -80,7 +83,7 @@ def _recorded(path: Path, since: datetime | None, until: datetime | None) -> Day
             raise UserError(
                 f"{path}: there is nothing between --since and --until; the record is from {_stamp(first)} to {_stamp(last)}"
             )
-        recorded = day_of_segments(some)
+        recorded, lesson = day_of_segments(some), learned(some)
     except (FolderError, SegmentError) as error:
         raise UserError(str(error)) from None
     except (LookupError, OverflowError) as error:
@@ -90,7 +93,7 @@ def _recorded(path: Path, since: datetime | None, until: datetime | None) -> Day
         f"The record is from {_stamp(recorded.began)} to {_stamp(recorded.began + day.duration_seconds)}.",
         *(f"Of the record: {one}." for one in (*found.problems, *recorded.problems)),
     )
-    return DayInput(lambda _: day, _applied(day, name), recorded.pools, notes)
+    return DayInput(lambda _: day, _applied(day, name), recorded.pools, notes, lesson)
 
 
 def _overlaps(one: Segment, since: datetime | None, until: datetime | None) -> bool:

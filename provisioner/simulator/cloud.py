@@ -1,8 +1,12 @@
-"""The cloud of a simulated day: every launch succeeds with the cheapest offering, and its Node joins after a time that is drawn."""
+"""The cloud of a simulated day: a launch gets the cheapest offering that is not short, and its Node joins after a time that is drawn.
+
+What was short is remembered as the real cloud's provider does it (`SimulatedStock`); without a `Market` nothing is.
+"""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from provisioner.apis import names
@@ -22,13 +26,20 @@ from provisioner.nodeclaims.writers import Writers
 from provisioner.runtime.base import Base
 from provisioner.runtime.controller import Controller
 from provisioner.simulator.api_server import ApiServer
+from provisioner.simulator.interruptions import SpotInterruptions
 from provisioner.simulator.ledger import InstanceTime, Ledger
+from provisioner.simulator.market import CloudManners, Supply
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
 from provisioner.termination.ends import Ends
 from provisioner.values.message import Said
 
 ID_PREFIX: Final = "simulated:///"
 _Controllers: TypeAlias = list[Controller]
+_Types: TypeAlias = tuple[InstanceType, ...]
+_PREFERRED: Final = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
+"""A launch is of one capacity type. Source: `ec2.launch.selection`, as Karpenter."""
+_CODE: Final = "InsufficientInstanceCapacity"
+_TAKEN_BACK: Final = "SpotInterruption"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,67 @@ class Offer:
     kinds: frozenset[tuple[str, str]]
 
 
+class SimulatedStock:
+    """What can be had of a cloud whose offerings may be short, and what its provider knows of that. One thread."""
+
+    def __init__(self, clock: VirtualClock, supply: Supply, manners: CloudManners) -> None:
+        self._clock, self._supply, self._manners = clock, supply, manners
+        self._table = manners.table()
+        self._shown: dict[
+            str, tuple[_Types, int, _Types]
+        ] = {}  # by NodePool: what for which types and version is shown
+
+    def shown(self, pool: str, types: _Types) -> _Types:
+        """These types, with what failed lately as not available; the same object as long as nothing changes."""
+        if not len(self._table):
+            return types
+        now = self._clock.now()
+        version = self._table.version(now)
+        known = self._shown.get(pool)
+        if known is None or known[0] is not types or known[1] != version:
+            known = self._shown[pool] = (types, version, tuple(self._judged(one, now) for one in types))
+        return known[2]
+
+    def _judged(self, kind: InstanceType, now: datetime) -> InstanceType:
+        offerings = [
+            one if self._available(kind.name, one, now) else replace(one, available=False) for one in kind.offerings
+        ]
+        changed = any(new is not old for new, old in zip(offerings, kind.offerings, strict=True))
+        return replace(kind, offerings=tuple(offerings)) if changed else kind
+
+    def _available(self, kind: str, one: Offering, now: datetime) -> bool:
+        return bool(self._table.standing(self._offer(kind, one), now).available)
+
+    def _offer(self, kind: str, one: Offering) -> Any:
+        return self._manners.offer(one.capacity_type, kind, one.zone)
+
+    def gives(self, kind: InstanceType, one: Offering) -> bool:
+        """Ask for an instance, and remember the answer."""
+        now, offer = self._clock.now(), self._offer(kind.name, one)
+        if not self._table.grant(offer, 1, now):
+            return False
+        if self._supply.is_short(kind.name, one.zone, one.capacity_type, self._clock.seconds):
+            self._table.failed(offer, now, _CODE)
+            return False
+        self._table.succeeded(offer, now)
+        return True
+
+    def taken_back(self, instance: LaunchedInstance) -> None:
+        """A spot instance is interrupted."""
+        offer = self._manners.offer(instance.capacity_type, instance.instance_type, instance.zone)
+        self._table.taken_back(offer, self._clock.now(), _TAKEN_BACK)
+
+    def refusal(self, claim_name: str, ways: Sequence[tuple[str, Offering]]) -> InsufficientCapacityError:
+        """There is nothing of any of these: (instance type, offering), at least one; it is worth another try when the first opens again."""
+        now = self._clock.now()
+        closed = [self._offer(kind, one) for kind, one in ways if not self._available(kind, one, now)]
+        turn = self._table.opens_at(closed, now) if len(closed) == len(ways) else now
+        wait = (turn - now).total_seconds() if turn is not None else self._manners.longest_wait
+        wait = min(max(self._manners.shortest_wait, wait), self._manners.longest_wait)
+        problem = Said(f"{_CODE}: none of its {len(ways)} offerings can be had now")
+        return InsufficientCapacityError(claim_name, problem, wait, exhausted=len(closed) == len(ways))
+
+
 class SimulatedCloud:
     """`CloudProvider`, and `Cloud` around it. One thread.
 
@@ -55,6 +127,8 @@ class SimulatedCloud:
         pool_of: the NodePool of a name.
         overlaid: the instance types of a NodePool as NodeOverlays change them.
         boot_seconds: one of these passes from a launch to a Node that is ready, each as likely.
+        stock: None where everything can be had.
+        spot: None where no instance is interrupted.
     """
 
     name = "simulated"
@@ -71,10 +145,12 @@ class SimulatedCloud:
         pool_of: Callable[[str], NodePool | None],
         overlaid: Callable[[str, tuple[InstanceType, ...]], tuple[InstanceType, ...]],
         boot_seconds: Sequence[float],
+        stock: SimulatedStock | None = None,
+        spot: SpotInterruptions | None = None,
     ) -> None:
         self._server, self._clock, self._agenda, self._chance = server, clock, agenda, chance
         self._offer, self._ledger, self._pool_of, self._overlaid = offer, ledger, pool_of, overlaid
-        self._boot_seconds = tuple(boot_seconds)
+        self._boot_seconds, self._stock, self._spot = tuple(boot_seconds), stock, spot
         self.well_known_labels, self.reservation_label = offer.well_known, offer.reservation_label
         self._instances: dict[str, LaunchedInstance] = {}  # by provider ID
         self._by_claim: dict[str, str] = {}
@@ -83,10 +159,10 @@ class SimulatedCloud:
     # ------------------------------------------------------------------ CloudProvider
 
     def create(self, claim: NodeClaim) -> LaunchedInstance:
-        """The cheapest offering that fits; of equal prices the first by type, zone and capacity type.
+        """The cheapest offering that fits and can be had, of the first capacity type of `_PREFERRED`; of equal prices the first by type and zone.
 
         Raises:
-            InsufficientCapacityError: none does.
+            InsufficientCapacityError: there is none.
         """
         if known := self._by_claim.get(claim.metadata.uid):
             return self._instances[known]
@@ -111,6 +187,13 @@ class SimulatedCloud:
         )
         boot = self._chance.choice(self._boot_seconds)
         self._agenda.after(boot, lambda: self._join(instance, claim))
+        if self._spot is not None:
+            self._spot.launched(
+                instance,
+                runs=lambda: provider_id in self._instances,
+                taken=lambda: self._stock.taken_back(instance) if self._stock is not None else None,
+                end=lambda: self._end(provider_id),
+            )
         return instance
 
     def listen(self, answered: Callable[[str], None]) -> None:
@@ -140,13 +223,17 @@ class SimulatedCloud:
             InstanceNotFoundError: always: it is gone at once.
         """
         provider_id = claim.status.provider_id or self._by_claim.get(claim.metadata.uid, "")
-        if self._instances.pop(provider_id, None) is not None:
-            self._ledger.instances[provider_id].end = self._clock.seconds
+        self._end(provider_id)
         raise InstanceNotFoundError(provider_id)
 
+    def _end(self, provider_id: str) -> None:
+        if self._instances.pop(provider_id, None) is not None:
+            self._ledger.instances[provider_id].end = self._clock.seconds
+
     def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """Of the catalogue."""
-        return self._offer.types_of(pool)
+        """Of the catalogue, without what could not be had lately."""
+        types = self._offer.types_of(pool)
+        return self._stock.shown(pool.metadata.name, types) if self._stock is not None else types
 
     def is_drifted(self, claim: NodeClaim) -> str:  # noqa: ARG002 - the seam has it
         """Never: images and networks are no part of a simulation."""
@@ -186,9 +273,9 @@ class SimulatedCloud:
         """Never."""
         return False
 
-    def controllers(self, base: Base, writing: Writers, ending: Ends, ledger: BudgetLedger) -> _Controllers:  # noqa: ARG002 - likewise
-        """None of its own."""
-        return []
+    def controllers(self, base: Base, writing: Writers, ending: Ends, ledger: BudgetLedger) -> _Controllers:
+        """Of interruptions."""
+        return self._spot.controllers(base, writing, ending, ledger) if self._spot is not None else []
 
     def stop(self) -> None:
         """Nothing to do."""
@@ -198,11 +285,23 @@ class SimulatedCloud:
     def _chosen(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
         requirements, requests = wishes_of(claim)
         wanted, pool = requirements.requirement(names.INSTANCE_TYPE_LABEL), self._pool_of(claim.pool)
-        types = self._overlaid(claim.pool, self._offer.types_of(pool)) if pool is not None else ()
-        for kind, offering in by_price([one for one in types if wanted.has(one.name)], requirements):
-            if requests.fits(kind.allocatable):
-                return kind, offering
-        raise InsufficientCapacityError(claim.metadata.name, Said("no instance type of the catalogue fits"))
+
+        def fitting(types: _Types) -> list[tuple[InstanceType, Offering]]:
+            ways = by_price([one for one in types if wanted.has(one.name)], requirements)
+            return [(kind, one) for kind, one in ways if requests.fits(kind.allocatable)]
+
+        open_now = self.instance_types(pool) if pool is not None else ()
+        ways = fitting(self._overlaid(claim.pool, open_now))
+        bought = next((one for one in _PREFERRED if any(way.capacity_type == one for _, way in ways)), "")
+        for kind, offering in ways:
+            if offering.capacity_type == bought:
+                if self._stock is None or self._stock.gives(kind, offering):
+                    return kind, offering
+                self._ledger.refused += 1
+        every = fitting(self._overlaid(claim.pool, self._offer.types_of(pool))) if pool is not None else []
+        if self._stock is None or not every:
+            raise InsufficientCapacityError(claim.metadata.name, Said("no instance type of the catalogue fits"))
+        raise self._stock.refusal(claim.metadata.name, [(kind.name, one) for kind, one in every])
 
     def _join(self, instance: LaunchedInstance, claim: NodeClaim) -> None:
         """Its kubelet registers a Node that is ready, unless the instance has ended meanwhile."""

@@ -34,6 +34,11 @@ class ComparedCase:
     policy: str
     report: SimulationReport
 
+    @property
+    def title(self) -> str:
+        """Tells it from the others."""
+        return f"{self.variant}, {self.policy}" if self.variant else self.policy
+
 
 def compared_json(cases: Sequence[ComparedCase]) -> dict[str, Any]:
     """In the form that docs/guides/simulate.md says."""
@@ -52,6 +57,8 @@ def compared_text(cases: Sequence[ComparedCase]) -> str:
     reasons = sorted({reason for one in cases for run in one.report.runs for reason in run.evictions})
     columns: list[_Column] = [(name, attrgetter(field), form) for name, field, form in _COLUMNS]
     columns[3:3] = [(f"evicted: {one}", partial(_evicted, one), "{:,.0f}") for one in reasons]
+    if any(run.interrupted_pods for one in cases for run in one.report.runs):
+        columns.append(("again in time", attrgetter("share_in_time"), "{:.0%}"))
     named = any(one.variant for one in cases)
     rows = [(*(("variant",) if named else ()), "policy", *(name for name, _, _ in columns))]
     for one in cases:

@@ -1,15 +1,16 @@
-"""A model of kube-scheduler: the filters as `scheduling` reads them, and the default scores; one pod after another, by priority and age.
+"""A model of kube-scheduler: the filters as `scheduling` reads them, the default scores, and preemption; one pod after another, by priority and age.
 
-Source: kube-scheduler 1.36 with default plugins and weights. Left out: preemption, back-off (whoever found no node is looked at as soon as something has
-changed that may help), images, volumes, devices, and extenders.
+Source: kube-scheduler 1.36 with default plugins, weights and feature gates. Whoever found no node is looked at as soon as something has changed that may
+help: an idle kube-scheduler waits for no back-off (SchedulerPopFromBackoffQ, on since 1.33), and this one is idle whenever time passes. Left out: images,
+volumes, devices, and groups of pods.
 """
 
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -19,7 +20,8 @@ from provisioner.apis.pods import Pod
 from provisioner.kube.resources import PODS
 from provisioner.scheduling.constraints.demands import Count, Relations, ShapeFacts, Spread, facts_of
 from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, NodeFilter, read_term
-from provisioner.simulator.api_server import ApiServer, ServerChange, Wire
+from provisioner.simulator.api_server import ApiServer, ServerChange, Wire, covers
+from provisioner.simulator.preemption import Candidate, importance, preferred
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
 from provisioner.values.resources import CPU, MEMORY, Resources
 from provisioner.values.taints import Taint, Toleration, first_untolerated, tolerates
@@ -32,11 +34,14 @@ _SYSTEM_SPREAD: Final = ((names.HOSTNAME_LABEL, 3), (names.ZONE_LABEL, 5))
 _WEIGHTS: Final = {"resources": 1, "balanced": 1, "spread": 2, "affinity": 2, "pods": 2, "taints": 3}
 _TAINT_UNSCHEDULABLE: Final = Taint(key=names.CORDONED_TAINT_KEY, effect=names.NO_SCHEDULE)
 _DONE: Final = ("Succeeded", "Failed")
+_NEVER: Final = "Never"
+_FEWEST_CANDIDATES, _CANDIDATES_SHARE = 100, 10
+"""Nodes on which preemption is tried: a tenth of them, but no fewer than a hundred. Source: DefaultPreemptionArgs."""
 
 
 @dataclass(eq=False, slots=True)
 class _Pod:
-    """A pod. `facts`: None where it can go nowhere; `order`: of its creation."""
+    """A pod. `facts`: None where it can go nowhere; `order`: of its creation; `since`: when it was bound."""
 
     key: tuple[str, str]
     pod: Pod
@@ -46,14 +51,21 @@ class _Pod:
     order: int
     node: str = ""
     nominated: str = ""
+    since: float = 0.0
     waits: bool = True
     leaving: bool = False
+    preempted: bool = False
     told: bool = False
 
     @property
     def rank(self) -> tuple[int, int]:
         """In the queue."""
-        return -self.pod.shape.priority, self.order
+        return -self.priority, self.order
+
+    @property
+    def priority(self) -> int:
+        """The higher, the more important."""
+        return self.pod.shape.priority
 
 
 @dataclass(eq=False, slots=True)
@@ -88,6 +100,16 @@ class _Node:
         return self.labels.get(key)
 
 
+class SchedulerExtender(Protocol):
+    """Whom kube-scheduler asks about nodes that its own filters let pass; nodes by name."""
+
+    def filtered(self, pod: Wire, nodes: Sequence[str]) -> list[str]: ...
+
+    def scores(self, pod: Wire, nodes: Sequence[str]) -> Mapping[str, int]: ...
+
+    def preemptible(self, pod: Wire, victims: Mapping[str, tuple[Iterable[str], int]]) -> Collection[str]: ...
+
+
 class KubeScheduler:
     """Binds pods that wait as soon as something has changed.
 
@@ -96,11 +118,15 @@ class KubeScheduler:
 
     Attributes:
         bound: is called with the UID of each pod that is bound.
+        preempted: is called with each pod that is deleted for a more important one.
+        extender: None where it has none.
     """
 
     def __init__(self, server: ApiServer, clock: VirtualClock, agenda: Agenda, chance: random.Random) -> None:
         self._server, self._clock, self._agenda, self._chance = server, clock, agenda, chance
         self.bound: Callable[[str], object] = lambda _: None
+        self.preempted: Callable[[Wire], object] = lambda _: None
+        self.extender: SchedulerExtender | None = None
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[tuple[str, str], _Pod] = {}
         self._orphans: dict[str, dict[str, _Pod]] = {}  # bound to Nodes that are not there, by their name
@@ -109,6 +135,7 @@ class KubeScheduler:
         self._guarding: dict[str, _Pod] = {}  # bound pods that keep others away
         self._counts: dict[Count, Counter[str]] = {}  # by node
         self._admitted: dict[tuple[NodeFilter, str], bool] = {}
+        self._priorities: Counter[int] = Counter()  # of bound pods
         self._asked, self._orders = False, 0
 
     # ------------------------------------------------------------------ what it hears
@@ -151,7 +178,8 @@ class KubeScheduler:
             for pod in self._orphans.pop(name, {}).values():
                 self._put(known, pod)
         elif (known.labels, known.taints, known.room) == (labels, taints, room):
-            return
+            if self.extender is None:
+                return  # else it may be a sign of the extender's
         else:
             known.labels, known.taints, known.room = labels, taints, room
             for key in [key for key in self._admitted if key[1] == name]:
@@ -179,7 +207,7 @@ class KubeScheduler:
         if node and not known.node:
             self._active.pop(known.pod.uid, None)
             self._stuck.pop(known.pod.uid, None)
-            known.node, known.waits = node, False
+            known.node, known.waits, known.since = node, False, self._clock.seconds
             there = self._nodes.get(node)
             if there is not None:
                 self._put(there, known)
@@ -216,7 +244,14 @@ class KubeScheduler:
         self._help()
 
     def _put(self, node: _Node, pod: _Pod) -> None:
+        self._lay(node, pod)
+        if any(one.facts is not None and not one.facts.plain for one in self._stuck.values()):
+            self._help()  # of affinity to it, perhaps
+
+    def _lay(self, node: _Node, pod: _Pod) -> None:
+        """A pod is on a node."""
         node.pods[pod.pod.uid] = pod
+        self._priorities[pod.priority] += 1
         for name, amount in pod.requests.items():
             node.used[name] = node.used.get(name, 0) + amount
         node.counted[0] += pod.counted[0]
@@ -229,8 +264,21 @@ class KubeScheduler:
             for count, by_node in self._counts.items():
                 if count.include(pod.facts.pod, {}):
                     by_node[node.name] += 1
-        if any(one.facts is not None and not one.facts.plain for one in self._stuck.values()):
-            self._help()  # of affinity to it, perhaps
+
+    def _lift(self, node: _Node, pod: _Pod) -> None:
+        """A pod is on a node no more."""
+        del node.pods[pod.pod.uid]
+        self._guarding.pop(pod.pod.uid, None)
+        self._priorities[pod.priority] -= 1
+        for name, amount in pod.requests.items():
+            node.used[name] -= amount
+        node.counted[0] -= pod.counted[0]
+        node.counted[1] -= pod.counted[1]
+        if pod.pod.owner is not None:
+            node.owners[pod.pod.owner.uid] -= 1
+        for count, by_node in self._counts.items():
+            if pod.facts is not None and count.include(pod.facts.pod, {}):
+                by_node[node.name] -= 1
 
     def _forget(self, pod: _Pod) -> None:
         """It is gone, or has ended."""
@@ -243,17 +291,9 @@ class KubeScheduler:
         node = self._nodes.get(pod.node)
         if pod.nominated in self._nodes:
             self._nodes[pod.nominated].nominated.pop(uid, None)
-        if node is None or node.pods.pop(uid, None) is None:
+        if node is None or uid not in node.pods:
             return
-        for name, amount in pod.requests.items():
-            node.used[name] -= amount
-        node.counted[0] -= pod.counted[0]
-        node.counted[1] -= pod.counted[1]
-        if pod.pod.owner is not None:
-            node.owners[pod.pod.owner.uid] -= 1
-        for count, by_node in self._counts.items():
-            if pod.facts is not None and count.include(pod.facts.pod, {}):
-                by_node[node.name] -= 1
+        self._lift(node, pod)
         self._help()
 
     # ------------------------------------------------------------------ scheduling
@@ -262,18 +302,22 @@ class KubeScheduler:
         """Bind whoever can be bound; the others are told so, once."""
         self._asked = False
         failed: set[tuple[object, Resources]] = set()  # classes of pods without ties that found no node
+        in_vain: set[tuple[object, Resources, int]] = set()  # classes and priorities for which nobody can be preempted
         for pod in sorted(self._active.values(), key=lambda one: one.rank):
             if pod.facts is None or pod.pod.uid not in self._active:
                 continue
             self._active.pop(pod.pod.uid)
             alike = (pod.facts.ties, pod.requests)
-            node = None if alike in failed and not pod.nominated else self._place(pod, pod.facts)
-            if node is not None:
-                self._bind(pod, node)
-                continue
-            if pod.facts.plain and not pod.nominated:
+            found = [] if alike in failed and not pod.nominated else self._feasible(pod, pod.facts)
+            if not found and pod.facts.plain and not pod.nominated:
                 failed.add(alike)
+            found = self._extended(pod, found)
+            if found:
+                self._bind(pod, self._best(pod, pod.facts, found))
+                continue
             self._stuck[pod.pod.uid] = pod
+            if (*alike, pod.priority) not in in_vain and not self._preempt(pod, pod.facts):
+                in_vain.add((*alike, pod.priority))
             if not pod.told:
                 pod.told = True
                 told = self._condition("False", reason="Unschedulable", message="no node is available")
@@ -287,15 +331,33 @@ class KubeScheduler:
     def _condition(self, status: str, **more: str) -> dict[str, str]:
         return {"type": "PodScheduled", "status": status, "lastTransitionTime": self._clock.stamp(), **more}
 
-    def _place(self, pod: _Pod, facts: ShapeFacts) -> _Node | None:
-        nominated = self._nodes.get(pod.nominated)
-        check = _Topology(self, pod, facts) if self._guarding or not facts.plain else None
-        if nominated is not None and self._takes(nominated, pod, facts, check):
-            return nominated
-        found = [node for node in self._nodes.values() if self._takes(node, pod, facts, check)]
-        if len(found) <= 1:
-            return found[0] if found else None
+    def _check(self, pod: _Pod, facts: ShapeFacts) -> "_Topology | None":
+        return _Topology(self, pod, facts) if self._guarding or not facts.plain else None
+
+    def _feasible(self, pod: _Pod, facts: ShapeFacts) -> list[_Node]:
+        """The nodes that it could have; where its nominated node is among them, that alone."""
+        nominated, check = self._nodes.get(pod.nominated), self._check(pod, facts)
+        if nominated is not None and self._takes(nominated, pod, facts, check) and self._extended(pod, [nominated]):
+            return [nominated]
+        return [node for node in self._nodes.values() if self._takes(node, pod, facts, check)]
+
+    def _extended(self, pod: _Pod, found: list[_Node]) -> list[_Node]:
+        """Those of them that the extender lets pass."""
+        if self.extender is None or not found:
+            return found
+        passing = self.extender.filtered(self._wire(pod), [one.name for one in found])
+        return [self._nodes[one] for one in passing]
+
+    def _wire(self, pod: _Pod) -> Wire:
+        return self._server.get("pods", pod.key[1], pod.key[0]) or {}
+
+    def _best(self, pod: _Pod, facts: ShapeFacts, found: list[_Node]) -> _Node:
+        if len(found) == 1:
+            return found[0]
         scores = self._scores(pod, facts, found)
+        if self.extender is not None:
+            more = self.extender.scores(self._wire(pod), [one.name for one in found])
+            scores = [score + more.get(one.name, 0) for score, one in zip(scores, found, strict=True)]
         most = max(scores)
         best = [node for node, score in zip(found, scores, strict=True) if score == most]
         return best[0] if len(best) == 1 else self._chance.choice(best)
@@ -303,18 +365,108 @@ class KubeScheduler:
     def _takes(self, node: _Node, pod: _Pod, facts: ShapeFacts, check: "_Topology | None") -> bool:
         if not node.has_room(pod):
             return False
+        if not self._may_run(node, facts):
+            return False
+        ports = facts.ports
+        if ports and any(one.facts is not None and set(one.facts.ports) & set(ports) for one in node.pods.values()):
+            return False
+        return check is None or check.admits(node)
+
+    def _may_run(self, node: _Node, facts: ShapeFacts) -> bool:
+        """Whether taints and labels of a node admit it, whoever else is there."""
         key = (facts.filter, node.name)
         admitted = self._admitted.get(key)
         if admitted is None:
             admitted = self._admitted[key] = first_untolerated(facts.filter.tolerations, node.taints) is None and any(
                 term.matches(node.labels, node.name) for term in facts.filter.terms
             )
-        if not admitted:
+        return admitted
+
+    # ------------------------------------------------------------------ preemption
+
+    def _preempt(self, pod: _Pod, facts: ShapeFacts) -> bool:
+        """Delete less important pods where that makes room, and nominate the pod there; False where nobody less important can go."""
+        if pod.pod.shape.preemption_policy == _NEVER:
             return False
-        ports = facts.ports
-        if ports and any(one.facts is not None and set(one.facts.ports) & set(ports) for one in node.pods.values()):
+        if not any(count and one < pod.priority for one, count in self._priorities.items()):
             return False
-        return check is None or check.admits(node)
+        there = self._nodes.get(pod.nominated)
+        if there is not None and any(
+            one.leaving and one.preempted and one.priority < pod.priority for one in there.pods.values()
+        ):
+            return True  # it waits for their end
+        found: list[Candidate[_Pod]] = []
+        nodes = [node for node in self._nodes.values() if self._may_run(node, facts)]
+        most = max(len(nodes) // _CANDIDATES_SHARE, _FEWEST_CANDIDATES)
+        first = self._chance.randrange(len(nodes)) if len(nodes) > most else 0
+        for node in (*nodes[first:], *nodes[:first]):
+            if (one := self._victims(node, pod, facts)) is not None:
+                found.append(one)
+            if len(found) >= most:
+                break
+        if found and self.extender is not None:
+            asked = {one.node: ([victim.pod.uid for victim in one.victims], one.violations) for one in found}
+            kept = self.extender.preemptible(self._wire(pod), asked)
+            found = [one for one in found if one.node in kept]
+        if not found:
+            return False
+        self._carry_out(pod, preferred(found))
+        return True
+
+    def _victims(self, node: _Node, pod: _Pod, facts: ShapeFacts) -> Candidate[_Pod] | None:
+        """Who must go from a node so that the pod can run there: as few as possible, the least important first."""
+        lower = sorted((one for one in node.pods.values() if one.priority < pod.priority), key=importance)
+        if not lower:
+            return None
+        for one in lower:
+            self._lift(node, one)
+        victims: list[_Pod] = []
+        violations = 0
+        away = dict.fromkeys(lower)
+        try:
+            if not self._takes(node, pod, facts, self._check(pod, facts)):
+                return None
+            violating = self._violating(lower)
+            for one in sorted(lower, key=lambda one: one not in violating):
+                self._lay(node, one)
+                if self._takes(node, pod, facts, self._check(pod, facts)):
+                    del away[one]
+                    continue
+                self._lift(node, one)
+                victims.append(one)
+                violations += one in violating
+        finally:
+            for one in away:
+                self._lay(node, one)
+        return Candidate(node.name, tuple(victims), violations) if victims else None
+
+    def _violating(self, pods: Iterable[_Pod]) -> set[_Pod]:
+        """Those whose end no PodDisruptionBudget allows, if they go in this order."""
+        budgets = self._server.objects["poddisruptionbudgets"]
+        left = {key: one.get("status", {}).get("disruptionsAllowed", 0) for key, one in budgets.items()}
+        found = set()
+        for pod in pods if budgets else ():
+            wire = self._wire(pod)
+            for key, budget in budgets.items():
+                if covers(budget, wire):
+                    left[key] -= 1
+                    if left[key] < 0:
+                        found.add(pod)
+        return found
+
+    def _carry_out(self, pod: _Pod, chosen: Candidate[_Pod]) -> None:
+        for victim in chosen.victims:
+            victim.preempted = True
+            if not victim.leaving:
+                namespace, name = victim.key
+                told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                wire = self._server.change("pods", name, {"status": {"conditions": [told]}}, namespace)
+                self.preempted(wire)
+                self._server.remove("pods", name, namespace)
+        for other in list(self._nodes[chosen.node].nominated.values()):
+            if other.priority < pod.priority:
+                self._server.change("pods", other.key[1], {"status": {"nominatedNodeName": None}}, other.key[0])
+        self._server.change("pods", pod.key[1], {"status": {"nominatedNodeName": chosen.node}}, pod.key[0])
 
     def counted(self, count: Count) -> Counter[str]:
         """How many pods that a count means each node has."""

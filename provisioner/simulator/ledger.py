@@ -45,6 +45,10 @@ class Figures:
         unbound: that had no node when the day ended, which count with the time that they have waited.
         wait_p50, wait_p99: seconds from the creation of a pod to its binding; 0 without pods.
         evictions: by the reason for which their node went; what ends by itself is none.
+        interruptions: of instances, whose notice has ended.
+        interrupted_pods: that were on them and somebody makes again, those left out that ended or were not wanted any more.
+        again_in_time: of those, such as ran elsewhere before the notice ended.
+        refused: offerings that a launch asked for in vain.
         launched: instances by type.
         by_pool: USD by NodePool.
         passes: rounds of periodic controllers that were made.
@@ -62,12 +66,21 @@ class Figures:
     wait_p50: float
     wait_p99: float
     evictions: dict[str, int]
+    interruptions: int
+    interrupted_pods: int
+    again_in_time: int
+    refused: int
     launched: dict[str, int]
     by_pool: dict[str, float]
     passes: int
     requests: int
     searches: int
     samples: tuple[Sample, ...]
+
+    @property
+    def share_in_time(self) -> float:
+        """Of the pods on interrupted instances, how many ran again before the notice ended; 1 of none."""
+        return round(self.again_in_time / self.interrupted_pods, 4) if self.interrupted_pods else 1.0
 
 
 @dataclass
@@ -76,6 +89,10 @@ class Ledger:
 
     instances: dict[str, InstanceTime] = field(default_factory=dict)
     evictions: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    _interrupted: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # of each instance: pods, and those that ran again in time
     _created: dict[str, float] = field(default_factory=dict)  # pods that wait, by UID
     _waits: list[float] = field(default_factory=list)
     _waiting: list[tuple[float, int]] = field(default_factory=list)  # a step of the number that waits, with its instant
@@ -98,6 +115,10 @@ class Ledger:
         if self._created.pop(uid, None) is not None:
             self._waiting.append((at, len(self._created)))
 
+    def interrupted(self, pods: int, again: int) -> None:
+        """The notice of an instance has ended: it had so many pods, of which so many run again."""
+        self._interrupted.append((pods, again))
+
     def figures(self, seed: int, end: float, passes: int, requests: int, searches: int) -> Figures:
         """Count up, at the end of the day."""
         every = sorted(self.instances.items())
@@ -117,6 +138,10 @@ class Ledger:
             wait_p50=round(_percentile(waits, 0.5), 3),
             wait_p99=round(_percentile(waits, 0.99), 3),
             evictions=dict(sorted(self.evictions.items())),
+            interruptions=len(self._interrupted),
+            interrupted_pods=sum(pods for pods, _ in self._interrupted),
+            again_in_time=sum(again for _, again in self._interrupted),
+            refused=self.refused,
             launched=dict(sorted(Counter(one.instance_type for _, one in every).items())),
             by_pool={pool: round(usd, 4) for pool, usd in sorted(by_pool.items())},
             passes=passes,

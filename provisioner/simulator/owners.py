@@ -7,8 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.core import PodTemplateSpec
 from provisioner.apis.pods import PodShape
-from provisioner.kube.resources import DAEMONSETS, NODES
+from provisioner.apis.templates import Admission, admitted
+from provisioner.kube.resources import DAEMONSETS, NODES, PRIORITYCLASSES
 from provisioner.simulator.api_server import ApiServer, ServerChange
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
@@ -16,6 +18,7 @@ from provisioner.simulator.workload import Arrival, End, OwnerKind, Scale, pod_o
 from provisioner.state.daemons import daemon_shape, runs_on
 
 _encode: Final = msgspec.json.Encoder().encode
+_PRIORITY_FIELDS: Final = ("priorityClassName", "priority", "preemptionPolicy")
 _OWNER_KINDS: Final = {"Deployment": ("ReplicaSet", "apps/v1"), "Job": ("Job", "batch/v1")}
 
 
@@ -177,6 +180,23 @@ class Owners:
         lifetimes = workload.arrival.lifetimes
         return lifetimes[workload.slots.get(pod["metadata"]["name"], 0) % len(lifetimes)]
 
+    def place_of(self, pod: dict[str, Any]) -> tuple[str, str, int] | None:
+        """What a pod and the one that replaces it have in common; None for pods that are not replaced, or not any more."""
+        workload = self._workload_of(pod)
+        slot = workload.slots.get(pod["metadata"]["name"]) if workload is not None else None
+        if workload is None or slot is None or workload.arrival.kind == "Pod":
+            return None
+        return workload.arrival.namespace, workload.arrival.name, slot
+
+    def misses(self, place: tuple[str, str, int]) -> bool:
+        """Whether a workload wants a pod in the place of one that has ended, or is about to."""
+        namespace, name, slot = place
+        workload = self._workloads.get((namespace, name))
+        if workload is None:
+            return False
+        awaited = slot in workload.free and len(workload.slots) < workload.wanted - workload.done
+        return awaited or slot in workload.slots.values()
+
     def _workload_of(self, pod: dict[str, Any]) -> _Workload | None:
         meta = pod["metadata"]
         owner = next((one["uid"] for one in meta.get("ownerReferences") or ()), None)
@@ -217,10 +237,23 @@ class Owners:
     def _store_pod(
         self, template: dict[str, Any], name: str, namespace: str, owners: dict[str, Any], **spec: Any
     ) -> None:
-        body = pod_of(template, name, namespace)
+        body = self._prioritized(pod_of(template, name, namespace))
         body["metadata"].update(owners)
         body["spec"].update(spec)
         self._server.store("pods", body)
+
+    def _prioritized(self, pod: dict[str, Any]) -> dict[str, Any]:
+        """With the priority that admission gives it."""
+        classes = self._server.objects["priorityclasses"]
+        spec = pod["spec"]
+        if not classes and not spec.get("priorityClassName"):
+            return pod
+        known = {name: PRIORITYCLASSES.decode(_encode(one)) for name, one in classes.items()}
+        said = {key: spec[key] for key in _PRIORITY_FIELDS if key in spec}
+        template = msgspec.convert({"spec": said}, PodTemplateSpec)
+        made = admitted(template, pod["metadata"]["namespace"], Admission(priority_classes=known)).template.spec
+        spec |= {"priority": made.priority, "preemptionPolicy": made.preemption_policy}
+        return pod
 
     # ------------------------------------------------------------------ Nodes
 

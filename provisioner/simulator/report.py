@@ -10,7 +10,9 @@ from provisioner.simulator.ledger import Figures
 
 _LINES: Final = 24
 """Of the curve in the table; JSON has all points."""
-_ROWS: Final = (
+_Row = tuple[str, str, str]
+"""What it is called, the field of `Figures`, and how it is written."""
+_ROWS: Final[tuple[_Row, ...]] = (
     ("cost", "usd", "{:,.2f} {currency}"),
     ("node-hours", "node_hours", "{:,.1f}"),
     ("most nodes at a time", "most_nodes", "{:,.0f}"),
@@ -20,6 +22,14 @@ _ROWS: Final = (
     ("pods waited, p50", "wait_p50", "{:,.1f} s"),
     ("pods waited, p99", "wait_p99", "{:,.1f} s"),
 )
+_ROWS_OF_MARKET: Final[tuple[_Row, ...]] = (
+    ("offerings refused", "refused", "{:,.0f}"),
+    ("instances interrupted", "interruptions", "{:,.0f}"),
+    ("pods on them", "interrupted_pods", "{:,.0f}"),
+    ("pods that ran again in time", "again_in_time", "{:,.0f}"),
+    ("share that ran again in time", "share_in_time", "{:.1%}"),
+)
+"""Shown where anything of this happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +77,14 @@ class SimulationReport:
 
 def as_json(report: SimulationReport) -> dict[str, Any]:
     """In the form that docs/guides/simulate.md says."""
-    evictions = sorted({reason for run in report.runs for reason in run.evictions})
     return {
         "durationSeconds": report.duration_seconds,
         "catalogue": report.catalogue,
         "currency": report.currency,
         "passInterval": report.pass_interval,
         "spread": {
-            **{_camel(field): asdict(_spread(report.runs, field)) for _, field, _ in _ROWS},
-            "evictions": {reason: asdict(_evictions(report.runs, reason)) for reason in evictions},
+            **{_camel(field): asdict(_spread(report.runs, field)) for _, field, _ in (*_ROWS, *_ROWS_OF_MARKET)},
+            "evictions": {reason: asdict(_evictions(report.runs, reason)) for reason in _reasons_of([report])},
         },
         "runs": [_run(one) for one in report.runs],
         "notes": list(report.notes),
@@ -87,24 +96,56 @@ def as_text(report: SimulationReport) -> str:
     hours = report.duration_seconds / 3600
     seeds = "1 seed" if len(report.runs) == 1 else f"{len(report.runs)} seeds"
     head = f"{hours:g} hours, {seeds}, catalogue {report.catalogue}"
-    rows: list[Sequence[str]] = [("", "mean", "lowest", "highest")]
-    rows += [
-        (name, *_texts(_spread(report.runs, field), form.replace("{currency}", report.currency)))
-        for name, field, form in _ROWS
-    ]
-    rows += [
-        (f"evictions, {reason}", *_texts(_evictions(report.runs, reason), "{:,.0f}"))
-        for reason in sorted({reason for run in report.runs for reason in run.evictions})
-    ]
     curve = [("until hour", f"{report.currency} per hour", "nodes", "pods waiting")]
     curve += [
         (f"{at / 3600:.2f}", f"{usd:.2f}", f"{nodes:.1f}", f"{waiting:.1f}")
         for at, usd, nodes, waiting in _curve(report)
     ]
-    lines = [head, "", *as_columns(rows), "", *as_columns(curve)]
+    lines = [head, "", *as_columns(figures_of(report)), "", *as_columns(curve)]
     if report.pass_interval:
         lines += ["", report.coarsened]
     return "\n".join([*lines, *(["", *report.notes] if report.notes else [])])
+
+
+def figures_of(report: SimulationReport) -> list[Sequence[str]]:
+    """The table of one report: the head, and a row for each figure."""
+    rows: list[Sequence[str]] = [("", "mean", "lowest", "highest")]
+    rows += [
+        (name, *_texts(_spread(report.runs, field), form.replace("{currency}", report.currency)))
+        for name, field, form in _rows_of([report])
+    ]
+    rows += [
+        (f"evictions, {reason}", *_texts(_evictions(report.runs, reason), "{:,.0f}"))
+        for reason in _reasons_of([report])
+    ]
+    return rows
+
+
+def figures_compared(cases: Sequence[tuple[str, SimulationReport]]) -> list[Sequence[str]]:
+    """The table of several reports by name: the head, and a row for each figure with its mean in each."""
+    reports = [report for _, report in cases]
+    rows: list[Sequence[str]] = [("", *(name for name, _ in cases))]
+    rows += [
+        (
+            name,
+            *(form.replace("{currency}", one.currency).format(_spread(one.runs, field).mean) for one in reports),
+        )
+        for name, field, form in _rows_of(reports)
+    ]
+    rows += [
+        (f"evictions, {reason}", *(f"{_evictions(one.runs, reason).mean:,.0f}" for one in reports))
+        for reason in _reasons_of(reports)
+    ]
+    return rows
+
+
+def _rows_of(reports: Sequence[SimulationReport]) -> tuple[_Row, ...]:
+    traded = any(run.refused or run.interruptions for one in reports for run in one.runs)
+    return (*_ROWS, *(_ROWS_OF_MARKET if traded else ()))
+
+
+def _reasons_of(reports: Sequence[SimulationReport]) -> list[str]:
+    return sorted({reason for one in reports for run in one.runs for reason in run.evictions})
 
 
 def _run(figures: Figures) -> dict[str, Any]:

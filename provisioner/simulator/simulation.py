@@ -8,7 +8,9 @@ from math import inf
 from typing import Any, Final
 
 from provisioner.apis import names
+from provisioner.apis.interruption import interruption_of
 from provisioner.apis.meta import condition
+from provisioner.apis.reports import PodReport
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
@@ -22,23 +24,29 @@ from provisioner.runtime.caches import Caches
 from provisioner.simulator import workload as workloads
 from provisioner.simulator.api_server import ApiServer, ServerChange
 from provisioner.simulator.attended import AttendedManager, InlinePool
-from provisioner.simulator.cloud import Offer, SimulatedCloud
+from provisioner.simulator.cloud import Offer, SimulatedCloud, SimulatedStock
 from provisioner.simulator.connection import MemoryConnection
 from provisioner.simulator.errors import SimulationError
+from provisioner.simulator.extending import SimulatedExtender
+from provisioner.simulator.interruptions import Replacing, SpotInterruptions
 from provisioner.simulator.kube_scheduler import KubeScheduler
 from provisioner.simulator.kubelets import Budgets, Kubelets
 from provisioner.simulator.ledger import Figures, Ledger
+from provisioner.simulator.market import Market, Supply
 from provisioner.simulator.owners import Owners
 from provisioner.simulator.planning import PatientPlanner
 from provisioner.simulator.policies import Policy, PolicyRules
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
-from provisioner.simulator.workload import Apply, Arrival, Day, End, Scale
+from provisioner.simulator.workload import Apply, Arrival, Day, End, Scale, Shortage
+from provisioner.simulator.workloads.chance import Chance
 from provisioner.support.clock import Clock
 
 QUIET_SECONDS: Final = 60.0
 """After so long without a change a watch is heard all the same, as by a bookmark."""
 MOST_TURNS: Final = 100_000
 """Things that are done at one instant; whoever never comes to rest would go on for ever."""
+_INTERRUPTED: Final = "Interrupted"
+_PREEMPTED: Final = "Preempted"
 LEFT_OUT: Final = frozenset({"extender-certificates", "deletion-guards"})
 RESOURCES: Final[Mapping[tuple[str, str], Resource[Any]]] = {
     (one.api_version, one.kind): one for one in vars(resources).values() if isinstance(one, Resource)
@@ -57,6 +65,8 @@ class SimulationSetting:
         boot_seconds: see `SimulatedCloud`.
         pass_interval: see `AttendedManager`.
         policy: by whose rules nodes are launched and disrupted.
+        extender: whether the scheduler extender is installed.
+        market: None where every launch succeeds and no instance is interrupted; then the day has no shortages either.
     """
 
     day: Day
@@ -66,6 +76,8 @@ class SimulationSetting:
     boot_seconds: tuple[float, ...]
     pass_interval: float = 0.0
     policy: Policy = Policy.DOVETAIL
+    market: Market | None = None
+    extender: bool = False
 
 
 class _Silent(Recorder):
@@ -105,7 +117,15 @@ class _Run:
         self._scheduler = KubeScheduler(self.server, self._clock, self._agenda, self._child())
         kubelets = Kubelets(self.server, self._clock, self._agenda, self._owners.lifetime, self._owners.finished)
         budgets = Budgets(self.server, self._agenda, self._owners.wanted)
-        self._listeners = (self._count, self._scheduler.heard, self._owners.heard, kubelets.heard, budgets.heard)
+        self._stock, self._spot = self._traded()
+        self._listeners = [self._count, self._scheduler.heard, self._owners.heard, kubelets.heard, budgets.heard]
+        if self._spot is not None:
+            self._listeners.append(self._spot.heard)
+        if setting.extender:
+            extender = SimulatedExtender(self.server, self._clock, self._agenda, self._reported)
+            self._listeners.append(extender.heard)
+            self._scheduler.extender = extender
+        self._scheduler.preempted = self._preempted
         self.server.told = self._told
         self.server.evicted = self._evicted
         self._clock.passing = self._pass
@@ -125,6 +145,27 @@ class _Run:
         """Chance of its own for somebody, so that nobody's draws depend on how often others draw."""
         return random.Random(self._chance.getrandbits(64))
 
+    def _traded(self) -> tuple[SimulatedStock | None, SpotInterruptions | None]:
+        """What may be short, and what may be interrupted."""
+        setting = self._setting
+        market, listed = setting.market, [one for one in setting.day.changes if isinstance(one, Shortage)]
+        if market is None:
+            if listed:
+                raise SimulationError("the day has shortages, but nothing says how the cloud answers them")
+            return None, None
+        supply = Supply(self._seed, market.shortage_share, market.shortage_seconds, listed)
+        spot = SpotInterruptions(
+            self.server,
+            self._clock,
+            self._agenda,
+            self._ledger,
+            market.manners,
+            market.interruptions_per_hour,
+            Chance(self._seed, "interruptions"),
+            Replacing(self._owners.place_of, self._owners.misses),
+        )
+        return SimulatedStock(self._clock, supply, market.manners), spot
+
     def _made(self) -> Term:
         clock, setting = self._clock, self._setting
         options = self._policy.options(setting.options)
@@ -142,6 +183,8 @@ class _Run:
             pool_of=caches.pools.store.get,
             overlaid=caches.overlays.applied,
             boot_seconds=setting.boot_seconds,
+            stock=self._stock,
+            spot=self._spot,
         )
         caches.use_types(cloud.types)
         self._watches: list[Reflector[Any]] = list(caches.all)
@@ -241,6 +284,8 @@ class _Run:
                     self._owners.end(change)
                 case Apply():
                     self._store(change.object)
+                case Shortage():
+                    pass  # `Supply` knows it since the beginning
         except SimulationError as error:
             self._failed = f"changes[{number}]: {error}"  # a controller that sleeps meanwhile would only log it
             raise SimulationError(self._failed) from None
@@ -284,8 +329,18 @@ class _Run:
         """Why: what the NodeClaim of its node says."""
         self._ledger.evictions[self._reason(pod["spec"].get("nodeName", ""))] += 1
 
+    def _reported(self, reports: tuple[PodReport, ...]) -> None:
+        """The extender tells the provisioner of pods that it left without a node."""
+        self._term.reported(reports)
+
+    def _preempted(self, _: object) -> None:
+        """kube-scheduler deletes a pod for a more important one: no eviction to its API, but one to its owner."""
+        self._ledger.evictions[_PREEMPTED] += 1
+
     def _reason(self, node_name: str) -> str:
         node = self._caches.cluster.node(node_name)
         claim = self._caches.cluster.claim_of(node) if node is not None else None
         found = condition(claim.status.conditions, names.DISRUPTION_REASON) if claim is not None else None
-        return found.reason if found is not None and found.reason else "Other"
+        if found is not None and found.reason:
+            return found.reason
+        return _INTERRUPTED if claim is not None and interruption_of(claim.metadata.annotations) else "Other"

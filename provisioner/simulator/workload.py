@@ -72,7 +72,20 @@ class Apply(_Change, frozen=True, kw_only=True, tag="Apply"):
     object: dict[str, Any]
 
 
-Change: TypeAlias = Arrival | Scale | End | Apply
+class Shortage(_Change, frozen=True, kw_only=True, tag="Shortage"):
+    """Some offerings cannot be had from `at` to `until`; a list that is empty means all.
+
+    Attributes:
+        until: seconds from the day's start.
+    """
+
+    until: _Seconds
+    instance_types: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    capacity_types: tuple[str, ...] = ()
+
+
+Change: TypeAlias = Arrival | Scale | End | Apply | Shortage
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -114,6 +127,8 @@ def day_of(document: object, name: str) -> Day:
                 templates[text] = _problem_of(change.template)
             if templates[text]:
                 raise SimulationError(f"{where}.{templates[text]}")
+        if isinstance(change, Shortage) and change.until <= change.at:
+            raise SimulationError(f"{where}.until: {change.until:g} s is not after at; use more than {change.at:g}")
         if isinstance(change, Apply) and not (
             isinstance(change.object.get("metadata"), dict) and change.object["metadata"].get("name")
         ):

@@ -9,7 +9,8 @@ from typing import Final
 
 _STATIC: Final = Path(__file__).with_name("static")
 _STYLES: Final = ("vendor/uplot.css", "page.css")
-_SCRIPTS: Final = ("vendor/htm-preact.js", "vendor/uplot.js", "page.js")
+_LIBRARIES: Final = ("vendor/htm-preact.js", "vendor/uplot.js")
+_SCRIPTS: Final = (*_LIBRARIES, "page.js")
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 _STYLE_MARK, _SCRIPT_MARK = "<!-- styles -->", "<!-- scripts -->"
 HTML: Final = "text/html; charset=utf-8"
@@ -34,14 +35,15 @@ def served() -> dict[str, tuple[str, bytes]]:
     return {"/": (HTML, index.encode()), **files}
 
 
-def alone(page: bytes) -> bytes:
+def alone(page: bytes, script: str = "page.js") -> bytes:
     """One file that shows a page without a server, and loads nothing.
 
     Args:
         page: as JSON; whatever it says stays text.
+        script: shows it.
     """
     data = _SCRIPT_ENDS.sub(r"\\u003c", page.decode())
-    styles, scripts = [_text(name) for name in _STYLES], [_text(name) for name in _SCRIPTS]
+    styles, scripts = [_text(name) for name in _STYLES], [_text(name) for name in (*_LIBRARIES, script)]
     policy = f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; img-src data:; {_NOTHING_ELSE}"
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
     head += "".join(f"<style>{one}</style>\n" for one in styles)

@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.cloudprovider.types import offering_price
 from provisioner.kube.client import Client
-from provisioner.kube.resources import DEPLOYMENTS
+from provisioner.kube.resources import DEPLOYMENTS, PODS, PRIORITYCLASSES
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.options import Options
 from provisioner.simulator.cloud import Offer
@@ -24,6 +24,13 @@ from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
 pytestmark = pytest.mark.plane
 
 ON_DEMAND = [{"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": [names.CAPACITY_ON_DEMAND]}]
+URGENT = "urgent-in-a-simulation"
+PRIORITY = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": URGENT},
+    "value": 1000,
+}
 QUIET_LOOKS = 25
 """Looks in a row, 0.2 s apart, at which nothing has changed: the fleet has come to rest."""
 CATALOGUE = generated()
@@ -33,10 +40,11 @@ WITHIN = 0.02
 
 @dataclass(frozen=True)
 class Case:
-    """Workloads, (name, pods, cpu, more of the pod's spec); then, where it is said, one of them is scaled."""
+    """Workloads, (name, pods, cpu, more of the pod's spec); then, where it is said, one of them is scaled, and so many pods are preempted."""
 
     workloads: tuple[tuple[str, int, str, dict[str, Any]], ...]
     scaled: tuple[str, int] | None = None
+    preempts: int = 0
 
     @property
     def disruption(self) -> dict[str, Any]:
@@ -59,15 +67,19 @@ CASES = {
     "sizes": Case((("large", 3, "5", {}), ("middle", 7, "1700m", {}), ("small", 19, "300m", {}))),
     "zones": Case((("web", 10, "1500m", spread(names.ZONE_LABEL, "web")),)),
     "a node each": Case((("web", 5, "700m", apart("web")), ("rest", 9, "600m", {}))),
+    "preempted": Case(
+        (("low", 3, "3", {}), ("urgent", 0, "3", {"priorityClassName": URGENT})), scaled=("urgent", 2), preempts=2
+    ),
     "emptied": Case((("large", 6, "3", {}), ("small", 6, "500m", {})), scaled=("large", 0)),
 }
 
 
 @pytest.fixture(scope="module")
 def program(plane: DevCluster, client: Client) -> Iterator[InProcess]:
-    del client  # the CRDs are there
+    client.create(PRIORITYCLASSES, PRIORITY)  # the CRDs are there
     with InProcess(str(plane.kubeconfig)) as one:
         yield one
+    client.delete(PRIORITYCLASSES, URGENT)
 
 
 @pytest.fixture
@@ -98,7 +110,7 @@ def at_rest(plot: Plot, pods: int) -> list[tuple[str, str]]:
 
 def simulation(plot: Plot, case: Case, templates: dict[str, Any]) -> Figures:
     """The same in virtual time, with the objects as the API server has them."""
-    pools = [msgspec.to_builtins(plot.node_pool(name)) for name in plot.pool_names]
+    pools = [PRIORITY, *(msgspec.to_builtins(plot.node_pool(name)) for name in plot.pool_names)]
     changes: list[Change] = [
         Arrival(at=1.0, name=name, namespace=plot.name, template=templates[name], count=count)
         for name, count, _, _ in case.workloads
@@ -113,6 +125,12 @@ def simulation(plot: Plot, case: Case, templates: dict[str, Any]) -> Figures:
     )
 
 
+def urgent_on(plot: Plot) -> set[str]:
+    """The nodes of pods that preempt others."""
+    found = plot.client.list(PODS, plot.name)
+    return {one.node_name for one in found if one.shape.priority_class_name == URGENT}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_simulation_comes_to_the_same_nodes(plot: Plot, name: str) -> None:
     case = CASES[name]
@@ -124,6 +142,7 @@ def test_a_simulation_comes_to_the_same_nodes(plot: Plot, name: str) -> None:
     }
     pods = {workload: count for workload, count, _, _ in case.workloads}
     real = at_rest(plot, sum(pods.values()))
+    before = {one.status.node_name for one in plot.claims()}
     if case.scaled is not None:
         plot.scale(*case.scaled)
         pods |= dict([case.scaled])
@@ -132,5 +151,7 @@ def test_a_simulation_comes_to_the_same_nodes(plot: Plot, name: str) -> None:
     last = found.samples[-1]
     usd = sum(offering_price(TYPES[kind], zone, names.CAPACITY_ON_DEMAND) or 0.0 for kind, zone in real)
     assert found.unbound == 0
+    assert found.evictions.get("Preempted", 0) == case.preempts
+    assert not case.preempts or urgent_on(plot) <= before, "who is urgent runs where others ran"
     assert last.nodes == len(real), (found.launched, real)
     assert last.usd_per_hour == pytest.approx(usd, rel=WITHIN), (found.launched, real)

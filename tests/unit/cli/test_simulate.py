@@ -52,6 +52,26 @@ def test_a_day_in_json_for_each_seed(files: Files) -> None:
     assert "Objects of kind ConfigMap were left out: 1." in found["notes"]
 
 
+def test_a_page_is_written_and_a_place_that_cannot_be_is_told(files: Files, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    told = files.run("--set", "packing=greedy", "--html", str(page))
+    assert told.exit_code == ExitStatus.DONE, told.output
+    assert "cost" in told.output
+    assert "<title>Dovetail</title>" in page.read_text(encoding="utf-8")
+    told = files.run("--set", "packing=greedy", "--html", str(tmp_path / "no" / "page.html"))
+    assert (told.exit_code, "--html" in told.output) == (ExitStatus.USAGE, True)
+
+
+def test_interruptions_and_shortages_are_those_of_the_options(files: Files) -> None:
+    files.write(DAY, pool(capacity_types=("spot",)))
+    always = ("--set", "packing=greedy", "-o", "json")
+    short = json.loads(files.run("--shortage-share", "spot=1", *always).output)
+    assert (short["spread"]["unbound"]["mean"], short["spread"]["launches"]["mean"]) == (2, 0)
+    assert short["spread"]["refused"]["mean"] > 0
+    told = files.run("--interruptions-per-hour", "61")
+    assert (told.exit_code, "write numbers from 0 to 60" in told.output) == (ExitStatus.USAGE, True)
+
+
 def test_settings_change_flags_and_fields(files: Files) -> None:
     always = ("--boot-seconds", "40", "-o", "json")
     slow = json.loads(files.run("--set", "batch-idle-duration=9s", "--set", "packing=greedy", *always).output)

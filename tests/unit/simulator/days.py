@@ -3,9 +3,11 @@
 from typing import Any
 
 from provisioner.apis import names
+from provisioner.cli.capacity_options import ec2_manners
 from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.options import Options
 from provisioner.simulator.cloud import Offer
+from provisioner.simulator.market import ByOffering, Market
 from provisioner.simulator.simulation import SimulationSetting
 from provisioner.simulator.workload import Change, Day
 
@@ -20,11 +22,15 @@ def offer() -> Offer:
 
 
 def pool(
-    *, sizes: tuple[str, ...] = ("2", "4", "8"), labels: dict[str, str] | None = None, **disruption: Any
+    *,
+    sizes: tuple[str, ...] = ("2", "4", "8"),
+    labels: dict[str, str] | None = None,
+    capacity_types: tuple[str, ...] = (names.CAPACITY_ON_DEMAND,),
+    **disruption: Any,
 ) -> dict[str, Any]:
-    """A NodePool of on-demand nodes that run Linux on amd64."""
+    """A NodePool of nodes that run Linux on amd64."""
     requirements = {
-        names.CAPACITY_TYPE_LABEL: ["on-demand"],
+        names.CAPACITY_TYPE_LABEL: list(capacity_types),
         names.ARCH_LABEL: ["amd64"],
         names.OS_LABEL: ["linux"],
         names.KWOK_INSTANCE_CPU_LABEL: list(sizes),
@@ -63,6 +69,11 @@ def budget(app: str, **allows: object) -> dict[str, Any]:
         "metadata": {"name": app, "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": app}}, **allows},
     }
+
+
+def market(interruptions: float = 0.0, shortages: float = 0.0, seconds: tuple[float, ...] = (600.0,)) -> Market:
+    """Interruptions of every spot instance per hour, and the share of the time in which an offering is short."""
+    return Market(ec2_manners(), ByOffering(interruptions), ByOffering(shortages), seconds)
 
 
 def setting(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from provisioner.simulator.simulation import SimulationSetting, simulated
 from provisioner.simulator.workload import Arrival, Scale
-from tests.unit.simulator.days import setting, template
+from tests.unit.simulator.days import market, pool, setting, template
 
 REPOSITORY = Path(__file__).parents[3]
 ELSEWHERE = "from tests.unit.simulator.test_determinism import written; print(written(7), end='')"
 
 
 def a_day() -> SimulationSetting:
-    """Two workloads of which a planner can make something, nodes that boot at different times, and a consolidation."""
+    """Two workloads of which a planner can make something, nodes that boot at different times, a consolidation, interruptions and shortages."""
     return setting(
         Arrival(at=5, name="web", template=template("web", "900m", "1500Mi"), count=12),
         Arrival(at=5, name="cache", template=template("cache", "300m", "3Gi"), count=8),
@@ -26,6 +26,8 @@ def a_day() -> SimulationSetting:
         packing="cost",
         boot_seconds=(30.0, 40.0, 50.0),
         pass_interval=10.0,
+        objects=(pool(capacity_types=("spot", "on-demand")),),
+        market=market(interruptions=15.0, shortages=0.3, seconds=(20.0, 50.0)),
     )
 
 
@@ -55,5 +57,8 @@ def test_the_same_seed_gives_the_same_bytes_on_a_busy_machine_and_with_other_has
         busy.join()
     there, _ = other.communicate()
     assert here == there.decode()
-    assert json.loads(here)["searches"] > 0, "else the planner is no part of this"
+    figures = json.loads(here)
+    assert figures["searches"] > 0, "else the planner is no part of this"
+    assert figures["interruptions"] > 0
+    assert figures["refused"] > 0
     assert written(8) != here, "another seed draws other boot times"

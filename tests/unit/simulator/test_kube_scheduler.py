@@ -22,8 +22,8 @@ class Cluster:
         self.clock = VirtualClock()
         self.agenda = Agenda(self.clock)
         self.server = ApiServer(self.clock)
-        scheduler = KubeScheduler(self.server, self.clock, self.agenda, random.Random(1))
-        self.server.told = scheduler.heard
+        self.scheduler = KubeScheduler(self.server, self.clock, self.agenda, random.Random(1))
+        self.server.told = self.scheduler.heard
 
     def node(self, name: str, cpu: str = "4", memory: str = "16Gi", zone: str = "a", **spec: Any) -> None:
         labels = {names.HOSTNAME_LABEL: name, names.ZONE_LABEL: zone}

@@ -16,6 +16,10 @@ RUN = Figures(
     wait_p50=44.0,
     wait_p99=61.5,
     evictions={"Drifted": 2},
+    interruptions=0,
+    interrupted_pods=0,
+    again_in_time=0,
+    refused=0,
     launched={"c-2x": 4},
     by_pool={"general": 10.0},
     passes=7,
@@ -60,3 +64,17 @@ def test_the_table_has_a_row_for_each_figure_and_a_line_an_hour() -> None:
 def test_a_coarse_simulation_says_so() -> None:
     assert "every 60 s at most (--pass-interval)" in as_text(report(pass_interval=60.0))
     assert as_json(report(pass_interval=60.0))["passInterval"] == 60.0
+
+
+def test_interruptions_and_refusals_have_rows_where_there_were_any() -> None:
+    assert "interrupted" not in as_text(report())
+    hard = replace(RUN, interruptions=2, interrupted_pods=8, again_in_time=6, refused=3)
+    found = report(runs=(hard, RUN))
+    rows = [" ".join(line.split()) for line in as_text(found).splitlines()]
+    assert "offerings refused 2 0 3" in rows
+    assert "instances interrupted 1 0 2" in rows
+    assert "pods on them 4 0 8" in rows
+    assert "pods that ran again in time 3 0 6" in rows
+    assert "share that ran again in time 87.5% 75.0% 100.0%" in rows
+    assert as_json(found)["spread"]["shareInTime"]["lowest"] == 0.75
+    assert as_json(found)["runs"][0]["againInTime"] == 6

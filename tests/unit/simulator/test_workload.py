@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from provisioner.simulator.errors import SimulationError
-from provisioner.simulator.workload import Apply, Arrival, End, Scale, day_of, pods_in
+from provisioner.simulator.workload import Apply, Arrival, End, Scale, Shortage, day_of, pods_in
 from tests.unit.simulator.days import template
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "simulate.md"
@@ -17,7 +17,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "simulate.md"
 def test_the_day_of_the_guide_is_one() -> None:
     (text,) = re.findall(r"```yaml\n(durationSeconds.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     day = day_of(yaml.safe_load(text), "day.yaml")
-    assert {type(one) for one in day.changes} == {Arrival, Scale, End, Apply}
+    assert {type(one) for one in day.changes} == {Arrival, Scale, End, Apply, Shortage}
     assert [one.at for one in day.changes] == sorted(one.at for one in day.changes)
 
 
@@ -37,6 +37,8 @@ ARRIVAL: dict[str, Any] = {"type": "Arrival", "at": 0, "name": "web", "template"
         ({"durationSeconds": 60, "changes": [{**ARRIVAL, "name": "We b"}]}, r"\$.changes\[0\].name"),
         ({"durationSeconds": 60, "changes": [{**ARRIVAL, "namespace": ""}]}, r"\$.changes\[0\].namespace"),
         ({"durationSeconds": 60, "changes": [{"type": "Apply", "at": 0, "object": {}}]}, "metadata.name: is missing"),
+        ({"durationSeconds": 60, "changes": [{"type": "Shortage", "at": 9, "until": 9}]}, "until: 9 s is not after at"),
+        ({"durationSeconds": 60, "changes": [{"type": "Shortage", "at": 9}]}, "missing required field `until`"),
     ],
 )
 def test_a_wrong_day_is_refused_with_the_field(document: object, problem: str) -> None:

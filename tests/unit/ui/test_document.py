@@ -67,8 +67,9 @@ def hashed(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def test_an_exported_file_is_whole_and_runs_its_own_scripts_only() -> None:
-    document = alone(page("n")).decode()
+@pytest.mark.parametrize("script", ["page.js", "simulation.js"])
+def test_an_exported_file_is_whole_and_runs_its_own_scripts_only(script: str) -> None:
+    document = alone(page("n"), script).decode()
     parts = Parts(document).found
     policy = next(str(attrs["content"]) for tag, attrs, _ in parts if attrs.get("http-equiv"))
     run = [(tag, text) for tag, attrs, text in parts if tag in ("script", "style") and not attrs.get("type")]
@@ -100,8 +101,10 @@ def test_what_users_wrote_ends_no_script(word: str) -> None:
     assert len([tag for tag, _, _ in parts if tag == "script"]) == 4
 
 
-def test_no_script_makes_html_of_text() -> None:
-    text = served()["/page.js"][1].decode()
+@pytest.mark.parametrize("script", ["page.js", "simulation.js"])
+def test_no_script_makes_html_of_text(script: str) -> None:
+    text = Parts(alone(page("n"), script).decode()).found[-1][2]
+    assert "htmPreact;" in text
     for word in (
         "innerHTML",
         "outerHTML",

@@ -1,0 +1,189 @@
+"""What a history says of a cloud: how long instances boot, how often they are interrupted, and what was short. Pure.
+
+- **Boot times** are those of NodeClaims, from launched to initialized; a history of another autoscaler than Karpenter or Dovetail has none.
+- **Interruptions** are notices about spot instances, by the hours that spot instances ran. An instance type has a rate of its own from
+  `ENOUGH_INTERRUPTIONS` on, and all others that of all instances.
+- **Shortages** are told by Dovetail's leader alone: the times for which it took an offering for short. One that is short again within `SAME_SECONDS` was
+  so all the while, since the provisioner only tries from time to time. What nobody tried to launch is not known, and an offering whose instance has just
+  been interrupted is closed without being short.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.history.entries import (
+    AnyHistoryEntry,
+    ClaimGone,
+    ClaimSeen,
+    EventTold,
+    InstanceInterrupted,
+    OfferingTurned,
+)
+from provisioner.history.segments import Segment, SegmentError
+from provisioner.simulator.market import ByOffering
+from provisioner.simulator.workload import Shortage
+from provisioner.simulator.workloads.errors import WorkloadError
+
+ENOUGH_INTERRUPTIONS: Final = 5
+SAME_SECONDS: Final = 600.0
+MOST_BOOTS: Final = 200
+"""Boot times that are kept: as many quantiles of all."""
+MOST_SHORTAGES: Final = 20_000
+_LONGEST_BOOT: Final = 3600
+_TAKEN_BACK_SECONDS: Final = 5.0
+"""After a notice the offering is closed at once; a history tells it a little later."""
+_HOUR: Final = 3600.0
+_SPOT_INTERRUPTED: Final = "spot_interrupted"
+_EVENT: Final = "SpotInterrupted"
+"""Of Karpenter, about the NodeClaim. Source: spec/karpenter-aws.md 6.5."""
+
+_Offering = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedMarket:
+    """What is known.
+
+    Attributes:
+        boot_seconds: each as likely, in order; none where no NodeClaim was seen to boot.
+        interruptions_per_hour: of spot instances; None where none ran.
+        shortages: at their times, in seconds since the history's beginning.
+        notes: what it is learned from, as sentences.
+    """
+
+    boot_seconds: tuple[float, ...]
+    interruptions_per_hour: ByOffering | None
+    shortages: tuple[Shortage, ...]
+    notes: tuple[str, ...]
+
+
+def learned(segments: Sequence[Segment]) -> LearnedMarket:
+    """What these segments teach; see the module. One that cannot be read counts to where it can.
+
+    Args:
+        segments: of one source, by time, as for `records.day_of_segments`.
+
+    Raises:
+        WorkloadError: there is none.
+
+    Cost: O(entries).
+    """
+    if not segments:
+        raise WorkloadError("there is no segment of a history; give the directory that dovetail record wrote")
+    lesson = _Lesson(segments[0].head.began, max(one.head.ended for one in segments))
+    for one in segments:
+        try:
+            for entry in one.opening:
+                lesson.take(one.head.began, entry)
+            for at, entry in one:
+                lesson.take(at, entry)
+        except SegmentError:
+            continue
+    return lesson.learned()
+
+
+@dataclass(slots=True)
+class _Lesson:
+    began: float
+    ended: float
+    claims: dict[str, ClaimSeen] = field(default_factory=dict)
+    gone: dict[str, float] = field(default_factory=dict)
+    noticed: dict[str, float] = field(default_factory=dict)  # when which NodeClaim was interrupted
+    closed: dict[_Offering, float] = field(default_factory=dict)
+    spells: list[tuple[_Offering, float, float]] = field(default_factory=list)
+
+    def take(self, at: float, entry: AnyHistoryEntry) -> None:
+        match entry:
+            case ClaimSeen():
+                self.claims[entry.name] = entry
+            case ClaimGone():
+                self.gone.setdefault(entry.name, at)
+            case InstanceInterrupted(reason=reason) if reason == _SPOT_INTERRUPTED:
+                self.noticed.setdefault(entry.claim, at)
+            case EventTold(kind="NodeClaim", reason=reason) if reason == _EVENT:
+                self.noticed.setdefault(entry.name, at)
+            case OfferingTurned():
+                offering = entry.instance_type, entry.zone, entry.capacity_type
+                if not entry.available:
+                    self.closed.setdefault(offering, at)
+                elif (since := self.closed.pop(offering, None)) is not None:
+                    self.spells.append((offering, since, at))
+            case _:
+                pass
+
+    def learned(self) -> LearnedMarket:
+        boots, (rates, hours, count) = self._boots(), self._interruptions()
+        shortages = self._shortages()
+        notes = []
+        if boots:
+            notes.append(f"Boot times are those of the record: {len(boots)}, from {min(boots):g} to {max(boots):g} s.")
+        if rates is not None:
+            notes.append(f"Interruptions are as frequent as in the record: {count} in {hours:,.0f} hours of spot.")
+        if shortages:
+            notes.append(f"Shortages are those of the record: {len(shortages)}.")
+        return LearnedMarket(_quantiles(boots), rates, shortages, tuple(notes))
+
+    def _boots(self) -> list[float]:
+        found = [
+            float(one.initialized - one.launched) for one in self.claims.values() if 0 < one.launched < one.initialized
+        ]
+        return sorted(one for one in found if one <= _LONGEST_BOOT)
+
+    def _interruptions(self) -> tuple[ByOffering | None, float, int]:
+        hours: defaultdict[str, float] = defaultdict(float)
+        notices: Counter[str] = Counter()
+        for name, one in self.claims.items():
+            if one.capacity_type != names.CAPACITY_SPOT or not one.launched:
+                continue
+            ran = min(self.gone.get(name, self.ended), self.ended) - max(float(one.launched), self.began)
+            hours[one.instance_type] += max(0.0, ran) / _HOUR
+            notices[one.instance_type] += name in self.noticed
+        whole, count = math.fsum(hours.values()), notices.total()
+        if whole <= 0:
+            return None, 0.0, 0
+        own = {
+            kind: round(number / hours[kind], 6)
+            for kind, number in sorted(notices.items())
+            if number >= ENOUGH_INTERRUPTIONS and hours[kind] > 0
+        }
+        return ByOffering(round(count / whole, 6), own), whole, count
+
+    def _shortages(self) -> tuple[Shortage, ...]:
+        """Of each offering, and joined where little time lies between."""
+        taken: dict[_Offering, list[float]] = {}
+        for name, at in self.noticed.items():
+            if (one := self.claims.get(name)) is not None:
+                taken.setdefault((one.instance_type, one.zone, one.capacity_type), []).append(at)
+        every = [*self.spells, *((offering, since, self.ended) for offering, since in self.closed.items())]
+        joined: list[tuple[_Offering, float, float]] = []
+        for offering, since, until in sorted(every):
+            if any(0 <= since - at <= _TAKEN_BACK_SECONDS for at in taken.get(offering, ())):
+                continue
+            if joined and joined[-1][0] == offering and since - joined[-1][2] <= SAME_SECONDS:
+                joined[-1] = offering, joined[-1][1], max(until, joined[-1][2])
+            else:
+                joined.append((offering, since, until))
+        found = [
+            Shortage(
+                at=round(max(0.0, since - self.began), 3),
+                until=round(until - self.began, 3),
+                instance_types=(kind,),
+                zones=(zone,),
+                capacity_types=(capacity_type,),
+            )
+            for (kind, zone, capacity_type), since, until in joined
+            if until > max(since, self.began)
+        ]
+        return tuple(sorted(found, key=lambda one: (one.at, one.instance_types, one.zones))[:MOST_SHORTAGES])
+
+
+def _quantiles(ordered: Sequence[float]) -> tuple[float, ...]:
+    """At most `MOST_BOOTS` of them, that lie alike."""
+    count = len(ordered)
+    if count <= MOST_BOOTS:
+        return tuple(ordered)
+    return tuple(ordered[(2 * number + 1) * count // (2 * MOST_BOOTS)] for number in range(MOST_BOOTS))
