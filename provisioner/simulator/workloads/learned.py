@@ -52,13 +52,15 @@ class LearnedMarket:
         boot_seconds: each as likely, in order; none where no NodeClaim was seen to boot.
         interruptions_per_hour: of spot instances; None where none ran.
         shortages: at their times, in seconds since the history's beginning.
-        notes: what it is learned from, as sentences.
+        boot_note, interruption_note, shortage_note: what each is learned from, a sentence; "" where nothing is.
     """
 
     boot_seconds: tuple[float, ...]
     interruptions_per_hour: ByOffering | None
     shortages: tuple[Shortage, ...]
-    notes: tuple[str, ...]
+    boot_note: str = ""
+    interruption_note: str = ""
+    shortage_note: str = ""
 
 
 def learned(segments: Sequence[Segment]) -> LearnedMarket:
@@ -118,14 +120,18 @@ class _Lesson:
     def learned(self) -> LearnedMarket:
         boots, (rates, hours, count) = self._boots(), self._interruptions()
         shortages = self._shortages()
-        notes = []
-        if boots:
-            notes.append(f"Boot times are those of the record: {len(boots)}, from {min(boots):g} to {max(boots):g} s.")
-        if rates is not None:
-            notes.append(f"Interruptions are as frequent as in the record: {count} in {hours:,.0f} hours of spot.")
-        if shortages:
-            notes.append(f"Shortages are those of the record: {len(shortages)}.")
-        return LearnedMarket(_quantiles(boots), rates, shortages, tuple(notes))
+        return LearnedMarket(
+            _quantiles(boots),
+            rates,
+            shortages,
+            f"Boot times are those of the record: {len(boots)}, from {min(boots):g} to {max(boots):g} s."
+            if boots
+            else "",
+            ""
+            if rates is None
+            else f"Spot is interrupted as often as in the record: {count} times in {hours:,.0f} hours of instances.",
+            f"Shortages are those of the record: {len(shortages)}." if shortages else "",
+        )
 
     def _boots(self) -> list[float]:
         found = [

@@ -42,7 +42,7 @@ def test_boots_are_from_launched_to_initialized_each_claim_once() -> None:
         (70.0, claim("c", 50)), (80.0, claim("d", -7200, 10)),
     )  # fmt: skip
     assert found.boot_seconds == (30.0, 40.0), "one does not run yet, and one took hours"
-    assert "Boot times are those of the record: 2, from 30 to 40 s." in found.notes
+    assert found.boot_note == "Boot times are those of the record: 2, from 30 to 40 s."
 
 
 def test_of_many_boots_quantiles_are_kept() -> None:
@@ -60,7 +60,7 @@ def test_interruptions_are_counted_by_hours_of_spot() -> None:
         (1750.0, InstanceInterrupted("a", *SPOT, "rebalance_recommendation")), (1800.0, ClaimGone("c")), (1900.0, ClaimGone("c")),
     )  # fmt: skip
     assert found.interruptions_per_hour == ByOffering(0.4, {})
-    assert "Interruptions are as frequent as in the record: 1 in 2 hours of spot." in found.notes
+    assert found.interruption_note == "Spot is interrupted as often as in the record: 1 times in 2 hours of instances."
 
 
 def test_what_karpenter_says_of_a_claim_is_an_interruption_too() -> None:
@@ -83,7 +83,7 @@ def test_a_type_with_many_interruptions_has_its_own_rate() -> None:
 
 def test_without_spot_or_boots_nothing_is_known() -> None:
     found = lesson((0.0, claim("d", 0, sold="on-demand")))
-    assert found == LearnedMarket((), None, (), ())
+    assert found == LearnedMarket((), None, ())
     with pytest.raises(WorkloadError, match="there is no segment"):
         learned([])
 
@@ -99,7 +99,7 @@ def test_shortages_that_follow_each_other_soon_are_one() -> None:
         (1001.0, turned()), (1100.0, turned(available=True)), (3000.0, turned(available=True)), (3500.0, turned()),
     )  # fmt: skip
     assert times(found) == [(100.0, 400.0), (1001.0, 1100.0), (3500.0, 3600.0)]
-    assert "Shortages are those of the record: 3." in found.notes
+    assert found.shortage_note == "Shortages are those of the record: 3."
 
 
 def test_a_shortage_goes_on_over_segments_and_from_before_the_record() -> None:
