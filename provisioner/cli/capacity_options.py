@@ -21,8 +21,8 @@ from provisioner.simulator.workloads.learned import LearnedMarket
 from provisioner.values.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
-_BOOT_SECONDS: Final = (30.0, 35.0, 40.0, 45.0, 60.0)
-_SHORTAGE_SECONDS: Final = (600.0, 1800.0, 3600.0)
+_BOOT_SECONDS: Final[tuple[float, ...]] = (30.0, 35.0, 40.0, 45.0, 60.0)
+_SHORTAGE_SECONDS: Final[tuple[float, ...]] = (600.0, 1800.0, 3600.0)
 _MOST_BOOT: Final = 3600
 _MOST_PER_HOUR: Final = 60.0
 _MOST_SECONDS: Final = 31 * 86_400
@@ -89,6 +89,10 @@ def capacity_of(
 
     Args:
         learned: from the record; None where the day is none.
+        boot_seconds: the option of this name; None where it is not given.
+        interruptions_per_hour: likewise.
+        shortage_share: likewise.
+        shortage_seconds: likewise.
 
     Raises:
         UserError: an option is wrong.

@@ -9,7 +9,17 @@ import yaml
 from click.testing import CliRunner, Result
 
 from provisioner.cli.main import dovetail
-from provisioner.history.entries import ClassSeen, HistoryEntry, HistoryPodClass, PodsArrived, PodsStanding, PoolSeen
+from provisioner.cloudprovider.kwok.catalogue import ZONES, generated
+from provisioner.history.entries import (
+    ClaimSeen,
+    ClassSeen,
+    HistoryEntry,
+    HistoryPodClass,
+    OfferingTurned,
+    PodsArrived,
+    PodsStanding,
+    PoolSeen,
+)
 from provisioner.history.segments import SegmentHead, SegmentWriter
 from provisioner.values.errors import ExitStatus
 from tests.unit.simulator.days import budget, pool, template
@@ -259,7 +269,7 @@ def test_wrong_variants_are_told_before_anything_begins(files: Files, arguments:
 class Record:
     """Two segments of an hour each, of a cluster with one NodePool."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *told: HistoryEntry) -> None:
         self.directory = directory
         directory.mkdir(exist_ok=True)
         for number in (0, 1):
@@ -276,7 +286,7 @@ class Record:
                 follows="s0" if number else "",
             )
             writer = SegmentWriter(head, opening)
-            writer.add(3600.0 * number + 60, [PodsArrived(1, 3)])
+            writer.add(3600.0 * number + 60, [PodsArrived(1, 3), *told])
             writer.add(3600.0 * (number + 1), [])
             (directory / f"{number}.history").write_bytes(writer.to_bytes())
 
@@ -292,6 +302,35 @@ def test_a_record_is_a_day_and_has_node_pools(tmp_path: Path) -> None:
     assert (found["durationSeconds"], found["runs"][0]["pods"], found["runs"][0]["unbound"]) == (7200, 6, 0)
     assert "The record is from 1970-01-01T00:00:00Z to 1970-01-01T02:00:00Z." in found["notes"]
     assert "The NodePools are those of the record, as they were and as they changed." in found["notes"]
+
+
+def test_boots_and_shortages_are_those_of_the_record_unless_options_say_otherwise(tmp_path: Path) -> None:
+    claim = ClaimSeen("c", "general", "c-2x", "a", "on-demand", "c", 60, 60, 150, 160)
+    short = [
+        OfferingTurned(one.name, zone, "on-demand", available=False) for one in generated().types for zone in ZONES
+    ]
+    record = Record(tmp_path, claim, *short)
+    common = ("--pass-interval", "600", "--set", "packing=greedy", "-o", "json", "--until", "1970-01-01T00:30:00Z")
+    learned = json.loads(record.run(*common).output)
+    assert "Boot times are those of the record: 1, from 100 to 100 s." in learned["notes"]
+    assert f"Shortages are those of the record: {len(short)}." in learned["notes"]
+    assert (learned["runs"][0]["unbound"], learned["runs"][0]["refused"] > 0) == (3, True)
+    free = json.loads(record.run(*common, "--shortage-share", "0").output)
+    assert free["runs"][0]["unbound"] == 0
+    assert 100 < free["runs"][0]["waitP50"] < 110
+    quick = json.loads(record.run(*common, "--shortage-share", "0", "--boot-seconds", "20").output)
+    assert quick["runs"][0]["waitP50"] < 30
+    assert not any("of the record:" in note for note in quick["notes"])
+
+
+def test_the_page_compares_variants(files: Files, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    variants = ("--variant", "now:", "--variant", "slow:batch-idle-duration=9s")
+    told = files.run("--set", "packing=greedy", *variants, "--html", str(page))
+    assert told.exit_code == ExitStatus.DONE, told.output
+    text = page.read_text(encoding="utf-8")
+    assert '"heads":["Figure","now, dovetail","slow, dovetail"]' in text
+    assert '"name":"slow, dovetail, seed 1"' in text
 
 
 def test_a_part_of_a_record_with_other_node_pools(tmp_path: Path, files: Files) -> None:
