@@ -17,6 +17,7 @@ from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import NODECLAIMS, NODES, Resource
 from provisioner.simulator.api_server import ApiServer, ServerChange, Wire
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
+from provisioner.values.message import Said
 
 T = TypeVar("T")
 WEIGHT: Final = 2
@@ -87,7 +88,7 @@ class SimulatedExtender:
     def patch(self, resource: Resource[Node], name: str, body: object) -> Node:
         """`Patcher`: its only writes."""
         if not isinstance(body, dict) or self._server.get(resource.plural, name) is None:
-            raise NotFound(404, "NotFound", f"{resource.plural} {name} is not there")
+            raise NotFound(404, "NotFound", Said(f"{resource.plural} {name} is not there"))
         return resource.decode(_encode(self._server.change(resource.plural, name, body)))
 
     def _tick(self) -> None:

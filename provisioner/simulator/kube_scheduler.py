@@ -21,7 +21,7 @@ from provisioner.kube.resources import PODS
 from provisioner.scheduling.constraints.demands import Count, Relations, ShapeFacts, Spread, facts_of
 from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, NodeFilter, read_term
 from provisioner.simulator.api_server import ApiServer, ServerChange, Wire, covers
-from provisioner.simulator.preemption import Candidate, importance, preferred
+from provisioner.simulator.preemption import PreemptionCandidate, importance, preferred
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
 from provisioner.values.resources import CPU, MEMORY, Resources
 from provisioner.values.taints import Taint, Toleration, first_untolerated, tolerates
@@ -120,6 +120,7 @@ class KubeScheduler:
         bound: is called with the UID of each pod that is bound.
         preempted: is called with each pod that is deleted for a more important one.
         extender: None where it has none.
+        priorities: of bound pods, with how many.
     """
 
     def __init__(self, server: ApiServer, clock: VirtualClock, agenda: Agenda, chance: random.Random) -> None:
@@ -135,7 +136,8 @@ class KubeScheduler:
         self._guarding: dict[str, _Pod] = {}  # bound pods that keep others away
         self._counts: dict[Count, Counter[str]] = {}  # by node
         self._admitted: dict[tuple[NodeFilter, str], bool] = {}
-        self._priorities: Counter[int] = Counter()  # of bound pods
+        self.priorities: Counter[int] = Counter()
+        self._preemption = _Preemption(self, server, chance)
         self._asked, self._orders = False, 0
 
     # ------------------------------------------------------------------ what it hears
@@ -244,14 +246,14 @@ class KubeScheduler:
         self._help()
 
     def _put(self, node: _Node, pod: _Pod) -> None:
-        self._lay(node, pod)
+        self.lay(node, pod)
         if any(one.facts is not None and not one.facts.plain for one in self._stuck.values()):
             self._help()  # of affinity to it, perhaps
 
-    def _lay(self, node: _Node, pod: _Pod) -> None:
+    def lay(self, node: _Node, pod: _Pod) -> None:
         """A pod is on a node."""
         node.pods[pod.pod.uid] = pod
-        self._priorities[pod.priority] += 1
+        self.priorities[pod.priority] += 1
         for name, amount in pod.requests.items():
             node.used[name] = node.used.get(name, 0) + amount
         node.counted[0] += pod.counted[0]
@@ -265,11 +267,11 @@ class KubeScheduler:
                 if count.include(pod.facts.pod, {}):
                     by_node[node.name] += 1
 
-    def _lift(self, node: _Node, pod: _Pod) -> None:
+    def lift(self, node: _Node, pod: _Pod) -> None:
         """A pod is on a node no more."""
         del node.pods[pod.pod.uid]
         self._guarding.pop(pod.pod.uid, None)
-        self._priorities[pod.priority] -= 1
+        self.priorities[pod.priority] -= 1
         for name, amount in pod.requests.items():
             node.used[name] -= amount
         node.counted[0] -= pod.counted[0]
@@ -293,7 +295,7 @@ class KubeScheduler:
             self._nodes[pod.nominated].nominated.pop(uid, None)
         if node is None or uid not in node.pods:
             return
-        self._lift(node, pod)
+        self.lift(node, pod)
         self._help()
 
     # ------------------------------------------------------------------ scheduling
@@ -316,7 +318,7 @@ class KubeScheduler:
                 self._bind(pod, self._best(pod, pod.facts, found))
                 continue
             self._stuck[pod.pod.uid] = pod
-            if (*alike, pod.priority) not in in_vain and not self._preempt(pod, pod.facts):
+            if (*alike, pod.priority) not in in_vain and not self._preemption.preempt(pod, pod.facts):
                 in_vain.add((*alike, pod.priority))
             if not pod.told:
                 pod.told = True
@@ -331,24 +333,26 @@ class KubeScheduler:
     def _condition(self, status: str, **more: str) -> dict[str, str]:
         return {"type": "PodScheduled", "status": status, "lastTransitionTime": self._clock.stamp(), **more}
 
-    def _check(self, pod: _Pod, facts: ShapeFacts) -> "_Topology | None":
+    def check(self, pod: _Pod, facts: ShapeFacts) -> "_Topology | None":
+        """What other pods say; None where nothing can."""
         return _Topology(self, pod, facts) if self._guarding or not facts.plain else None
 
     def _feasible(self, pod: _Pod, facts: ShapeFacts) -> list[_Node]:
         """The nodes that it could have; where its nominated node is among them, that alone."""
-        nominated, check = self._nodes.get(pod.nominated), self._check(pod, facts)
-        if nominated is not None and self._takes(nominated, pod, facts, check) and self._extended(pod, [nominated]):
+        nominated, check = self._nodes.get(pod.nominated), self.check(pod, facts)
+        if nominated is not None and self.takes(nominated, pod, facts, check) and self._extended(pod, [nominated]):
             return [nominated]
-        return [node for node in self._nodes.values() if self._takes(node, pod, facts, check)]
+        return [node for node in self._nodes.values() if self.takes(node, pod, facts, check)]
 
     def _extended(self, pod: _Pod, found: list[_Node]) -> list[_Node]:
         """Those of them that the extender lets pass."""
         if self.extender is None or not found:
             return found
-        passing = self.extender.filtered(self._wire(pod), [one.name for one in found])
+        passing = self.extender.filtered(self.wire_of(pod), [one.name for one in found])
         return [self._nodes[one] for one in passing]
 
-    def _wire(self, pod: _Pod) -> Wire:
+    def wire_of(self, pod: _Pod) -> Wire:
+        """As the API server has it."""
         return self._server.get("pods", pod.key[1], pod.key[0]) or {}
 
     def _best(self, pod: _Pod, facts: ShapeFacts, found: list[_Node]) -> _Node:
@@ -356,23 +360,24 @@ class KubeScheduler:
             return found[0]
         scores = self._scores(pod, facts, found)
         if self.extender is not None:
-            more = self.extender.scores(self._wire(pod), [one.name for one in found])
+            more = self.extender.scores(self.wire_of(pod), [one.name for one in found])
             scores = [score + more.get(one.name, 0) for score, one in zip(scores, found, strict=True)]
         most = max(scores)
         best = [node for node, score in zip(found, scores, strict=True) if score == most]
         return best[0] if len(best) == 1 else self._chance.choice(best)
 
-    def _takes(self, node: _Node, pod: _Pod, facts: ShapeFacts, check: "_Topology | None") -> bool:
+    def takes(self, node: _Node, pod: _Pod, facts: ShapeFacts, check: "_Topology | None") -> bool:
+        """Whether all filters let a pod have a node."""
         if not node.has_room(pod):
             return False
-        if not self._may_run(node, facts):
+        if not self.may_run(node, facts):
             return False
         ports = facts.ports
         if ports and any(one.facts is not None and set(one.facts.ports) & set(ports) for one in node.pods.values()):
             return False
         return check is None or check.admits(node)
 
-    def _may_run(self, node: _Node, facts: ShapeFacts) -> bool:
+    def may_run(self, node: _Node, facts: ShapeFacts) -> bool:
         """Whether taints and labels of a node admit it, whoever else is there."""
         key = (facts.filter, node.name)
         admitted = self._admitted.get(key)
@@ -381,92 +386,6 @@ class KubeScheduler:
                 term.matches(node.labels, node.name) for term in facts.filter.terms
             )
         return admitted
-
-    # ------------------------------------------------------------------ preemption
-
-    def _preempt(self, pod: _Pod, facts: ShapeFacts) -> bool:
-        """Delete less important pods where that makes room, and nominate the pod there; False where nobody less important can go."""
-        if pod.pod.shape.preemption_policy == _NEVER:
-            return False
-        if not any(count and one < pod.priority for one, count in self._priorities.items()):
-            return False
-        there = self._nodes.get(pod.nominated)
-        if there is not None and any(
-            one.leaving and one.preempted and one.priority < pod.priority for one in there.pods.values()
-        ):
-            return True  # it waits for their end
-        found: list[Candidate[_Pod]] = []
-        nodes = [node for node in self._nodes.values() if self._may_run(node, facts)]
-        most = max(len(nodes) // _CANDIDATES_SHARE, _FEWEST_CANDIDATES)
-        first = self._chance.randrange(len(nodes)) if len(nodes) > most else 0
-        for node in (*nodes[first:], *nodes[:first]):
-            if (one := self._victims(node, pod, facts)) is not None:
-                found.append(one)
-            if len(found) >= most:
-                break
-        if found and self.extender is not None:
-            asked = {one.node: ([victim.pod.uid for victim in one.victims], one.violations) for one in found}
-            kept = self.extender.preemptible(self._wire(pod), asked)
-            found = [one for one in found if one.node in kept]
-        if not found:
-            return False
-        self._carry_out(pod, preferred(found))
-        return True
-
-    def _victims(self, node: _Node, pod: _Pod, facts: ShapeFacts) -> Candidate[_Pod] | None:
-        """Who must go from a node so that the pod can run there: as few as possible, the least important first."""
-        lower = sorted((one for one in node.pods.values() if one.priority < pod.priority), key=importance)
-        if not lower:
-            return None
-        for one in lower:
-            self._lift(node, one)
-        victims: list[_Pod] = []
-        violations = 0
-        away = dict.fromkeys(lower)
-        try:
-            if not self._takes(node, pod, facts, self._check(pod, facts)):
-                return None
-            violating = self._violating(lower)
-            for one in sorted(lower, key=lambda one: one not in violating):
-                self._lay(node, one)
-                if self._takes(node, pod, facts, self._check(pod, facts)):
-                    del away[one]
-                    continue
-                self._lift(node, one)
-                victims.append(one)
-                violations += one in violating
-        finally:
-            for one in away:
-                self._lay(node, one)
-        return Candidate(node.name, tuple(victims), violations) if victims else None
-
-    def _violating(self, pods: Iterable[_Pod]) -> set[_Pod]:
-        """Those whose end no PodDisruptionBudget allows, if they go in this order."""
-        budgets = self._server.objects["poddisruptionbudgets"]
-        left = {key: one.get("status", {}).get("disruptionsAllowed", 0) for key, one in budgets.items()}
-        found = set()
-        for pod in pods if budgets else ():
-            wire = self._wire(pod)
-            for key, budget in budgets.items():
-                if covers(budget, wire):
-                    left[key] -= 1
-                    if left[key] < 0:
-                        found.add(pod)
-        return found
-
-    def _carry_out(self, pod: _Pod, chosen: Candidate[_Pod]) -> None:
-        for victim in chosen.victims:
-            victim.preempted = True
-            if not victim.leaving:
-                namespace, name = victim.key
-                told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-                wire = self._server.change("pods", name, {"status": {"conditions": [told]}}, namespace)
-                self.preempted(wire)
-                self._server.remove("pods", name, namespace)
-        for other in list(self._nodes[chosen.node].nominated.values()):
-            if other.priority < pod.priority:
-                self._server.change("pods", other.key[1], {"status": {"nominatedNodeName": None}}, other.key[0])
-        self._server.change("pods", pod.key[1], {"status": {"nominatedNodeName": chosen.node}}, pod.key[0])
 
     def counted(self, count: Count) -> Counter[str]:
         """How many pods that a count means each node has."""
@@ -561,6 +480,97 @@ class KubeScheduler:
                     raw[number] += sign * sums[node.label(count.key)]
         least, most = min(raw), max(raw)
         return [100 * (one - least) // (most - least) if most > least else 0 for one in raw]
+
+
+class _Preemption:
+    """Makes room for a pod that found none."""
+
+    def __init__(self, scheduler: KubeScheduler, server: ApiServer, chance: random.Random) -> None:
+        self._of, self._server, self._chance = scheduler, server, chance
+
+    def preempt(self, pod: _Pod, facts: ShapeFacts) -> bool:
+        """Delete less important pods where that makes room, and nominate the pod there; False where nobody less important can go."""
+        if pod.pod.shape.preemption_policy == _NEVER:
+            return False
+        if not any(count and one < pod.priority for one, count in self._of.priorities.items()):
+            return False
+        there = self._of.nodes.get(pod.nominated)
+        if there is not None and any(
+            one.leaving and one.preempted and one.priority < pod.priority for one in there.pods.values()
+        ):
+            return True  # it waits for their end
+        found: list[PreemptionCandidate[_Pod]] = []
+        nodes = [node for node in self._of.nodes.values() if self._of.may_run(node, facts)]
+        most = max(len(nodes) // _CANDIDATES_SHARE, _FEWEST_CANDIDATES)
+        first = self._chance.randrange(len(nodes)) if len(nodes) > most else 0
+        for node in (*nodes[first:], *nodes[:first]):
+            if (one := self._victims(node, pod, facts)) is not None:
+                found.append(one)
+            if len(found) >= most:
+                break
+        if found and self._of.extender is not None:
+            asked = {one.node: ([victim.pod.uid for victim in one.victims], one.violations) for one in found}
+            kept = self._of.extender.preemptible(self._of.wire_of(pod), asked)
+            found = [one for one in found if one.node in kept]
+        if not found:
+            return False
+        self._carry_out(pod, preferred(found))
+        return True
+
+    def _victims(self, node: _Node, pod: _Pod, facts: ShapeFacts) -> PreemptionCandidate[_Pod] | None:
+        """Who must go from a node so that the pod can run there: as few as possible, the least important first."""
+        lower = sorted((one for one in node.pods.values() if one.priority < pod.priority), key=importance)
+        if not lower:
+            return None
+        for one in lower:
+            self._of.lift(node, one)
+        victims: list[_Pod] = []
+        violations = 0
+        away = dict.fromkeys(lower)
+        try:
+            if not self._of.takes(node, pod, facts, self._of.check(pod, facts)):
+                return None
+            violating = self._violating(lower)
+            for one in sorted(lower, key=lambda one: one not in violating):
+                self._of.lay(node, one)
+                if self._of.takes(node, pod, facts, self._of.check(pod, facts)):
+                    del away[one]
+                    continue
+                self._of.lift(node, one)
+                victims.append(one)
+                violations += one in violating
+        finally:
+            for one in away:
+                self._of.lay(node, one)
+        return PreemptionCandidate(node.name, tuple(victims), violations) if victims else None
+
+    def _violating(self, pods: Iterable[_Pod]) -> set[_Pod]:
+        """Those whose end no PodDisruptionBudget allows, if they go in this order."""
+        budgets = self._server.objects["poddisruptionbudgets"]
+        left = {key: one.get("status", {}).get("disruptionsAllowed", 0) for key, one in budgets.items()}
+        found = set()
+        for pod in pods if budgets else ():
+            wire = self._of.wire_of(pod)
+            for key, budget in budgets.items():
+                if covers(budget, wire):
+                    left[key] -= 1
+                    if left[key] < 0:
+                        found.add(pod)
+        return found
+
+    def _carry_out(self, pod: _Pod, chosen: PreemptionCandidate[_Pod]) -> None:
+        for victim in chosen.victims:
+            victim.preempted = True
+            if not victim.leaving:
+                namespace, name = victim.key
+                told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                wire = self._server.change("pods", name, {"status": {"conditions": [told]}}, namespace)
+                self._of.preempted(wire)
+                self._server.remove("pods", name, namespace)
+        for other in list(self._of.nodes[chosen.node].nominated.values()):
+            if other.priority < pod.priority:
+                self._server.change("pods", other.key[1], {"status": {"nominatedNodeName": None}}, other.key[0])
+        self._server.change("pods", pod.key[1], {"status": {"nominatedNodeName": chosen.node}}, pod.key[0])
 
 
 class _Topology:

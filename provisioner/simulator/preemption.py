@@ -11,7 +11,7 @@ _OFFSET: Final = 1 << 31
 """Makes every priority positive, so that fewer victims of low priority are not more than many."""
 
 
-class Victim(Protocol):
+class Preemptible(Protocol):
     """A pod that may be preempted. `since`: when it began to run."""
 
     @property
@@ -21,11 +21,11 @@ class Victim(Protocol):
     def priority(self) -> int: ...
 
 
-V = TypeVar("V", bound=Victim)
+V = TypeVar("V", bound=Preemptible)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate(Generic[V]):
+class PreemptionCandidate(Generic[V]):
     """A node on which the pod can run once these pods are gone, at least one.
 
     Attributes:
@@ -37,19 +37,19 @@ class Candidate(Generic[V]):
     violations: int
 
 
-def importance(pod: Victim) -> tuple[int, float]:
+def importance(pod: Preemptible) -> tuple[int, float]:
     """Sorts the most important pod first: by priority, then the one that has run longest."""
     return -pod.priority, pod.since
 
 
-def preferred(candidates: Sequence[Candidate[V]]) -> Candidate[V]:
+def preferred(candidates: Sequence[PreemptionCandidate[V]]) -> PreemptionCandidate[V]:
     """The node that hurts least, of equal ones the first: fewest budgets broken, lowest highest priority, lowest sum of priorities, fewest victims, and
     the latest begin of the most important victim.
     """
     return min(candidates, key=_hurt)
 
 
-def _hurt(one: Candidate[V]) -> tuple[int, int, int, int, float]:
+def _hurt(one: PreemptionCandidate[V]) -> tuple[int, int, int, int, float]:
     highest = max(victim.priority for victim in one.victims)
     begun = min(victim.since for victim in one.victims if victim.priority == highest)
     total = sum(victim.priority + _OFFSET for victim in one.victims)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.simulator.preemption import Candidate, importance, preferred
+from provisioner.simulator.preemption import PreemptionCandidate, importance, preferred
 from provisioner.simulator.simulation import simulated
 from provisioner.simulator.workload import Arrival
 from tests.unit.simulator.days import budget, pool, setting, template
@@ -20,8 +20,8 @@ class Pod:
     since: float = 0.0
 
 
-def on(node: str, *pods: Pod, violations: int = 0) -> Candidate[Pod]:
-    return Candidate(node, pods, violations)
+def on(node: str, *pods: Pod, violations: int = 0) -> PreemptionCandidate[Pod]:
+    return PreemptionCandidate(node, pods, violations)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,9 @@ def on(node: str, *pods: Pod, violations: int = 0) -> Candidate[Pod]:
         (on("a", Pod(5, 20.0), Pod(1, 1.0)), on("b", Pod(5, 10.0), Pod(1, 30.0))),
     ],
 )
-def test_the_node_that_hurts_least_is_preferred(better: Candidate[Pod], worse: Candidate[Pod]) -> None:
+def test_the_node_that_hurts_least_is_preferred(
+    better: PreemptionCandidate[Pod], worse: PreemptionCandidate[Pod]
+) -> None:
     assert preferred([worse, better]) is better
     assert preferred([better, worse]) is better
 
