@@ -2,30 +2,35 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 
 from provisioner.apis import ec2, kwok
 from provisioner.cli import flags
-from provisioner.cli.documents import InputError, documents, inputs, is_shallow
+from provisioner.cli.documents import InputError, inputs, is_shallow
 from provisioner.cli.plan.catalogues import catalogues_named, chosen
 from provisioner.cli.plan.objects import InputProblem, PlanObjects, problem_of
+from provisioner.cli.pod_fields import unknown_pod_fields
+from provisioner.cli.simulated_day import read_day
+from provisioner.cli.simulated_variants import Variant, options_of, variants_of, with_fields
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
-from provisioner.options import HelpRequested, Options, OptionsError
+from provisioner.options import Options
 from provisioner.scheduling.constraints.filters import FilterError
 from provisioner.scheduling.constraints.selectors import read_selector
 from provisioner.simulator.cloud import Offer
+from provisioner.simulator.comparison import ComparedCase, compared_json, compared_text
 from provisioner.simulator.errors import SimulationError
+from provisioner.simulator.policies import Policy
 from provisioner.simulator.report import SimulationReport, as_json, as_text
 from provisioner.simulator.simulation import RESOURCES, SimulationSetting, simulated
-from provisioner.simulator.workload import Apply, Day, day_of
-from provisioner.simulator.workloads.generator import generate, settings_of
+from provisioner.simulator.workload import Apply, Day
 from provisioner.support import logs
 from provisioner.values.errors import UserError
 from provisioner.values.yamltext import TOO_DEEP
@@ -46,6 +51,10 @@ _KINDS: Final[frozenset[Resource[Any]]] = frozenset(
 )
 """What may be there when a day begins."""
 _MOST_SEEDS: Final = 100
+_MOST_RUNS: Final = 200
+_MOST_NOTES: Final = 20
+_BOTH: Final = "both"
+_TIMES: Final = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d")
 _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
 
 
@@ -53,8 +62,9 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     name="simulate",
     help="""Run a day of workloads in virtual time and show what its nodes cost and how long its pods wait.
 
-    DAY is a YAML or JSON file with the workloads that come, scale and end, or with settings from which each seed makes such a day. The controllers are those
-    of the provisioner; API server, kube-scheduler, kubelets and instances are simulated. The same input and seed give the same output.
+    DAY is a YAML or JSON file with the workloads that come, scale and end, or with settings from which each seed makes such a day; or the directory, or a
+    file, of a record. The controllers are those of the provisioner; API server, kube-scheduler, kubelets and instances are simulated. The same input and seed
+    give the same output. Several variants or policies are compared on the same days.
     """,
 )
 @click.argument("day", type=click.Path(path_type=Path, allow_dash=True))
@@ -63,7 +73,6 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     "-f",
     "files",
     multiple=True,
-    required=True,
     type=click.Path(path_type=Path, allow_dash=True),
     help="File or directory with NodePools, NodeClasses, NodeOverlays, DaemonSets and PodDisruptionBudgets; can be repeated.",
 )
@@ -73,6 +82,20 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     multiple=True,
     metavar="NAME=VALUE",
     help="A flag of the provisioner, as in batch-idle-duration=5s, or a field of a NodePool, as in nodepool/default.spec.weight=10; can be repeated.",
+)
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME:SETTING",
+    help="A setting, as of --set, of one variant; repeat it with other names to compare variants, and with the same name for more settings of one.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice([*(one.value for one in Policy), _BOTH]),
+    default=Policy.DOVETAIL.value,
+    show_default=True,
+    help="Whose rules launch and disrupt nodes: Dovetail's, Karpenter's, or both, one after the other.",
 )
 @click.option(
     "--catalogue",
@@ -104,78 +127,119 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     show_default=True,
     help="Minimum time in seconds between two looks at all nodes for disruption; 0 looks as often as the provisioner. Longer is faster and less exact.",
 )
+@click.option(
+    "--since",
+    type=click.DateTime(_TIMES),
+    help="Of a record: begin with the segment of this time (UTC).",
+)
+@click.option(
+    "--until",
+    type=click.DateTime(_TIMES),
+    help="Of a record: end with the segment of this time (UTC).",
+)
 @flags.output("table")
 def command(
     day: Path,
     files: tuple[Path, ...],
     changes: tuple[str, ...],
+    variants: tuple[str, ...],
+    policy: str,
     catalogue: str,
     seeds: tuple[int, ...],
     boot_seconds: str,
     pass_interval: float,
+    since: datetime | None,
+    until: datetime | None,
     output: str,
 ) -> None:
     """See `dovetail simulate --help`."""
     logs.configure("error")
+    policies = tuple(Policy) if policy == _BOTH else (Policy(policy),)
+    chosen_variants = variants_of(changes, variants)
     if len(set(seeds)) > _MOST_SEEDS:
         raise click.UsageError(f"--seed may be given {_MOST_SEEDS} times at most.")
+    if (wanted := len(set(seeds)) * len(policies) * len(chosen_variants)) > _MOST_RUNS:
+        raise click.UsageError(f"{wanted} simulations are more than {_MOST_RUNS}; give fewer seeds or variants.")
+    given = read_day(day, _utc(since), _utc(until))
+    for where, document in given.applied:
+        _check_applied(where, document)
     found, objects, notes = _read(files)
-    fields = [one for one in changes if _names_object(one)]
-    for one in fields:
-        _set_field(found, one)
+    later: tuple[Apply, ...] = ()
+    if given.pools and not objects.pools and not objects.problems:
+        first = {one.object["metadata"]["name"]: one.object for one in reversed(given.pools)}
+        found, later = [*found, *first.values()], given.pools
+        for one in first.values():
+            _take(objects, str(day), one)
+        for each in later:
+            _check_applied(f"{day}: NodePool {each.object['metadata']['name']}", each.object)
+        notes.append("The NodePools are those of the record, as they were and as they changed.")
+    days = {seed: _with_pools(given.of_seed(seed), later) for seed in seeds}
+    worlds = [
+        _world(found, objects, one, catalogue) for one in chosen_variants
+    ]  # all that is wrong is told before the first begins
+    boots = _boot(boot_seconds)
+    cases = []
+    for variant, world in zip(chosen_variants, worlds, strict=True):
+        for rules in policies:
+            setting = SimulationSetting(
+                days[seeds[0]], world.objects, world.offer, world.options, boots, pass_interval, rules
+            )
+            try:
+                runs = tuple(simulated(replace(setting, day=one), seed) for seed, one in days.items())
+            except SimulationError as error:
+                raise UserError(f"{day}: {error}") from None
+            told = (*given.notes, *notes, *world.notes)
+            report = SimulationReport(
+                setting.day.duration_seconds, world.catalogue, world.currency, pass_interval, runs, told
+            )
+            cases.append(ComparedCase(variant.name, tuple(one.text for one in variant.settings), rules.value, report))
+    several = len(cases) > 1
+    if output == flags.JSON:
+        click.echo(json.dumps(compared_json(cases) if several else as_json(cases[0].report), indent=2))
+    else:
+        click.echo(compared_text(cases) if several else as_text(cases[0].report))
+
+
+class _World(NamedTuple):
+    """What is there when a variant's day begins, and what can be had."""
+
+    objects: tuple[dict[str, Any], ...]
+    offer: Offer
+    options: Options
+    catalogue: str
+    currency: str
+    notes: tuple[str, ...]
+
+
+def _world(found: Sequence[dict[str, Any]], objects: PlanObjects, variant: Variant, catalogue: str) -> _World:
+    """Raises `UserError` where the variant cannot be simulated."""
+    fields = [one for one in variant.settings if one.is_field]
     if fields:
-        objects = PlanObjects()
+        found, objects = with_fields(found, fields), PlanObjects()
         for document in found:
-            _take(objects, "--set", document)
+            _take(objects, fields[-1].option, document)
     if objects.problems:
         raise UserError(str(objects.problems[0]))
     if not objects.pools:
         raise UserError("no NodePool in the input; give a file with at least one by -f")
     table = chosen(catalogue, objects)
-    is_kwok = table.name.startswith("kwok")
-    options = _options([one for one in changes if one not in fields], is_kwok=is_kwok)
+    flags_set = [one for one in variant.settings if not one.is_field]
+    options = options_of(flags_set, is_kwok=table.name.startswith("kwok"))
     kinds = frozenset({(kwok.GROUP, kwok.KIND), (ec2.GROUP, ec2.KIND)})
     offer = Offer(table.types_of, table.well_known, table.reservation_label, kinds)
-    day_for, boots = _days(day), _boot(boot_seconds)
-    days = {seed: day_for(seed) for seed in seeds}
-    try:
-        runs = tuple(
-            simulated(SimulationSetting(one, tuple(found), offer, options, boots, pass_interval), seed)
-            for seed, one in days.items()
-        )
-    except SimulationError as error:
-        raise UserError(f"{day}: {error}") from None
-    report = SimulationReport(
-        days[seeds[0]].duration_seconds,
-        table.name,
-        table.currency,
-        pass_interval,
-        runs,
-        (*notes, *objects.notes, *table.notes),
-    )
-    if output == flags.JSON:
-        click.echo(json.dumps(as_json(report), indent=2))
-    else:
-        click.echo(as_text(report))
+    return _World(tuple(found), offer, options, table.name, table.currency, (*objects.notes, *table.notes))
 
 
-def _days(path: Path) -> Callable[[int], Day]:
-    """The day of a seed: always the one of the file, or made of the settings that the file has."""
-    if path.is_dir():
-        raise InputError(str(path), "is a directory; give the file of the day")
-    file = next(iter(inputs([path])))
-    found = list(file.documents())
-    if len(found) != 1:
-        raise InputError(file.name, "must contain exactly one document, the day")
-    if not is_shallow(found[0]):
-        raise InputError(file.name, TOO_DEEP)
-    if isinstance(found[0], dict) and {"changes", "durationSeconds"} & found[0].keys():
-        day = day_of(found[0], file.name)
-        for number, change in enumerate(day.changes):
-            if isinstance(change, Apply):
-                _check_applied(f"{file.name}: changes[{number}].object", change.object)
-        return lambda _: day
-    return partial(generate, settings_of(found[0], file.name))
+def _with_pools(day: Day, pools: tuple[Apply, ...]) -> Day:
+    """With NodePools that change in it."""
+    if not pools:
+        return day
+    changes = sorted((*pools, *day.changes), key=lambda one: one.at)
+    return msgspec.structs.replace(day, changes=tuple(changes))
+
+
+def _utc(at: datetime | None) -> datetime | None:
+    return at.replace(tzinfo=UTC) if at is not None else None
 
 
 def _check_applied(where: str, document: dict[str, Any]) -> None:
@@ -200,6 +264,7 @@ def _read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], PlanObjects, lis
     found: list[dict[str, Any]] = []
     objects = PlanObjects()
     ignored: dict[str, int] = {}
+    notes: list[str] = []
     for file in inputs(paths):
         for document in file.objects():
             if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
@@ -209,11 +274,22 @@ def _read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], PlanObjects, lis
             if _kind_of(document) in _KINDS:
                 found.append(document)
                 _take(objects, file.name, document)
+                notes += _strange_fields(file.name, document)
             else:
                 name = str(document.get("kind"))[:63]
                 ignored[name] = ignored.get(name, 0) + 1
-    notes = [f"Objects of kind {name} were left out: {count}." for name, count in sorted(ignored.items())]
-    return found, objects, notes
+    left_out = [f"Objects of kind {name} were left out: {count}." for name, count in sorted(ignored.items())]
+    return found, objects, [*notes[:_MOST_NOTES], *left_out]
+
+
+def _strange_fields(file: str, document: dict[str, Any]) -> list[str]:
+    """Fields of the pods of a DaemonSet that nobody reads."""
+    spec = document.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) and _kind_of(document) is resources.DAEMONSETS else None
+    if not isinstance(template, dict):
+        return []
+    named = f"{file}: DaemonSet {document['metadata'].get('name')}: spec.template"
+    return [f"{named}.{one.path} {one.message}" for one in unknown_pod_fields(template)]
 
 
 def _kind_of(document: dict[str, Any]) -> Resource[Any] | None:
@@ -236,50 +312,6 @@ def _take(objects: PlanObjects, file: str, document: dict[str, Any]) -> None:
         if amount is not None and not _AMOUNT.fullmatch(str(amount)):
             text = f"{amount!r} is neither a number of pods nor a percentage; write for example 1 or 10%"
             objects.complain(InputProblem(file, named, f"spec.{field}", text))
-
-
-def _names_object(change: str) -> bool:
-    return change.partition("=")[0].startswith("nodepool/")
-
-
-def _set_field(found: list[dict[str, Any]], change: str) -> None:
-    """Carry out nodepool/NAME.path=VALUE.
-
-    Raises:
-        UserError: it does not say that, or there is no such NodePool.
-    """
-    place, equals, text = change.partition("=")
-    name, _, path = place.removeprefix("nodepool/").partition(".")
-    parts = path.split(".")
-    if not equals or not all(parts):
-        raise UserError(f"--set {change}: write nodepool/NAME.spec.FIELD=VALUE")
-    values = list(documents(text.encode(), is_yaml=True))
-    number = next(
-        (at for at, one in enumerate(found) if one.get("kind") == "NodePool" and one["metadata"].get("name") == name),
-        None,
-    )
-    if number is None:
-        raise UserError(f"--set {change}: there is no NodePool {name}; name one of those in -f")
-    found[number] = _with(found[number], parts, values[0] if values else "", change)
-
-
-def _with(value: Any, parts: Sequence[str], wanted: object, change: str) -> Any:
-    """The same with another value at a path."""
-    if not parts:
-        return wanted
-    if not isinstance(value, dict):
-        raise UserError(
-            f"--set {change}: {parts[0]} is not a field of what stands before it; only fields of objects can be set"
-        )
-    return {**value, parts[0]: _with(value.get(parts[0], {}), parts[1:], wanted, change)}
-
-
-def _options(changes: Iterable[str], *, is_kwok: bool) -> Options:
-    own = ["--provider=kwok"] if is_kwok else ["--provider=aws", "--cluster-name=simulated"]
-    try:
-        return Options.parse([*(f"--{one}" for one in changes), "--history-duration=0s", *own], {})
-    except (HelpRequested, OptionsError) as error:
-        raise UserError(f"--set: {error}") from None
 
 
 def _boot(text: str) -> tuple[float, ...]:

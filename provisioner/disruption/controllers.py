@@ -1,6 +1,6 @@
 """The controllers of this room: which nodes that still work are ended, by command and by force, and what is said of drift."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from provisioner.apis.command import CommandRecord
 from provisioner.buffers.virtual_pods import RoomKeeper
@@ -8,7 +8,7 @@ from provisioner.disruption import deletion_cost_controller
 from provisioner.disruption.autoscaler_discovery import autoscaler_controllers
 from provisioner.disruption.budget_ledger import BudgetLedger
 from provisioner.disruption.commands.queue import CommandQueue
-from provisioner.disruption.controller import DisruptionController, settings_of
+from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, DisruptionController, Method, settings_of
 from provisioner.disruption.deletion_cost_controller import DeletionCosts
 from provisioner.disruption.deletion_ranks import node_order
 from provisioner.disruption.drift_controller import DriftController
@@ -41,8 +41,13 @@ def disruptions(
     buffers: RoomKeeper,
     rebuilding: Rebuilding,
     begun: Callable[[CommandRecord, Proposal], None] = lambda _record, _proposal: None,
+    *,
+    instead: Sequence[Method] | None = None,
 ) -> tuple[CommandQueue, DisruptionController, ForcefulDisruption, Reboots]:
-    """Who ends nodes that still work: by command, as is decided by the second, and by force; and who reboots them."""
+    """Who ends nodes that still work: by command, as is decided by the second, and by force; and who reboots them.
+
+    `instead`: methods that are asked in place of all of ours, consolidation included.
+    """
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
     legacy = options.legacy_node_repair
     health = NodeHealth(cluster, clock, repair_policies_of(options, base.provider.repair_policies(legacy=legacy)))
@@ -92,7 +97,9 @@ def disruptions(
         pause=caches.pause,
         ill=(lambda _: {}) if legacy else health.at,
         buffers=buffers,
-        rebuilding=rebuilding,
+        methods=METHODS if instead is None else instead,
+        consolidations=CONSOLIDATIONS if instead is None else (),
+        rebuilding=rebuilding if instead is None else None,
         reboots=reboots,
         precedence=base.precedence,
     )

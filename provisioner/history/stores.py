@@ -14,6 +14,8 @@ from provisioner.support import logs, metrics
 SUFFIX: Final = ".history"
 MOST_SEGMENT: Final = 256 << 20
 """Bytes of a file that is read."""
+RECORD_BYTES: Final = 64 << 20
+"""Of all files of a record together, for whoever reads it whole."""
 _NAME: Final = re.compile(r"([0-9]{13})-([0-9]{13})-([0-9a-f]{16})\.history")
 _MOST_UNWRITTEN: Final = 16 << 20
 _UNWRITTEN = metrics.gauge(

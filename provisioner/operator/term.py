@@ -85,7 +85,9 @@ class Term:
     ) -> None:
         self.manager, self._steering = machinery.manager(clock), Steering(options.nominate, clock)
         steers = self._steering.steers
-        planner = Planner(machinery.planner(clock), clock, steers=steers, wanted=options.packing == Packing.COST)
+        rules = machinery.rules
+        wanted = options.packing == Packing.COST and rules is None
+        planner = Planner(machinery.planner(clock), clock, steers=steers, wanted=wanted)
         precedence = Precedence(clock)
         self._intake = Intake(
             caches.cluster,
@@ -94,7 +96,7 @@ class Term:
             longest=options.batch_max_duration,
             gathering=planner.expect,
             expected=ExpectedPods(caches.cluster, client, clock)
-            if options.batch_idle_duration == Options().batch_idle_duration
+            if options.batch_idle_duration == Options().batch_idle_duration and rules is None
             else None,
             precedence=precedence,
         )
@@ -184,7 +186,8 @@ class Term:
             decided=self._decided,
             improve=lambda prepared, result: planner.planned(prepared, result, self._intake.remaining()),
             # what is taken back counts against growth limits until it is gone: its pods might be held back
-            taken_back=caches.carry_out if limits_of(options).none else None,
+            taken_back=caches.carry_out if limits_of(options).none and rules is None else None,
+            solve=rules.solve if rules is not None else None,
             reported=self.history.planned,
         )
         rebuilding = Rebuilding(Planner(machinery.planner(clock), clock, PATIENT, steers=steers), clock)
@@ -198,6 +201,7 @@ class Term:
             requests.VirtualPods(capacity_buffers, self._requests),
             rebuilding,
             self.history.begun,
+            instead=rules.methods if rules is not None else None,
         )
         self._known = LeaderMemory(
             caches,

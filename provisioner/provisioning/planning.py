@@ -1,8 +1,8 @@
 """Where the pods of a run go: one question about all of them, then what its answer leaves open. Nothing is launched here."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from provisioner.apis.gangs import group_of
 from provisioner.apis.names import HOSTNAME_LABEL
@@ -24,6 +24,8 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.clock import Clock
 
+Solve: TypeAlias = Callable[[Prepared, Sequence[Pod], Mapping[str, frozenset[str]]], Result]
+"""Where pods go in a world; by UID of a pod, names of nodes that it keeps off."""
 MOST_DEARER: Final = 1.25
 """So many times what was planned the nodes of a gang may cost, if part of them cannot be had."""
 
@@ -67,6 +69,7 @@ class BatchPlanning:
         improve: finds a cheaper answer.
         replanning: takes back NodeClaims that are not being launched yet; None: they stay.
         deadline: of one question, in seconds.
+        solve: answers for all pods of a run in place of scheduling, without second thoughts.
     """
 
     def __init__(
@@ -78,9 +81,10 @@ class BatchPlanning:
         improve: Callable[[Prepared, Result], PackingOutcome],
         replanning: Replanning | None,
         deadline: float,
+        solve: Solve | None = None,
     ) -> None:
         self._cluster, self._worlds, self._clock, self._deadline = cluster, worlds, clock, deadline
-        self._improve, self._replanning = improve, replanning
+        self._improve, self._replanning, self._solve_instead = improve, replanning, solve
         self._prepared: Prepared | None = None
 
     def expired(self) -> Callable[[], bool]:
@@ -98,6 +102,9 @@ class BatchPlanning:
             prepared = kept.prepared
         virtual = (*question.buffers, *(kept.pods if kept is not None else ()))
         pods = (*question.together, *virtual)
+        if self._solve_instead is not None:
+            result = self._solve_instead(prepared, pods, snapshot.avoided)
+            return BatchPlan(question, gathered, prepared, kept, virtual, result, as_scheduled(prepared, result))
         greedy = self._solve(question, prepared, pods)
         planned = self._improve(prepared, greedy)
         plan = BatchPlan(question, gathered, prepared, kept, virtual, greedy, planned)

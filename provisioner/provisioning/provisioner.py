@@ -25,7 +25,7 @@ from provisioner.nodeclaims.plan_writer import PlanWriter
 from provisioner.options import Options
 from provisioner.packing.planner import PackingOutcome, as_scheduled
 from provisioner.provisioning.outcomes import Batch, BatchOutcome, ClaimHeldBack, of_real_pods
-from provisioner.provisioning.planning import BatchPlan, BatchPlanning
+from provisioner.provisioning.planning import BatchPlan, BatchPlanning, Solve
 from provisioner.provisioning.questions import BatchQuestion, assigned_pods, pods_of, spoilt_pods
 from provisioner.provisioning.replanning import Replanning
 from provisioner.provisioning.telling import BatchTelling
@@ -110,6 +110,7 @@ class ProvisioningController:
 
     Args:
         taken_back: carries out what follows where NodeClaims that are not being launched yet are planned again with a batch; None: they never are.
+        solve: see `BatchPlanning`.
         reported: is told of each run, with what it saved over the greedy answer in USD per hour, and the seconds that it took.
 
     Attributes:
@@ -137,6 +138,7 @@ class ProvisioningController:
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
         improve: Callable[[Prepared, Result], PackingOutcome] = as_scheduled,
         taken_back: Callable[[Iterable[Effect]], None] | None = None,
+        solve: Solve | None = None,
         reported: Callable[[BatchPlan, BatchOutcome, float, float], None] = lambda _plan, _outcome, _saved, _seconds: (
             None
         ),
@@ -155,6 +157,7 @@ class ProvisioningController:
             improve=improve,
             replanning=replanning,
             deadline=self._deadline,
+            solve=solve,
         )
         self._telling = BatchTelling(cluster, recorder, worlds, clock, retry_after)
         self._closed_to: tuple[Pod, ...] = ()  # of the last batch, if another Karpenter or a pause held it back

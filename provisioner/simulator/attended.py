@@ -12,6 +12,9 @@ from provisioner.support.workers import KeyedQueue, WorkerPool
 
 PASSES: Final = frozenset({"disruption", "consolidation", "forceful-disruption"})
 """Controllers whose rounds look at the whole cluster, so that `--pass-interval` coarsens them."""
+CLOCKS: Final = frozenset({"housekeeping", "launch-sets"})
+"""Those that look every second whether something has expired: where passes are coarser, `CLOCK_SECONDS` do."""
+CLOCK_SECONDS: Final = 10.0
 _NEVER: Final = float("inf")
 
 
@@ -36,17 +39,25 @@ class AttendedManager(Manager):
 
     Args:
         chance: of jitter.
-        interval: least seconds between two rounds of `PASSES`; 0: as they want.
+        interval: least seconds between two rounds of `PASSES`; 0: as they want. See also `CLOCKS`.
         left_out: names of controllers that do nothing.
+        wanted: the instant of a round of `PASSES` for which the interval is not waited.
 
     Attributes:
         rounds: of periodic controllers that were made.
     """
 
     def __init__(
-        self, clock: Clock, chance: random.Random, *, interval: float = 0.0, left_out: Collection[str] = ()
+        self,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        interval: float = 0.0,
+        left_out: Collection[str] = (),
+        wanted: Callable[[], float] = lambda: _NEVER,
     ) -> None:
         super().__init__(clock)
+        self._wanted = wanted
         self._time, self._chance, self._interval, self._left_out = clock, chance, interval, left_out
         self._queues: list[KeyedQueue] = []
         self._pollers: list[_Round] = []
@@ -75,8 +86,11 @@ class AttendedManager(Manager):
                 worked = True
                 self.rounds += 1
                 wait = one.poller.once()
-                least = self._interval if one.poller.name in PASSES else 0.0
-                one.due = _NEVER if wait is None else now + max(wait, least)
+                one.due = _NEVER if wait is None else now + wait
+                if one.poller.name in PASSES and wait is not None:
+                    one.due = max(one.due, min(now + self._interval, self._wanted()))
+                elif one.poller.name in CLOCKS and wait is not None:
+                    one.due = max(one.due, now + min(self._interval, CLOCK_SECONDS))
         return worked
 
     def next_time(self) -> float:

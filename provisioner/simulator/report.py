@@ -1,6 +1,7 @@
 """What is told of a simulated day: the figures of every seed, and how far they lie apart; as a table for people, and as JSON."""
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -26,6 +27,7 @@ class SeedSpread:
     """One figure over all seeds. `deviation`: standard deviation of a sample; 0 of one seed."""
 
     mean: float
+    median: float
     lowest: float
     highest: float
     deviation: float
@@ -37,7 +39,7 @@ class SeedSpread:
         deviation = 0.0
         if len(values) > 1:
             deviation = math.sqrt(math.fsum((one - mean) ** 2 for one in values) / (len(values) - 1))
-        return cls(round(mean, 4), min(values), max(values), round(deviation, 4))
+        return cls(round(mean, 4), round(statistics.median(values), 4), min(values), max(values), round(deviation, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,12 @@ class SimulationReport:
     pass_interval: float
     runs: tuple[Figures, ...]
     notes: tuple[str, ...]
+
+    @property
+    def coarsened(self) -> str:
+        """What `pass_interval` means for whoever reads the figures."""
+        said = f"All nodes were looked at for disruption every {self.pass_interval:g} s at most (--pass-interval), not every second."
+        return f"{said} Nodes may go later than in reality."
 
 
 def as_json(report: SimulationReport) -> dict[str, Any]:
@@ -93,10 +101,9 @@ def as_text(report: SimulationReport) -> str:
         (f"{at / 3600:.2f}", f"{usd:.2f}", f"{nodes:.1f}", f"{waiting:.1f}")
         for at, usd, nodes, waiting in _curve(report)
     ]
-    lines = [head, "", *_columns(rows), "", *_columns(curve)]
+    lines = [head, "", *as_columns(rows), "", *as_columns(curve)]
     if report.pass_interval:
-        said = f"All nodes were looked at for disruption every {report.pass_interval:g} s at most (--pass-interval), not every second."
-        lines += ["", f"{said} Nodes may go later than in reality."]
+        lines += ["", report.coarsened]
     return "\n".join([*lines, *(["", *report.notes] if report.notes else [])])
 
 
@@ -134,7 +141,8 @@ def _curve(report: SimulationReport) -> list[tuple[float, float, float, float]]:
     return found
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def as_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of text; all columns but the first are aligned to the right."""
     widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
     return [
         "  ".join(

@@ -30,6 +30,7 @@ from provisioner.simulator.kubelets import Budgets, Kubelets
 from provisioner.simulator.ledger import Figures, Ledger
 from provisioner.simulator.owners import Owners
 from provisioner.simulator.planning import PatientPlanner
+from provisioner.simulator.policies import Policy, PolicyRules
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
 from provisioner.simulator.workload import Apply, Arrival, Day, End, Scale
 from provisioner.support.clock import Clock
@@ -55,6 +56,7 @@ class SimulationSetting:
         options: of the provisioner.
         boot_seconds: see `SimulatedCloud`.
         pass_interval: see `AttendedManager`.
+        policy: by whose rules nodes are launched and disrupted.
     """
 
     day: Day
@@ -63,6 +65,7 @@ class SimulationSetting:
     options: Options
     boot_seconds: tuple[float, ...]
     pass_interval: float = 0.0
+    policy: Policy = Policy.DOVETAIL
 
 
 class _Silent(Recorder):
@@ -108,7 +111,14 @@ class _Run:
         self._clock.passing = self._pass
         for one in setting.objects:
             self._store(one)
-        self._manager = AttendedManager(self._clock, self._child(), interval=setting.pass_interval, left_out=LEFT_OUT)
+        self._policy = PolicyRules(setting.policy, setting.pass_interval)
+        self._manager = AttendedManager(
+            self._clock,
+            self._child(),
+            interval=setting.pass_interval,
+            left_out=LEFT_OUT,
+            wanted=self._policy.due,
+        )
         self._term = self._made()
 
     def _child(self) -> random.Random:
@@ -116,7 +126,8 @@ class _Run:
         return random.Random(self._chance.getrandbits(64))
 
     def _made(self) -> Term:
-        clock, options, setting = self._clock, self._setting.options, self._setting
+        clock, setting = self._clock, self._setting
+        options = self._policy.options(setting.options)
         connection = MemoryConnection(self.server, clock, self)
         lease = LeaseTerm()
         client = Client(connection, clock, lease, self._child())
@@ -137,7 +148,7 @@ class _Run:
         self._deliver(everything=True)
         caches.carry_out(caches.cluster.settle())
         lease.begin(Fence(clock, inf))
-        machinery = Machinery(self._attend, InlinePool, self._planner, self._child)
+        machinery = Machinery(self._attend, InlinePool, self._planner, self._child, self._policy.rules)
         return Term(caches, client, cloud, _Silent(client, "simulator", clock), options, clock, machinery)
 
     def _attend(self, _: Clock) -> AttendedManager:

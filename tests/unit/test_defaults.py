@@ -19,8 +19,6 @@ _WAIT: Final = "clock: a wait in real time, beside threads or sockets"
 SEAMS: Final[Mapping[str, str]] = {
     "CollectorTags.__init__(client)": "transport: EC2 in a region",
     "Credentials.__init__(token)": "transport: the command that gets ECR's tokens",
-    "DisruptionController.__init__(consolidations)": "thread: a method that hangs, or breaks",
-    "DisruptionController.__init__(methods)": "likewise",
     "HistoryKeeper.__init__(most_waiting)": "bound: a queue that is full after a few changes",
     "Instances.__init__(idle)": _WAIT,
     "Instances.__init__(patience)": _WAIT,

@@ -12,7 +12,7 @@ import msgspec
 from provisioner.cli.why import leader
 from provisioner.cli.why.command import Way, gathered, leader_of
 from provisioner.history.segments import SegmentError
-from provisioner.history.stores import FolderError, read_directory
+from provisioner.history.stores import RECORD_BYTES, FolderError, read_directory
 from provisioner.support.clock import Clock
 from provisioner.ui.events import EventBoard
 from provisioner.ui.fleet import asked_about, page_of
@@ -30,8 +30,6 @@ OWN_SECONDS: Final = 10.0
 """Between two reads of the whole cluster, at least."""
 OWN_SHARE: Final = 0.1
 """Of the time, that is spent on reading."""
-RECORD_BYTES: Final = 64 << 20
-"""Of a record, as it is compressed: the oldest files are left out."""
 RETRY_SECONDS: Final = (2.0, 30.0)
 _MOST_EVENT: Final = MOST_BYTES + 65536
 

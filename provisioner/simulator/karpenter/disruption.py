@@ -38,6 +38,7 @@ MOST_TOGETHER: Final = 100
 """More nodes are not consolidated together; there may be one more, as in Karpenter (6.10)."""
 MULTI: Final = "multi"
 SINGLE: Final = "single"
+_ORDER: Final = (EMPTY, DRIFT, MULTI, SINGLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +54,22 @@ class KarpenterDecision:
     refused: frozenset[str] = frozenset()
 
 
-def disrupt(view: DisruptionView, *, skipped: Collection[str]) -> KarpenterDecision:
+def disrupt(view: DisruptionView, *, skipped: Collection[str], after: str = "") -> KarpenterDecision:
     """The command that one pass of Karpenter begins: emptiness, then drift, then consolidation of several nodes, then of one.
 
     Args:
         view: the instant; commands under way show in its snapshot.
         skipped: NodeClaims that single-node consolidation need not ask about: `refused` by a pass since which nothing has changed for them.
+        after: the method whose command did not hold: those behind it go on with the pass.
 
     Cost: that of `provision` at most 7 times for several nodes, and once for each node that is asked about alone.
     """
-    for method in (empty, drifted):
+    passed = _ORDER.index(after) + 1 if after else 0
+    for method in (empty, drifted)[passed:]:
         command = method(view)
         if command is not None:
             return KarpenterDecision(command)
-    return consolidate(view, skipped=skipped)
+    return consolidate(view, skipped=skipped, after=after)
 
 
 def empty(view: DisruptionView) -> Proposal | None:
@@ -100,12 +103,12 @@ def drifted(view: DisruptionView) -> Proposal | None:
     return None
 
 
-def consolidate(view: DisruptionView, *, skipped: Collection[str]) -> KarpenterDecision:
+def consolidate(view: DisruptionView, *, skipped: Collection[str], after: str = "") -> KarpenterDecision:
     """Several nodes for one or none, else one node for a cheaper one or none (6.9-6.12). Arguments and cost as of `disrupt`."""
-    if view.prepared is None:
+    if view.prepared is None or after == SINGLE:
         return KarpenterDecision(None)
     work = _Consolidation(view, view.prepared)
-    command = work.of_several()
+    command = work.of_several() if after != MULTI else None
     return KarpenterDecision(command) if command is not None else work.of_one(skipped)
 
 

@@ -9,6 +9,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from provisioner.cli.main import dovetail
+from provisioner.history.entries import ClassSeen, HistoryEntry, HistoryPodClass, PodsArrived, PodsStanding, PoolSeen
+from provisioner.history.segments import SegmentHead, SegmentWriter
 from provisioner.values.errors import ExitStatus
 from tests.unit.simulator.days import budget, pool, template
 
@@ -89,7 +91,8 @@ def test_a_day_needs_a_node_pool_and_one_document(files: Files) -> None:
 
 def test_a_day_is_one_file_that_is_not_nested_too_deep(files: Files, tmp_path: Path) -> None:
     told = CliRunner().invoke(dovetail, ["simulate", str(tmp_path), "-f", str(files.objects)])
-    assert (told.exit_code, "is a directory; give the file of the day" in told.output) == (ExitStatus.USAGE, True)
+    said = "has no file of `dovetail record`; give its directory, or a day"
+    assert (told.exit_code, said in told.output) == (ExitStatus.USAGE, True)
     deep = tmp_path / "day.json"
     deep.write_text(json.dumps(DAY).replace('"count"', f'"x": {"[" * 90}{"]" * 90}, "count"'))
     told = CliRunner().invoke(dovetail, ["simulate", str(deep), "-f", str(files.objects)])
@@ -148,3 +151,147 @@ def test_each_seed_makes_another_day_of_settings(files: Files) -> None:
     first, second = found["runs"]
     assert first["pods"] > 0
     assert first["launched"] != second["launched"] or first["waitP99"] != second["waitP99"]
+
+
+def test_fields_that_pods_do_not_have_are_told(files: Files) -> None:
+    misspelt = template("web", nodeselector={"a": "b"}, dnsPolicy="Default")
+    misspelt["spec"]["containers"][0] |= {"resource": {}, "image": "web:1", "env": [{"name": "A", "valu": "b"}]}
+    daemon = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "default"},
+        "spec": {"selector": {}, "template": {**template("agent"), "specs": {}}},
+    }
+    arrival = {**DAY["changes"][0], "template": misspelt}
+    files.write({**DAY, "changes": [arrival, {**arrival, "name": "other"}]}, pool(), daemon)
+    told = files.run("--set", "packing=greedy", "-o", "json")
+    assert told.exit_code == ExitStatus.DONE, told.output
+    where = f"{files.day}: changes[0].template.spec"
+    assert sorted(json.loads(told.output)["notes"][:4]) == [
+        f"{where}.containers[0].env[0].valu is ignored; Kubernetes has no such field; did you mean value?",
+        f"{where}.containers[0].resource is ignored; Kubernetes has no such field; did you mean resources?",
+        f"{where}.nodeselector is ignored; Kubernetes has no such field; did you mean nodeSelector?",
+        f"{files.objects}: DaemonSet agent: spec.template.specs is ignored; Kubernetes has no such field; did you mean spec?",
+    ]
+
+
+def test_variants_and_policies_are_compared_on_the_same_days(files: Files) -> None:
+    compared = (
+        "--variant",
+        "slow:batch-idle-duration=9s",
+        "--variant",
+        "as-it-is:",
+        "--variant",
+        "slow:nodepool/general.spec.weight=2",
+    )
+    found = json.loads(files.run(*compared, "--policy", "both", "--seed", "1", "--seed", "2", "-o", "json").output)
+    cases = found["cases"]
+    assert [(one["variant"], one["policy"]) for one in cases] == [
+        ("slow", "dovetail"),
+        ("slow", "karpenter"),
+        ("as-it-is", "dovetail"),
+        ("as-it-is", "karpenter"),
+    ]
+    assert cases[0]["settings"] == ["batch-idle-duration=9s", "nodepool/general.spec.weight=2"]
+    waits = [one["spread"]["waitP50"]["median"] for one in cases]
+    assert waits[0] > waits[2] + 5
+    assert waits[1] > waits[3] + 5
+    assert all([run["seed"] for run in one["runs"]] == [1, 2] for one in cases)
+    lines = files.run(*compared, "--policy", "both").output.splitlines()
+    assert lines[0] == "0.0277778 hours, 1 seed, cost in USD"
+    assert lines[2].split()[:4] == ["variant", "policy", "cost", "node-hours"]
+    assert [line.split()[:2] for line in lines[3:7]] == [
+        ["slow", "dovetail"],
+        ["slow", "karpenter"],
+        ["as-it-is", "dovetail"],
+        ["as-it-is", "karpenter"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--variant", "fast"], "--variant fast: write NAME:SETTING"),
+        (["--variant", "-x:packing=greedy"], "--variant -x:packing=greedy: write NAME:SETTING"),
+        (["--variant", "fast:batch-idle=9s"], "--variant fast:: unknown flag --batch-idle"),
+        (
+            ["--variant", "fast:nodepool/no.spec.weight=1"],
+            "--variant fast: nodepool/no.spec.weight=1: there is no NodePool",
+        ),
+        (
+            [each for number in range(21) for each in ("--variant", f"v{number}:")],
+            "there are 21 variants; give at most 20",
+        ),
+        (
+            [each for number in range(3) for each in ("--variant", f"v{number}:")]
+            + [each for number in range(80) for each in ("--seed", str(number))],
+            "240 simulations are more than 200; give fewer seeds or variants",
+        ),
+        (["--since", "2026-11-29"], "--since and --until choose a part of a record"),
+    ],
+)
+def test_wrong_variants_are_told_before_anything_begins(files: Files, arguments: list[str], problem: str) -> None:
+    told = files.run(*arguments)
+    assert told.exit_code == ExitStatus.USAGE
+    assert problem in " ".join(told.output.split())
+
+
+class Record:
+    """Two segments of an hour each, of a cluster with one NodePool."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(exist_ok=True)
+        for number in (0, 1):
+            own = HistoryPodClass("web", "default", "ReplicaSet", 0, requests={"cpu": 1000, "pods": 1}, constraints={})
+            opening: list[HistoryEntry] = [ClassSeen(1, own), PoolSeen("general", pool()["spec"])]
+            if number:
+                opening.append(PodsStanding(1, 0, 3))
+            head = SegmentHead(
+                id=f"s{number}",
+                source="record",
+                began=3600.0 * number,
+                ended=0.0,
+                entries=0,
+                follows="s0" if number else "",
+            )
+            writer = SegmentWriter(head, opening)
+            writer.add(3600.0 * number + 60, [PodsArrived(1, 3)])
+            writer.add(3600.0 * (number + 1), [])
+            (directory / f"{number}.history").write_bytes(writer.to_bytes())
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(dovetail, ["simulate", str(self.directory), *arguments])
+
+
+def test_a_record_is_a_day_and_has_node_pools(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    told = record.run("--pass-interval", "600", "-o", "json")
+    assert told.exit_code == ExitStatus.DONE, told.output
+    found = json.loads(told.output)
+    assert (found["durationSeconds"], found["runs"][0]["pods"], found["runs"][0]["unbound"]) == (7200, 6, 0)
+    assert "The record is from 1970-01-01T00:00:00Z to 1970-01-01T02:00:00Z." in found["notes"]
+    assert "The NodePools are those of the record, as they were and as they changed." in found["notes"]
+
+
+def test_a_part_of_a_record_with_other_node_pools(tmp_path: Path, files: Files) -> None:
+    record = Record(tmp_path / "record")
+    common = ("--pass-interval", "600", "-o", "json", "-f", str(files.objects), "--set", "packing=greedy")
+    told = record.run("--since", "1970-01-01T01:30:00Z", *common)
+    assert told.exit_code == ExitStatus.DONE, told.output
+    found = json.loads(told.output)
+    assert (found["durationSeconds"], found["runs"][0]["pods"]) == (3600, 6), "three were there, three came"
+    assert found["notes"][0] == "The record is from 1970-01-01T01:00:00Z to 1970-01-01T02:00:00Z."
+    assert not any("those of the record" in note for note in found["notes"])
+    told = record.run("--until", "1970-01-01T00:30:00Z", *common)
+    assert json.loads(told.output)["runs"][0]["pods"] == 3
+    told = record.run("--since", "2026-01-01", *common)
+    assert (told.exit_code, "the record is from 1970-01-01T00:00:00Z to" in told.output) == (ExitStatus.USAGE, True)
+    (record.directory / "0.history").write_bytes(b"nothing")
+    told = record.run(*common)
+    assert any(
+        note.startswith("Of the record: ") and "0.history is left out" in note
+        for note in json.loads(told.output)["notes"]
+    )
+    alone = CliRunner().invoke(dovetail, ["simulate", str(record.directory / "1.history"), *common])
+    assert json.loads(alone.output)["runs"][0]["pods"] == 6

@@ -3,6 +3,8 @@
 import random
 import threading
 
+import pytest
+
 from provisioner.runtime.controller import Controller
 from provisioner.simulator.attended import AttendedManager, InlinePool
 from provisioner.simulator.virtual_time import VirtualClock
@@ -38,6 +40,21 @@ def test_each_does_what_is_due_and_no_thread_is_started() -> None:
     assert seen == [("again", 0.0), ("later", 5.0), ("poll", 10.0), ("again", 30.0), ("poll", 35.0), ("poll", 60.0)]
     assert manager.rounds == 3
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(("interval", "rounds"), [(0.0, 30), (4.0, 8), (60.0, 3)])
+def test_what_looks_for_expired_things_every_second_does_so_every_ten_where_passes_are_coarse(
+    interval: float, rounds: int
+) -> None:
+    clock = VirtualClock()
+    manager = AttendedManager(clock, random.Random(1), interval=interval)
+    manager.take([Controller(runner=Poller("housekeeping", lambda: 1.0, first=1.0))])
+    manager.start()
+    while (at := manager.next_time()) <= 30:
+        clock.seconds = at
+        while manager.turn():
+            pass
+    assert manager.rounds == rounds
 
 
 def test_a_poller_that_is_woken_goes_first_and_one_that_fails_is_asked_again() -> None:

@@ -31,11 +31,12 @@ def report(**more: object) -> SimulationReport:
 
 
 def test_the_spread_of_seeds() -> None:
-    assert SeedSpread.of([10.0, 14.0]) == SeedSpread(12.0, 10.0, 14.0, 2.8284)
-    assert SeedSpread.of([3.0]) == SeedSpread(3.0, 3.0, 3.0, 0.0)
+    assert SeedSpread.of([10.0, 14.0]) == SeedSpread(12.0, 12.0, 10.0, 14.0, 2.8284)
+    assert SeedSpread.of([1.0, 2.0, 9.0]).median == 2.0
+    assert SeedSpread.of([3.0]) == SeedSpread(3.0, 3.0, 3.0, 3.0, 0.0)
     told = as_json(report())["spread"]
-    assert told["usd"] == {"mean": 12.0, "lowest": 10.0, "highest": 14.0, "deviation": 2.8284}
-    assert told["evictions"]["Drifted"] == {"mean": 1.0, "lowest": 0, "highest": 2, "deviation": 1.4142}
+    assert told["usd"] == {"mean": 12.0, "median": 12.0, "lowest": 10.0, "highest": 14.0, "deviation": 2.8284}
+    assert told["evictions"]["Drifted"] == {"mean": 1.0, "median": 1.0, "lowest": 0, "highest": 2, "deviation": 1.4142}
 
 
 def test_json_has_every_run_with_its_curve() -> None:

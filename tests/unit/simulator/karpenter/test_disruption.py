@@ -68,6 +68,14 @@ def test_emptiness_comes_before_drift_and_consolidation() -> None:
     assert command(fleet) == ("Empty", "empty", ("none",))
 
 
+def test_a_pass_goes_on_behind_the_method_whose_command_did_not_hold() -> None:
+    fleet = two()
+    fleet.node("old", several(1, "o"), drifted=NOON)
+    fleet.node("none")
+    found = [disrupt(fleet.view(), skipped=(), after=one).command for one in ("", "empty", "drift", "multi", "single")]
+    assert [one.method if one is not None else "" for one in found] == ["empty", "drift", "multi", "single", ""]
+
+
 def test_pods_of_very_low_priority_leave_a_node_empty() -> None:
     """[Q]: their disruption costs nothing, so they are not simulated."""
     fleet = Fleet()

@@ -1,0 +1,124 @@
+"""What `dovetail simulate` simulates: a day that a file has, that a seed makes of settings, or that a record tells."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from provisioner.cli.documents import InputError, inputs, is_shallow
+from provisioner.cli.pod_fields import unknown_pod_fields
+from provisioner.history.segments import Segment, SegmentError
+from provisioner.history.stores import RECORD_BYTES, SUFFIX, FolderError, read_directory
+from provisioner.simulator.workload import Apply, Arrival, Day, day_of
+from provisioner.simulator.workloads.generator import generate, settings_of
+from provisioner.simulator.workloads.records import day_of_segments
+from provisioner.values.errors import UserError
+from provisioner.values.yamltext import TOO_DEEP
+
+_MOST_NOTES: Final = 20
+"""Fields of pod templates that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayInput:
+    """What the user named.
+
+    Attributes:
+        of_seed: the day of a seed.
+        applied: objects that appear in it, each with its place in the input.
+        pools: NodePools of a record, at their time.
+        notes: what to know of it, as sentences.
+    """
+
+    of_seed: Callable[[int], Day]
+    applied: tuple[tuple[str, dict[str, Any]], ...] = ()
+    pools: tuple[Apply, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_day(path: Path, since: datetime | None, until: datetime | None) -> DayInput:
+    """The day of a file, or of a record's directory or file.
+
+    Args:
+        path: of it.
+        since: segments of a record that end before are left out.
+        until: such as begin after.
+
+    Raises:
+        UserError: it is none.
+    """
+    if path.is_dir() or path.suffix == SUFFIX:
+        return _recorded(path, since, until)
+    if since is not None or until is not None:
+        raise UserError(f"--since and --until choose a part of a record, and {path} is none")
+    file = next(iter(inputs([path])))
+    found = list(file.documents())
+    if len(found) != 1:
+        raise InputError(file.name, "must contain exactly one document, the day")
+    if not is_shallow(found[0]):
+        raise InputError(file.name, TOO_DEEP)
+    if isinstance(found[0], dict) and {"changes", "durationSeconds"} & found[0].keys():
+        day = day_of(found[0], file.name)
+        return DayInput(lambda _: day, _applied(day, file.name), notes=_strange_fields(day, file.name))
+    return DayInput(partial(generate, settings_of(found[0], file.name)))
+
+
+def _recorded(path: Path, since: datetime | None, until: datetime | None) -> DayInput:
+    try:
+        found = read_directory(path, most_bytes=RECORD_BYTES)
+        if not found.segments:
+            raise UserError(
+                "; ".join((f"{path} has no file of `dovetail record`; give its directory, or a day", *found.problems))
+            )
+        some = [one for one in found.segments if _overlaps(one, since, until)]
+        if not some:
+            first, last = found.segments[0].head.began, max(one.head.ended for one in found.segments)
+            raise UserError(
+                f"{path}: there is nothing between --since and --until; the record is from {_stamp(first)} to {_stamp(last)}"
+            )
+        recorded = day_of_segments(some)
+    except (FolderError, SegmentError) as error:
+        raise UserError(str(error)) from None
+    except (LookupError, OverflowError) as error:
+        raise UserError(f"{path} is not as `dovetail record` writes it: {error!r}") from None
+    day, name = recorded.day, str(path)
+    notes = (
+        f"The record is from {_stamp(recorded.began)} to {_stamp(recorded.began + day.duration_seconds)}.",
+        *(f"Of the record: {one}." for one in (*found.problems, *recorded.problems)),
+    )
+    return DayInput(lambda _: day, _applied(day, name), recorded.pools, notes)
+
+
+def _overlaps(one: Segment, since: datetime | None, until: datetime | None) -> bool:
+    return (since is None or one.head.ended > since.timestamp()) and (
+        until is None or one.head.began < until.timestamp()
+    )
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _strange_fields(day: Day, name: str) -> tuple[str, ...]:
+    """What the user has written in pod templates and nobody reads; once for equal templates."""
+    seen, found = set[bytes](), list[str]()
+    for number, change in enumerate(day.changes):
+        if isinstance(change, Arrival) and (text := msgspec.json.encode(change.template)) not in seen:
+            seen.add(text)
+            where = f"{name}: changes[{number}].template"
+            found += [f"{where}.{one.path} {one.message}" for one in unknown_pod_fields(change.template)]
+            if len(found) > _MOST_NOTES:
+                return (*found[:_MOST_NOTES], f"{name}: more fields of pod templates are ignored.")
+    return tuple(found)
+
+
+def _applied(day: Day, name: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+    return tuple(
+        (f"{name}: changes[{number}].object", change.object)
+        for number, change in enumerate(day.changes)
+        if isinstance(change, Apply)
+    )
