@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from provisioner.cli.main import main
+from provisioner.cli.entry import main
 from provisioner.support.workers import Schedule
 
 FILE: Final = "SOAK_COUNTS"

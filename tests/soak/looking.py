@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from provisioner.lab.devcluster.processes import PROC
+from provisioner.lab.devcluster.processes import PROC, memory_bytes
 from provisioner.lab.harness import figures, memory
 from provisioner.lab.harness.programs import PLANNER_MODULE
 from provisioner.lab.harness.session import ALL_PROGRAMS, MEGABYTE, PROVISIONER
@@ -48,9 +48,8 @@ def series(name: str, page: str) -> dict[str, float]:
             family = line.split()[2]
         elif line and not line.startswith("#"):
             families[family] += 1
-    return {f"series, {name}": families.total()} | {
-        f"series of {name}: {one}": number for one, number in families.items()
-    }
+    found: dict[str, float] = {f"series, {name}": families.total()}
+    return found | {f"series of {name}: {one}": number for one, number in families.items()}
 
 
 def _of(name: str, pids: Iterable[int]) -> dict[str, float]:
@@ -60,7 +59,7 @@ def _of(name: str, pids: Iterable[int]) -> dict[str, float]:
         with contextlib.suppress(OSError):  # it has just ended
             threads += len(list((PROC / str(pid) / "task").iterdir()))
             descriptors += len(list((PROC / str(pid) / "fd").iterdir()))
-            pss += memory.memory_bytes(pid) / MEGABYTE
+            pss += memory_bytes(pid) / MEGABYTE
     return (
         {f"memory of {name}": pss, f"threads of {name}": threads, f"descriptors of {name}": descriptors} if pss else {}
     )

@@ -64,6 +64,7 @@ class WeeksResult:
 
 def run(directory: Path, weeks: float, seed: int) -> WeeksResult:
     """Run it; its files are kept in a directory."""
+    directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     day, pool, counts = directory / "weeks.yaml", directory / "pool.yaml", directory / "counts"
     day.write_text(yaml.safe_dump({"hours": weeks * HOURS_A_WEEK, **_DAYS}), encoding="utf-8")
@@ -74,7 +75,7 @@ def run(directory: Path, weeks: float, seed: int) -> WeeksResult:
     began = time.monotonic()
     looks: list[Look] = []
     with (directory / "weeks.json").open("w+b") as output, (directory / "weeks.log").open("w+b") as log:
-        environment = {**os.environ, counted.FILE: str(counts.resolve())}
+        environment = {**os.environ, counted.FILE: str(counts)}
         with subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=log) as process:
             while process.poll() is None and time.monotonic() - began < MOST_SECONDS:
                 looks.append(Look(time.monotonic() - began, of_process(NAME, process.pid) | told(counts)))
