@@ -16,6 +16,8 @@ from tests.soak.laws import Growth, Look, judged
 
 RESULTS = Path("results")
 HINTS = 12
+CALIBRATIONS = 3
+"""Loops of `calibration`, which tells of the fastest only."""
 
 
 def main() -> int:
@@ -26,19 +28,20 @@ def main() -> int:
     parser.add_argument("--weeks", type=float, default=4.0, help="0: not in virtual time")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    loop = calibration()
-    slow = slowness(loop)
-    rate = hour.PODS_PER_SECOND / slow
     began = time.monotonic()
+    loop = calibration()
+    passed = (time.monotonic() - began) / CALIBRATIONS  # longer where others have the processors
+    slow = slowness(max(loop, passed))
+    rate = hour.PODS_PER_SECOND / slow
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
 
     say(
-        f"the reference loop takes {1000 * loop:.0f} ms: {hour.PODS_PER_SECOND:g} pods a second / {slow:.2f} = {rate:.1f}"
+        f"the reference loop takes {1000 * loop:.0f} ms of a processor, and {1000 * passed:.0f} ms: {hour.PODS_PER_SECOND:g} pods a second / {slow:.2f} = {rate:.1f}"
     )
     wrong: list[str] = []
-    figures = [Figure("calibration", loop, "s")]
+    figures = [Figure("calibration", loop, "s"), Figure("times as slow, others included", slow, "")]
     if given.seconds:
         found = hour.run(given.cloud, given.seed, given.seconds, rate, say, progress_for(sys.stderr))
         say(f"{found.pods_per_second:.1f} pods bound a second, {found.faults} faults, disrupted {found.disrupted}")

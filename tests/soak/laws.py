@@ -52,8 +52,8 @@ LAWS: Final[Mapping[str, Law]] = {
     "watches": Law(0.0, 1),  # one may begin anew at the moment
     "tasks": Law(0.05, 4),  # as connections
     "keys": Law(0.10, 20),  # one for each object that is there, and the fleet is never quite as large
-    "series": Law(0.05, 10),  # likewise
-    "series of": Law(0.10, 10),  # of one family; likewise, and the fewer the more it matters
+    "series": Law(0.05, 100),  # likewise; and what happens for the first time makes the series of two histograms
+    "series of": Law(0.10, 100),  # of one family; likewise
 }
 """By the first words of a quantity's name, the longest that fit. Others are told, and not judged."""
 
@@ -74,7 +74,7 @@ class Growth:
     @property
     def grew(self) -> bool:
         """Whether it is over its limit; also where that cannot be told."""
-        return not self.late <= self.limit
+        return not math.isinf(self.limit) and not self.late <= self.limit
 
     @property
     def percent(self) -> float:

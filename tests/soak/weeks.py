@@ -24,10 +24,10 @@ PASS_SECONDS: Final = 300
 HOURS_A_WEEK: Final = 168
 MOST_SECONDS: Final = 7_200.0
 _DAYS: Final[dict[str, Any]] = {
-    "services": {"count": 6, "pods": 40, "stepMinutes": 30},
-    "bursts": {"perDay": 4},
-    "jobs": {"perHour": 12, "pods": 2},
-    "nightBatch": {"jobs": 4, "pods": 12},
+    "services": {"count": 4, "pods": 16, "stepMinutes": 60},
+    "bursts": {"perDay": 2},
+    "jobs": {"perHour": 6, "pods": 2},
+    "nightBatch": {"jobs": 2, "pods": 6},
 }
 _POOL: Final[dict[str, Any]] = {
     "apiVersion": "karpenter.sh/v1",
