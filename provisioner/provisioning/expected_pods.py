@@ -80,7 +80,9 @@ class ExpectedPods:
         self._lock = threading.Lock()
         self._batch = _Batch()
         self._last_had_all = False
-        self._followed: deque[bool] = deque(maxlen=REMEMBERED)  # of batches that had everybody: whether others came within the second
+        self._followed: deque[bool] = deque(
+            maxlen=REMEMBERED
+        )  # of batches that had everybody: whether others came within the second
         self._round_at = float("-inf")
         self.answered: Callable[[], None] = lambda: None
         self.poller = ApiPoller("expected-pods", self._poll)
@@ -92,7 +94,9 @@ class ExpectedPods:
     def joined(self, pod: Pod) -> None:
         """A pod is in the batch."""
         owner, now = pod.owner if not group_of(pod) else None, self._clock.monotonic()
-        is_new = self._cluster.seen_since(pod.uid) > now - STREAM_SECONDS  # one that waits on is looked at again every few seconds
+        is_new = (
+            self._cluster.seen_since(pod.uid) > now - STREAM_SECONDS
+        )  # one that waits on is looked at again every few seconds
         with self._lock:
             batch, since = self._batch, now - self._batch.joined_at
             batch.joined_at = now

@@ -17,6 +17,8 @@ NAMESPACE = "shop"
 MOST_SHARE = 0.25
 INTERVAL_SECONDS = 1.0
 LULLS, LULL_SECONDS = 1 / 40, 35.0
+NIGHT_SECONDS = 120.0
+"""Between two nights, on average, where pods come at a rate."""
 BUFFERED = 3
 """Pods that the CapacityBuffer keeps room for."""
 
@@ -155,7 +157,7 @@ class Churn:
             pause = max(0, wanted - self.wanted[kind.name]) / self._rate if self._rate else self.interval
             self.wanted[kind.name] = wanted
             self.changes += 1
-            if self._chance.random() < self._lulls:
+            if self._chance.random() < (pause / NIGHT_SECONDS if self._rate else self._lulls):
                 self._fall_asleep()
                 if self._stop.wait(LULL_SECONDS):
                     return

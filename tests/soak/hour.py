@@ -17,7 +17,7 @@ from provisioner.lab.harness.programs import ProgramSpec
 from provisioner.lab.harness.session import ALL_PROGRAMS, PROVISIONER
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director, mild
-from tests.chaos.run import EVERY_METHOD_SECONDS, disruptions, settled, untried
+from tests.chaos.run import disruptions, settled, untried
 from tests.chaos.stage import EXPIRING, ChaosCluster, stage
 from tests.soak import counted
 from tests.soak.laws import Look
@@ -29,8 +29,8 @@ PODS_PER_SECOND: Final = 20.0
 LOOK_SECONDS: Final = 15.0
 PAUSE: Final = (10.0, 25.0)
 """Least and most seconds between two faults."""
-LULLS: Final = 1 / 600
-"""Nights a change of replicas: of some six changes a second, one in two minutes."""
+EVERY_METHOD_SECONDS: Final = 1800.0
+"""In a run of so long every method of disruption takes nodes."""
 REQUIRED: Final = (
     *(f"{what} of {name}" for what in ("memory", "threads", "descriptors", "watches") for name in ALL_PROGRAMS),
     *(f"series, {name}" for name in ALL_PROGRAMS),
@@ -97,7 +97,7 @@ def run(
     with stage(cloud, random.Random(seed + 1), progress, every_method=True, started_as=started_as) as place:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ABUSE}}
         place.client.raw("POST", NAMESPACES.path(), body)
-        churn = Churn(place.client, random.Random(seed + 2), 1.0, lulls=LULLS, pools={"small": EXPIRING}, rate=rate)
+        churn = Churn(place.client, random.Random(seed + 2), 1.0, pools={"small": EXPIRING}, rate=rate)
         passing = Passing(place.client, random.Random(seed + 3))
         churn.start()
         passing.start()
