@@ -67,6 +67,8 @@ _SPARE_CATALOGUES: Final = 4
 """Kept beside those of the pools at hand, for worlds that have other pools in turn."""
 _MOST_STATES: Final = 20_000
 """What is remembered of a pool's claims before it starts afresh."""
+_MOST_TERMS: Final = 5_000
+"""Different node selectors and affinities, likewise; of pods that name a node or a run of a pipeline, each has its own. 1 kB each."""
 _MOST_TABLES: Final = 8
 """Different sets of resources that pods ask for, of which the room of nodes is remembered."""
 _TRIAL_STEPS: Final = 20_000
@@ -156,7 +158,7 @@ class Stock:
         limited = None if pool.remaining is None else tuple(pool.remaining)
         key = (pool.name, id(catalogue), pool.requirements, pool.taints, limited, *shared)
         entry = self._offers.get(key)
-        if entry is None or entry[0] is not catalogue or entry[1].states > _MOST_STATES:
+        if entry is None or entry[0] is not catalogue or entry[1].states > _MOST_STATES or entry[1].terms > _MOST_TERMS:
             _drop_oldest(self._offers, 2 * keep)
             types = PreparedTypes(pool, catalogue, daemons, dimensions, well_known, limits)
             entry = (catalogue, PreparedPool(pool, types))
