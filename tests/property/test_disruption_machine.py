@@ -1212,6 +1212,7 @@ def test_every_promise_is_kept_whatever_happens() -> None:
         "called off",
         "replacements",
         "evictions",
+        "waited for tied",
     ):
         assert SEEN[what], f"no {what}: the lives prove nothing about it"
 
@@ -1360,6 +1361,16 @@ def _turns(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Turns, "_are_tied", lambda *_: False)
 
 
+def _hasty_drift(patch: pytest.MonkeyPatch) -> None:
+    """Drift proposes whoever budgets allow, and whose turn it is is asked when they begin."""
+
+    class Hasty(Turns):
+        def _are_tied(self, *_: object) -> bool:
+            return False
+
+    patch.setattr(drifted, "turns_of", lambda view: Hasty(view.snapshot, (), under_way=view.under_way))
+
+
 def _going_counts(patch: pytest.MonkeyPatch) -> None:
     """Until it is gone."""
     patch.setattr(views, "goes", lambda _: False)
@@ -1399,6 +1410,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     "replacements count as soon as they are created": (_replacement_first, "its replacement .* is not there"),
     "nodes with pods count as empty": (_empty, "runs there"),
     "every node has drifted": (_drift, "always something more"),
+    "what waits uses up budgets": (_hasty_drift, "was proposed, and waits"),
 }
 
 
@@ -1415,6 +1427,7 @@ QUICK: Final = (
     "a pass of consolidation ends with its first move",
     "nodes of static NodePools are consolidated",
     "replacements count as soon as they are created",
+    "what waits uses up budgets",
 )
 """Mutants that are caught within seconds."""
 
