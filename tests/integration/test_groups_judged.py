@@ -61,7 +61,7 @@ SCENARIOS: Final = {seed: scenario(seed) for seed in SEEDS}
 def court(gang_plane: DevCluster, request: pytest.FixtureRequest) -> Iterator[Mapping[int, Future[Verdict]]]:
     """The verdicts of all scenarios that are asked for, as they come."""
     items = [one for one in request.session.items if isinstance(one, pytest.Function) and one.path == request.path]
-    wanted = sorted({one.callspec.params["seed"] for one in items if hasattr(one, "callspec")})
+    wanted = sorted({int(str(one.callspec.params["seed"])) for one in items if hasattr(one, "callspec")})
     clock = SystemClock()
     connection = connect(
         str(gang_plane.kubeconfig), user_agent="dovetail-judge", clock=clock, qps=2000, burst=2000, pool_size=32

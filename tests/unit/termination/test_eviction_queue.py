@@ -1,7 +1,8 @@
 """What a drain wants next, and the taint that a Node gets and loses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -521,7 +522,13 @@ def test_no_deadline_ends_what_a_pause_holds(pause: Pause, annotations: dict[str
 class OneNode(Asking):
     """Three pods of a PodGroup on a node that is drained until an hour is over; a PodDisruptionBudget lets one of them go at a time."""
 
-    def __init__(self, key: str = names.HOSTNAME_LABEL, *, ends: bool = True, **annotations: str) -> None:
+    def __init__(
+        self,
+        key: str = names.HOSTNAME_LABEL,
+        annotations: Mapping[str, str] = MappingProxyType({}),
+        *,
+        ends: bool = True,
+    ) -> None:
         super().__init__()
         cluster = self.world.cluster
         cluster.pod_groups_known(KindKnowledge.READ)
@@ -566,7 +573,7 @@ INTERRUPTED = {names.INTERRUPTION_ANNOTATION: str(Interruption("spot_interrupted
 ONE_BY_ONE = {
     "of another domain than a node": lambda: OneNode(names.ZONE_LABEL),
     "where nothing ends the drain": lambda: OneNode(ends=False),
-    "where the instance is taken away": lambda: OneNode(**INTERRUPTED),
+    "where the instance is taken away": lambda: OneNode(annotations=INTERRUPTED),
 }
 
 
