@@ -46,7 +46,7 @@ def scenario(seed: int) -> Scenario:
     limits = {} if chance.random() < 0.4 else {"cpu": str(chance.randint(0, 20))}
     return Scenario(
         tuple(pods),
-        (pool(types=chance.sample((SMALL, MEDIUM, LARGE), chance.randint(1, 3)), limits=limits),),
+        (pool(types=tuple(chance.sample((SMALL, MEDIUM, LARGE), chance.randint(1, 3))), limits=limits),),
         tuple(nodes),
         free=True,
         groups=groups,

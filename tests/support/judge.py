@@ -546,7 +546,7 @@ class _Case(Setting):
             missing = sorted(by_uid[uid].name for uid in planned.keys() - {one.uid for one, _ in order})
             violations += (f"no order for {missing}",)
         if self._scenario.groups:
-            self._bind_groups(problem, dict(order))
+            self._bind_groups(problem, {one.uid: node for one, node in order})
         elif self._scenario.free and not self._extender:
             for one, _ in order:
                 self._release(one)
@@ -571,17 +571,17 @@ class _Case(Setting):
             claims=len(plan.launches),
         )
 
-    def _bind_groups(self, problem: Problem, places: Mapping[Pod, str]) -> None:
-        """Each group whole, those that the plan leaves out at the end."""
-        planned = {one.group for one in places}
+    def _bind_groups(self, problem: Problem, places: Mapping[str, str]) -> None:
+        """Each group whole, those that the plan leaves out at the end; `places` by UID."""
+        planned = {one.group for one in problem.pods if one.uid in places}
         for name in sorted(self._scenario.groups, key=lambda name: name not in planned):
             mine = [one for one in problem.pods if one.group == name]
             for one in mine:
-                if one in places:
-                    self._nominate(one, places[one])
+                if one.uid in places:
+                    self._nominate(one, places[one.uid])
             for one in mine:
                 self._release(one)
-            self._await_bound([one for one in mine if one in places])
+            self._await_bound([one for one in mine if one.uid in places])
 
     # --- the question ---
 

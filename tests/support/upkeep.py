@@ -1039,7 +1039,7 @@ class Upkeep:
         every = zip(told.events[since:], told.messages[since:], strict=True)
         return {event[1] for event, message in every if message == WAITS_FOR_TIED or message.endswith(WAITS)}
 
-    def _nobody_waits_at_the_cost_of_others(self, proposed: Iterable[Proposal], waited: Collection[str]) -> None:
+    def _nobody_waits_at_the_cost_of_others(self, proposed: Iterable[Proposal], waited: set[str]) -> None:
         """What was proposed and waits has used up what budgets leave."""
         self.wrong += [f"{one} was proposed, and waits" for one in proposed if not waited.isdisjoint(one.candidates)]
 

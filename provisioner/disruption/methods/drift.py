@@ -23,7 +23,7 @@ from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.pool_drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation.simulator import Simulation, SimulationAnswer
-from provisioner.disruption.simulation.turns import turns_of
+from provisioner.disruption.simulation.turns import Turns, turns_of
 from provisioner.disruption.view import (
     NOT_JUDGED,
     TAKES_PODS,
@@ -128,11 +128,11 @@ def propose(view: DisruptionView) -> MethodAnswer:
         result, first = answer.result, None
         if result is None and len(some) == 1 and may_go_first:
             result, first = _going_first(anywhere or simulation, one, view)
-        proposal = None if result is None else _proposal(some, result, late=answer.late, first=first)
-        why = answer.refusal if proposal is None else _waits(some, result, moving) or turns.turn_of(proposal)
-        if result is None or proposal is None or why:
-            blocked.append(Blocked(one.key, one.node.pool, why))
+        decided = _decided(some, answer, result, first, moving, turns)
+        if isinstance(decided, str):
+            blocked.append(Blocked(one.key, one.node.pool, decided))
             continue
+        result, proposal = decided
         if len(result.claims) > 1:
             moving.update(each.node.pool for each in some)
         for world in (simulation, anywhere):
@@ -289,9 +289,22 @@ def _going_first(
     return (None, None) if place is None else (place[0], terminate_first.terms(place[1], one, view, forced=False))
 
 
-def _proposal(some: Sequence[Candidate], result: Result, *, late: bool, first: TerminateFirst | None) -> Proposal:
+def _decided(
+    some: Sequence[Candidate],
+    answer: SimulationAnswer,
+    result: Result | None,
+    first: TerminateFirst | None,
+    moving: Container[str],
+    turns: Turns,
+) -> tuple[Result, Proposal] | str:
+    """What becomes of the pods, and the command that has its turn; else why the nodes stay for now, as users read it."""
+    if result is None:
+        return answer.refusal
+    if why := _waits(some, result, moving):
+        return why
     keys, existing = tuple(sorted([one.key for one in some])), dict(result.existing)
-    return Proposal(names.REASON_DRIFTED, METHOD, keys, result.claims, existing, late=late, first=first)
+    proposal = Proposal(names.REASON_DRIFTED, METHOD, keys, result.claims, existing, late=answer.late, first=first)
+    return turns.turn_of(proposal) or (result, proposal)
 
 
 def _moving(view: DisruptionView) -> set[str]:
