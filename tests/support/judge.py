@@ -572,16 +572,16 @@ class _Case(Setting):
         )
 
     def _bind_groups(self, problem: Problem, places: Mapping[str, str]) -> None:
-        """Each group whole, those that the plan leaves out at the end; `places` by UID."""
-        planned = {one.group for one in problem.pods if one.uid in places}
+        """Each group whole, those that the plan leaves out at the end; `places` by UID. Gated pods hold the room to which they are nominated, too."""
+        placed = [one for one in problem.pods if one.uid in places]
+        for one in placed:
+            self._nominate(one, places[one.uid])
+        planned = {one.group for one in placed}
         for name in sorted(self._scenario.groups, key=lambda name: name not in planned):
-            mine = [one for one in problem.pods if one.group == name]
-            for one in mine:
-                if one.uid in places:
-                    self._nominate(one, places[one.uid])
-            for one in mine:
-                self._release(one)
-            self._await_bound([one for one in mine if one.uid in places])
+            for one in problem.pods:
+                if one.group == name:
+                    self._release(one)
+            self._await_bound([one for one in placed if one.group == name])
 
     # --- the question ---
 
