@@ -94,7 +94,7 @@ integration: install ## tests on the real control plane
 
 judge: install ## kube-scheduler (1.37, 1.36, 1.35; MINORS=1.37 for one) judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
 	@for minor in $(MINORS); do echo "kube-scheduler $$minor"; DOVETAIL_KUBERNETES=$$minor $(PYTEST) -m "not bench" $(JUDGED) || exit 1; done
-	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py tests/integration/test_converter_dead.py
+	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py tests/integration/test_converter_dead.py tests/integration/test_groups_judged.py
 
 package: install ## what is installed, upgraded and removed as a whole: the image of both architectures, upgrades and removals
 	$(PYTEST) -m package tests

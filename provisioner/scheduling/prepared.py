@@ -33,7 +33,7 @@ from provisioner.scheduling.capacity.prepared_types import Daemon, PreparedTypes
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
 from provisioner.scheduling.constraints.demands import Demand, facts_of
-from provisioner.scheduling.constraints.filters import UNKNOWN_HOSTNAME, FilterError, FilterTerm, label_value, value_on
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value
 from provisioner.scheduling.constraints.ports import Port
 from provisioner.scheduling.constraints.vectors import Dimensions, Need
 from provisioner.scheduling.constraints.volumes import (
@@ -52,7 +52,7 @@ from provisioner.scheduling.gangs import (
     spread_groups,
     together,
 )
-from provisioner.scheduling.group_domains import DomainChoice, designed_domain, domains
+from provisioner.scheduling.group_domains import DomainChoice, designed_domain, domain_on, domains
 from provisioner.scheduling.judging import Design, LegalityVerdict, design_of, judge, settle
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool, World
 from provisioner.scheduling.reasons import NOT_TRIED, OnlyWhileLeaving
@@ -319,7 +319,7 @@ class Prepared:
         """The values of a label on the nodes of those pods of a group that stay; None for a node without it."""
         mine = self._placed_members().get(key, {})
         nodes = [self._bins[number] for uid, number in mine.items() if uid not in moving]
-        return frozenset([_domain_on(one, label) for one in nodes if one.name not in gone])
+        return frozenset([domain_on(one, label) for one in nodes if one.name not in gone])
 
     def _domains(
         self,
@@ -409,7 +409,7 @@ class Prepared:
         """The value of a label on an existing node, by its name, or on a node of a design, by its number; None where it has none, or several are left."""
         if isinstance(spot, str):
             number = self._numbers.get(spot)
-            return None if number is None else _domain_on(self._bins[number], label)
+            return None if number is None else domain_on(self._bins[number], label)
         if label == HOSTNAME_LABEL:
             return f"{spot}/"  # no hostname has a slash
         node = design.nodes[spot]
@@ -832,12 +832,6 @@ def _owners_of_bin(one: Bin) -> Mapping[str, int]:
     if found is None:
         found = kept["_owners"] = owners_of(one.pods)
     return found
-
-
-def _domain_on(one: Bin, label: str) -> str | None:
-    """The value of a label on a node; that of a hostname which is not known yet is the node's own name."""
-    value = value_on(one.labels, label, one.node_name)
-    return f"{one.name}/" if value == UNKNOWN_HOSTNAME else value
 
 
 def _members_of_bin(one: Bin) -> Sequence[tuple[str, str]]:
