@@ -13,6 +13,7 @@
 #                a small rollout of twenty Deployments; objects of old versions while the converter is dead for ten minutes (make test: seconds).
 #   make package what is installed, upgraded and removed as a whole: tests marked package, in tests/package and wherever else they stand; some minutes to an hour.
 #   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
+#   make soak    an hour of pods that come and go, and four weeks in virtual time: nothing that a program keeps may grow.
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), and 100,000 each of what API server, kube-scheduler and registries send (500), the state 10,000 lives of claims, Nodes and pods (1,700),
 #                and each law of prepared worlds and of verdicts about nodes 2,000 random worlds (100); disruption 3,000 lives of a cluster (120), and every mutant of it (12).
 #   make interleavings  the controllers in one process, one thread at a time: 10,000 orders of what happens, and defects that they must find.
@@ -32,7 +33,7 @@ KEEPING := -p tests.support.durations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test chromium check unit integration judge package scenarios bench bench-scale bench-cluster chaos fuzz interleavings manifests docs docs-check verify coverage lock image fmt lint types arch
+.PHONY: help install demo test chromium check unit integration judge package scenarios bench bench-scale bench-cluster chaos soak fuzz interleavings manifests docs docs-check verify coverage lock image fmt lint types arch
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}' | fold -s -w 110 | sed 's/^\([^ ]\)/                      \1/'
@@ -93,7 +94,7 @@ integration: install ## tests on the real control plane
 
 judge: install ## kube-scheduler (1.37, 1.36, 1.35; MINORS=1.37 for one) judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
 	@for minor in $(MINORS); do echo "kube-scheduler $$minor"; DOVETAIL_KUBERNETES=$$minor $(PYTEST) -m "not bench" $(JUDGED) || exit 1; done
-	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py tests/integration/test_converter_dead.py
+	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py tests/integration/test_converter_dead.py tests/integration/test_groups_judged.py
 
 package: install ## what is installed, upgraded and removed as a whole: the image of both architectures, upgrades and removals
 	$(PYTEST) -m package tests
@@ -115,6 +116,9 @@ chaos: install ## every fault of a launch at every write of it, kill -9 at every
 	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py tests/integration/test_killed_at_every_write.py || status=1; for cloud in kwok aws; do \
 	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
 	done; exit $$status
+
+soak: install ## whether the programs keep more and more: an hour of pods that come and go under mild faults, all methods of disruption on, then four weeks in virtual time; results/soak.json (SECONDS=3600, WEEKS=4, CLOUD=kwok|aws, SEED=N)
+	@$(BIN)/python -m tests.soak --cloud $(or $(CLOUD),kwok) --seconds $(or $(SECONDS),3600) --weeks $(or $(WEEKS),4) $(if $(SEED),--seed $(SEED))
 
 fuzz: export HYPOTHESIS_PROFILE = thorough
 fuzz: export PYTEST_ADDOPTS = --timeout 14400 # minutes alone, and as long as it takes beside others

@@ -281,7 +281,6 @@ class DisruptionController:
         self._beginning = threading.Lock()
         self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
         self._unreached: dict[str, frozenset[str]] = {}
-        self._later: dict[str, frozenset[str]] = {}  # by method: who has waited since it last began something
         self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
         self._protections_at: float | None = None
         self._answers: Mapping[str, tuple[str, MethodAnswer]] = {}  # by method, with its reason
@@ -391,11 +390,10 @@ class DisruptionController:
         view = replace(
             common,
             ceiling=ledger.ceiling(method.reason),
-            later=self._later.get(method.name, frozenset()),
             empty_for=empty_for,
             ill=ill,
             under_way=common.under_way.union(name for one in before for name in one.candidates),
-            coming=tuple(claim for one in before for claim in one.replacements),
+            begun=tuple(before),
             first=self._unreached.get(method.name, frozenset()),
             expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= ANSWER_SECONDS,
         )
@@ -411,7 +409,6 @@ class DisruptionController:
                 view.pause,
                 view.loops,
                 ledger.budgets(method.reason),
-                view.later,
                 ill if method.reason == names.REASON_UNHEALTHY else None,
             ),
         )
@@ -421,8 +418,7 @@ class DisruptionController:
         answer = self._ask(method, view)
         self._asked.pop(method.name, None)
         began = self._begin(answer.proposals, snapshot)
-        self._note_waiting(method, view, began)
-        if not answer.unreached and all(map(began.waits, answer.proposals)):
+        if not answer.unreached and not answer.proposals:
             self._asked[method.name] = _Asked(looks, answer.recheck_at, now + WORLD_SECONDS)
         ledger.spend({name for one in began.begun for name in one.candidates})
         return began.begun
@@ -443,11 +439,6 @@ class DisruptionController:
         """What the last pass of each method made of the nodes of dynamic NodePools, by reason. Any thread may ask."""
         skipped = (static_drift.METHOD, rebuilding.METHOD)
         return {reason: answer for name, (reason, answer) in self._answers.items() if name not in skipped}
-
-    def _note_waiting(self, method: Method, view: DisruptionView, began: _Began) -> None:
-        """Whoever waits keeps what the limit over all pools leaves from nobody in the next passes, until one of them begins something or finds nothing."""
-        before = self._later.get(method.name, frozenset()) if began.waiting and not began.begun else frozenset()
-        self._later[method.name] = before | began.waiting if view.ceiling is not None else frozenset()
 
     def _note_eligible(self, method: Method, nodes: int) -> None:
         counts = self._eligible.setdefault(method.reason, {})
@@ -570,7 +561,6 @@ class DisruptionController:
         now, most = self._clock.monotonic(), work.worked + TIMEOUT_SECONDS
         view = replace(
             self._view(snapshot, self._ledger.at(snapshot), self._buffers.pods(), buys=method.buys),
-            later=self._later.get(method.name, frozenset()),
             restless=self._stillness.restless(snapshot, now),
             first=self._unreached.get(method.name, frozenset()),
             expired=lambda: self._stop.is_set() or work.is_over(most),
@@ -589,7 +579,7 @@ class DisruptionController:
         for score in answer.rejected:
             metrics.consolidation_scored(score.pool, score.value, approved=False)
         if not self._stale():  # it took a while
-            self._note_waiting(method, view, self._begin_moves(answer.proposals, snapshot))
+            self._begin_moves(answer.proposals, snapshot)
         metrics.CONSOLIDATION_POTENTIAL.set(potential_usd_per_hour(view))
         return answer
 

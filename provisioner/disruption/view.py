@@ -16,7 +16,7 @@ from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.disruption.repair_breaker import SHARE
 from provisioner.disruption.repair_policies import Illnesses
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.result import Result
 from provisioner.state.pause import NOTHING, Pause
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.message import Said
@@ -108,11 +108,10 @@ class DisruptionView:
             a method takes off by itself what it proposes.
         why_none: likewise, what leaves none where that is 0, as users read it.
         ceiling: how many nodes of all pools together may still be disrupted; None for no such limit.
-        later: NodeClaims that have just waited until other nodes are drained; they do not keep what `ceiling` leaves from others.
         empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
-        coming: new nodes of commands that have begun in the same pass; the snapshot does not show them yet.
+        begun: commands that have begun in the same pass; the snapshot does not show what they move, nor their new nodes yet.
         spared: by name, NodeClaims that are no candidates for now and stay: they replace others, their command was called off, or
             replacements of it failed.
         pause: what is paused, and where.
@@ -133,11 +132,10 @@ class DisruptionView:
     allowed: Callable[[str, str], int]
     why_none: Callable[[str, str], str] = lambda _, reason: budget_spent(reason)
     ceiling: int | None = None
-    later: frozenset[str] = frozenset()
     empty_for: Mapping[str, timedelta] = field(default_factory=dict)
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()
-    coming: tuple[PlannedClaim, ...] = ()
+    begun: tuple[Proposal, ...] = ()
     spared: Mapping[str, Spared] = field(default_factory=dict)
     pause: Pause = NOTHING
     restless: Mapping[str, datetime] = field(default_factory=dict)

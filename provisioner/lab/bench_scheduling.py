@@ -229,7 +229,7 @@ def _sampled(run: Session) -> Iterator[list[ThroughputSample]]:
     def look() -> None:
         while not enough.wait(SAMPLE_SECONDS):
             try:
-                page = _metrics(run)
+                page = scheduler_metrics(run)
             except urllib3.exceptions.HTTPError:  # it does not serve yet
                 continue
             samples.append(ThroughputSample(run.clock.monotonic(), attempts(page)))
@@ -243,7 +243,7 @@ def _sampled(run: Session) -> Iterator[list[ThroughputSample]]:
         thread.join()
 
 
-def _metrics(run: Session) -> str:
+def scheduler_metrics(run: Session) -> str:
     """The page of kube-scheduler's own metrics.
 
     Raises:
@@ -256,7 +256,7 @@ def _metrics(run: Session) -> str:
 
 def _cycle_seconds(run: Session) -> float:
     """By kube-scheduler's own metrics, since it started."""
-    page, metric = _metrics(run), "scheduler_scheduling_algorithm_duration_seconds"
+    page, metric = scheduler_metrics(run), "scheduler_scheduling_algorithm_duration_seconds"
     seconds, cycles = (figures.total(page, f"{metric}_{part}") for part in ("sum", "count"))
     return seconds / cycles if cycles else 0.0
 

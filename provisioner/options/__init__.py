@@ -404,7 +404,8 @@ class Options:
     log_output_paths: tuple[str, ...] = row(("stdout",), PATHS, "Destinations of logs: stdout, stderr or file paths.")
     batch_max_duration: timedelta = row(timedelta(seconds=10), POSITIVE_DURATION, "Maximum time that pods are collected into a batch before they are planned.")
     batch_idle_duration: timedelta = row(timedelta(seconds=1), POSITIVE_DURATION, "Time without a new pending pod after which a batch ends. "
-        "With the default, a batch ends after 0.1 s if it has all pods that their ReplicaSets, Jobs and StatefulSets want.")
+        "With the default, a batch ends after 0.1 s if it has all pods that their ReplicaSets, Jobs and StatefulSets want, "
+        "and no other pods came within a second of the last eight such batches.")
     preference_policy: str = row("Respect", choice("Respect", "Ignore"), "Whether preferred affinities are respected.")
     min_values_policy: str = row("Strict", choice("Strict", "BestEffort"), "Whether minValues may be relaxed.")
     ignore_dra_requests: bool = row(True, BOOLEAN, "Do not schedule pods with DRA resource claims; if false, they are scheduled as if they had none.")

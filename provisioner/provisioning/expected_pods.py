@@ -2,11 +2,14 @@
 
 A batch waits a second for others that come. Where a ReplicaSet, a Job or a StatefulSet says how many pods it wants, so many exist and wait or run,
 and no other Deployment or StatefulSet of the namespace is about to have more, there is nothing to wait for. Where pods keep coming, such as those of
-many small Jobs, others are waited for all the same: nodes for each alone cost more. Owners are read for a batch, once; nobody watches those of a
-cluster. What cannot be told, or not in time, leaves a batch as it is.
+many small Jobs, others are waited for all the same: nodes for each alone cost more. So they do where workloads are applied one after another, some
+tenths of a second apart, which nobody can foresee. Therefore it is remembered of the last batches that had everybody, ended early or not, whether others
+came within the second all the same: where one was followed so, none ends early. At most one in nine is planned apart from what belonged to it.
+Owners are read for a batch, once; nobody watches those of a cluster. What cannot be told, or not in time, leaves a batch as it is.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -44,6 +47,8 @@ QUIET_SECONDS: Final = 0.1
 """For so long nothing new may come before a batch ends early; owners are read in rounds that are at least so far apart."""
 STREAM_SECONDS: Final = 1.0
 """A batch that begins so soon after a pod of the last one does not end early."""
+REMEMBERED: Final = 8
+"""Batches of which it is remembered whether others followed."""
 _GROUPS: Final = {"ReplicaSet": "apps", "StatefulSet": "apps", "Job": "batch"}
 
 
@@ -58,6 +63,7 @@ class _Batch:
     asked: bool = False  # what else its namespaces are about to have is to be read
     rounds: int = 0  # how often that was read
     alone_at: float = float("-inf")  # when that was nothing
+    had_all: bool = False  # nothing more was known to come
     open_ended: bool = False
 
 
@@ -73,6 +79,10 @@ class ExpectedPods:
         self._cluster, self._client, self._clock = cluster, client, clock
         self._lock = threading.Lock()
         self._batch = _Batch()
+        self._last_had_all = False
+        self._followed: deque[bool] = deque(
+            maxlen=REMEMBERED
+        )  # of batches that had everybody: whether others came within the second
         self._round_at = float("-inf")
         self.answered: Callable[[], None] = lambda: None
         self.poller = ApiPoller("expected-pods", self._poll)
@@ -84,9 +94,15 @@ class ExpectedPods:
     def joined(self, pod: Pod) -> None:
         """A pod is in the batch."""
         owner, now = pod.owner if not group_of(pod) else None, self._clock.monotonic()
+        is_new = (
+            self._cluster.seen_since(pod.uid) > now - STREAM_SECONDS
+        )  # one that waits on is looked at again every few seconds
         with self._lock:
             batch, since = self._batch, now - self._batch.joined_at
             batch.joined_at = now
+            if is_new and (batch.had_all or self._last_had_all):
+                self._followed.append(since < STREAM_SECONDS)
+                batch.had_all = self._last_had_all = False
             if not batch.owners and since < STREAM_SECONDS:
                 batch.open_ended = True
             if owner is not None and owner.uid in batch.owners:
@@ -101,6 +117,7 @@ class ExpectedPods:
     def over(self) -> None:
         """The batch is planned; the next one begins."""
         with self._lock:
+            self._last_had_all = self._batch.had_all
             self._batch = _Batch(joined_at=self._batch.joined_at)
 
     @property
@@ -110,7 +127,9 @@ class ExpectedPods:
             return bool(self._batch.owners) and not self._batch.open_ended
 
     def are_there(self) -> bool:
-        """Whether every pod that the owners want exists, and has a place or waits in this batch, and no others are about to come; asks for what it needs.
+        """Whether every pod that the owners want exists, and has a place or waits in this batch, no others are about to come, nor came after such batches.
+
+        Asks for what it needs.
 
         Cost: O(owners), and O(pending pods) where all exist.
         """
@@ -123,7 +142,8 @@ class ExpectedPods:
             return False
         with self._lock:
             if batch.alone_at > batch.joined_at:
-                return True
+                batch.had_all = True
+                return not any(self._followed)
             batch.open_ended |= batch.rounds >= MOST_ROUNDS
             batch.asked = True
         self.poller.wake()

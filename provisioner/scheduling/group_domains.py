@@ -25,9 +25,11 @@ from provisioner.scheduling.constraints.filters import (
     UNKNOWN_HOSTNAME,
     FilterTerm,
     label_value,
+    value_on,
 )
 from provisioner.scheduling.constraints.vectors import most
 from provisioner.scheduling.judging import DesignedNode
+from provisioner.scheduling.problem import Bin
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
 ONE_NEW_NODE: Final = pin(HOSTNAME_LABEL, UNKNOWN_HOSTNAME).joined(
@@ -173,6 +175,12 @@ def _made(setting: Setting, one: PodClass, label: str) -> dict[str, float]:
                 if usd < found.get(value, float("inf")):
                     found[value] = usd
     return found
+
+
+def domain_on(one: Bin, label: str) -> str | None:
+    """The value of a label on a node; that of a hostname which is not known yet is the node's own name, with a slash, which no hostname has."""
+    value = value_on(one.labels, label, one.node_name)
+    return f"{one.name}/" if value == UNKNOWN_HOSTNAME else value
 
 
 def designed_domain(offer: PreparedPool, node: DesignedNode, label: str, types: Iterable[str]) -> str | None:

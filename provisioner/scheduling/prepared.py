@@ -33,7 +33,7 @@ from provisioner.scheduling.capacity.prepared_types import Daemon, PreparedTypes
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
 from provisioner.scheduling.constraints.demands import Demand, facts_of
-from provisioner.scheduling.constraints.filters import UNKNOWN_HOSTNAME, FilterError, FilterTerm, label_value, value_on
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value
 from provisioner.scheduling.constraints.ports import Port
 from provisioner.scheduling.constraints.vectors import Dimensions, Need
 from provisioner.scheduling.constraints.volumes import (
@@ -52,7 +52,7 @@ from provisioner.scheduling.gangs import (
     spread_groups,
     together,
 )
-from provisioner.scheduling.group_domains import DomainChoice, designed_domain, domains
+from provisioner.scheduling.group_domains import DomainChoice, designed_domain, domain_on, domains
 from provisioner.scheduling.judging import Design, LegalityVerdict, design_of, judge, settle
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool, World
 from provisioner.scheduling.reasons import NOT_TRIED, OnlyWhileLeaving
@@ -67,6 +67,8 @@ _SPARE_CATALOGUES: Final = 4
 """Kept beside those of the pools at hand, for worlds that have other pools in turn."""
 _MOST_STATES: Final = 20_000
 """What is remembered of a pool's claims before it starts afresh."""
+_MOST_TERMS: Final = 5_000
+"""Different node selectors and affinities, likewise; of pods that name a node or a run of a pipeline, each has its own. 1 kB each."""
 _MOST_TABLES: Final = 8
 """Different sets of resources that pods ask for, of which the room of nodes is remembered."""
 _TRIAL_STEPS: Final = 20_000
@@ -156,7 +158,7 @@ class Stock:
         limited = None if pool.remaining is None else tuple(pool.remaining)
         key = (pool.name, id(catalogue), pool.requirements, pool.taints, limited, *shared)
         entry = self._offers.get(key)
-        if entry is None or entry[0] is not catalogue or entry[1].states > _MOST_STATES:
+        if entry is None or entry[0] is not catalogue or entry[1].states > _MOST_STATES or entry[1].terms > _MOST_TERMS:
             _drop_oldest(self._offers, 2 * keep)
             types = PreparedTypes(pool, catalogue, daemons, dimensions, well_known, limits)
             entry = (catalogue, PreparedPool(pool, types))
@@ -317,7 +319,7 @@ class Prepared:
         """The values of a label on the nodes of those pods of a group that stay; None for a node without it."""
         mine = self._placed_members().get(key, {})
         nodes = [self._bins[number] for uid, number in mine.items() if uid not in moving]
-        return frozenset([_domain_on(one, label) for one in nodes if one.name not in gone])
+        return frozenset([domain_on(one, label) for one in nodes if one.name not in gone])
 
     def _domains(
         self,
@@ -407,7 +409,7 @@ class Prepared:
         """The value of a label on an existing node, by its name, or on a node of a design, by its number; None where it has none, or several are left."""
         if isinstance(spot, str):
             number = self._numbers.get(spot)
-            return None if number is None else _domain_on(self._bins[number], label)
+            return None if number is None else domain_on(self._bins[number], label)
         if label == HOSTNAME_LABEL:
             return f"{spot}/"  # no hostname has a slash
         node = design.nodes[spot]
@@ -830,12 +832,6 @@ def _owners_of_bin(one: Bin) -> Mapping[str, int]:
     if found is None:
         found = kept["_owners"] = owners_of(one.pods)
     return found
-
-
-def _domain_on(one: Bin, label: str) -> str | None:
-    """The value of a label on a node; that of a hostname which is not known yet is the node's own name."""
-    value = value_on(one.labels, label, one.node_name)
-    return f"{one.name}/" if value == UNKNOWN_HOSTNAME else value
 
 
 def _members_of_bin(one: Bin) -> Sequence[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """What a simulated day came to: instances with their price and time, pods with their waiting, evictions with their reason."""
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
@@ -83,6 +84,10 @@ class Figures:
         return round(self.again_in_time / self.interrupted_pods, 4) if self.interrupted_pods else 1.0
 
 
+def _seconds() -> "array[float]":
+    return array("d")
+
+
 @dataclass
 class Ledger:
     """Is told of everything as it happens; instants are seconds since the day's start."""
@@ -94,26 +99,31 @@ class Ledger:
         default_factory=list
     )  # of each instance: pods, and those that ran again in time
     _created: dict[str, float] = field(default_factory=dict)  # pods that wait, by UID
-    _waits: list[float] = field(default_factory=list)
-    _waiting: list[tuple[float, int]] = field(default_factory=list)  # a step of the number that waits, with its instant
+    _waits: "array[float]" = field(default_factory=_seconds)  # of every pod: 8 bytes each, where objects take a hundred
+    _steps: "array[float]" = field(default_factory=_seconds)  # instants at which another number waits,
+    _waiting: "array[float]" = field(default_factory=_seconds)  # and that number
     _pods: int = 0
 
     def pod_created(self, uid: str, at: float) -> None:
         """A pod wants a node."""
         self._pods += 1
         self._created[uid] = at
-        self._waiting.append((at, len(self._created)))
+        self._step(at)
 
     def pod_bound(self, uid: str, at: float) -> None:
         """It has one."""
         if (since := self._created.pop(uid, None)) is not None:
             self._waits.append(at - since)
-            self._waiting.append((at, len(self._created)))
+            self._step(at)
 
     def pod_gone(self, uid: str, at: float) -> None:
         """It was deleted; where it still waited, nobody does any more."""
         if self._created.pop(uid, None) is not None:
-            self._waiting.append((at, len(self._created)))
+            self._step(at)
+
+    def _step(self, at: float) -> None:
+        self._steps.append(at)
+        self._waiting.append(len(self._created))
 
     def interrupted(self, pods: int, again: int) -> None:
         """The notice of an instance has ended: it had so many pods, of which so many run again."""
@@ -165,8 +175,8 @@ class Ledger:
         for sample in range(SAMPLES):
             since, until = sample * width, (sample + 1) * width
             shares = [(one.seconds(since, until) / width, one.usd_per_hour) for one in instances if one.begin < until]
-            while number < len(self._waiting) and self._waiting[number][0] <= until:
-                waiting, number = self._waiting[number][1], number + 1
+            while number < len(self._steps) and self._steps[number] <= until:
+                waiting, number = int(self._waiting[number]), number + 1
             usd, nodes = sum(share * usd for share, usd in shares), sum(share for share, _ in shares)
             found.append(Sample(round(until, 3), round(usd, 4), round(nodes, 3), waiting))
         return tuple(found)

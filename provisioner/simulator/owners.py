@@ -130,9 +130,14 @@ class Owners:
         spec = {**number, "selector": {"matchLabels": labels}, "template": one.template}
         found: dict[str, Any] = {}
         for plural in _plurals(one.kind):
-            body = {"metadata": {"name": one.name, "namespace": one.namespace}, "spec": spec, "status": number}
             known = self._server.get(plural, one.name, one.namespace)
-            found = self._server.store(plural, {**body, "metadata": known["metadata"]} if known else body)
+            meta = known["metadata"] if known else {"name": one.name, "namespace": one.namespace}
+            if found:  # a ReplicaSet names its Deployment
+                above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": one.name, "controller": True}
+                meta = {**meta, "ownerReferences": [{**above, "uid": found["metadata"]["uid"]}]}
+            found = self._server.store(plural, {"metadata": meta, "spec": spec, "status": number})
+            seen = {"status": {"observedGeneration": found["metadata"]["generation"]}}  # its controller is never behind
+            found = self._server.change(plural, one.name, seen, one.namespace)
         return {
             "apiVersion": version,
             "kind": kind,

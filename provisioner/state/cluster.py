@@ -380,6 +380,7 @@ class Cluster:
     unreadable_daemon_sets = _of(lambda self: self._daemons, DaemonSets.unreadable)
     volume_of = _of(lambda self: self._around, SurroundingsKeeper.volume_of)
     waiting = _of(lambda self: self._pods, PodIndex.waiting)
+    seen_since = _of(lambda self: self._pending, PendingPods.seen_since)
     waits_from = _of(lambda self: self._pending, PendingPods.waits_from)
 
     # ------------------------------------------------------------------ questions

@@ -130,13 +130,8 @@ class GangPlaces:
         awaited = self._joining.sets.awaited()
         if not awaited:
             return ()
-        minima, resting = self._groups.minima(), self._groups.resting(now)
-        return tuple(
-            [
-                self._gang(key, minima.get(key, 0), sorted(claims), rests=key in resting)
-                for key, claims in sorted(awaited.items())
-            ]
-        )
+        resting = self._groups.resting(now)
+        return tuple([self._gang(key, sorted(claims), rests=key in resting) for key, claims in sorted(awaited.items())])
 
     def standing(self, now: float, key: str) -> GangStanding | None:
         """One gang; None where no pod is of it. Cost: its pods, and those of the nodes that come for it."""
@@ -157,7 +152,7 @@ class GangPlaces:
             return GangStanding(group, GangState.RUNNING, group.scheduled)
         if (lack := group.lacks) is not None:
             return GangStanding(group, _LACKING[lack], group.scheduled)
-        placed = group.scheduled + sum(map(self._is_planned, self._pods_of(group.key)))
+        placed = self._placed(group)
         if group.key in resting:
             state = GangState.GIVEN_UP
         elif self._joining.sets.awaited_by(group.key):
@@ -183,10 +178,15 @@ class GangPlaces:
     def _is_planned(self, pod: Pod) -> bool:
         return not pod.node_name and self._assignments.is_planned(pod.uid)
 
-    def _gang(self, key: str, minimum: int, claims: list[str], *, rests: bool) -> ComingGang:
-        members = [*self._pods_of(key)]
-        bound, planned = sum(bool(pod.node_name) for pod in members), sum(map(self._is_planned, members))
-        return ComingGang(key, minimum, bound, bound + planned, rests, tuple([self._node(key, one) for one in claims]))
+    def _placed(self, group: Group) -> int:
+        """How many of its pods are bound, or have a place. O(its pods)."""
+        return group.scheduled + sum(map(self._is_planned, self._pods_of(group.key)))
+
+    def _gang(self, key: str, claims: list[str], *, rests: bool) -> ComingGang:
+        nodes = tuple([self._node(key, one) for one in claims])
+        if (group := self._groups.of(key)) is None:
+            return ComingGang(key, 0, 0, 0, rests, nodes)
+        return ComingGang(key, group.at_once, group.scheduled, self._placed(group), rests, nodes)
 
     def _node(self, group: str, name: str) -> ComingNode:
         claim = self._joining.claims[name]

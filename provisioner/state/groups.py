@@ -92,6 +92,11 @@ class Group:
         return min(self.minimum or self.members, self.members)
 
     @property
+    def at_once(self) -> int:
+        """How many of its pods must run, or have places, at once, where its scheduler tries it and these are several; else 0."""
+        return self.minimum if self.lacks is None and self.minimum is not None and self.minimum > 1 else 0
+
+    @property
     def runs(self) -> bool:
         """Whether as many of its pods as it needs are bound, or all that have not finished."""
         return self.scheduled >= self.least
@@ -419,9 +424,8 @@ class PodGroups:
     def _review(self, key: str, now: float) -> None:
         tally, before = self._tallies.get(key), self._held.pop(key, None)
         after = None if tally is None else self._group(key, tally)
-        least = 0
+        least = after.at_once if after is not None else 0
         if after is not None and after.lacks is None:
-            least = after.minimum if after.minimum is not None and after.minimum > 1 else 0
             after = None
         if least != self._minima.get(key, 0):
             self._frozen_minima = _NO_MINIMA

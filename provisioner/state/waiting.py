@@ -275,6 +275,10 @@ class PendingPods:
         pod = self._pods.get(uid)
         return self._waits_from(pod, self._seen.get(uid, NOT_SEEN)) if pod is not None and is_pending(pod) else inf
 
+    def seen_since(self, uid: str) -> float:
+        """When a pod without a node was first seen without scheduling gates, by the monotonic clock; infinity where it is not known."""
+        return self._seen.get(uid, NOT_SEEN).since
+
     def _waits_from(self, pod: Pod, sight: PodSight) -> float:
         """Of a pending pod; whatever is said of one whose group is not complete, it is of the time when it was."""
         tried = self.groups.tried_since(pod)

@@ -4,5 +4,6 @@ Owns the evictions of drains, the taint that closes, and the only call by which 
 node goes.
 
 A drain begins with a list of the node's pods at the API server and goes on from the caches where these are newer. Before an instance ends, the pods of its
-Nodes are listed there too, and what cannot be read counts as a live pod. What is asked last before an eviction is `surge.py`.
+Nodes are listed there too, and what cannot be read counts as a live pod. What is asked last before an eviction
+is `surge.py`, then `one_node.py`.
 """

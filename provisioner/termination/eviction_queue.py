@@ -12,10 +12,11 @@ from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import ObjectReference, PodDisruptionBudget
-from provisioner.apis.interruption import has_begun
+from provisioner.apis.gangs import group_of
+from provisioner.apis.interruption import has_begun, interruption_of
 from provisioner.apis.karpenter import NodeClaim, grace_of
 from provisioner.apis.meta import condition, version_number
-from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
+from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable, is_terminal
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests
@@ -27,6 +28,7 @@ from provisioner.state.pause import NOTHING, Pause, activities_behind
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, ReconcileResult
+from provisioner.termination.one_node import stays_together
 from provisioner.values.bounded import forget_oldest, put_newest
 from provisioner.values.message import EventMessage, Said
 
@@ -317,6 +319,9 @@ class Evictions:
             )  # longer than any pause of a drain: none wants it any more
         if self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE
+        if why := self._stays_together(pod, claim):
+            self._recorder.publish(_node_of(pod), *failed_draining(why), dedupe=(group_of(pod),))
+            return DONE
         try:
             self._client.evict(pod.name, pod.namespace, pod.uid)
         except ApiError as error:
@@ -328,6 +333,19 @@ class Evictions:
         metrics.PODS_DRAINED.labels(reason).inc()
         self._recorder.publish(pod_reference(pod), "Normal", "Evicted", f"Evicted pod: {reason}")
         return DONE
+
+    def _stays_together(self, pod: Pod, claim: NodeClaim | None) -> str:
+        """As of `one_node`, where the drain has an end that no cloud sets. The drain offers the pod again."""
+        key = group_of(pod)
+        if not key or claim is None or self.deadline(claim) is None or interruption_of(claim.metadata.annotations):
+            return ""
+        standing, (told_by, _) = self._cluster.gang_standing(key), self._cluster.gang_told_of(key)
+        if standing is None:
+            return ""
+        here = [one for one in self._cluster.bound_to(pod.node_name) if group_of(one) == key and not is_terminal(one)]
+        with self._lock:
+            budgets = self._current_budgets()
+        return stays_together(standing.group, told_by, here, budgets, self._clock.now())
 
     def deadline(self, claim: NodeClaim | None) -> datetime | None:
         """As `counting_deadline`, now."""
@@ -392,8 +410,7 @@ class Evictions:
             _log.debug(_EVICTION_FAILED, pod=pod.key, error=str(error))
         else:
             _log.info(_EVICTION_FAILED, pod=pod.key, error=str(error))
-        reference = ObjectReference(api_version="v1", kind="Node", name=pod.node_name, uid=pod.node_name)
-        self._recorder.publish(reference, *failed_draining(why), dedupe=(pod.key,))
+        self._recorder.publish(_node_of(pod), *failed_draining(why), dedupe=(pod.key,))
         return ReconcileResult(failed=True)
 
     def _reason(self, pod: Pod) -> str:
@@ -402,3 +419,7 @@ class Evictions:
                 found = condition(claim.status.conditions, names.DISRUPTION_REASON)
                 return found.reason if found is not None else "Forceful Termination"
         return ""
+
+
+def _node_of(pod: Pod) -> ObjectReference:
+    return ObjectReference(api_version="v1", kind="Node", name=pod.node_name, uid=pod.node_name)

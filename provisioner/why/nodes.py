@@ -25,7 +25,6 @@ from provisioner.disruption.methods.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.proposal import InterruptionDecision, Proposal
 from provisioner.disruption.reboots.steps import RECOVERY
 from provisioner.disruption.replacement import NO_CHEAPER_NODE
-from provisioner.disruption.simulation.turns import in_turn
 from provisioner.disruption.verdicts import forced, of_method
 from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.interruption.response import decide_interruptions
@@ -259,11 +258,8 @@ def _method(
     else:
         standing = verdict.standing.value
     if verdict.standing is DisruptionStanding.PROPOSED:
-        _, waiting = in_turn(asked.proposals, view.snapshot, _default_keys(view))
-        waits = next((str(one) for one in waiting if one.key == key), "")
-        text = waits or _proposal(next(one for one in asked.proposals if key in one.candidates), key)
-        verdict = DisruptionVerdict(DisruptionStanding.BLOCKED if waits else DisruptionStanding.PROPOSED, text)
-        standing = verdict.standing.value
+        text = _proposal(next(one for one in asked.proposals if key in one.candidates), key)
+        verdict = DisruptionVerdict(DisruptionStanding.PROPOSED, text)
     if method.reason == names.REASON_UNDERUTILIZED and verdict.message == NO_CHEAPER_NODE:
         verdict = replaced(verdict, message=consolidation.held(view, key) or NO_CHEAPER_NODE)
     return WhyMethod(
@@ -274,11 +270,6 @@ def _method(
         allowed=view.allowed(node.pool, method.reason),
         standing=standing,
     )
-
-
-def _default_keys(view: DisruptionView) -> frozenset[str]:
-    """Labels over whose values the cluster spreads pods without constraints of their own by hard ones."""
-    return view.prepared.world.spread_defaults.hard_keys if view.prepared is not None else frozenset()
 
 
 def _why_not(method: Method, node: NodeView, pool: NodePool | None) -> str:

@@ -17,6 +17,8 @@ NAMESPACE = "shop"
 MOST_SHARE = 0.25
 INTERVAL_SECONDS = 1.0
 LULLS, LULL_SECONDS = 1 / 40, 35.0
+NIGHT_SECONDS = 120.0
+"""Between two nights, on average, where pods come at a rate."""
 BUFFERED = 3
 """Pods that the CapacityBuffer keeps room for."""
 
@@ -92,10 +94,13 @@ def budget(name: str) -> Document:
 
 
 class Churn:
-    """Changes the replicas of one Deployment every `interval` seconds, in a thread of its own, until it is stopped.
+    """Changes the replicas of one Deployment every `interval` seconds, or at a rate of pods, in a thread of its own, until it is stopped.
 
     Now and then a night falls: half of the replicas go, and then nothing changes for a while. Nodes on which something happens all the time are never
     consolidated, and neither are full ones.
+
+    Args:
+        rate: pods that come each second, between two nights; 0: the interval counts.
 
     Attributes:
         interval: may be changed at any time.
@@ -109,9 +114,10 @@ class Churn:
         interval: float = INTERVAL_SECONDS,
         lulls: float = LULLS,
         pools: Mapping[str, str] = MappingProxyType({}),
+        rate: float = 0.0,
     ) -> None:
         self._client, self._chance, self._share, self._lulls = client, chance, share, lulls
-        self.interval = interval
+        self.interval, self._rate = interval, rate
         self._pools = pools
         self.wanted = {kind.name: max(2, int(kind.replicas * share)) for kind in KINDS}
         self.changes = 0
@@ -138,7 +144,8 @@ class Churn:
             self._scale(name, replicas)
 
     def _run(self) -> None:
-        while not self._stop.wait(self.interval):
+        pause = self.interval
+        while not self._stop.wait(pause):
             kind = self._chance.choice(KINDS)
             most = max(2, int(kind.replicas * self._share))
             step = max(1, int(most * MOST_SHARE))
@@ -147,9 +154,10 @@ class Churn:
                 self._scale(kind.name, wanted)
             except (ApiError, OSError):
                 continue  # the API server is away: nothing was wanted
+            pause = max(0, wanted - self.wanted[kind.name]) / self._rate if self._rate else self.interval
             self.wanted[kind.name] = wanted
             self.changes += 1
-            if self._chance.random() < self._lulls:
+            if self._chance.random() < (pause / NIGHT_SECONDS if self._rate else self._lulls):
                 self._fall_asleep()
                 if self._stop.wait(LULL_SECONDS):
                     return

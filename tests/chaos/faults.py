@@ -13,7 +13,7 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.names import DRIFTED, NODEPOOL_LABEL
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
-from provisioner.lab.harness.session import ALL_PROGRAMS, EXTENDER, PROVISIONER, WEBHOOK
+from provisioner.lab.harness.session import ALL_PROGRAMS, AWS, EXTENDER, PROVISIONER, WEBHOOK
 from tests.chaos.repairs import FAULTS, NodeFault, wire_now
 from tests.chaos.stage import MOST_REPLICAS, POOL, STATIC, ChaosCluster
 from tests.support.apiproxy import Rule
@@ -358,6 +358,17 @@ TABLE: Final[tuple[tuple[int, Maker], ...]] = (
 )
 CLOUD_TABLE: Final[tuple[tuple[int, Maker], ...]] = (*TABLE, (5, cloud), (2, interruption), (2, shortage))
 """(how often in a round, fault); without a cloud, and with EC2."""
+_HARSH: Final = (kill, pause, apiserver, clock)
+
+
+def mild(cloud: str) -> tuple[tuple[int, Maker], ...]:
+    """Faults that no program ends of, so that what each keeps can be compared over a long time."""
+    return tuple(one for one in tables(cloud) if one[1] not in _HARSH)
+
+
+def tables(cloud: str) -> tuple[tuple[int, Maker], ...]:
+    """Every fault of a cloud."""
+    return CLOUD_TABLE if cloud == AWS else TABLE
 
 
 class Director:
@@ -366,12 +377,19 @@ class Director:
     Args:
         pause: least and most seconds between two beginnings.
         say: told of every beginning.
+        table: of the faults; () for all of the cloud.
     """
 
     def __init__(
-        self, stage: ChaosCluster, chance: random.Random, pause: tuple[float, float], say: Callable[[str], None]
+        self,
+        stage: ChaosCluster,
+        chance: random.Random,
+        pause: tuple[float, float],
+        say: Callable[[str], None],
+        table: tuple[tuple[int, Maker], ...] = (),
     ) -> None:
         self._stage, self._chance, self._pause, self._say = stage, chance, pause, say
+        self._table = table or tables(stage.cloud)
         self.begun: list[str] = []
 
     def run(self, seconds: float, check: Callable[[], None] = lambda: None) -> None:
@@ -402,9 +420,8 @@ class Director:
 
     def _makers(self) -> Iterator[Maker]:
         """Round after round, each in an order of its own, so that a long run leaves out none."""
-        table = TABLE if self._stage.ec2 is None else CLOUD_TABLE
         while True:
-            makers = [maker for times, maker in table for _ in range(times)]
+            makers = [maker for times, maker in self._table for _ in range(times)]
             self._chance.shuffle(makers)
             yield from makers
 

@@ -4,7 +4,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -95,7 +95,7 @@ def run(
         attack = _Attack(place, witness, tenant, say) if tenant else None
         churn = Churn(place.client, random.Random(seed + 2), share, pools={"small": EXPIRING})
         churn.start()
-        _settled(place, churn)
+        settled(place, churn)
         gangs = Gangs(place.client, random.Random(seed + 3), place.session.clock)
         gangs.start()
         if attack is not None:
@@ -114,13 +114,9 @@ def run(
         say(str(gangs))
         wrong += judge(place, churn, witness, _interrupted(place))
         witness.stop()
-        disrupted = _disrupted(place)
+        disrupted = disruptions(place)
         if seconds >= EVERY_METHOD_SECONDS:
-            wrong += [
-                f"no node was taken for {reason}: the run proves nothing about it"
-                for reason in METHODS
-                if not disrupted[reason]
-            ]
+            wrong += untried(disrupted)
         return ChaosResult(
             seed,
             cloud,
@@ -201,10 +197,15 @@ def forgotten(place: ChaosCluster, chance: random.Random, say: Callable[[str], N
     return wrong
 
 
-def _settled(place: ChaosCluster, churn: Churn) -> None:
+def settled(place: ChaosCluster, churn: Churn) -> None:
     """Most of the first pods run: breaking what never worked proves nothing."""
-    if wait_until(place, lambda: running(place).total() >= 0.8 * sum(churn.wanted.values()), START_SECONDS) is None:
-        raise AssertionError(f"before any fault only {dict(running(place))} of {churn.wanted} are running")
+    wanted = sum(churn.wanted.values())
+    if wait_until(place, lambda: running(place).total() >= 0.8 * wanted, START_SECONDS) is None:
+        there = running(place)
+        by_app = ", ".join(f"{there[app]} of {count} of {app}" for app, count in churn.wanted.items())
+        raise AssertionError(
+            f"before any fault only {there.total()} of {wanted} pods are running after {START_SECONDS:.0f} s: {by_app}"
+        )
 
 
 def _interrupted(place: ChaosCluster) -> frozenset[str]:
@@ -216,7 +217,16 @@ def _interrupted(place: ChaosCluster) -> frozenset[str]:
     return frozenset(found)
 
 
-def _disrupted(place: ChaosCluster) -> Counter[str]:
+def untried(disrupted: Mapping[str, int]) -> list[str]:
+    """The methods that have taken no node."""
+    return [
+        f"no node was taken for {reason}: the run proves nothing about it"
+        for reason in METHODS
+        if not disrupted.get(reason)
+    ]
+
+
+def disruptions(place: ChaosCluster) -> Counter[str]:
     """How many nodes each method has taken, from the provisioner's log."""
     found: Counter[str] = Counter()
     for line in place.logs(PROVISIONER).splitlines():

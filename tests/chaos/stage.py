@@ -7,7 +7,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -66,8 +66,16 @@ class ChaosCluster:
     """
 
     def __init__(
-        self, cluster: DevCluster, session: Session, ec2: Ec2 | None, chance: random.Random, *, every_method: bool
+        self,
+        cluster: DevCluster,
+        session: Session,
+        ec2: Ec2 | None,
+        chance: random.Random,
+        *,
+        every_method: bool,
+        started_as: Callable[[ProgramSpec], ProgramSpec] = lambda spec: spec,
     ) -> None:
+        self._started_as = started_as
         self.cluster, self.session, self.ec2, self.every_method = cluster, session, ec2, every_method
         self.client = session.client
         self.cloud = session.setup.cloud
@@ -91,7 +99,7 @@ class ChaosCluster:
         arguments = list(found.arguments)
         arguments[arguments.index("--kubeconfig") + 1] = self.proxies[name].kubeconfig()
         environment = {**(self.ec2.environment() if self.ec2 is not None else {}), OFFSET_VARIABLE: str(self._offset)}
-        return replace(found, arguments=tuple(arguments), environment=environment)
+        return self._started_as(replace(found, arguments=tuple(arguments), environment=environment))
 
     def start(self, names: tuple[str, ...] = (WEBHOOK, EXTENDER, PROVISIONER)) -> None:
         """Start some programs of ours, and the supervisor of these."""
@@ -192,8 +200,9 @@ def stage(
     *,
     every_method: bool = False,
     ending_seed: int | None = None,
+    started_as: Callable[[ProgramSpec], ProgramSpec] = lambda spec: spec,
 ) -> Iterator[ChaosCluster]:
-    """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet."""
+    """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet. `started_as` says how a program is started."""
     cluster = DevCluster(temporary=True, extender=True, audit=True, ending_seed=ending_seed, progress=progress)
     found: ChaosCluster | None = None
     ec2: Ec2 | None = None
@@ -210,7 +219,7 @@ def stage(
                 str(cluster.kubeconfig),
             )
             ec2 = Ec2.start(nodes, log=cluster.log("ec2"), version=versions.chosen_minor(os.environ))
-        found = ChaosCluster(cluster, session, ec2, chance, every_method=every_method)
+        found = ChaosCluster(cluster, session, ec2, chance, every_method=every_method, started_as=started_as)
         if programs:
             found.start(programs)
             found.apply_pools()

@@ -21,7 +21,7 @@ from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import DoNotDisrupt, Guard, Pod
-from provisioner.disruption import candidates, replacement, worlds
+from provisioner.disruption import candidates, replacement
 from provisioner.disruption import controller as orchestrator
 from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.budget_ledger import BudgetLedger
@@ -39,6 +39,7 @@ from provisioner.disruption.repair_breaker import NOT_TRIPPED
 from provisioner.disruption.repair_policies import Illness
 from provisioner.disruption.simulation import simulator as simulation
 from provisioner.disruption.simulation.simulator import Simulation
+from provisioner.disruption.simulation.turns import Turns
 from provisioner.disruption.view import Acceptance, DisruptionSettings
 from provisioner.lifecycle import launch_gate
 from provisioner.lifecycle.launch_gate import LaunchGate
@@ -46,6 +47,7 @@ from provisioner.nodeclaims.growth_ledger import GrowthLedger
 from provisioner.scheduling import prepared as prepared_world
 from provisioner.scheduling.gangs import NO_GROUPS
 from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.topology.ties import topology_keys
 from provisioner.state import node_views as views
 from provisioner.state.cluster import HOLD_TTL
 from provisioner.state.pause import NOTHING
@@ -354,6 +356,28 @@ class DisruptionMachine(RuleBasedStateMachine):
         at.meanwhile = at.disruption.run_once
         at.consolidate()
         at.meanwhile = nothing
+
+    @rule(pool=pools, zone=zones, most=st.sampled_from(("2", "3", "100%")))
+    def nodes_drift_whose_pods_have_to_change_zones(self, pool: str, zone: str, most: str) -> None:
+        """An app of which one pod may go at a time has lost most of its pods in a zone, so that others have to come there."""
+        at = self.at
+        name = next((one for one in APPS if names.ZONE_LABEL in topology_keys(at.members(one))), "")
+        if not name:
+            return
+        for _ in range(2):
+            self._crowd(pool, name)
+        nodes = at.nodes()
+        here = [
+            one
+            for one in at.members(name)
+            if one.node_name and nodes[one.node_name].metadata.labels[names.ZONE_LABEL] == zone
+        ]
+        for pod in here[1:]:
+            at.remove(pod)
+        at.guard(name, 1)
+        at.edit_pool(pool, paused=False, label=f"v{at.clock.monotonic()}", disruption={"budgets": [{"nodes": most}]})
+        self.time_passes(6)
+        at.look()
 
     @rule()
     def nothing_happens_any_more(self) -> None:
@@ -1188,6 +1212,7 @@ def test_every_promise_is_kept_whatever_happens() -> None:
         "called off",
         "replacements",
         "evictions",
+        "waited for tied",
     ):
         assert SEEN[what], f"no {what}: the lives prove nothing about it"
 
@@ -1333,7 +1358,17 @@ def _standing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _turns(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(worlds, "in_turn", lambda proposals, *_: (tuple(proposals), ()))
+    patch.setattr(Turns, "_are_tied", lambda *_: False)
+
+
+def _hasty_drift(patch: pytest.MonkeyPatch) -> None:
+    """Drift proposes whoever budgets allow, and whose turn it is is asked when they begin."""
+
+    class Hasty(Turns):
+        def _are_tied(self, *_: object) -> bool:
+            return False
+
+    patch.setattr(drifted, "turns_of", lambda view: Hasty(view.snapshot, (), under_way=view.under_way))
 
 
 def _going_counts(patch: pytest.MonkeyPatch) -> None:
@@ -1375,6 +1410,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     "replacements count as soon as they are created": (_replacement_first, "its replacement .* is not there"),
     "nodes with pods count as empty": (_empty, "runs there"),
     "every node has drifted": (_drift, "always something more"),
+    "what waits uses up budgets": (_hasty_drift, "was proposed, and waits"),
 }
 
 
@@ -1391,6 +1427,7 @@ QUICK: Final = (
     "a pass of consolidation ends with its first move",
     "nodes of static NodePools are consolidated",
     "replacements count as soon as they are created",
+    "what waits uses up budgets",
 )
 """Mutants that are caught within seconds."""
 

@@ -139,7 +139,6 @@ def views(draw: st.DrawFn) -> tuple[Fleet, DisruptionView, bool]:
         under_way=frozenset(some()[:1]),
         spared=spared,
         restless=dict.fromkeys(some(), fleet.at + timedelta(seconds=9)),
-        later=frozenset(some()[:1]),
         empty_for={name: draw(st.sampled_from((timedelta(0), VALIDATION))) for name in keys},
         expired=(lambda: next(steps) > most) if late else (lambda: False),
     )

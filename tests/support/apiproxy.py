@@ -146,6 +146,12 @@ class ApiProxy:
         with self._lock:
             self._watches.pop(number, None)
 
+    @property
+    def open_watches(self) -> int:
+        """Watches of the program that have begun and not ended."""
+        with self._lock:
+            return len(self._watches)
+
     def close(self) -> None:
         """Stop for good."""
         with self._lock:

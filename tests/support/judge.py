@@ -35,6 +35,7 @@ from provisioner.kube.resources import (
     NAMESPACES,
     NODECLAIMS,
     NODES,
+    PODGROUPS,
     PODS,
     PVCS,
     PVS,
@@ -247,6 +248,8 @@ class Scenario:
         extended: also judged with the extender.
         steered: kube-scheduler by itself may bind its pods so that one finds no place, or not the planned one, though the plan had one for it;
             the extender keeps it from that. Only tests/support/at_once.py asks.
+        groups: PodGroups by name, with their minCount; their pods come to kube-scheduler together, one group after the other.
+        topology: the topology key of some of these.
     """
 
     pods: tuple[Document, ...]
@@ -261,6 +264,8 @@ class Scenario:
     free: bool = False
     extended: bool = True
     steered: bool = False
+    groups: Mapping[str, int] = field(default_factory=dict)
+    topology: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -309,7 +314,10 @@ def by_the_solver(problem: Problem) -> Planned:
         name = f"new-{number}"
         launches[name] = option
         places |= {one.uid: name for one in claim.pods}
-    return Planned(launches, places, tuple(checker.violations(problem, result)))
+    wrong = (
+        () if problem.groups else tuple(checker.violations(problem, result))
+    )  # it knows no groups, and would place a part of one
+    return Planned(launches, places, wrong)
 
 
 def by_the_checker(problem: Problem) -> Planned:
@@ -408,6 +416,8 @@ class Setting:
             eventually(lambda name=name: self._has_account(name), f"account of {name}")  # type: ignore[misc]
         for name, cpu in scenario.daemons.items():
             self._client.create(DAEMONSETS, self._daemon(name, cpu), self._name)
+        for name in scenario.groups:
+            self._client.create(PODGROUPS, self._group(name), self._name)
         for one in scenario.pods:
             if one["spec"].get("nodeName"):
                 self._create_pod(self._own(one))
@@ -490,6 +500,12 @@ class Setting:
             "spec": {"selector": {"matchLabels": labels}, "template": template},
         }
 
+    def _group(self, name: str) -> Document:
+        spec: Document = {"schedulingPolicy": {"gang": {"minCount": self._scenario.groups[name]}}}
+        if key := self._scenario.topology.get(name):
+            spec["schedulingConstraints"] = {"topology": [{"key": key}]}
+        return {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+
     def _pods(self) -> list[Pod]:
         return [one for namespace in self.namespaces for one in self._client.list(PODS, namespace)]
 
@@ -529,7 +545,9 @@ class _Case(Setting):
         if len(order) < len(planned):
             missing = sorted(by_uid[uid].name for uid in planned.keys() - {one.uid for one, _ in order})
             violations += (f"no order for {missing}",)
-        if self._scenario.free and not self._extender:
+        if self._scenario.groups:
+            self._bind_groups(problem, {one.uid: node for one, node in order})
+        elif self._scenario.free and not self._extender:
             for one, _ in order:
                 self._release(one)
             self._await_bound([one for one, _ in order])
@@ -552,6 +570,18 @@ class _Case(Setting):
             violations=violations,
             claims=len(plan.launches),
         )
+
+    def _bind_groups(self, problem: Problem, places: Mapping[str, str]) -> None:
+        """Each group whole, those that the plan leaves out at the end; `places` by UID. Gated pods hold the room to which they are nominated, too."""
+        placed = [one for one in problem.pods if one.uid in places]
+        for one in placed:
+            self._nominate(one, places[one.uid])
+        planned = {one.group for one in placed}
+        for name in sorted(self._scenario.groups, key=lambda name: name not in planned):
+            for one in problem.pods:
+                if one.group == name:
+                    self._release(one)
+            self._await_bound([one for one in placed if one.group == name])
 
     # --- the question ---
 
@@ -591,6 +621,8 @@ class _Case(Setting):
             well_known=WELL_KNOWN,
             namespaces={one: self._client.get(NAMESPACES, one).metadata.labels for one in self.namespaces},
             storage=storage,
+            groups={f"{self._name}/{name}": least for name, least in scenario.groups.items()},
+            topology={f"{self._name}/{name}": key for name, key in scenario.topology.items()},
         )
 
     def _daemon_sets(self) -> list[DaemonSet]:

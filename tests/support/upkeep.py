@@ -207,6 +207,7 @@ class Upkeep:
         self.seen: Counter[str] = Counter()
         self.meanwhile: Callable[[], object] = nothing
         self._most, self._begun, self._answered = most, list[Proposal](), tuple[Proposal, ...]()
+        self._proposed: list[Proposal] = []
         self._touched: dict[str, datetime] = {}
         self._refused: set[str] = set()
         self.strangers: list[Pod] = []
@@ -297,6 +298,7 @@ class Upkeep:
         def ask(view: DisruptionView) -> MethodAnswer:
             answer = method.ask(view)
             self._refused.update(one.key for one in answer.blocked)
+            self._proposed += answer.proposals
             return answer
 
         return Method(method.name, method.reason, ask, method.buys, method.concerns)
@@ -1019,16 +1021,27 @@ class Upkeep:
         """
         those = self.alone[method] if method else self.disruption
         told = self.server.recorder
-        since, self._refused = len(told.events), set()
+        since, self._refused, self._proposed = len(told.events), set(), []
         begun = self._passed(those.run_once)
-        every = list(zip(told.events[since:], told.messages[since:], strict=True))
-        waited = {event[1] for event, message in every if message == WAITS_FOR_TIED or message.endswith(WAITS)}
-        self.seen["took turns"] += sum(message.endswith(WAITS) for _, message in every)
+        waited = self._waited(since)
+        self._nobody_waits_at_the_cost_of_others(self._proposed, waited)
+        self.seen["took turns"] += sum(message.endswith(WAITS) for message in told.messages[since:])
+        self.seen["waited for tied"] += sum(message == WAITS_FOR_TIED for message in told.messages[since:])
         waited |= self._refused if begun else set()
         more = self._passed(those.run_once)
         if any(waited.isdisjoint(one.candidates) for one in more):
             self.wrong.append(f"a second pass right after the first begins {more}")
         return begun + more
+
+    def _waited(self, since: int) -> set[str]:
+        """The nodes that were said to wait for others since an event."""
+        told = self.server.recorder
+        every = zip(told.events[since:], told.messages[since:], strict=True)
+        return {event[1] for event, message in every if message == WAITS_FOR_TIED or message.endswith(WAITS)}
+
+    def _nobody_waits_at_the_cost_of_others(self, proposed: Iterable[Proposal], waited: set[str]) -> None:
+        """What was proposed and waits has used up what budgets leave."""
+        self.wrong += [f"{one} was proposed, and waits" for one in proposed if not waited.isdisjoint(one.candidates)]
 
     def consolidate(self) -> list[Proposal]:
         """A pass of consolidation, once nodes have been still for long enough; what has begun.
@@ -1038,8 +1051,10 @@ class Upkeep:
         that wait, or whose node is being drained: they may be expected elsewhere once others have gone.
         """
         undisturbed, self._answered = self.meanwhile is nothing, tuple[Proposal, ...]()
-        kept = self._kept()
+        kept, since = self._kept(), len(self.server.recorder.events)
         begun = self._passed(self.disruption.consolidate_once)
+        if undisturbed:
+            self._nobody_waits_at_the_cost_of_others(self._answered, self._waited(since))
         if begun and undisturbed:
             self.seen["asked again"] += 1
             waits = {name for one in self._answered if one not in begun for name in _nodes_of(one)}

@@ -214,21 +214,20 @@ class KwokProvider:
             ApiError: the API server did not answer as hoped; try again.
         """
         node_name = _name_in(claim.status.provider_id) or node_name_of(claim.metadata.name)
-        gone = InstanceNotFoundError(ID_PREFIX + node_name)
         with self._lock:
             launch = self._launches.pop(node_name, None)
         node = self._nodes.get(node_name)
         if node is None:
             never_sent = launch is not None and not launch.sent
             if never_sent or is_true(claim.status.conditions, names.REGISTERED):
-                raise gone
+                raise InstanceNotFoundError(ID_PREFIX + node_name)
             try:  # made a moment ago, perhaps by the process before this one
                 node = self._client.get(NODES, node_name)
             except NotFound:
-                raise gone from None
+                raise InstanceNotFoundError(ID_PREFIX + node_name) from None
         if _belongs(node, claim) and node.metadata.deletion_timestamp is None:
             self._delete(node)
-        raise gone
+        raise InstanceNotFoundError(ID_PREFIX + node_name)
 
     def reboot(self, claim: NodeClaim, operation: str) -> None:
         """Give the claim's Node another boot ID, after as long as its NodeClass says that a Node takes to register. Source: Karpenter 1.15, kwok.

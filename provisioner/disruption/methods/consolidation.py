@@ -176,7 +176,7 @@ def _at_once(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
     left = []
     for move in sorted(alone.values(), key=lambda move: (-move.gain / move.some[0].cost, move.some[0].key)):
         (one,) = move.some
-        if not work.free(one) or work.allowance.lacks(one.node.pool):
+        if not work.free(one) or work.allowance.lacks(one.node.pool) or work.waits(move):
             continue
         if move.result.existing:
             left.append(one)

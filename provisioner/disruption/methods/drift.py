@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.command import TerminateFirst
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_evictable
@@ -14,7 +15,6 @@ from provisioner.disruption.gangs import (
     MOST_NODES,
     PDBS_ALLOW_FEWER,
     STATIC_ONE_BY_ONE,
-    GangTurns,
     NodeUnit,
     needs_others,
     units,
@@ -23,6 +23,7 @@ from provisioner.disruption.methods import terminate_first
 from provisioner.disruption.pool_drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation.simulator import Simulation, SimulationAnswer
+from provisioner.disruption.simulation.turns import Turns, turns_of
 from provisioner.disruption.view import (
     NOT_JUDGED,
     TAKES_PODS,
@@ -56,8 +57,8 @@ def propose(view: DisruptionView) -> MethodAnswer:
     Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice. So nodes that drift
     together begin together: what is not known to be drifted yet would take pods of those before it.
 
-    Nodes with pods that are disrupted all at once or not at all go together, drifted or not. One that waits for pods of its group to be bound elsewhere
-    takes nothing of the budget.
+    Nodes with pods that are disrupted all at once or not at all go together, drifted or not. One that waits until others are drained, or pods of
+    its group are bound elsewhere, takes nothing of the budget.
 
     A node that only several can replace goes when nothing of its pool is on its way: those after it find the new ones there. What
     they cost is not asked, as in Karpenter: the user wants other nodes, and consolidation follows.
@@ -77,7 +78,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
     mine = {node.key.name for node in view.snapshot.nodes if node.claim is not None and has_drifted(node.claim)}
     blocked = [one for one in found.blocked if one.key in mine]
     quiet = {key: one for key, one in found.quiet.items() if key in mine}
-    allowance, turns = Allowance(view, names.REASON_DRIFTED), GangTurns(view.snapshot, view.under_way)
+    allowance, turns = Allowance(view, names.REASON_DRIFTED), turns_of(view)
     awaited, may_go_first = unjudged(view), names.REASON_DRIFTED in view.settings.first_for
     closed = {str(node.key) for one in drifted for node in _nodes(one, joined)}
     simulation: Simulation | None = None  # none while budgets allow nothing: it asks about all pods that wait
@@ -89,7 +90,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
     gone: set[str] = set()
     eligible = {one.key: one for one in found.eligible}
     refused = {one.node.key.name: one.message for one in found.refused}
-    for one in sorted(drifted, key=lambda one: (one.key in view.later, one.key not in view.first)):
+    for one in sorted(drifted, key=lambda one: one.key not in view.first):
         if one.node.pool in awaited:
             quiet[one.key] = DisruptionVerdict(
                 DisruptionStanding.NOT_DUE, more_drift(one.node.pool), awaited[one.node.pool]
@@ -101,7 +102,7 @@ def propose(view: DisruptionView) -> MethodAnswer:
         if isinstance(some, str):
             blocked.append(Blocked(one.key, one.node.pool, some))
             continue
-        if why := turns.why_not(each.key for each in some):
+        if why := turns.gangs.why_not(each.key for each in some):
             blocked += [Blocked(each.key, each.node.pool, why) for each in some]
             continue
         if allowance.lacks(one.node.pool):
@@ -112,29 +113,26 @@ def propose(view: DisruptionView) -> MethodAnswer:
             quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
             continue
         simulation = simulation or Simulation(view, view.prepared, closed)
-        if busy := [each for each in some if str(each.node.key) in simulation.destinations]:
-            if why := simulation.expects(busy[0].node):
-                blocked.append(Blocked(one.key, one.node.pool, why))
-            else:
-                quiet[one.key] = DisruptionVerdict(DisruptionStanding.BLOCKED, TAKES_PODS)
+        busy = [each.node for each in some if str(each.node.key) in simulation.destinations]
+        waits = turns.wherever([pod for each in some for pod in each.pods])
+        if why := waits or (simulation.expects(busy[0]) if busy else ""):
+            blocked.append(Blocked(one.key, one.node.pool, why))
+            continue
+        if busy:
+            quiet[one.key] = DisruptionVerdict(DisruptionStanding.BLOCKED, TAKES_PODS)
             continue
         answer = ask_alone(simulation, some)
         if answer.result is None and len(drifted) > 1:
             anywhere = anywhere or simulation.reopened(closed)
             answer = ask_alone(anywhere, some)
         result, first = answer.result, None
-        alone = len(some) == 1
-        if (
-            result is None
-            and alone
-            and may_go_first
-            and (place := terminate_first.ask_first(anywhere or simulation, one))
-        ):
-            result, first = place[0], terminate_first.terms(place[1], one, view, forced=False)
-        why = answer.refusal if result is None else _waits(some, result, moving)
-        if result is None or why:
-            blocked.append(Blocked(one.key, one.node.pool, why))
+        if result is None and len(some) == 1 and may_go_first:
+            result, first = _going_first(anywhere or simulation, one, view)
+        decided = _decided(some, answer, result, first, moving, turns)
+        if isinstance(decided, str):
+            blocked.append(Blocked(one.key, one.node.pool, decided))
             continue
+        result, proposal = decided
         if len(result.claims) > 1:
             moving.update(each.node.pool for each in some)
         for world in (simulation, anywhere):
@@ -142,11 +140,8 @@ def propose(view: DisruptionView) -> MethodAnswer:
                 world.accept(some, result)
         for each in some:
             allowance.take(each.node)
-        keys = tuple(sorted([each.key for each in some]))
-        turns.take(keys)
-        gone.update(keys)
-        reason, existing = names.REASON_DRIFTED, dict(result.existing)
-        proposals.append(Proposal(reason, METHOD, keys, result.claims, existing, late=answer.late, first=first))
+        gone.update(proposal.candidates)
+        proposals.append(proposal)
     quiet.update((one.key, allowance.why(one.node.pool)) for one in short)
     return MethodAnswer(
         tuple(proposals),
@@ -284,6 +279,32 @@ def ask_alone(simulation: Simulation, some: Sequence[Candidate]) -> SimulationAn
     """What becomes of the pods of one command's nodes: quickly, and once more with an effort where that finds no place."""
     answer = simulation.ask(some, late=True)
     return answer if answer.result is not None else simulation.ask(some, effort=EFFORT, late=True, thorough=True)
+
+
+def _going_first(
+    simulation: Simulation, one: Candidate, view: DisruptionView
+) -> tuple[Result, TerminateFirst] | tuple[None, None]:
+    """What becomes of the pods of a node that goes before its successor is launched; None where that helps nobody."""
+    place = terminate_first.ask_first(simulation, one)
+    return (None, None) if place is None else (place[0], terminate_first.terms(place[1], one, view, forced=False))
+
+
+def _decided(
+    some: Sequence[Candidate],
+    answer: SimulationAnswer,
+    result: Result | None,
+    first: TerminateFirst | None,
+    moving: Container[str],
+    turns: Turns,
+) -> tuple[Result, Proposal] | str:
+    """What becomes of the pods, and the command that has its turn; else why the nodes stay for now, as users read it."""
+    if result is None:
+        return answer.refusal
+    if why := _waits(some, result, moving):
+        return why
+    keys, existing = tuple(sorted([one.key for one in some])), dict(result.existing)
+    proposal = Proposal(names.REASON_DRIFTED, METHOD, keys, result.claims, existing, late=answer.late, first=first)
+    return turns.turn_of(proposal) or (result, proposal)
 
 
 def _moving(view: DisruptionView) -> set[str]:

@@ -17,12 +17,12 @@ from provisioner.disruption import costs, replacement
 from provisioner.disruption.acceptance import WHOLE, AcceptanceRule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, CandidateTypes, candidates, label_is_missing
-from provisioner.disruption.gangs import GangTurns
 from provisioner.disruption.methods.candidate_sets import Sets, margins
 from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
 from provisioner.disruption.methods.rebuilding_choice import FEWEST, MOST_WAVES, choices
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation.simulator import Simulation
+from provisioner.disruption.simulation.turns import WAITS_FOR_TIED, turns_of
 from provisioner.disruption.view import (
     NOT_JUDGED,
     TAKES_PODS,
@@ -98,7 +98,7 @@ class Consolidation:
         self._refused: Final[dict[str, Blocked]] = {}
         self.order, last = self._ranked(tuple(self._consolidatable(self._found)), ranked or in_turns)
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
-        self._turns: Final = GangTurns(view.snapshot, view.under_way)
+        self._turns: Final = turns_of(view)
         self.proposals: Final[list[Proposal]] = []
         self._gone: Final[set[str]] = set()
         self._dear: Final[
@@ -131,11 +131,6 @@ class Consolidation:
                     DisruptionStanding.NOT_DUE,
                     Said("a pod was added or removed, or the node was initialized, a moment ago"),
                     max(still, at + SOON),
-                )
-                self._rechecks.append(at + RECHECK)
-            elif one.key in self._view.later:
-                self._quiet[one.key] = DisruptionVerdict(
-                    DisruptionStanding.BLOCKED, Said("Node waits until other nodes are drained")
                 )
                 self._rechecks.append(at + RECHECK)
             else:
@@ -172,7 +167,7 @@ class Consolidation:
         return (
             one.key not in self._gone
             and not (simulation is not None and str(one.node.key) in simulation.destinations)
-            and not self._turns.why_not((one.key,))
+            and not self._turns.gangs.why_not((one.key,))
         )
 
     def gone(self, one: Candidate) -> bool:
@@ -279,11 +274,16 @@ class Consolidation:
         saving = sum(one.usd_per_hour for one in some) - planned
         if self._simulation is not None and (lost := self._simulation.given_up(some, result, self._types)):
             return would_save(saving, lost)
-        return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
+        move = Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
+        return self.waits(move) or move
+
+    def waits(self, move: Move) -> str:
+        """Why a move waits until other nodes are drained, "" where it does not."""
+        return self._turns.why_not(self._proposal(move, ""))
 
     def allows(self, some: Sequence[Candidate]) -> bool:
         """Whether budgets leave room for all of these nodes at once, and the groups of their pods may lose them."""
-        waits = self._turns.why_not(one.key for one in some)
+        waits = self._turns.gangs.why_not(one.key for one in some)
         return not waits and self.allowance.allows([one.node.pool for one in some])
 
     def sets(self, alone: Collection[str] = ()) -> Sets:
@@ -331,22 +331,23 @@ class Consolidation:
         for one in move.some:
             self._gone.add(one.key)
             self.allowance.take(one.node)
-        self._turns.take(one.key for one in move.some)
         for name, pods in move.result.existing.items():
             self._taken[name] = (*self._taken.get(name, ()), *pods)
-        self.proposals.append(
-            Proposal(
-                names.REASON_UNDERUTILIZED,
-                method,
-                tuple(sorted(one.key for one in move.some)),
-                move.result.claims,
-                dict(move.result.existing),
-                move.saving,
-                self._rule.scores(move.some, move.saving),
-            )
-        )
+        self.proposals.append(proposal := self._proposal(move, method))
+        self._turns.take(proposal)
         if self._openings.holds({*move.result.existing, *[str(one.node.key) for one in move.some]}):
             self._openings = Openings(self._simulation.prepared.world.bins)
+
+    def _proposal(self, move: Move, method: str) -> Proposal:
+        return Proposal(
+            names.REASON_UNDERUTILIZED,
+            method,
+            tuple(sorted(one.key for one in move.some)),
+            move.result.claims,
+            dict(move.result.existing),
+            move.saving,
+            self._rule.scores(move.some, move.saving),
+        )
 
     @property
     def over(self) -> bool:
@@ -361,7 +362,8 @@ class Consolidation:
         """Say why a node stays; what is said last counts."""
         if why == replacement.NO_CHEAPER_NODE:
             self._dear[one.key] = len(self.proposals)
-        self._refused[one.key] = Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE)
+        event = "DisruptionBlocked" if why == WAITS_FOR_TIED else UNCONSOLIDATABLE
+        self._refused[one.key] = Blocked(one.key, one.node.pool, why, event)
 
     def is_dear(self, one: Candidate) -> bool:
         """Whether it was found that no cheaper node is to be had, and nothing was accepted since: then that is so whatever pays by now."""
@@ -402,7 +404,7 @@ class Consolidation:
                 self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
             elif one.key in self._refused:
                 continue
-            elif why := self._turns.why_not((one.key,)):
+            elif why := self._turns.gangs.why_not((one.key,)):
                 self._blocked.append(Blocked(one.key, one.node.pool, why))
             elif not self.free(one):
                 if self._simulation is not None and (why := self._simulation.expects(one.node)):

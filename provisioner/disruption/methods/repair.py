@@ -19,6 +19,7 @@ from provisioner.disruption.proposal import NODE_REPAIR_BLOCKED, Blocked, Propos
 from provisioner.disruption.repair_breaker import repair_breaker
 from provisioner.disruption.repair_policies import RepairChoice
 from provisioner.disruption.simulation.simulator import Simulation
+from provisioner.disruption.simulation.turns import turns_of
 from provisioner.disruption.view import NOT_JUDGED, DisruptionStanding, DisruptionVerdict, DisruptionView, MethodAnswer
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.pause import Activity
@@ -99,8 +100,8 @@ def propose(view: DisruptionView) -> MethodAnswer:
 
 
 def _in_order(view: DisruptionView, some: Iterable[Candidate], choices: Mapping[str, RepairChoice]) -> list[Candidate]:
-    def place(one: Candidate) -> tuple[bool, bool, float, float, str]:
-        return one.key in view.later, one.key not in view.first, -choices[one.key].score, one.cost, one.node.name
+    def place(one: Candidate) -> tuple[bool, float, float, str]:
+        return one.key not in view.first, -choices[one.key].score, one.cost, one.node.name
 
     return sorted(some, key=place)
 
@@ -132,6 +133,7 @@ class _Places:
     def __init__(self, view: DisruptionView, prepared: Prepared) -> None:
         self._view, self._prepared = view, prepared
         self._types: Final = CandidateTypes(view)
+        self._turns: Final = turns_of(view)
         self._simulation: Simulation | None = None
         self._rooms: Final[dict[str, int | None]] = {}
         self._may_go_first: Final = names.REASON_UNHEALTHY in view.settings.first_for
@@ -156,8 +158,7 @@ class _Places:
             if place is None:
                 return answer.refusal
             result, first = place[0], self._first(place[1], one)
-        self._simulation.accept((one,), result)
-        return Proposal(
+        proposal = Proposal(
             names.REASON_UNHEALTHY,
             METHOD,
             (one.key,),
@@ -167,6 +168,10 @@ class _Places:
             repair=terms,
             first=first,
         )
+        if why := self._turns.turn_of(proposal):
+            return why
+        self._simulation.accept((one,), result)
+        return proposal
 
     def _static(self, one: Candidate, terms: RepairTerms) -> Proposal | str:
         """One node of the NodePool's template, within its limit of nodes."""

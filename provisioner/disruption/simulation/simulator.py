@@ -127,8 +127,9 @@ class Simulation:
             if node.claim is not None and not node.initialized:
                 closed.add(str(node.key))
         waiting += view.snapshot.leaving
-        if view.coming or begun:
-            self._apply((), Result(view.coming, {}, ()), begun)
+        new = tuple(claim for one in view.begun for claim in one.replacements)
+        if new or begun:
+            self._apply((), Result(new, {}, ()), begun)
         if waiting:
             first = self._prepared.solve(
                 waiting,

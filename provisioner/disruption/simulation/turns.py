@@ -6,17 +6,20 @@ wait for the other's next eviction, for ever. So one of them begins once the nod
 once, and are waited for by nobody. Nor is it so for two commands that would leave a group of pods with too few (`disruption.gangs`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from itertools import chain
+from typing import Final, TypeAlias
 
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.names import HOSTNAME_LABEL, REASON_UNHEALTHY
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.gangs import GangTurns
 from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.view import DisruptionView
 from provisioner.scheduling.becoming import labels_of
 from provisioner.scheduling.topology.ties import (
+    KindReader,
     Mover,
     TieKind,
     any_ties,
@@ -25,7 +28,6 @@ from provisioner.scheduling.topology.ties import (
     tied_across,
     topology_keys,
 )
-from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
 
@@ -50,55 +52,160 @@ class _Move:
         return keys if goal is None else frozenset(key for key in keys if start.get(key) != goal.get(key))
 
 
+_Alike: TypeAlias = dict[tuple[frozenset[str], bool], list[Pod]]
+"""Pods by those labels of which the value is another where they go, or not known, and by whether they have a PodDisruptionBudget."""
+
+
+class Turns:
+    """Which commands may begin, one asked after the other: whoever proposes asks as well as whoever begins, so what waits takes nothing of a budget.
+
+    A command waits for its pods' groups (`disruption.gangs`; broken nodes do not), and for the pods of every node that goes, for whatever reason, and
+    of those that have their turn before it, as far as PodDisruptionBudgets are about both. None of these waits for it, so the first begins once nothing
+    is under way that it is tied to. Pods that keep their zones hold up only those that do not.
+
+    Args:
+        now: the instant.
+        pods: one of each shape at least of the pods that commands may move; read when they are needed.
+        default_keys: labels over whose values the cluster spreads pods without constraints of their own by hard ones.
+        under_way: names of NodeClaims whose disruption has begun, though the instant may not show it yet.
+        begun: commands of them.
+
+    Cost: O(nodes); for each command its pods, and at most `MOST_PAIRS` comparisons; none where all pods keep their zones.
+    """
+
+    def __init__(
+        self,
+        now: Snapshot,
+        pods: Iterable[Pod],
+        default_keys: frozenset[str] = frozenset(),
+        *,
+        under_way: Container[str] = (),
+        begun: Iterable[Proposal] = (),
+    ) -> None:
+        self.gangs: Final = GangTurns(now, under_way)
+        self._now, self._pods, self._begun = now, pods, tuple(begun)
+        self._keys: Final = default_keys - {HOSTNAME_LABEL}
+        self._going: Final[list[_Alike]] = []  # they are read when somebody may be tied to them
+        self._busy: Final[set[Mover]] = set()  # of those that were read
+        self._crosses = self._looked = False
+        self._waiting: Final[set[TieKind]] = set()
+
+    def why_not(self, one: Proposal) -> str:
+        """Why a command waits, as users read it; "" where it does not."""
+        why = self.gangs.why_not(one.candidates) if one.reason != REASON_UNHEALTHY else ""
+        return why or (WAITS_FOR_TIED if self._are_tied(_planned(one, self._nodes, self._homes)) else "")
+
+    def take(self, one: Proposal) -> None:
+        """A command has its turn."""
+        self.gangs.take(one.candidates)
+        self._note(_planned(one, self._nodes, self._homes))
+
+    def turn_of(self, one: Proposal) -> str:
+        """Why a command waits, "" where it has its turn; whoever is tied to one that waits does, too.
+
+        It may have been decided as if the pods of the other had moved already, and if not, it might come before the other again and again.
+        """
+        if why := self.why_not(one):
+            self._waiting.update(self._reader.of(one.pods))
+        else:
+            self.take(one)
+        return why
+
+    def wherever(self, pods: Sequence[Pod]) -> str:
+        """As of `turn_of`, why a command of these pods would wait for others, wherever they have places; "" where that depends on these."""
+        homes = [self._homes.get(pod.node_name, _NO_LABELS) for pod in pods]
+        if not self._are_tied(_Move(pod, home, home) for pod, home in zip(pods, homes, strict=True)):
+            return ""
+        self._waiting.update(self._reader.of(pods))
+        return WAITS_FOR_TIED
+
+    def _are_tied(self, moves: Iterable[_Move]) -> bool:
+        if not self._looked:
+            self._looked = True
+            self._note(_under_way(self._now))
+            for one in self._begun:
+                self._note(_planned(one, self._nodes, self._homes))
+        mine = self._alike(moves)
+        if not self._crosses and not self._waiting and not any(crossed and guarded for crossed, guarded in mine):
+            return False
+        while self._going:
+            self._busy.update(self._movers(self._going.pop()))
+        namespaces = self._now.around.namespaces
+        own = {kind for pods in mine.values() for kind in self._reader.of(pods)} if self._waiting else ()
+        return tied_across(self._movers(mine), self._busy, namespaces) or any_ties(own, self._waiting, namespaces)
+
+    def _note(self, moves: Iterable[_Move]) -> None:
+        self._going.append(some := self._alike(moves))
+        self._crosses = self._crosses or any(crossed and guarded for crossed, guarded in some)
+
+    def _movers(self, some: _Alike) -> set[Mover]:
+        """Those with a PodDisruptionBudget."""
+        those = ((crossed, pods) for (crossed, guarded), pods in some.items() if guarded)
+        return {Mover(kind, crossed) for crossed, pods in those for kind in self._reader.of(pods)}
+
+    def _alike(self, moves: Iterable[_Move]) -> _Alike:
+        moves = list(moves)  # so that the labels live as long as what is known of them
+        known: dict[tuple[int, int], frozenset[str]] = {}
+        found: _Alike = {}
+        for move in moves:
+            between = id(move.start), id(move.goal)
+            if between not in known:
+                known[between] = move.crossed(self._topology)
+            found.setdefault((known[between], bool(self._now.pod_budgets.of(move.pod))), []).append(move.pod)
+        return found
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeView]:
+        return {str(node.key): node for node in self._now.nodes}
+
+    @cached_property
+    def _homes(self) -> dict[str, Mapping[str, str]]:
+        return {node.name: node.labels for node in self._now.nodes if node.name}
+
+    @cached_property
+    def _shapes(self) -> list[Pod]:
+        """A pod of each."""
+        begun = (pod for one in self._begun for pod in one.pods)
+        going = (pod for node in self._now.nodes if node.deleting for pod in node.pods)
+        return [*{pod.shape.key: pod for pod in chain(self._pods, begun, going)}.values()]
+
+    @cached_property
+    def _topology(self) -> frozenset[str]:
+        """The labels that tie any."""
+        return topology_keys(self._shapes) | self._keys
+
+    @cached_property
+    def _reader(self) -> KindReader:
+        return KindReader(self._shapes, by_default=bool(self._keys))
+
+
+def turns_of(view: DisruptionView) -> Turns:
+    """Whose turn it is at the instant that a method is asked about."""
+    pods = (pod for node in view.snapshot.nodes for pod in node.pods)
+    keys = view.prepared.world.spread_defaults.hard_keys if view.prepared is not None else frozenset[str]()
+    return Turns(view.snapshot, pods, keys, under_way=view.under_way, begun=view.begun)
+
+
 def in_turn(
     proposals: Iterable[Proposal], now: Snapshot, default_keys: frozenset[str] = frozenset()
 ) -> tuple[tuple[Proposal, ...], tuple[Blocked, ...]]:
     """Those proposals that may begin now, in their order, and the nodes of those that wait.
 
-    A proposal waits for the pods of every node that goes, for whatever reason, and of those before it here, as far as PodDisruptionBudgets are about both. None
-    of these waits for it, so the first begins once nothing is under way that it is tied to. Pods that keep their zones hold up only those that do not.
-    Whoever is tied to one that waits was decided as if that had moved already, so it waits too.
-
     Args:
         proposals: in the order in which they would begin.
         now: the instant.
-        default_keys: labels over whose values the cluster spreads pods without constraints of their own by hard ones.
-
-    Cost: O(nodes + pods that move), and at most `MOST_PAIRS` comparisons for each proposal; none where all pods keep their zones.
+        default_keys: as of `Turns`.
     """
     proposals = tuple(proposals)
-    held = _held_by_gangs(proposals, GangTurns(now))
-    nodes = {str(node.key): node for node in now.nodes}
-    homes = {node.name: node.labels for node in now.nodes if node.name}
-    keys = default_keys - {HOSTNAME_LABEL}
-    moves = [list(_under_way(now)), *(list(_planned(one, nodes, homes)) for one in proposals)]
-    groups = _alike(moves, keys, now.pod_budgets)
-    if not any(held) and not any(crossed and guarded for group in groups for crossed, guarded in group):
-        return proposals, ()
-    amounts = iter(kinds(*(pods for group in groups for pods in group.values()), by_default=bool(keys)))
-    found = [[(kind, crossed, guarded) for crossed, guarded in group for kind in next(amounts)] for group in groups]
-    busy, *movers = [{Mover(kind, crossed) for kind, crossed, guarded in group if guarded} for group in found]
-    kept, blocked, waiting = list[Proposal](), list[Blocked](), set[TieKind]()
-    for one, why, mine, group in zip(proposals, held, movers, found[1:], strict=True):
-        own = {kind for kind, *_ in group}
-        if why or tied_across(mine, busy, now.around.namespaces) or any_ties(own, waiting, now.around.namespaces):
-            waiting |= own
-            those = [node for name in one.candidates if (node := nodes.get(str(NodeKey(name)))) is not None]
-            blocked += [Blocked(node.key.name, node.pool, why or WAITS_FOR_TIED) for node in those]
+    turns = Turns(now, (pod for one in proposals for pod in one.pods), default_keys)
+    nodes = {node.key.name: node for node in now.nodes if node.key.of_claim}
+    kept, blocked = list[Proposal](), list[Blocked]()
+    for one in proposals:
+        if why := turns.turn_of(one):
+            blocked += [Blocked(name, nodes[name].pool, why) for name in one.candidates if name in nodes]
         else:
             kept.append(one)
-            busy |= mine
     return tuple(kept), tuple(blocked)
-
-
-def _held_by_gangs(proposals: Iterable[Proposal], gangs: GangTurns) -> list[str]:
-    """Of each proposal why it waits for its pods' groups, "" where it does not. Broken nodes wait for nobody."""
-    held: list[str] = []
-    for one in proposals:
-        held.append(gangs.why_not(one.candidates) if one.reason != REASON_UNHEALTHY else "")
-        if not held[-1]:
-            gangs.take(one.candidates)
-    return held
 
 
 class InOrder:
@@ -179,23 +286,6 @@ def _ending(proposals: Sequence[Proposal], nodes: Iterable[NodeView]) -> dict[st
         name: frozenset(key for key in keys if key == HOSTNAME_LABEL or (key, labels.get(key)) not in left)
         for name, labels in own.items()
     }
-
-
-def _alike(
-    moves: Sequence[Sequence[_Move]], more: frozenset[str], budgets: PodBudgets
-) -> list[dict[tuple[frozenset[str], bool], list[Pod]]]:
-    """For each of `moves`, its pods by the labels that tie any and that differ where they go, or are not known there, and by whether they have a budget."""
-    keys = topology_keys(move.pod for some in moves for move in some) | more
-    known: dict[tuple[int, int], frozenset[str]] = {}
-    groups: list[dict[tuple[frozenset[str], bool], list[Pod]]] = []
-    for some in moves:
-        groups.append({})
-        for move in some:
-            between = id(move.start), id(move.goal)
-            if between not in known:
-                known[between] = move.crossed(keys)
-            groups[-1].setdefault((known[between], bool(budgets.of(move.pod))), []).append(move.pod)
-    return groups
 
 
 def _planned(one: Proposal, nodes: Mapping[str, NodeView], homes: Mapping[str, Mapping[str, str]]) -> Iterator[_Move]:

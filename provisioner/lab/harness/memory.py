@@ -43,11 +43,16 @@ def running(root: int, module: str, proc: Path = PROC) -> tuple[int, ...]:
     return tuple(found)
 
 
+def members(root: int, proc: Path = PROC, *, apart: str = "") -> tuple[int, ...]:
+    """The process tree without processes of the module `apart`."""
+    others = set(running(root, apart, proc)) if apart else set()
+    return tuple(pid for pid in tree(root, proc) if pid not in others)
+
+
 def pss_bytes(root: int, proc: Path = PROC, *, apart: str = "") -> float:
     """Proportional set size of the process tree in bytes; `nan` when nothing of it can be read. Without processes of the module `apart`."""
     try:
-        others = set(running(root, apart, proc)) if apart else set()
-        pids = [pid for pid in tree(root, proc) if pid not in others]
+        pids = members(root, proc, apart=apart)
     except OSError:
         return math.nan
     found = [memory_bytes(pid, proc) for pid in pids]

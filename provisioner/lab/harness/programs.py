@@ -139,6 +139,11 @@ class Programs:
         child = self._children.get(name)
         return math.nan if child is None else memory.pss_bytes(child.pid, apart=PLANNER_MODULE)
 
+    def pids(self, name: str) -> tuple[int, ...]:
+        """The processes of the program, its planning processes left out; none when it is not running."""
+        child = self._children.get(name)
+        return () if child is None else memory.members(child.pid, apart=PLANNER_MODULE)
+
     def planner_pss_bytes(self, name: str) -> float:
         """Memory of the program's planning processes together; `nan` when none is running."""
         child = self._children.get(name)

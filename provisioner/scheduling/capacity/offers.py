@@ -110,6 +110,11 @@ class PreparedPool:
         """How many states are remembered."""
         return len(self._states)
 
+    @property
+    def terms(self) -> int:
+        """How many terms of pods are remembered, with what a new node becomes by them: none, for whoever asks for what no node has."""
+        return len(self.base.narrower)
+
     def without(self, state: OfferState, rows: int) -> OfferState | None:
         """`state` with some types struck; None where none is left."""
         if not state.rows & rows:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from provisioner.apis.names import ZONE_LABEL
@@ -42,31 +43,42 @@ class Mover:
     crosses: frozenset[str]
 
 
-def kinds(*groups: Iterable[Pod], by_default: bool = False) -> list[Counter[TieKind]]:
-    """How many pods there are of each kind, by group, in the order in which they are first met.
-
-    Of the pods' labels those count that a selector of any of them reads: pods of a StatefulSet differ in one that is seldom read.
-    Cost: O(pods), and the labels that are read for each different set of labels.
+class KindReader:
+    """Tells pods apart as far as ties do: of their labels those count that a selector of any of them reads; pods of a StatefulSet differ in one that
+    is seldom read. Cost: O(pods), and the labels that are read for each different set of labels.
 
     Args:
-        groups: of pods.
+        pods: at least one of each shape that is asked about.
         by_default: the cluster spreads pods without constraints of their own by hard ones; whom these mean is not looked for.
     """
-    found = [[(pod, _counts(pod, by_default)) for pod in group] for group in groups]
-    looks = {counts for group in found for _, counts in group if counts}
-    read = {key for counts in looks for count in counts for peers in count.peers for key, *_ in peers.selector or ()}
-    kept: dict[tuple[int, bool], dict[str, LabelSet]] = {}
-    return [Counter(TieKind(_seen(pod, read, kept), pod.shape.key, counts) for pod, counts in group) for group in found]
+
+    def __init__(self, pods: Iterable[Pod], *, by_default: bool = False) -> None:
+        looks = {counts for pod in pods if (counts := _counts(pod, by_default))}
+        self._by_default: Final = by_default
+        self._read: Final = {
+            key for counts in looks for one in counts for peer in one.peers for key, *_ in peer.selector or ()
+        }
+        self._kept: Final[dict[tuple[int, bool], tuple[Mapping[str, str], dict[str, LabelSet]]]] = {}
+
+    def of(self, pods: Iterable[Pod]) -> Counter[TieKind]:
+        """How many pods there are of each kind, in the order in which they are first met."""
+        return Counter(TieKind(self._seen(pod), pod.shape.key, _counts(pod, self._by_default)) for pod in pods)
+
+    def _seen(self, pod: Pod) -> LabelSet:
+        """What selectors see of a pod; kept for pods that share their labels."""
+        unjudged = pod.shape.unjudged
+        _, mine = self._kept.setdefault((id(pod.labels), unjudged), (pod.labels, {}))
+        if pod.namespace not in mine:
+            seen = {key: pod.labels[key] for key in self._read if key in pod.labels}
+            mine[pod.namespace] = label_set(pod.namespace, seen, unjudged=unjudged)
+        return mine[pod.namespace]
 
 
-def _seen(pod: Pod, read: Collection[str], kept: dict[tuple[int, bool], dict[str, LabelSet]]) -> LabelSet:
-    """What selectors that read these keys see of a pod; kept for pods that share their labels."""
-    unjudged = pod.shape.unjudged
-    mine = kept.setdefault((id(pod.labels), unjudged), {})
-    if pod.namespace not in mine:
-        seen = {key: pod.labels[key] for key in read if key in pod.labels}
-        mine[pod.namespace] = label_set(pod.namespace, seen, unjudged=unjudged)
-    return mine[pod.namespace]
+def kinds(*groups: Iterable[Pod], by_default: bool = False) -> list[Counter[TieKind]]:
+    """The kinds of some groups of pods, by group; `by_default` and the cost as of `KindReader`."""
+    found = [list(group) for group in groups]
+    reader = KindReader(chain.from_iterable(found), by_default=by_default)
+    return [reader.of(group) for group in found]
 
 
 def any_ties(some: Iterable[TieKind], others: Iterable[TieKind], namespaces: Mapping[str, Mapping[str, str]]) -> bool:

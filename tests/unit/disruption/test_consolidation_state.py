@@ -20,7 +20,7 @@ from provisioner.disruption.price_history import LEARNING
 from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.disruption.rebuilding_planner import Rebuilding
 from provisioner.disruption.replacement import NO_CHEAPER_NODE
-from provisioner.disruption.simulation.turns import WAITS_FOR_TIED
+from provisioner.disruption.simulation.turns import WAITS_FOR_TIED, Turns
 from provisioner.disruption.view import Acceptance, DisruptionSettings, DisruptionView, Improved, MethodAnswer
 from provisioner.disruption.worlds import WORLD_SECONDS
 from provisioner.options import Options
@@ -588,15 +588,7 @@ def test_whoever_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_from_
     stages: Make, monkeypatch: pytest.MonkeyPatch, tied: str
 ) -> None:
     """Else nothing drifts in any pool while one drain is held."""
-
-    def hold(
-        proposals: Sequence[Proposal], _now: Snapshot, _keys: frozenset[str]
-    ) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
-        waits = [one for one in proposals if one.candidates[0] in tied]
-        blocked = [Blocked(one.candidates[0], "general", WAITS_FOR_TIED) for one in waits]
-        return [one for one in proposals if one not in waits], blocked
-
-    monkeypatch.setattr(worlds, "in_turn", hold)
+    monkeypatch.setattr(Turns, "why_not", lambda _, one: WAITS_FOR_TIED if one.candidates[0] in tied else "")
     stage = stages("room", most=1)
     stage.world.cluster.pool_changed(
         None, pool("other", disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})
@@ -604,8 +596,7 @@ def test_whoever_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_from_
     for name, of in (("a", "general"), ("b", "general"), ("c", "other")):
         stage.drifted(name, pod(f"p-{name}", **WEB), labels={names.NODEPOOL_LABEL: of})
     stage.world.clock.advance(60.0)
-    for _ in range(4):
-        stage.disruption.run_once()
+    stage.disruption.run_once()
     (going,) = (one.record.candidate_names for one in stage.world.cluster.snapshot().commands)
     assert not {*going} & {*tied}
 
@@ -613,22 +604,16 @@ def test_whoever_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_from_
 def test_a_move_that_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_from_others(
     stages: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tied: list[str] = []
+    tied: set[str] = set()
 
-    def hold(
-        proposals: Sequence[Proposal], _now: Snapshot, _keys: frozenset[str]
-    ) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
-        tied.extend(name for one in proposals[: not tied] for name in one.candidates)
-        waits = [one for one in proposals if one.candidates[0] in tied]
-        blocked = [Blocked(one.candidates[0], "general", WAITS_FOR_TIED) for one in waits]
-        return [one for one in proposals if one not in waits], blocked
+    def hold(_: Turns, one: Proposal) -> str:
+        tied.update(() if tied else one.candidates)
+        return WAITS_FOR_TIED if tied & {*one.candidates} else ""
 
-    monkeypatch.setattr(worlds, "in_turn", hold)
+    monkeypatch.setattr(Turns, "why_not", hold)
     stage = two(stages, most=1)
     look(stage)
-    assert left(stage) == ["a", "b"]
-    look(stage)
-    assert left(stage) == tied
+    assert left(stage) == [*tied]
 
 
 # --- many nodes at once ---

@@ -22,6 +22,7 @@ from provisioner.provisioning.expected_pods import (
     MOST_PODS,
     MOST_ROUNDS,
     QUIET_SECONDS,
+    REMEMBERED,
     ExpectedPods,
 )
 from provisioner.state.checking import CheckedCluster
@@ -70,6 +71,11 @@ class Stage:
             new = msgspec.structs.replace(one, unschedulable=refused)
             self.cluster.pod_changed(None, new)
             self.intake.pod_seen(new)
+
+    def place(self) -> None:
+        """Whoever waits gets a node."""
+        for one in list(self.cluster.waiting()):
+            self.cluster.pod_changed(one, msgspec.structs.replace(one, node_name="n1", unschedulable=False))
 
     def pass_time(self, seconds: float) -> None:
         """Batches end in it, and owners are read at once."""
@@ -283,6 +289,63 @@ def test_owners_are_read_once_a_batch_and_never_more_than_a_few() -> None:
     stage.come(*(pod(f"q{number}", owner=f"o{number}") for number in range(MOST_OWNERS + 1)))
     assert stage.waited() == IDLE
     assert stage.reads("replicasets") == MOST_OWNERS, "none of too many is read"
+
+
+def rounds(stage: Stage, count: int, first: int = 0) -> list[float]:
+    """How long batches waited that had all pods of an owner each, one every three seconds."""
+    found = []
+    for number in range(first, first + count):
+        stage.owners[f"o{number}"] = wants(1, f"o{number}")
+        stage.come(pod(f"p{number}", owner=f"o{number}"))
+        found.append(stage.waited())
+        stage.place()
+        stage.pass_time(3.0)
+    return found
+
+
+def test_a_batch_that_others_followed_has_the_next_eight_wait_for_others() -> None:
+    """Workloads that are applied one after another, half a second apart: the first was planned without the second."""
+    stage = Stage()
+    assert rounds(stage, 3) == [SOON] * 3
+    stage.owners["first"] = wants(1, "first")
+    stage.come(pod("first", owner="first"))
+    assert stage.waited() == SOON
+    stage.pass_time(0.5)
+    stage.come(pod("second", owner="second"))
+    stage.pass_time(1.5)
+    stage.place()
+    stage.pass_time(3.0)
+    assert rounds(stage, REMEMBERED + 1, 10) == [IDLE] * REMEMBERED + [SOON]
+
+
+def test_that_others_follow_is_also_seen_where_they_were_waited_for() -> None:
+    stage = Stage()
+    stage.expected._followed.append(True)
+    assert rounds(stage, REMEMBERED - 1) == [IDLE] * (REMEMBERED - 1)
+    stage.owners["first"] = wants(1, "first")
+    stage.come(pod("first", owner="first"))
+    stage.pass_time(0.5)
+    stage.come(pod("second", owner="second"))
+    stage.pass_time(1.5)
+    stage.place()
+    stage.pass_time(3.0)
+    assert rounds(stage, REMEMBERED + 1, 20) == [IDLE] * REMEMBERED + [SOON]
+
+
+def test_a_pod_that_waits_on_follows_nobody() -> None:
+    stage = Stage()
+    stuck = pod("stuck", owner="")
+    stage.come(stuck)
+    stage.pass_time(5.0)
+    stage.owners["first"] = wants(1, "first")
+    stage.come(pod("first", owner="first"))
+    assert stage.waited() == SOON
+    stage.pass_time(0.5)
+    stage.intake.pod_seen(stuck)
+    stage.pass_time(3.0)
+    assert not any(stage.expected._followed)
+    stage.cluster.pod_changed(stage.cluster.pod("stuck"), None)
+    assert rounds(stage, 1) == [SOON]
 
 
 @given(

@@ -13,6 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
+from provisioner.scheduling import prepared as prepared_module
 from provisioner.scheduling.attempts.binding_order import domain_not_settled
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -748,3 +749,16 @@ def test_two_spreads_may_hold_at_last_and_yet_leave_no_order_to_bind_in() -> Non
     )
     assert not prepare(asked).judge(whole).legal
     assert prepare(asked).judge(replace(whole, nodes=whole.nodes[:-1])).legal
+
+
+def test_what_pods_asked_for_that_are_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pod of a pipeline may name a run of its own that no node has."""
+    monkeypatch.setattr(prepared_module, "_MOST_TERMS", 50)
+    before, kept = None, []
+    for number in range(100):
+        asked = [pod("one", shape(selector={"run": f"r{number}"}))]
+        before = prepare(problem(asked, ONE), before)
+        assert before.solve(asked).unplaced
+        kept.append(sum(offer.terms for _, offer in before._stock._offers.values()))
+    assert kept[:40] == list(range(1, 41))
+    assert max(kept) <= 52

@@ -52,6 +52,21 @@ def test_a_deployment_replaces_what_is_taken_away_and_scales() -> None:
     assert not cluster.server.all("deployments")
 
 
+def test_a_deployment_is_counted_and_its_replica_set_names_it() -> None:
+    """Else a batch would wait for pods of the same namespace that never come; see `provisioning.expected_pods`."""
+    cluster = Cluster()
+    cluster.owners.arrive(Arrival(at=0, name="web", template=template("web"), count=3))
+    for count in (3, 5):
+        cluster.owners.scale(Scale(at=1, name="web", count=count))
+        above, below = (cluster.server.get(plural, "web", "default") for plural in ("deployments", "replicasets"))
+        assert above is not None
+        assert below is not None
+        assert above["status"] == {"replicas": count, "observedGeneration": above["metadata"]["generation"]}
+        (owner,) = below["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("Deployment", above["metadata"]["uid"], True)
+        assert cluster.pod("web-0")["metadata"]["ownerReferences"][0]["uid"] == below["metadata"]["uid"]
+
+
 def test_of_a_job_only_what_was_taken_away_is_made_again_with_its_own_lifetime() -> None:
     cluster = Cluster()
     job = Arrival(at=0, name="job", kind="Job", template=template("job"), count=2, lifetimes=(10.0, 20.0))

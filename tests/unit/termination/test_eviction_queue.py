@@ -1,17 +1,20 @@
 """What a drain wants next, and the taint that a Node gets and loses."""
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import Node, PodDisruptionBudget
+from provisioner.apis.core import Node, PodDisruptionBudget, PodGroup
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.simulator import json_patch
+from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
 from provisioner.support.metrics import REGISTRY
 from provisioner.termination.disrupted_taint import disruption_patch, healing_patch
@@ -514,3 +517,87 @@ def test_no_deadline_ends_what_a_pause_holds(pause: Pause, annotations: dict[str
     asking.server.evictions.force((one,), deadline)
     asking.server.work_off()
     assert asking.server.done == ["DELETE pods/p"], "when it is over, the deadline counts"
+
+
+class OneNode(Asking):
+    """Three pods of a PodGroup on a node that is drained until an hour is over; a PodDisruptionBudget lets one of them go at a time."""
+
+    def __init__(
+        self,
+        key: str = names.HOSTNAME_LABEL,
+        annotations: Mapping[str, str] = MappingProxyType({}),
+        *,
+        ends: bool = True,
+    ) -> None:
+        super().__init__()
+        cluster = self.world.cluster
+        cluster.pod_groups_known(KindKnowledge.READ)
+        spec = {"schedulingPolicy": {"gang": {"minCount": 3}}, "schedulingConstraints": {"topology": [{"key": key}]}}
+        metadata = {"name": "g", "namespace": "default"}
+        cluster.pod_group_changed(None, msgspec.convert({"metadata": metadata, "spec": spec}, PodGroup))
+        self.pods = [pod(name, node="a", group="g", labels={"app": "web"}, grace_seconds=30) for name in "xyz"]
+        self.world.add(*self.pods)
+        end = (NOON + timedelta(hours=1)).isoformat()
+        marks = {**({names.TERMINATION_TIMESTAMP: end} if ends else {}), **annotations}
+        self.server.put(claim("a", provider_id="kwok://a", annotations=marks), node("a"))
+        self.known = budget("pdb", "web", 1)
+        cluster.budget_changed(None, self.known)
+
+    def allow(self, pods: int) -> None:
+        before, self.known = self.known, budget("pdb", "web", pods)
+        self.world.cluster.budget_changed(before, self.known)
+
+
+ALL_THREE = [f"POST evictions/{name}" for name in "xyz"]
+
+
+def test_pods_that_must_run_on_one_node_leave_it_together() -> None:
+    asking = OneNode()
+    assert asking.ask(*asking.pods) == []
+    told = {event for event in asking.server.recorder.events if event[3] == "FailedDraining"}
+    assert told == {("Node", "a", "Warning", "FailedDraining")}
+    assert "the 3 pods of PodGroup default/g must run on one node" in asking.server.recorder.messages[-1]
+    asking.allow(3)
+    assert sorted(asking.ask(*asking.pods)) == ALL_THREE
+
+
+def test_at_the_end_of_the_drain_they_are_deleted() -> None:
+    asking = OneNode()
+    asking.has(*asking.pods)
+    asking.server.evictions.force(asking.pods, NOON)
+    asking.server.work_off()
+    assert sorted(asking.server.done) == [f"DELETE pods/{name}" for name in "xyz"]
+
+
+INTERRUPTED = {names.INTERRUPTION_ANNOTATION: str(Interruption("spot_interrupted", begins=NOON))}
+ONE_BY_ONE = {
+    "of another domain than a node": lambda: OneNode(names.ZONE_LABEL),
+    "where nothing ends the drain": lambda: OneNode(ends=False),
+    "where the instance is taken away": lambda: OneNode(annotations=INTERRUPTED),
+}
+
+
+@pytest.mark.parametrize("made", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
+def test_others_leave_one_by_one(made: Callable[[], OneNode]) -> None:
+    asking = made()
+    assert sorted(asking.ask(*asking.pods)) == ALL_THREE, "the budget refuses at the API server"
+
+
+@pytest.mark.parametrize("how", ["it is ending", "its successor waits"])
+def test_once_one_of_them_has_left_the_others_follow_as_they_may(how: str) -> None:
+    asking = OneNode()
+    gone, *left = asking.pods
+    if how == "it is ending":
+        asking.world.add(msgspec.structs.replace(gone, deleted=NOON + timedelta(minutes=1)))
+    else:
+        asking.world.cluster.pod_changed(gone, None)
+        asking.world.add(pod("w", group="g", labels={"app": "web"}))
+    assert sorted(asking.ask(*left)) == ALL_THREE[1:]
+
+
+def test_a_pod_that_may_not_be_disrupted_keeps_the_others() -> None:
+    asking = OneNode()
+    asking.allow(3)
+    kept = msgspec.structs.replace(asking.pods[0], annotations={names.DO_NOT_DISRUPT: "true"})
+    asking.world.add(kept)
+    assert asking.ask(*asking.pods[1:]) == []

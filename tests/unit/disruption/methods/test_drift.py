@@ -104,7 +104,7 @@ def test_new_nodes_of_static_pools_are_hosts_already() -> None:
     view = fleet.view(under_way=["s"])
     (new,) = static_drift.propose(fleet.view()).proposals
     assert [gist(one) for one in drift.propose(view).proposals] == [(("a",), [], {"kept": 2})]
-    (one,) = drift.propose(replace(view, coming=new.replacements)).proposals
+    (one,) = drift.propose(replace(view, begun=(new,))).proposals
     assert gist(one) == (("a",), ["small"], {})
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -9,14 +10,16 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import PodShape
-from provisioner.disruption.methods import drift
+from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.disruption.methods import consolidation, drift, repair
 from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.repair_policies import Illness, RepairMatch
 from provisioner.disruption.simulation import turns
-from provisioner.disruption.simulation.turns import InOrder, in_turn
+from provisioner.disruption.simulation.turns import WAITS_FOR_TIED, InOrder, in_turn, turns_of
 from provisioner.scheduling.topology import ties
 from provisioner.state.snapshot import Snapshot
 from tests.support.clock import NOON
-from tests.support.fleets import LARGE, OLD, Fleet, budget, gone, moved, planned, several
+from tests.support.fleets import LARGE, OLD, Fleet, budget, gone, moved, planned, pool, several, told
 from tests.support.problems import apart, app, near, of_app, spread
 
 HOST, ZONE, RACK = names.HOSTNAME_LABEL, names.ZONE_LABEL, "example.com/rack"
@@ -30,6 +33,7 @@ RACKED: Final = of_app("web", topology_spread_constraints=(spread(RACK, app("web
 AWAY: Final = of_app("web", affinity=apart(ZONE, app("web")))
 FRIEND: Final = of_app("web", affinity=near(ZONE, app("web")))
 OTHER: Final = of_app("db", topology_spread_constraints=(spread(ZONE, app("db")),))
+FULL: Final = of_app("full", cpu="3900m")
 ELSEWHERE: Final = of_app("web", namespace="other")
 
 
@@ -186,22 +190,92 @@ def test_many_nodes_that_drift_in_their_zones_begin_in_one_pass_and_are_not_comp
     assert in_turn(every, fleet.snapshot()) == (every, ())
 
 
-@pytest.mark.parametrize(("counts", "first"), [((4, 4, 4), "xyz"), ((6, 3, 3), "x")], ids=str)
-def test_drift_of_a_spread_over_zones_begins_as_far_as_pods_stay_in_their_zones(
-    counts: tuple[int, int, int], first: str
-) -> None:
+def over_zones(*counts: int) -> Fleet:
+    """Drifted nodes `x`, `y` and `z`, in a zone each, with so many pods of one spread, of which one may go at a time."""
     fleet = Fleet()
     fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
     shape = of_app("web", cpu="500m", memory="512Mi", topology_spread_constraints=(spread(ZONE, app("web")),))
     for name, zone, count in zip("xyz", "abc", counts, strict=True):
         fleet.node(name, several(count, f"w{name}", shape), kind=LARGE, zone=zone, drifted=OLD)
+    return fleet
+
+
+@pytest.mark.parametrize(("counts", "first"), [((4, 4, 4), "xyz"), ((6, 3, 3), "x")], ids=str)
+def test_drift_of_a_spread_over_zones_begins_as_far_as_pods_stay_in_their_zones(
+    counts: tuple[int, int, int], first: str
+) -> None:
+    fleet = over_zones(*counts)
     answer = drift.propose(fleet.view())
-    assert gone(answer)[0] == ("x",)
-    begin, waiting = in_turn(answer.proposals, fleet.snapshot())
-    assert "".join(name for one in begin for name in one.candidates) == first
-    assert {blocked.key for blocked in waiting} == {name for one in answer.proposals for name in one.candidates} - set(
-        first
-    )
+    assert gone(answer) == [(name,) for name in first]
+    assert told(answer) == dict.fromkeys(sorted({*"xyz"} - {*first}), WAITS_FOR_TIED)
+    assert in_turn(answer.proposals, fleet.snapshot()) == (answer.proposals, ()), "who proposes says the same"
+
+
+@pytest.mark.parametrize("most", [0, 2], ids=["of its NodePool", "over all NodePools"])
+@pytest.mark.parametrize("begins", ["in the same pass", "by a command of the same pass", "by a command"])
+def test_a_node_that_waits_for_others_takes_no_budget(most: int, begins: str) -> None:
+    """Of four drifted nodes two may go, and of three that are tied one at a time."""
+    fleet = over_zones(6, 3, 3)
+    fleet.node("w", several(1, "w", FULL), drifted=OLD + timedelta(minutes=1))
+    fleet.pools = [pool(disruption={"budgets": [{"nodes": "100%" if most else "2"}]})]
+    first, *_ = drift.propose(fleet.view(most=most)).proposals
+    view = fleet.view(most=most)
+    if begins == "by a command of the same pass":
+        view = replace(fleet.view(most=most, under_way=["x"]), begun=(first,))
+    elif begins == "by a command":
+        fleet.nodes[0] = replace(fleet.nodes[0], deleting=True, command="one")
+        for new in first.replacements:
+            fleet.node(f"new-{new.planned_zone}", zone=new.planned_zone, initialized=False, assigned=new.pods)
+        view = fleet.view(most=most, under_way=["x"])
+    answer = drift.propose(view)
+    assert gone(answer) == ([("x",)] if begins == "in the same pass" else []) + [("w",)]
+    assert {told(answer)[name] for name in "yz"} == {WAITS_FOR_TIED}
+
+
+def drained_elsewhere(*more: str) -> Fleet:
+    """Pods of a node that goes come to another zone; those of `y` are tied to them, and those of these nodes are not."""
+    fleet = Fleet([pool(disruption={"budgets": [{"nodes": "2"}]})])
+    fleet.budgets = [budget("web", "web", 1)]
+    fleet.node("x", several(1, "x", ZONED))
+    to_zone("c")(fleet)
+    fleet.nodes[1] = replace(fleet.nodes[1], nominated=True)
+    fleet.node("y", several(1, "y", ZONED), zone="b", kind=LARGE)
+    for name in more:
+        fleet.node(name, several(1, name, OTHER), kind=LARGE, zone="a")
+    return fleet
+
+
+def test_consolidation_leaves_the_budget_to_those_that_need_not_wait() -> None:
+    answer = consolidation.propose(drained_elsewhere("z").view(under_way=["x"]))
+    assert gone(answer) == [("z",)]
+    assert [(one.event, one.message) for one in answer.blocked if one.key == "y"] == [
+        ("DisruptionBlocked", WAITS_FOR_TIED)
+    ]
+
+
+def test_repair_leaves_the_budget_to_those_that_need_not_wait() -> None:
+    fleet = drained_elsewhere("z")
+    for number in range(8):  # else too many would be broken
+        fleet.node(f"ok{number}", several(1, f"ok{number}", FULL))
+    policy = RepairPolicy(names.READY, "False", timedelta(minutes=30))
+    for minutes, name in ((9, "y"), (8, "z")):
+        fleet.ill[name] = Illness((RepairMatch(names.READY, "False", policy, 0, NOON - timedelta(minutes=minutes)),))
+    answer = repair.propose(fleet.view(under_way=["x"]))
+    assert gone(answer) == [("z",)]
+    assert told(answer)["y"] == WAITS_FOR_TIED
+
+
+@pytest.mark.parametrize(("app_of", "waits"), [(ZONED, True), (OTHER, False)], ids=["tied", "another app"])
+def test_of_pods_that_are_tied_to_what_changes_zones_it_is_known_wherever_they_go(
+    app_of: PodShape, waits: bool
+) -> None:
+    fleet = two(ZONED, app_of)
+    to_zone("c")(fleet)
+    asked = turns_of(fleet.view(under_way=["x"]))
+    assert asked.wherever(fleet.nodes[1].pods) == (WAITS_FOR_TIED if waits else "")
+    fleet = two(ZONED, app_of)
+    to_zone("a")(fleet)
+    assert not turns_of(fleet.view(under_way=["x"])).wherever(fleet.nodes[1].pods), "that depends on where"
 
 
 def test_a_pod_that_is_ending_already_holds_nobody_up() -> None:
