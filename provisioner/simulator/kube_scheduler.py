@@ -165,7 +165,7 @@ class KubeScheduler:
         wire, name = change.after, change.name
         if wire is None:
             node = self._nodes.pop(name, None)
-            if node is not None:
+            if node is not None and node.pods:
                 self._orphans[name] = node.pods
             return
         spec, known = wire["spec"], self._nodes.get(name)
@@ -289,7 +289,9 @@ class KubeScheduler:
         self._active.pop(uid, None)
         self._stuck.pop(uid, None)
         self._guarding.pop(uid, None)
-        self._orphans.get(pod.node, {}).pop(uid, None)
+        orphans = self._orphans.get(pod.node, {})
+        if orphans.pop(uid, None) is not None and not orphans:
+            del self._orphans[pod.node]
         node = self._nodes.get(pod.node)
         if pod.nominated in self._nodes:
             self._nodes[pod.nominated].nominated.pop(uid, None)

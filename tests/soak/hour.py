@@ -20,7 +20,7 @@ from tests.chaos.faults import ABUSE, Director, mild
 from tests.chaos.run import disruptions, settled, untried
 from tests.chaos.stage import EXPIRING, ChaosCluster, stage
 from tests.soak import counted
-from tests.soak.laws import Look
+from tests.soak.laws import FLEET, Look
 from tests.soak.load import Passing
 from tests.soak.looking import of_programs
 
@@ -34,7 +34,7 @@ EVERY_METHOD_SECONDS: Final = 1800.0
 REQUIRED: Final = (
     *(f"{what} of {name}" for what in ("memory", "threads", "descriptors", "watches") for name in ALL_PROGRAMS),
     *(f"series, {name}" for name in ALL_PROGRAMS),
-    *("tasks", "keys of queues", "keys in heaps of queues"),
+    *(FLEET, "tasks", "keys of queues", "keys in heaps of queues"),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 EARLY: Final = (15 / 60, 25 / 60)
 """Of the run: what is there once caches, pools of threads and the fleet have their size."""
 LATE: Final = (50 / 60, 1.0)
+FLEET: Final = "nodes"
 LEAST_LOOKS: Final = 3
 """In each of the two; of fewer a median says nothing."""
 
@@ -36,10 +37,12 @@ class Law:
     Attributes:
         share: of the early one.
         extra: besides, in the quantity's unit.
+        follows: it may grow as the fleet does, by its nodes.
     """
 
     share: float
     extra: float = 0.0
+    follows: bool = False
 
     def limit(self, early: float) -> float:
         return early * (1 + self.share) + self.extra
@@ -51,9 +54,11 @@ LAWS: Final[Mapping[str, Law]] = {
     "descriptors": Law(0.05, 4),  # requests under way have connections
     "watches": Law(0.0, 1),  # one may begin anew at the moment
     "tasks": Law(0.05, 4),  # as connections
-    "keys": Law(0.10, 20),  # one for each object that is there, and the fleet is never quite as large
-    "series": Law(0.05, 100),  # likewise; and what happens for the first time makes the series of two histograms
-    "series of": Law(0.10, 100),  # of one family; likewise
+    "keys": Law(0.10, 20, follows=True),  # one for each object that is there, and the fleet is never quite as large
+    "series": Law(
+        0.05, 100, follows=True
+    ),  # likewise; and what happens for the first time makes the series of two histograms
+    "series of": Law(0.10, 100, follows=True),  # of one family; likewise
 }
 """By the first words of a quantity's name, the longest that fit. Others are told, and not judged."""
 
@@ -96,16 +101,26 @@ def judged(looks: Sequence[Look], seconds: float, required: Iterable[str] = ()) 
         required: these must have been read, so that what cannot be read is not taken for what does not grow.
     """
     names = dict.fromkeys([*required, *(name for look in looks for name in look.values)])
-    return [_growth(name, looks, seconds) for name in names]
+    early, late = _medians(FLEET, looks, seconds)
+    larger = late / early if late > early > 0 else 1.0
+    return [_growth(name, looks, seconds, larger) for name in names]
 
 
-def _growth(name: str, looks: Sequence[Look], seconds: float) -> Growth:
+def _growth(name: str, looks: Sequence[Look], seconds: float, larger: float) -> Growth:
+    early, late = _medians(name, looks, seconds)
+    law = law_of(name)
+    if law is None:
+        return Growth(name, early, late, math.inf)
+    return Growth(name, early, late, law.limit(early * larger if law.follows else early))
+
+
+def _medians(name: str, looks: Sequence[Look], seconds: float) -> tuple[float, float]:
+    """In both parts."""
     early, late = (
         _median(name, [one for one in looks if begin * seconds <= one.at <= end * seconds])
         for begin, end in (EARLY, LATE)
     )
-    law = law_of(name)
-    return Growth(name, early, late, law.limit(early) if law is not None else math.inf)
+    return early, late
 
 
 def _median(name: str, looks: Sequence[Look]) -> float:

@@ -13,7 +13,9 @@ from provisioner.lab.harness import figures, memory
 from provisioner.lab.harness.programs import PLANNER_MODULE
 from provisioner.lab.harness.session import ALL_PROGRAMS, MEGABYTE, PROVISIONER
 from tests.chaos.stage import ChaosCluster
+from tests.soak.laws import FLEET
 
+NODES: Final = "karpenter_cluster_state_node_count"
 METRICS: Final = {name: f"{name}-metrics" for name in ALL_PROGRAMS}
 """Ports, by program."""
 
@@ -34,7 +36,10 @@ def of_programs(stage: ChaosCluster, counts: Path) -> dict[str, float]:
         found |= _of(name, stage.programs.pids(name))
         found[f"watches of {name}"] = stage.proxies[name].open_watches
         with contextlib.suppress(OSError):
-            found |= series(name, figures.read(f"http://127.0.0.1:{stage.cluster.ports[METRICS[name]]}/metrics"))
+            page = figures.read(f"http://127.0.0.1:{stage.cluster.ports[METRICS[name]]}/metrics")
+            found |= series(name, page)
+            if name == PROVISIONER:
+                found[FLEET] = figures.total(page, NODES)
     planning = stage.programs.planner_pss_bytes(PROVISIONER) / MEGABYTE
     return found | ({} if math.isnan(planning) else {"planning processes' memory": planning}) | told(counts)
 

@@ -165,3 +165,16 @@ def test_preferred_node_affinity_outweighs_room() -> None:
     cluster.pod("web", affinity=affinity)
     cluster.pod("other")
     assert cluster.places() == {"web": "b", "other": "a"}
+
+
+def test_nothing_is_kept_of_nodes_that_are_gone() -> None:
+    cluster = Cluster()
+    for number in range(3):
+        cluster.node(f"n{number}")
+        cluster.pod(f"p{number}")
+        assert cluster.places()[f"p{number}"] == f"n{number}"
+        cluster.server.drop("nodes", f"n{number}")
+        cluster.server.drop("pods", f"p{number}", "default")
+    cluster.node("empty")
+    cluster.server.drop("nodes", "empty")
+    assert not cluster.scheduler._orphans

@@ -86,6 +86,22 @@ def test_a_family_of_series_that_comes_late_had_none_before() -> None:
     assert (found.early, found.late, found.grew) == (0, 140, True)
 
 
+def test_series_and_keys_follow_the_fleet_and_memory_does_not() -> None:
+    def grown(name: str, by: float) -> bool:
+        made = [
+            Look(at, {"nodes": 20.0 * (by if at > HOUR / 2 else 1), name: 1000.0 * (2.0 if at > HOUR / 2 else 1)})
+            for at in range(0, int(HOUR), 15)
+        ]
+        return next(one for one in judged(made, HOUR) if one.name == name).grew
+
+    assert not grown("series, provisioner", 2.0)
+    assert not grown("keys of queues", 2.0)
+    assert grown("series, provisioner", 1.5)
+    assert grown("memory of provisioner", 2.0)
+    assert grown("threads of provisioner", 2.0)
+    assert grown("series, provisioner", 0.5)
+
+
 def test_what_must_be_read_and_was_not_has_grown() -> None:
     made = looks(lambda _: 50)
     assert [one.name for one in judged(made, HOUR, ("watches of webhook",)) if one.grew] == ["watches of webhook"]
