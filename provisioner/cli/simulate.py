@@ -170,10 +170,10 @@ def command(
         raise click.UsageError(f"--seed may be given {_MOST_SEEDS} times at most.")
     if (wanted := len(set(seeds)) * len(policies) * len(chosen_variants)) > _MOST_RUNS:
         raise click.UsageError(f"{wanted} simulations are more than {_MOST_RUNS}; give fewer seeds or variants.")
+    found, objects, notes = _read(files)
     given = read_day(day, _utc(since), _utc(until))
     for where, document in given.applied:
         _check_applied(where, document)
-    found, objects, notes = _read(files)
     later: tuple[Apply, ...] = ()
     if given.pools and not objects.pools and not objects.problems:
         first = {one.object["metadata"]["name"]: one.object for one in reversed(given.pools)}

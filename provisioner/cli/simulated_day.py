@@ -54,7 +54,7 @@ def read_day(path: Path, since: datetime | None, until: datetime | None) -> DayI
     Raises:
         UserError: it is none.
     """
-    if path.is_dir() or path.suffix == SUFFIX:
+    if _is_record(path):
         return _recorded(path, since, until)
     if since is not None or until is not None:
         raise UserError(f"--since and --until choose a part of a record, and {path} is none")
@@ -68,6 +68,13 @@ def read_day(path: Path, since: datetime | None, until: datetime | None) -> DayI
         day = day_of(found[0], file.name)
         return DayInput(lambda _: day, _applied(day, file.name), notes=_strange_fields(day, file.name))
     return DayInput(partial(generate, settings_of(found[0], file.name)))
+
+
+def _is_record(path: Path) -> bool:
+    try:
+        return path.suffix == SUFFIX or path.is_dir()
+    except OSError:
+        return False  # whoever reads it says why it cannot be read
 
 
 def _recorded(path: Path, since: datetime | None, until: datetime | None) -> DayInput:
