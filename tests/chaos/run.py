@@ -199,12 +199,11 @@ def forgotten(place: ChaosCluster, chance: random.Random, say: Callable[[str], N
 
 def settled(place: ChaosCluster, churn: Churn) -> None:
     """Most of the first pods run: breaking what never worked proves nothing."""
-    wanted = sum(churn.wanted.values())
-    if wait_until(place, lambda: running(place).total() >= 0.8 * wanted, START_SECONDS) is None:
-        there = running(place)
-        by_app = ", ".join(f"{there[app]} of {count} of {app}" for app, count in churn.wanted.items())
+    if wait_until(place, lambda: running(place).total() >= 0.8 * sum(churn.wanted.values()), START_SECONDS) is None:
+        there, wanted = running(place), dict(churn.wanted)
+        by_app = ", ".join(f"{there[app]} of {count} of {app}" for app, count in wanted.items())
         raise AssertionError(
-            f"before any fault only {there.total()} of {wanted} pods are running after {START_SECONDS:.0f} s: {by_app}"
+            f"before any fault only {there.total()} of {sum(wanted.values())} pods are running after {START_SECONDS:.0f} s: {by_app}"
         )
 
 
