@@ -8,7 +8,7 @@ from typing import Final
 from provisioner.runtime.controller import Manager
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
-from provisioner.support.workers import KeyedQueue, WorkerPool
+from provisioner.support.workers import LEAST_REQUEUE_SECONDS, KeyedQueue, WorkerPool
 
 PASSES: Final = frozenset({"disruption", "consolidation", "forceful-disruption"})
 """Controllers whose rounds look at the whole cluster, so that `--pass-interval` coarsens them."""
@@ -86,6 +86,8 @@ class AttendedManager(Manager):
                 worked = True
                 self.rounds += 1
                 wait = one.poller.once()
+                if wait:
+                    wait = max(wait, LEAST_REQUEUE_SECONDS)  # added to now, less would be now again, for ever
                 one.due = _NEVER if wait is None else now + wait
                 if one.poller.name in PASSES and wait is not None:
                     one.due = max(one.due, min(now + self._interval, self._wanted()))

@@ -83,3 +83,14 @@ def test_a_pool_runs_calls_in_place() -> None:
     here = threading.current_thread()
     found = run_parallel(InlinePool(4, "test"), lambda item: (item * 2, threading.current_thread()), [1, 2, 3])
     assert [one.unwrap() for one in found] == [(2, here), (4, here), (6, here)]
+
+
+def test_a_wait_that_the_clock_cannot_tell_does_not_go_on_for_ever() -> None:
+    clock = VirtualClock()
+    clock.seconds = 304.733
+    manager = AttendedManager(clock, random.Random(1))
+    manager.take([Controller(runner=Poller("late", lambda: 1e-15))])
+    manager.start()
+    assert manager.turn()
+    assert not manager.turn()
+    assert manager.next_time() > clock.seconds
