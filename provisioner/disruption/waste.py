@@ -95,7 +95,9 @@ class Rates:
             return 0.0
         sizes = [_size(pod.shape.requests) for pod in pods]
         whole = _sum(sizes)
-        together = max((rate.of_size(whole) for rate in self.pairs), default=0.0)  # without any, all is free, or nothing is there
+        together = max(
+            (rate.of_size(whole) for rate in self.pairs), default=0.0
+        )  # without any, all is free, or nothing is there
         if most == 1:
             together = max(together, _first(self.cheapest, whole))
         elif most == 2 and self.twos is not None:

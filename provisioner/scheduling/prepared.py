@@ -11,7 +11,9 @@ pods that look alike run) follows from the world alone, is filled as it is asked
 once put in the same. `updated` gives the next instant and shares with it all that stayed.
 """
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter, is_
@@ -81,8 +83,8 @@ _REMEMBERED: Final = 64
 
 _uid: Final = attrgetter("uid")
 _UNASKED: Final = ()
-_MOST_LEGAL: Final = 65_536
-"""Different spreads with different numbers of pods whose legal domains are remembered."""
+_MOST_LEGAL: Final = 16_384
+"""Different spreads with different numbers of pods whose legal domains are remembered: about 15 MB."""
 K = TypeVar("K")
 V = TypeVar("V")
 _Domain: TypeAlias = tuple[str, int, bool]
@@ -93,9 +95,10 @@ _Spreading: TypeAlias = tuple[
     Need,
     tuple[str | None, ...],
     tuple[tuple[_Domain, ...], ...],
-    tuple[PreparedTypes, ...],
 ]
-"""(what ties the pod, its filter, its size, its own domains, all domains of each count, what pools can make)"""
+"""(what ties the pod, its filter, its size, its own domains, all domains of each count)"""
+_Legal: TypeAlias = tuple[tuple[str, frozenset[str]], ...] | None
+"""By label, the values that a pod may move to; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +151,21 @@ class Stock:
 
     Attributes:
         derived: as of `Prepared.derived`: by word, the instance types and requirements that it follows from, and it.
-        legal: by everything that has a say, the domains to which a pod may move: by label, or None where that is not known.
     """
 
     def __init__(self) -> None:
         self.derived: Final[dict[str, tuple[tuple[object, ...], tuple[Requirements, ...], object]]] = {}
-        self.legal: Final[dict[_Spreading, tuple[tuple[str, frozenset[str]], ...] | None]] = {}
+        self._legal: Final[dict[tuple[str, ...], tuple[tuple[PreparedTypes, ...], dict[_Spreading, _Legal]]]] = {}
         self._catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
         self._offers: Final[dict[tuple[object, ...], tuple[object, PreparedPool]]] = {}
+
+    def legal(self, dimensions: Dimensions, types: tuple[PreparedTypes, ...]) -> dict["_Spreading", "_Legal"]:
+        """To which domains pods may move, as far as somebody asked; it is forgotten with what pools can make."""
+        known = self._legal.get(dimensions.names)
+        if known is None or known[0] != types:
+            _drop_oldest(self._legal, _MOST_TABLES - 1)
+            known = self._legal[dimensions.names] = types, {}
+        return known[1]
 
     def catalogue(self, instance_types: tuple[InstanceType, ...], keep: int) -> Catalogue:
         """The index of these types; of the others, the `keep` used last are kept."""
@@ -218,6 +228,7 @@ class Prepared:
     def __post_init__(self) -> None:
         self._due: dict[Daemon, int] = {}
         self._roomy: dict[tuple[NodeFilter, tuple[str, ...], Need], int] = {}
+        self._types: dict[tuple[str, ...], tuple[PreparedTypes, ...]] = {}
         self._amounts: dict[Count, tuple[_Domain, ...]] = {}
         self._guarding = tuple(one for one in self._daemons if one.relations.guards)
         self._last: tuple[frozenset[int], frozenset[str], Setting] | None = None
@@ -375,19 +386,24 @@ class Prepared:
         )
 
     def derived(self, word: str, make: Callable[[Sequence[SchedulingPool]], V]) -> V:
-        """What follows from the instance types and requirements of the NodePools, made once while they stay the same; whoever makes it says under which word."""
+        """What follows from the instance types and requirements of the NodePools, made once while they are the same; whoever makes it says under which word."""
         pools = self.world.pools
         types = tuple([one.instance_types for one in pools])
         requirements = tuple([one.requirements for one in pools])
         known = self._stock.derived.get(word)
-        if known is None or len(known[0]) != len(types) or not all(map(is_, known[0], types)) or known[1] != requirements:
+        if (
+            known is None
+            or len(known[0]) != len(types)
+            or not all(map(is_, known[0], types))
+            or known[1] != requirements
+        ):
             known = self._stock.derived[word] = types, requirements, make(pools)  # two threads may each make one
         return cast("V", known[2])
 
     def without_place(self, pods: Sequence[Pod], leaving: Collection[str] = ()) -> list[Pod]:
         """Those of the pods that no existing node takes while these nodes leave, wherever others come to: each needs a new node, or has no place.
 
-        A proof: filters, taints, room and spread over domains are looked at, each pod by itself; of the others nothing is said.
+        A proof: filters, taints, room, anti-affinity over hosts and spread over domains are looked at, each pod by itself; of the others nothing is said.
 
         Args:
             pods: of a question; they run on nodes that leave.
@@ -411,8 +427,11 @@ class Prepared:
             if places is None:  # two threads that make it at once make the same
                 places = self._roomy[key] = self._room_for(facts.filter, dimensions, key[2])
             places &= ~gone
-            if places and facts.required.relations.spreads:
-                places &= self._domains_left(pod, facts.required.relations, homes, dimensions)
+            relations = facts.required.relations
+            if places and relations.apart and not self._census.exact:
+                places &= ~self._shunned(relations)
+            if places and relations.spreads:
+                places &= self._domains_left(pod, relations, homes, dimensions)
             if not places:
                 found.append(pod)
         return found
@@ -423,6 +442,11 @@ class Prepared:
         bins = Bins(self._bins, self._ground, self._table(dimensions), leaving=marks.leaving, closed=marks.closed)
         return bins.admitting(node_filter) & bins.roomy(need)
 
+    def _shunned(self, relations: Relations) -> int:
+        """The nodes with pods from which anti-affinity over hosts keeps such a pod away."""
+        some = [self._census.spots(one, self.world.namespaces).at_least for one in relations.apart if one.on_hosts]
+        return functools.reduce(operator.or_, (level for each in some for level in each[1:2]), 0)
+
     def _domains_left(self, pod: Pod, relations: Relations, homes: Collection[int], dimensions: Dimensions) -> int:
         """The nodes in those domains to which the spread of a pod lets it move, whatever becomes of the other pods on `homes`; all where that is not known.
 
@@ -430,7 +454,8 @@ class Prepared:
 
         Cost: the domains; a setting where nobody has asked with these numbers of pods.
         """
-        home, counts = self._nodes.get(pod.node_name), [one.count for one in relations.spreads if not one.count.on_hosts]
+        home = self._nodes.get(pod.node_name)
+        counts = [one.count for one in relations.spreads if not one.count.on_hosts]
         if home is None or not counts or self._census.exact or relations.together or pod.shape.volumes:
             return ALL
         amounts = []
@@ -443,18 +468,27 @@ class Prepared:
                 return ALL
             amounts.append(self._by_domain(spread.count, spots))
         where = tuple([label_value(self._bins[home].labels, count.key) for count in counts])
-        facts, offers = facts_of(pod.shape), tuple([one.types for one in self._offers(dimensions, ())])
-        key = relations, facts.filter, _needs({0: pod.shape.requests}, dimensions)[0], where, tuple(amounts), offers
-        legal = self._stock.legal.get(key, _UNASKED)
+        need = _needs({0: pod.shape.requests}, dimensions)[0]
+        key = relations, facts_of(pod.shape).filter, need, where, tuple(amounts)
+        known = self._stock.legal(dimensions, self._made_of(dimensions))
+        legal = known.get(key, _UNASKED)
         if legal is _UNASKED:
-            _drop_oldest(self._stock.legal, _MOST_LEGAL)
-            legal = self._stock.legal[key] = self._legal_domains(pod, relations, counts, home)
+            if len(known) >= _MOST_LEGAL:
+                _drop_oldest(known, _MOST_LEGAL // 2)
+            legal = known[key] = self._legal_domains(pod, relations, counts, home)
         if legal is None:
             return ALL
         places = ALL
         for label, values in legal:
             places &= sum([self._ground.by_label(label).get(value, 0) for value in values])
         return places
+
+    def _made_of(self, dimensions: Dimensions) -> tuple[PreparedTypes, ...]:
+        """What pools can make, as objects that are the same while it is."""
+        found = self._types.get(dimensions.names)
+        if found is None:  # two threads that make it at once make the same
+            found = self._types[dimensions.names] = tuple([one.types for one in self._offers(dimensions, ())])
+        return found
 
     def _by_domain(self, count: Count, spots: Spots) -> tuple[_Domain, ...]:
         """The domains of a count that have nodes."""
@@ -466,9 +500,7 @@ class Prepared:
             known = self._amounts[count] = tuple(sorted(found))
         return known
 
-    def _legal_domains(
-        self, pod: Pod, relations: Relations, counts: Sequence[Count], home: int
-    ) -> tuple[tuple[str, frozenset[str]], ...] | None:
+    def _legal_domains(self, pod: Pod, relations: Relations, counts: Sequence[Count], home: int) -> _Legal:
         """By label, the domains that take a pod if it leaves its node; None where more than its spread has a say."""
         setting, left_out = self._setting([pod], (self._bins[home].name,), (), Terms(Work(), 0))
         if left_out or setting.company or setting.classes[0].ladder[-1].relations != relations:

@@ -290,7 +290,7 @@ class Simulation:
         return given_up(self._prepared, self._bins, some, result, types)
 
     def needs_new_node(self, some: Sequence[Candidate]) -> list[Pod]:
-        """The pods of these nodes that no other node takes, wherever others come to: a move puts them on new nodes, or is none. See `Prepared.without_place`."""
+        """The pods of these nodes that no other node takes, wherever others come to: a move gives them new nodes, or is none. See `Prepared.without_place`."""
         names = {str(one.node.key) for one in some}
         return self._prepared.without_place([pod for one in some for pod in one.pods], self._leaving | names)
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as some
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.waste import Rates, potential_usd_per_hour
-from provisioner.scheduling.problem import Bin
 from provisioner.values.resources import Resources
 from tests.support.fleets import Fleet, running, several
 from tests.support.problems import instance_type, shape
