@@ -456,7 +456,7 @@ class Prepared:
         """
         home = self._nodes.get(pod.node_name)
         counts = [one.count for one in relations.spreads if not one.count.on_hosts]
-        if home is None or not counts or self._census.exact or relations.together or pod.shape.volumes:
+        if home is None or not counts or self._census.exact or pod.shape.volumes:
             return ALL
         amounts = []
         for spread in relations.spreads:

@@ -95,6 +95,15 @@ def test_pods_that_come_or_go_in_a_zone_count_at_once() -> None:
     assert lacking(fuller, one) == []
 
 
+def test_where_a_pod_leaves_another_may_come() -> None:
+    one, two = running("a0", "home", **IN_ZONES), running("b0", "near", **IN_ZONES)
+    full = there("home", "a", (one,), cpu="0"), there("near", "b", (two,), cpu="0"), there("far", "c", cpu="0")
+    prepared = world(*full, there("other", "b"))
+    assert lacking(prepared, one) == ["a0"]
+    assert lacking(prepared, two, leaving=("near",)) == []
+    assert lacking(prepared, one) == ["a0"]
+
+
 def one_each(zones: tuple[str, ...], *others: Bin) -> tuple[Prepared, Pod]:
     """A pod in zone b and, beside the one that moves, one in zone a: zone b takes it unless zone c counts."""
     one = running("a0", "home", **IN_ZONES)
