@@ -182,8 +182,8 @@ class Consolidation:
     def never_pays(self, some: Sequence[Candidate], max_new: int | None = None) -> str:
         """Why no move of these nodes can pay, whatever their pods' places, as users read it; "" where one may. A proof, without a question.
 
-        Pods for which some other node has room are taken to cost nothing, the rest the least that any nodes for them cost, of which there are `max_new`
-        at most. So it holds for as long as no node has more room than now, nothing costs less and the nodes have no fewer pods; whatever was proposed.
+        Pods that some other node may take, each by itself, are taken to cost nothing, the rest the least that any nodes for them cost, of which there
+        are `max_new` at most.
         """
         if self._simulation is None:
             return ""

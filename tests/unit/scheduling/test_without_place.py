@@ -142,3 +142,11 @@ def test_of_pods_that_count_each_other_nothing_is_proved() -> None:
     """Where the second goes to zone c, the first may go to zone b."""
     prepared, one = spread_out(at_home=2, in_b=1)
     assert lacking(prepared, *prepared.world.bins[0].pods) == lacking(prepared, one) == []
+
+
+def test_what_keeps_off_pods_in_a_zone_may_go_so_nothing_is_proved() -> None:
+    shy = {**IN_ZONES, "affinity": apart(ZONE, app("job"))}
+    one, job = running("a0", "home", **shy), changed(pod("j", of_app("job")), node_name="other", phase="Running")
+    prepared = world(there("home", "a", (one,)), there("other", "b", (job,)), there("third", "c", cpu="0"))
+    free = prepared.updated(Changes(bins={"other": there("other", "b")}))
+    assert [lacking(each, one) for each in (prepared, free)] == [[], []]
