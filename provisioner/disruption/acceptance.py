@@ -113,7 +113,7 @@ class AcceptanceRule:
         """What it costs to evict the pods of a node; 0 where every saving pays."""
         if self._relaxed:
             return 0.0
-        return EVICTION_USD * sum(max(0.0, costs.eviction_cost(pod)) for pod in one.pods)
+        return EVICTION_USD * one.evictions
 
     def refusal(self, some: Sequence[Candidate], saving: float, new_usd: float) -> str:
         """Why the move does not pay, as users read it; "" where it does."""

@@ -1,6 +1,7 @@
 """Which nodes may be disrupted, and why each other one may not. Source: core spec 6.2."""
 
 import enum
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,8 +20,10 @@ from provisioner.disruption.view import DisruptionStanding, DisruptionVerdict, D
 from provisioner.scheduling.constraints.filters import FilterError, node_filter
 from provisioner.scheduling.constraints.volumes import claim_keys
 from provisioner.state.pause import Activity
+from provisioner.state.predictions import PodPredictions
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.message import Said
+from provisioner.values.resources import Resources
 from provisioner.values.taints import first_untolerated
 
 ALREADY_DISRUPTED: Final = Said("Node is already being disrupted")
@@ -110,9 +113,9 @@ class RefusedNode:
         return Blocked(self.node.key.name, self.node.pool, self.message, until=self.until)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
-    """A node that may be disrupted.
+    """A node that may be disrupted; the same object in every pass while its view, NodePool and instance type are.
 
     Attributes:
         pods: those that need another place, by name, as they will be when they are admitted again.
@@ -133,6 +136,16 @@ class Candidate:
     def key(self) -> str:
         """The NodeClaim's name."""
         return self.claim.metadata.name
+
+    @functools.cached_property
+    def requests(self) -> Resources:
+        """What its pods ask for together."""
+        return Resources.total(pod.shape.requests for pod in self.pods)
+
+    @functools.cached_property
+    def evictions(self) -> float:
+        """What the evictions of its pods cost together, none less than 0; see `costs.eviction_cost`."""
+        return sum(max(0.0, costs.eviction_cost(pod)) for pod in self.pods)
 
     @property
     def spot(self) -> bool:
@@ -209,24 +222,33 @@ def candidates(
         if why is not None:
             refused.append(why)
         elif node.claim is not None:
-            pods = tuple(view.snapshot.predictions.readmitted(pod) for pod in node.pods if is_reschedulable(pod))
-            kind = types.of(node)
-            eligible.append(
-                Candidate(
-                    node=node,
-                    claim=node.claim,
-                    pool=pools[node.pool],
-                    pods=pods,
-                    instance_type=kind,
-                    usd_per_hour=costs.price_of(node.labels, kind),
-                    cost=costs.reschedule_cost(pods),
-                )
-            )
+            eligible.append(_candidate(node, node.claim, pools[node.pool], types.of(node), view.snapshot.predictions))
     eligible.sort(key=lambda one: one.node.key)
     refused.sort(key=lambda one: one.node.key)
     return Candidates(
         tuple(eligible), tuple(refused), min((one.until for one in refused if one.until is not None), default=None)
     )
+
+
+def _candidate(
+    node: NodeView, claim: NodeClaim, pool: NodePool, kind: InstanceType | None, predictions: PodPredictions
+) -> Candidate:
+    """A node as a candidate, kept with its view; two threads that make it at once make the same."""
+    known = node.derived.get("candidate")
+    if isinstance(known, _Kept) and known.predictions is predictions:
+        one = known.candidate
+        if one.pool is pool and one.instance_type is kind:
+            return one
+    pods = tuple(predictions.readmitted(pod) for pod in node.pods if is_reschedulable(pod))
+    price = costs.price_of(node.labels, kind)
+    made = Candidate(node, claim, pool, pods, kind, price, costs.reschedule_cost(pods))
+    node.derived["candidate"] = _Kept(predictions, made)
+    return made
+
+
+class _Kept(NamedTuple):
+    predictions: PodPredictions
+    candidate: Candidate
 
 
 class AwaitedNode(NamedTuple):

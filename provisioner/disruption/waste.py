@@ -7,8 +7,7 @@ nodes whatever, so what a node costs above its pods is the most that can be save
 import bisect
 import itertools
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +17,7 @@ from provisioner.cloudprovider.types import InstanceType, cheapest_offering
 from provisioner.disruption import costs
 from provisioner.disruption.candidates import CandidateTypes
 from provisioner.disruption.view import DisruptionView
-from provisioner.scheduling.problem import Bin
+from provisioner.scheduling.prepared import Prepared
 from provisioner.values.resources import PLENTIFUL, Resources
 
 _ANGLES: Final = 33
@@ -64,6 +63,11 @@ class Rates:
     twos: tuple[_Step, ...] | None = None
 
     @classmethod
+    def in_world(cls, prepared: Prepared) -> "Rates":
+        """Of what the NodePools of a world can buy; made once while their instance types stay the same objects."""
+        return prepared.derived("rates", lambda pools: cls.of(kind for pool in pools for kind in pool.instance_types))
+
+    @classmethod
     def of(cls, types: Iterable[InstanceType]) -> "Rates":
         """Of all that can be bought now. Cost: O(types), and a few dozen multiplications each."""
         priced: dict[tuple[int, int], float] = {}
@@ -91,57 +95,24 @@ class Rates:
             return 0.0
         sizes = [_size(pod.shape.requests) for pod in pods]
         whole = _sum(sizes)
-        together = max((rate.of_size(whole) for rate in self.pairs), default=math.inf)
+        together = max(
+            (rate.of_size(whole) for rate in self.pairs), default=0.0
+        )  # without any, all is free, or nothing is there
         if most == 1:
             together = max(together, _first(self.cheapest, whole))
         elif most == 2 and self.twos is not None:
             together = max(together, min(_first(self.cheapest, whole), _first(self.twos, whole)))
         return max(together, *(_first(self.cheapest, size) for size in set(sizes)))
 
-    def of_extended(self, pods: Iterable[Pod]) -> float:
-        """The least for what these pods ask for besides CPU and memory, USD per hour; infinity where no type has some of it."""
-        wanted = Counter[str]()
-        for pod in pods:
-            for name, amount in pod.shape.requests.items():
-                if name not in PLENTIFUL and amount > 0:
-                    wanted[name] += amount
-        return max((self.extended.get(name, math.inf) * amount for name, amount in wanted.items()), default=0.0)
+    def of_extended(self, asked: Resources) -> float:
+        """The least for what pods ask for besides CPU and memory, USD per hour; infinity where no type has some of it."""
+        wanted = ((name, amount) for name, amount in asked.items() if name not in PLENTIFUL and amount > 0)
+        return max((self.extended.get(name, math.inf) * amount for name, amount in wanted), default=0.0)
 
-    def for_load(self, pods: Iterable[Pod]) -> UnitRate:
-        """The prices by which such pods cost most together."""
-        whole = _sum([_size(pod.shape.requests) for pod in pods])
+    def for_load(self, asked: Iterable[Resources]) -> UnitRate:
+        """The prices by which pods that ask for so much cost most together."""
+        whole = _sum([_size(one) for one in asked])
         return max(self.pairs, key=lambda rate: rate.of_size(whole), default=UnitRate())
-
-
-class Openings:
-    """The largest rooms of nodes that may take pods; those who fit into none need a new node."""
-
-    def __init__(self, bins: Iterable[Bin]) -> None:
-        points = sorted(
-            (
-                (*_size(one.room), one.name)
-                for one in bins
-                if not (one.closed or one.leaving) and one.room.amount(names.PODS) > 0
-            ),
-            reverse=True,
-        )
-        frontier: list[_Point] = []
-        holders = set[str]()
-        for cpu, memory, name in points:
-            if not frontier or memory > frontier[-1][1]:
-                frontier.append((cpu, memory))
-                holders.add(name)
-        self._frontier: Final = frontier
-        self._holders: Final = holders
-
-    def holds(self, nodes: Collection[str]) -> bool:
-        """Whether one of these nodes has one of the largest rooms: with less of it on them, fewer pods may fit."""
-        return not self._holders.isdisjoint(nodes)
-
-    def fits(self, pod: Pod) -> bool:
-        """Whether there is room for the pod on some node; nothing else is looked at."""
-        cpu, memory = _size(pod.shape.requests)
-        return any(point[0] >= cpu and point[1] >= memory for point in self._frontier)
 
 
 def potential_usd_per_hour(view: DisruptionView) -> float:
@@ -152,7 +123,7 @@ def potential_usd_per_hour(view: DisruptionView) -> float:
     if view.prepared is None:
         return 0.0
     kinds = CandidateTypes(view)
-    rates = Rates.of(kind for pool in view.prepared.world.pools for kind in pool.instance_types)
+    rates = Rates.in_world(view.prepared)
     spent, pods = 0.0, []
     for node in view.snapshot.nodes:
         kind = kinds.of(node)

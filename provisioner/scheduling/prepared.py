@@ -11,18 +11,20 @@ pods that look alike run) follows from the world alone, is filled as it is asked
 once put in the same. `updated` gives the next instant and shares with it all that stayed.
 """
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
-from typing import Final, NamedTuple, TypeVar
+from operator import attrgetter, is_
+from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from provisioner.apis.attachments import Attachment, attachments_of
 from provisioner.apis.gangs import group_of
 from provisioner.apis.names import HOSTNAME_LABEL, WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.attempts.attempt import affordable, scope_of, skews_of, whole
+from provisioner.scheduling.attempts.attempt import Attempt, affordable, scope_of, skews_of, whole
 from provisioner.scheduling.attempts.setting import Setting, Terms, Work
 from provisioner.scheduling.attempts.solution import EFFORT, Solution
 from provisioner.scheduling.capacity.attach_limits import AttachLimits
@@ -32,8 +34,8 @@ from provisioner.scheduling.capacity.offers import PreparedPool, pin
 from provisioner.scheduling.capacity.prepared_types import Daemon, PreparedTypes
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
-from provisioner.scheduling.constraints.demands import Demand, facts_of
-from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value
+from provisioner.scheduling.constraints.demands import Count, Demand, Relations, facts_of
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, NodeFilter, label_value
 from provisioner.scheduling.constraints.ports import Port
 from provisioner.scheduling.constraints.vectors import Dimensions, Need
 from provisioner.scheduling.constraints.volumes import (
@@ -57,9 +59,11 @@ from provisioner.scheduling.judging import Design, LegalityVerdict, design_of, j
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool, World
 from provisioner.scheduling.reasons import NOT_TRIED, OnlyWhileLeaving
 from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
-from provisioner.scheduling.topology.census import NOBODY, Census, Tally, tally_of, tally_of_bin
+from provisioner.scheduling.topology.census import NOBODY, Census, Spots, Tally, tally_of, tally_of_bin
 from provisioner.scheduling.topology.company import concerned, is_there, with_daemons
+from provisioner.scheduling.topology.counters import ALL
 from provisioner.state.daemons import DAEMON_SET
+from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
 
@@ -78,8 +82,23 @@ _REMEMBERED: Final = 64
 
 
 _uid: Final = attrgetter("uid")
+_UNASKED: Final = ()
+_MOST_LEGAL: Final = 16_384
+"""Different spreads with different numbers of pods whose legal domains are remembered: about 15 MB."""
 K = TypeVar("K")
 V = TypeVar("V")
+_Domain: TypeAlias = tuple[str, int, bool]
+"""(value of a label, pods that a count means there, whether a node stays there)"""
+_Spreading: TypeAlias = tuple[
+    Relations,
+    NodeFilter,
+    Need,
+    tuple[str | None, ...],
+    tuple[tuple[_Domain, ...], ...],
+]
+"""(what ties the pod, its filter, its size, its own domains, all domains of each count)"""
+_Legal: TypeAlias = tuple[tuple[str, frozenset[str]], ...] | None
+"""By label, the values that a pod may move to; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +147,25 @@ class _How(NamedTuple):
 
 
 class Stock:
-    """What pools can make, remembered from one world to the next: it follows from instance types, daemons and labels alone."""
+    """What pools can make, remembered from one world to the next: it follows from instance types, daemons and labels alone.
+
+    Attributes:
+        derived: as of `Prepared.derived`: by word, the instance types and requirements that it follows from, and it.
+    """
 
     def __init__(self) -> None:
+        self.derived: Final[dict[str, tuple[tuple[object, ...], tuple[Requirements, ...], object]]] = {}
+        self._legal: Final[dict[tuple[str, ...], tuple[tuple[PreparedTypes, ...], dict[_Spreading, _Legal]]]] = {}
         self._catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
         self._offers: Final[dict[tuple[object, ...], tuple[object, PreparedPool]]] = {}
+
+    def legal(self, dimensions: Dimensions, types: tuple[PreparedTypes, ...]) -> dict["_Spreading", "_Legal"]:
+        """To which domains pods may move, as far as somebody asked; it is forgotten with what pools can make."""
+        known = self._legal.get(dimensions.names)
+        if known is None or known[0] != types:
+            _drop_oldest(self._legal, _MOST_TABLES - 1)
+            known = self._legal[dimensions.names] = types, {}
+        return known[1]
 
     def catalogue(self, instance_types: tuple[InstanceType, ...], keep: int) -> Catalogue:
         """The index of these types; of the others, the `keep` used last are kept."""
@@ -194,6 +227,9 @@ class Prepared:
 
     def __post_init__(self) -> None:
         self._due: dict[Daemon, int] = {}
+        self._roomy: dict[tuple[NodeFilter, tuple[str, ...], Need], int] = {}
+        self._types: dict[tuple[str, ...], tuple[PreparedTypes, ...]] = {}
+        self._amounts: dict[Count, tuple[_Domain, ...]] = {}
         self._guarding = tuple(one for one in self._daemons if one.relations.guards)
         self._last: tuple[frozenset[int], frozenset[str], Setting] | None = None
         self._members: Mapping[str, Mapping[str, int]] | None = None
@@ -348,6 +384,132 @@ class Prepared:
         return any(
             setting.lingering & level for count in scope.index.numbers for level in scope.spots(count).at_least[1:2]
         )
+
+    def derived(self, word: str, make: Callable[[Sequence[SchedulingPool]], V]) -> V:
+        """What follows from the instance types and requirements of the NodePools, made once while they are the same; whoever makes it says under which word."""
+        pools = self.world.pools
+        types = tuple([one.instance_types for one in pools])
+        requirements = tuple([one.requirements for one in pools])
+        known = self._stock.derived.get(word)
+        if (
+            known is None
+            or len(known[0]) != len(types)
+            or not all(map(is_, known[0], types))
+            or known[1] != requirements
+        ):
+            known = self._stock.derived[word] = types, requirements, make(pools)  # two threads may each make one
+        return cast("V", known[2])
+
+    def without_place(self, pods: Sequence[Pod], leaving: Collection[str] = ()) -> list[Pod]:
+        """Those of the pods that no existing node takes while these nodes leave, wherever others come to: each needs a new node, or has no place.
+
+        A proof: filters, taints, room, anti-affinity over hosts and spread over domains are looked at, each pod by itself; of the others nothing is said.
+
+        Args:
+            pods: of a question; they run on nodes that leave.
+            leaving: names of the nodes.
+
+        Cost: a look-up a pod, and two sets of nodes for each different filter and size in a world; see `_domains_left` for those that are spread.
+        """
+        gone = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
+        wanted = {id(pod.shape.requests): pod.shape.requests for pod in pods}
+        dimensions = Dimensions.of({*wanted.values(), *(one.requests for one in self._daemons)}, ())
+        needs = _needs(wanted, dimensions)
+        homes = {number for pod in pods if (number := self._nodes.get(pod.node_name)) is not None}
+        found = []
+        for pod in pods:
+            try:
+                facts = facts_of(pod.shape)
+            except FilterError:
+                continue
+            key = facts.filter, dimensions.names, needs[id(pod.shape.requests)]
+            places = self._roomy.get(key)
+            if places is None:  # two threads that make it at once make the same
+                places = self._roomy[key] = self._room_for(facts.filter, dimensions, key[2])
+            places &= ~gone
+            relations = facts.required.relations
+            if places and relations.apart and not self._census.exact:
+                places &= ~self._shunned(relations)
+            if places and relations.spreads:
+                places &= self._domains_left(pod, relations, homes, dimensions)
+            if not places:
+                found.append(pod)
+        return found
+
+    def _room_for(self, node_filter: NodeFilter, dimensions: Dimensions, need: Need) -> int:
+        """The nodes that admit a pod and have room for it."""
+        marks = self._marks
+        bins = Bins(self._bins, self._ground, self._table(dimensions), leaving=marks.leaving, closed=marks.closed)
+        return bins.admitting(node_filter) & bins.roomy(need)
+
+    def _shunned(self, relations: Relations) -> int:
+        """The nodes with pods from which anti-affinity over hosts keeps such a pod away."""
+        some = [self._census.spots(one, self.world.namespaces).at_least for one in relations.apart if one.on_hosts]
+        return functools.reduce(operator.or_, (level for each in some for level in each[1:2]), 0)
+
+    def _domains_left(self, pod: Pod, relations: Relations, homes: Collection[int], dimensions: Dimensions) -> int:
+        """The nodes in those domains to which the spread of a pod lets it move, whatever becomes of the other pods on `homes`; all where that is not known.
+
+        Known of a pod that is counted with none of these, where nothing but the pods of each domain has a say.
+
+        Cost: the domains; a setting where nobody has asked with these numbers of pods.
+        """
+        home = self._nodes.get(pod.node_name)
+        counts = [one.count for one in relations.spreads if not one.count.on_hosts]
+        if home is None or not counts or self._census.exact or pod.shape.volumes:
+            return ALL
+        amounts = []
+        for spread in relations.spreads:
+            if spread.count.on_hosts:
+                continue
+            spots = self._census.spots(spread.count, self.world.namespaces)
+            alone = sum([spots.counts.get(number, 0) for number in homes]) == spread.own == spots.counts.get(home, 0)
+            if not alone or spread.count.eligibility is not None or spread.min_domains > 1:
+                return ALL
+            amounts.append(self._by_domain(spread.count, spots))
+        where = tuple([label_value(self._bins[home].labels, count.key) for count in counts])
+        need = _needs({0: pod.shape.requests}, dimensions)[0]
+        key = relations, facts_of(pod.shape).filter, need, where, tuple(amounts)
+        known = self._stock.legal(dimensions, self._made_of(dimensions))
+        legal = known.get(key, _UNASKED)
+        if legal is _UNASKED:
+            if len(known) >= _MOST_LEGAL:
+                _drop_oldest(known, _MOST_LEGAL // 2)
+            legal = known[key] = self._legal_domains(pod, relations, counts, home)
+        if legal is None:
+            return ALL
+        places = ALL
+        for label, values in legal:
+            places &= sum([self._ground.by_label(label).get(value, 0) for value in values])
+        return places
+
+    def _made_of(self, dimensions: Dimensions) -> tuple[PreparedTypes, ...]:
+        """What pools can make, as objects that are the same while it is."""
+        found = self._types.get(dimensions.names)
+        if found is None:  # two threads that make it at once make the same
+            found = self._types[dimensions.names] = tuple([one.types for one in self._offers(dimensions, ())])
+        return found
+
+    def _by_domain(self, count: Count, spots: Spots) -> tuple[_Domain, ...]:
+        """The domains of a count that have nodes."""
+        known = self._amounts.get(count)
+        if known is None:  # two threads that make it at once make the same
+            staying = ~self._marks.leaving
+            places = [one for one in self._ground.by_label(count.key).items() if one[0] is not None]
+            found = [(value or "", spots.pods_on(some), bool(some & staying)) for value, some in places]
+            known = self._amounts[count] = tuple(sorted(found))
+        return known
+
+    def _legal_domains(self, pod: Pod, relations: Relations, counts: Sequence[Count], home: int) -> _Legal:
+        """By label, the domains that take a pod if it leaves its node; None where more than its spread has a say."""
+        setting, left_out = self._setting([pod], (self._bins[home].name,), (), Terms(Work(), 0))
+        if left_out or setting.company or setting.classes[0].ladder[-1].relations != relations:
+            return None
+        run, legal = Attempt(setting, (), setting.classes).legal_domains(setting.classes[0])
+        if any(ap.blocked or ap.apart or ap.together for ap in run.plan.axes):
+            return None
+        keys = {count.key for count in counts}
+        return tuple([(label, values) for label, values in legal if label in keys])
 
     def judge(self, design: Design, *, leaving: Collection[str] = (), gone: Collection[str] = ()) -> LegalityVerdict:
         """What is wrong with nodes that somebody else designed: each by itself, and all together once every pod is bound.

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from statistics import median_low
-from typing import Final
+from typing import Final, TypeAlias
 
 from provisioner.apis import names
-from provisioner.cloudprovider.types import cheapest_offering
+from provisioner.cloudprovider.types import InstanceType, cheapest_offering
 from provisioner.disruption.acceptance import AcceptanceRule, brings
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
@@ -32,42 +32,46 @@ _Load = tuple[int, int, int]
 """CPU in thousandths, memory in bytes, pods."""
 _Priced = tuple[float, int, int, int, datetime | None]
 """(USD per hour, CPU, memory, pods, `PriceHistory.last_fall`)"""
+PricedKind: TypeAlias = tuple[tuple[float, int, int, int], SchedulingPool, InstanceType]
+"""((USD per hour, CPU, memory, pods), whose it is, what it is)"""
 _Grown = tuple[float, tuple[str, ...], tuple[int, int, int, float, float]]
 """(what it may bring, its nodes, (their load, price, and what it costs to move their pods))"""
 
 
 def margins(those: Sequence[Candidate], rates: Rates, rule: AcceptanceRule) -> dict[str, float]:
     """By NodeClaim, what each brings where its pods cost the least that they can on new nodes, in USD; less than nothing for most."""
-    worth = rates.for_load(pod for one in those for pod in one.pods)
-    least = {one.key: max(worth.of_size(_load(one)[:2]), rates.of_extended(one.pods)) for one in those}
+    worth = rates.for_load(one.requests for one in those)
+    least = {one.key: max(worth.of(one.requests), rates.of_extended(one.requests)) for one in those}
     return {
         one.key: brings(one.usd_per_hour - least[one.key], rule.evictions_usd(one), least[one.key], rule.hours)
         for one in those
     }
 
 
+def priced_kinds(pools: Sequence[SchedulingPool]) -> tuple[PricedKind, ...]:
+    """What pools can make, cheapest first, without what holds no more of anything than what costs less. Cost: O(types), and a look at those kept for each."""
+    priced = []
+    for place, pool in enumerate(pools):
+        for number, kind in enumerate(pool.instance_types):
+            offering = cheapest_offering(kind, pool.requirements)
+            if offering is not None:
+                priced.append((offering.price, *_room(kind.allocatable), place, number))
+    kept: list[PricedKind] = []
+    for price, cpu, memory, pods, place, number in sorted(priced):
+        if not any(has[1] >= cpu and has[2] >= memory and has[3] >= pods for has, *_ in kept):
+            kept.append(((price, cpu, memory, pods), pools[place], pools[place].instance_types[number]))
+    return tuple(kept)
+
+
 class NewNode:
     """What one new node for some pods costs, as far as sizes tell."""
 
-    def __init__(
-        self, pools: Iterable[SchedulingPool], overhead: _Load, prices: PriceHistory = NO_PRICE_HISTORY
-    ) -> None:
-        """Of what pools can make now; `overhead` is what DaemonSets take of a node."""
-        listed = list(pools)
-        priced = []
-        for place, pool in enumerate(listed):
-            for number, kind in enumerate(pool.instance_types):
-                offering = cheapest_offering(kind, pool.requirements)
-                if offering is not None:
-                    cpu, memory, pods = _room(kind.allocatable)
-                    size = cpu - overhead[0], memory - overhead[1], pods - overhead[2]
-                    priced.append((offering.price, *size, place, number))
+    def __init__(self, kinds: Iterable[PricedKind], overhead: _Load, prices: PriceHistory = NO_PRICE_HISTORY) -> None:
+        """Of what `priced_kinds` found; `overhead` is what DaemonSets take of a node."""
         kept: list[_Priced] = []
-        for price, cpu, memory, pods, place, number in sorted(priced):
-            if not any(has[1] >= cpu and has[2] >= memory and has[3] >= pods for has in kept):
-                pool = listed[place]
-                fell = prices.last_fall(pool.name, pool.instance_types[number], pool.requirements)
-                kept.append((price, cpu, memory, pods, fell))
+        for (price, cpu, memory, pods), pool, kind in kinds:
+            fell = prices.last_fall(pool.name, kind, pool.requirements)
+            kept.append((price, cpu - overhead[0], memory - overhead[1], pods - overhead[2], fell))
         self._cheapest: Final = tuple(kept)
         self.last_fall: Final = max((fell for *_, fell in kept if fell is not None), default=None)
         """When any of what is the cheapest for something became cheaper or available; None where nothing did."""
@@ -85,7 +89,7 @@ class Sets:
 
     Args:
         those: every node that could.
-        pools: of which new ones may come.
+        kinds: which new ones may come.
         rates: prices per resource at which nothing is worth more than it costs.
         rule: what it costs to move the pods of a node, and for how long a saving counts.
         young: of those that are replaced only by what has become cheaper or available since then, when they were bought. Where that is
@@ -99,14 +103,14 @@ class Sets:
     def __init__(
         self,
         those: Sequence[Candidate],
-        pools: Iterable[SchedulingPool],
+        kinds: Iterable[PricedKind],
         rates: Rates,
         rule: AcceptanceRule,
         young: Mapping[str, datetime] = _NOBODY,
         prices: PriceHistory = NO_PRICE_HISTORY,
     ) -> None:
         self._loads: Final = {one.key: _load(one) for one in those}
-        self._new: Final = NewNode(pools, _overhead(those, self._loads), prices)
+        self._new: Final = NewNode(kinds, _overhead(those, self._loads), prices)
         self.young: Final = {key: bought for key, bought in young.items() if _is_before(bought, self._new.last_fall)}
         those = [one for one in those if one.key in self.young or one.key not in young]
         self._costs: Final = {one.key: rule.evictions_usd(one) for one in those}
@@ -202,8 +206,7 @@ def _room(amounts: Mapping[str, int]) -> _Load:
 
 
 def _load(one: Candidate) -> _Load:
-    requests = [pod.shape.requests for pod in one.pods]
-    return sum(r.amount(names.CPU) for r in requests), sum(r.amount(names.MEMORY) for r in requests), len(requests)
+    return one.requests.amount(names.CPU), one.requests.amount(names.MEMORY), len(one.pods)
 
 
 def _overhead(those: Iterable[Candidate], loads: Mapping[str, _Load]) -> _Load:

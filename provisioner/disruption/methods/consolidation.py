@@ -208,7 +208,7 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
         if together is not None:
             work.accept(together, MULTI)
         elif own is not None:
-            found = work.judge((one,), max_new=NEW)
+            found = work.never_pays((one,), NEW) or work.judge((one,), max_new=NEW)
             if isinstance(found, Move):
                 work.accept(found, SINGLE)
             else:
@@ -228,8 +228,8 @@ def _together(
         if promised <= by_themselves or not work.allows(some) or work.never_pays(some, len(some) - 1):
             continue
         asked += 1
-        found = work.judge(some, max_new=len(some) - 1)
-        if isinstance(found, Move) and found.gain > by_themselves:
+        found = work.judge(some, max_new=len(some) - 1, above=by_themselves)
+        if isinstance(found, Move):
             return found, asked
     return None, asked
 

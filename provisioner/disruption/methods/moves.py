@@ -4,6 +4,7 @@ Source: core spec 6.5, 6.8-6.12. Differs: many moves of one pass, each judged af
 less one, and one node may become two; what cannot pay by a proved bound is not asked.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from provisioner.disruption import costs, replacement
 from provisioner.disruption.acceptance import WHOLE, AcceptanceRule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, CandidateTypes, candidates, label_is_missing
-from provisioner.disruption.methods.candidate_sets import Sets, margins
+from provisioner.disruption.methods.candidate_sets import Sets, margins, priced_kinds
 from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
 from provisioner.disruption.methods.rebuilding_choice import FEWEST, MOST_WAVES, choices
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -31,7 +32,7 @@ from provisioner.disruption.view import (
     DisruptionView,
     MethodAnswer,
 )
-from provisioner.disruption.waste import Openings, Rates
+from provisioner.disruption.waste import Rates
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import NODE_PENALTY
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -90,7 +91,7 @@ class Consolidation:
         self._found: Final = candidates(view, Activity.CONSOLIDATION)
         self._types: Final = CandidateTypes(view)
         self._rule: Final = AcceptanceRule(view, self._types)
-        self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
+        self._rates: Final = Rates.in_world(prepared)
         self._penalties: Final = {pool.name: pool.node_penalty for pool in prepared.world.pools}
         self._rechecks: Final[list[datetime]] = []
         self._quiet: Final = self._found.quiet
@@ -106,9 +107,6 @@ class Consolidation:
         ] = {}  # without a cheaper node, whatever pays: how many moves had been accepted
         self._taken: Final[dict[str, tuple[Pod, ...]]] = {}
         self._simulation = Simulation(view, prepared, self._closed(view), last) if self.order else None
-        self._openings = (
-            Openings(self._simulation.prepared.world.bins) if self._simulation is not None else Openings(())
-        )
 
     # ------------------------------------------------------------------ who
 
@@ -184,27 +182,43 @@ class Consolidation:
     def never_pays(self, some: Sequence[Candidate], max_new: int | None = None) -> str:
         """Why no move of these nodes can pay, whatever their pods' places, as users read it; "" where one may. A proof, without a question.
 
-        Pods that fit into the largest rooms of others are taken to cost nothing, the rest the least that any nodes for them cost, of which there are
-        `max_new` at most.
+        Pods that some other node may take, each by itself, are taken to cost nothing, the rest the least that any nodes for them cost, of which there
+        are `max_new` at most.
         """
-        pods = [pod for one in some for pod in one.pods if not self._openings.fits(pod)]
+        if self._simulation is None:
+            return ""
+        pods = self._simulation.needs_new_node(some)
         least = self._rates.at_least(pods, max_new)
         saving = sum(one.usd_per_hour for one in some) - least
         if self._rule.gain(some, saving, least) > 0:
             return ""
         return NEVER_PAYS if saving > 0 else replacement.NO_CHEAPER_NODE
 
-    def judge(self, some: Sequence[Candidate], *, max_new: int) -> Move | str:
+    def judge(self, some: Sequence[Candidate], *, max_new: int, above: float = -math.inf) -> Move | str:
         """What comes of it if these nodes go together; else why they do not, as users read it. One question.
 
         Money decides about the answer, not in it: a solver that may not pay more, or not open more nodes, gives up wishes and weights instead.
+        Everything that takes no further question is looked at before the drain, which takes several.
+
+        Args:
+            some: the nodes.
+            max_new: most nodes that may take their place.
+            above: a move that brings no more than this is none; see `acceptance.AcceptanceRule.gain`.
         """
         if self._simulation is None:
             return ""
+        found: list[Move] = []
 
-        def why_not(result: Result) -> str:
+        def unpaid(result: Result) -> str:
             several = len(result.claims) > max_new
             return _several_replacements_needed(len(result.claims)) if several else self._why_not(some, result)
+
+        def why_not(result: Result) -> str:
+            move = unpaid(result) or self._weighed(some, result)
+            if isinstance(move, str):
+                return move
+            found[:] = [move]
+            return "" if move.gain > above else NEVER_PAYS
 
         price = sum(one.usd_per_hour for one in some)
 
@@ -212,11 +226,13 @@ class Consolidation:
             least = self._rates.at_least([pod for claim in result.claims for pod in claim.pods], max_new)
             if self._rule.gain(some, price - least, least) > 0:
                 return ""
-            why = why_not(result)
+            why = unpaid(result)
             return NEVER_PAYS if why == replacement.NO_CHEAPER_NODE and least < price else why
 
         answer = self._simulation.ask(some, for_money=True, max_new=max_new, pays=why_not, hopeless=hopeless)
-        return answer.refusal if answer.result is None else self._weighed(some, answer.result)
+        if answer.result is None:
+            return answer.refusal
+        return found[0] if found else self._weighed(some, answer.result)
 
     def rebuild(self, some: Sequence[Candidate]) -> Move | str:
         """What comes of it if these nodes go together for the cheapest others that are found; else as `judge`.
@@ -299,8 +315,8 @@ class Consolidation:
             for one in those
             if one.key not in alone and is_settled(one, view)
         }
-        pools = view.prepared.world.pools if view.prepared is not None else ()
-        return Sets(those, pools, self._rates, self._rule, young, view.prices)
+        kinds = view.prepared.derived("kinds", priced_kinds) if view.prepared is not None else ()
+        return Sets(those, kinds, self._rates, self._rule, young, view.prices)
 
     def rebuilds(self) -> list[tuple[Candidate, ...]]:
         """Nodes that are free by now, many together, whose pods may cost less on other nodes; see `rebuilding_choice.choices`.
@@ -335,8 +351,6 @@ class Consolidation:
             self._taken[name] = (*self._taken.get(name, ()), *pods)
         self.proposals.append(proposal := self._proposal(move, method))
         self._turns.take(proposal)
-        if self._openings.holds({*move.result.existing, *[str(one.node.key) for one in move.some]}):
-            self._openings = Openings(self._simulation.prepared.world.bins)
 
     def _proposal(self, move: Move, method: str) -> Proposal:
         return Proposal(
@@ -448,7 +462,7 @@ def in_turns(some: Sequence[Candidate], rates: Rates, /) -> tuple[Candidate, ...
 
     Room on the nodes that stay is what lets others go, so it counts: a node of a good size and price keeps it for the pods of others.
     """
-    worth = rates.for_load(pod for one in some for pod in one.pods)
+    worth = rates.for_load(one.requests for one in some)
     return _turns(
         some, {one.key: (one.usd_per_hour - _ROOM_SHARE * worth.of(one.node.allocatable)) / one.cost for one in some}
     )

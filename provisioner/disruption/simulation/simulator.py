@@ -289,6 +289,11 @@ class Simulation:
         """What a move of these nodes would give up; see `wishes.given_up`."""
         return given_up(self._prepared, self._bins, some, result, types)
 
+    def needs_new_node(self, some: Sequence[Candidate]) -> list[Pod]:
+        """The pods of these nodes that no other node takes, wherever others come to: a move gives them new nodes, or is none. See `Prepared.without_place`."""
+        names = {str(one.node.key) for one in some}
+        return self._prepared.without_place([pod for one in some for pod in one.pods], self._leaving | names)
+
     def prefer(self, last: Sequence[str]) -> None:
         """From now on nodes take pods in another order; `last` as of the class."""
         self._prepared = _reordered(self._prepared, last)

@@ -31,6 +31,7 @@ from provisioner.scheduling.problem import MinValuesPolicy
 from provisioner.scheduling.topology.census import Census
 from provisioner.scheduling.topology.company import guards_of
 from provisioner.scheduling.topology.counters import Axis, DomainScope, Topology, axes_of
+from provisioner.scheduling.topology.relations import PodRun
 
 _MANY_COUNTS: Final = 1_000
 _SEVERAL: Final = 2
@@ -106,6 +107,16 @@ class Attempt:
                     take_off(claim, self._setting.needs[one], end - start)
             claim.placed = [part for part in claim.placed if part[0] not in dropped]
         return [claim for claim in claims if claim.placed]
+
+    def legal_domains(self, one: PodClass) -> tuple[PodRun, list[tuple[str, frozenset[str]]]]:
+        """By label that matters to a class, the domains that take one more pod of it by now, as far as counts go."""
+        run = self.plans.run_for(one, one.ladder[-1], 0)
+        run.soft = False
+        legal = [
+            (ap.axis.key, frozenset(map(ap.axis.values.__getitem__, self.candidates.legal(run, ap, together=False))))
+            for ap in run.plan.axes
+        ]
+        return run, legal
 
     @property
     def size(self) -> int:

@@ -1,5 +1,6 @@
 """Which pods are tied: a hard topology spread constraint or pod affinity of one pod selects the other."""
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling.constraints.demands import Count, facts_of
 from provisioner.scheduling.constraints.filters import FilterError
 from provisioner.scheduling.constraints.selectors import LabelSet, SelectedPeers, label_set
+from provisioner.scheduling.topology.census import SelectorIndex
 
 MOST_PAIRS: Final = 50_000
 """Kinds that are compared, a microsecond each; one that looks at many others counts once for each expression by which it does."""
@@ -166,17 +168,21 @@ def tied_shapes(
 ) -> frozenset[str]:
     """Keys of the shapes whose pods have to do with others among `pods`; of all where there are too many pairs to ask.
 
-    `by_default`: as of `kinds`. Cost: kinds that look at any, times kinds.
+    `by_default`: as of `kinds`. Cost: O(kinds), and those that have to do with each other.
     """
     (amounts,) = kinds(pods, by_default=by_default)
     if _weight(amounts) * len(amounts) > MOST_PAIRS:
         return frozenset(one.shape for one in amounts)
-    tied: set[str] = set()
+    looking: dict[Count, list[TieKind]] = {}
     for one in amounts:
-        if one.counts == ():
-            continue
-        for other in amounts:
-            if (one is not other or amounts[one] > 1) and ties(one, other, namespaces):
+        for count in one.counts or ():
+            looking.setdefault(count, []).append(one)
+    index, tied = SelectorIndex(looking), set[str]()
+    to_all = [one for one in amounts if one.counts is None]
+    for other in amounts:
+        seen = (one for count in index.including(other.labels, namespaces) for one in looking[count])
+        for one in itertools.chain(to_all, seen):
+            if one is not other or amounts[one] > 1:
                 tied |= {one.shape, other.shape}
     return frozenset(tied)
 

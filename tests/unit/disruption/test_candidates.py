@@ -1,6 +1,7 @@
 """Which nodes may be disrupted, and why each other one may not: core spec 6.2, rows 91-94."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,15 +10,15 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
-from provisioner.disruption.candidates import (
-    Obstacle,
-    candidates,
-)
+from provisioner.disruption.candidates import Candidate, Obstacle, candidates
+from provisioner.disruption.view import DisruptionView
 from provisioner.state.pause import Activity
+from provisioner.state.predictions import PodPredictions
+from provisioner.values.resources import Resources
 from tests.support.clock import NOON
 from tests.support.cluster import pod_budget
-from tests.support.fleets import Fleet, budget, running
-from tests.support.problems import shape
+from tests.support.fleets import ABC, LARGE, SMALL, Fleet, budget, pool, running, several
+from tests.support.problems import instance_type, shape
 
 WEB = shape(labels={"app": "web"})
 PROTECTED = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
@@ -191,3 +192,25 @@ def test_a_candidate_knows_its_price_and_its_pods() -> None:
     fleet.node("n", [running("w"), running("d", owner=DAEMON)])
     (one,) = candidates(fleet.view(), Activity.CONSOLIDATION).eligible
     assert ([pod.name for pod in one.pods], one.usd_per_hour, one.cost) == (["w"], 0.2, 2.0)
+
+
+def test_a_node_is_the_same_candidate_until_anything_of_it_changes() -> None:
+    fleet = Fleet()
+    node = fleet.node("a", several(2, "w"))
+
+    def found(view: DisruptionView) -> Candidate:
+        (one,) = candidates(view, Activity.CONSOLIDATION).eligible
+        return one
+
+    first = found(fleet.view())
+    assert found(fleet.view()) is first
+    assert first.requests == Resources.total(one.shape.requests for one in node.pods)
+    dearer = instance_type("medium", "4", "8Gi", 0.7, zones=ABC, capacity_types=("on-demand",))
+    fleet.types = (SMALL, dearer, LARGE)
+    assert found(fleet.view()).usd_per_hour == 0.7
+    fleet.pools = [pool(weight=7)]
+    assert found(fleet.view()).pool.spec.weight == 7
+    fleet.predictions = PodPredictions({})
+    assert found(fleet.view()) is not first
+    fleet.nodes = [replace(node, pods=node.pods[:1])]
+    assert found(fleet.view()).evictions == 1.0

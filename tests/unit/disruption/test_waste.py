@@ -9,8 +9,7 @@ from hypothesis import strategies as some
 
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption.waste import Openings, Rates, potential_usd_per_hour
-from provisioner.scheduling.problem import Bin
+from provisioner.disruption.waste import Rates, potential_usd_per_hour
 from provisioner.values.resources import Resources
 from tests.support.fleets import Fleet, running, several
 from tests.support.problems import instance_type, shape
@@ -79,27 +78,9 @@ def test_of_one_or_two_nodes_the_least_price_is_known(most: int | None, want: fl
 
 def test_pods_are_priced_by_what_they_have_most_of() -> None:
     rates = Rates.of([LEAN, FAT])
-    by_cpu, by_memory = (rates.for_load([of_size(*size)]) for size in ((4, 1), (1, 32)))
+    by_cpu, by_memory = (rates.for_load([of_size(*size).shape.requests]) for size in ((4, 1), (1, 32)))
     assert by_cpu.cpu > by_memory.cpu
     assert by_memory.memory > by_cpu.memory
-
-
-def bin_of(name: str, cpu: str, memory: str, **more: object) -> Bin:
-    return Bin(name=name, labels={}, room=Resources.parse({"cpu": cpu, "memory": memory, "pods": "10"}), **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("size", "fits"), [((1, 1), True), ((3, 1), True), ((1, 6), True), ((3, 6), False), ((8, 1), False)]
-)
-def test_a_pod_fits_where_one_node_has_room_for_all_of_it(size: tuple[float, float], fits: bool) -> None:
-    open_ones = [bin_of("wide", "4", "2Gi"), bin_of("tall", "2", "8Gi"), bin_of("small", "1", "1Gi")]
-    closed = [bin_of("closed", "16", "64Gi", closed=True), bin_of("leaving", "16", "64Gi", leaving=True)]
-    assert Openings([*open_ones, *closed]).fits(of_size(*size)) is fits
-
-
-def test_a_node_that_another_has_more_room_than_has_none_of_the_largest() -> None:
-    openings = Openings([bin_of("wide", "4", "2Gi"), bin_of("tall", "2", "8Gi"), bin_of("small", "1", "1Gi")])
-    assert [name for name in ("wide", "tall", "small", "unknown") if openings.holds((name,))] == ["wide", "tall"]
 
 
 def test_what_could_be_saved_is_what_nodes_cost_above_the_least_for_their_pods() -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from provisioner.scheduling import prepared as prepared_module
 from provisioner.scheduling.attempts.binding_order import domain_not_settled
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Bin, Changes
+from provisioner.scheduling.problem import Bin, Changes, SchedulingPool
 from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, PoolRefuses
 from provisioner.scheduling.result import Result, Unplaced
 from provisioner.values.taints import Taint, Toleration
@@ -762,3 +762,24 @@ def test_what_pods_asked_for_that_are_gone_is_forgotten(monkeypatch: pytest.Monk
         kept.append(sum(offer.terms for _, offer in before._stock._offers.values()))
     assert kept[:40] == list(range(1, 41))
     assert max(kept) <= 52
+
+
+# --- what others derive ---
+
+
+def test_what_follows_from_instance_types_is_made_once_while_they_are_the_same() -> None:
+    made: list[object] = []
+
+    def names_of(pools: Sequence[SchedulingPool]) -> list[str]:
+        made.append(pools)
+        return [kind.name for one in pools for kind in one.instance_types]
+
+    prepared = prepare(problem((), ONE, bins=(node("n"),)))
+    later = prepared.updated(Changes(bins={"n": node("n", cpu="1")}, pools=(replace(ONE, remaining=None, weight=5),)))
+    afresh = prepare(replace(later.world, bins=(node("m"), node("n"))), later)
+    assert [one.derived("names", names_of) for one in (prepared, later, afresh)] == [["small"]] * 3
+    assert len(made) == 1
+    assert afresh.updated(Changes(pools=(BOTH,))).derived("names", names_of) == ["small", "large"]
+    narrower = replace(ONE, requirements=pool("default", (ZONE, "In", ("a",))).requirements)
+    afresh.updated(Changes(pools=(narrower,))).derived("names", names_of)
+    assert len(made) == 3

@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.disruption.acceptance import EVICTION_USD, OVERLAP, PROMPT
 from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.methods.candidate_sets import MOST, Sets
+from provisioner.disruption.methods.candidate_sets import MOST, Sets, priced_kinds
 from provisioner.disruption.methods.moves import Consolidation
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.waste import Rates
@@ -81,7 +81,7 @@ def test_only_what_the_pool_may_buy_counts() -> None:
     for name in "abcd":
         fleet.node(name, several(1, name, THREE), kind=SMALL)
     work, _ = of(fleet)
-    sets = Sets(work.order, [allowed], Rates.of([both]), work._rule)
+    sets = Sets(work.order, priced_kinds([allowed]), Rates.of([both]), work._rule)
     assert sets.grown(work.order[0], work.free) == []
 
 

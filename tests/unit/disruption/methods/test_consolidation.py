@@ -111,14 +111,20 @@ def test_a_node_whose_pods_need_one_as_dear_says_that_none_is_cheaper() -> None:
 
 
 def test_a_node_that_would_become_three_says_so() -> None:
-    """Three small ones would cost less than the large one, of which there are no more: a node becomes two at the most."""
+    """Three small ones would cost less than the large one, of which there are no more: a node becomes two at the most.
+
+    Only a question tells so, where other nodes have room that the pods may not use; where there is none, two are surely too dear or too small.
+    """
     small, dear = (
         instance_type(name, cpu, "8Gi", usd, zones=ABC, capacity_types=("on-demand",), unavailable=gone)
         for name, cpu, usd, gone in (("small", "1", 0.1, ()), ("dear", "4", 0.5, NOWHERE))
     )
     fleet = Fleet(types=(small, dear))
-    fleet.node("a", several(3, "w"), kind=dear)
-    assert told(consolidation.propose(fleet.view())) == {"a": "Can't remove without creating 3 candidates"}
+    fleet.node("a", several(3, "w", of_app("web")), kind=dear)
+    assert told(consolidation.propose(fleet.view())) == {"a": NO_CHEAPER_NODE}
+    alone = of_app("alone", affinity=apart(names.HOSTNAME_LABEL, app("web")))
+    fleet.node("b", several(1, "alone", alone), do_not_disrupt=True)
+    assert told(consolidation.propose(fleet.view()))["a"] == "Can't remove without creating 3 candidates"
 
 
 def test_one_node_becomes_two_where_that_is_cheaper() -> None:

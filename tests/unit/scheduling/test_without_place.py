@@ -1,0 +1,152 @@
+"""Which pods surely need a new node: what is proved of each by itself, without a question."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.problem import Bin, Changes
+from provisioner.values.taints import Taint
+from tests.support.problems import apart, app, instance_type, near, node, of_app, pod, pool, problem, spread
+
+ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
+ABC = ("a", "b", "c")
+IN_ZONES = {"topology_spread_constraints": (spread(ZONE, app("web")),)}
+
+
+def running(name: str, on: str, **more: Any) -> Pod:
+    return changed(pod(name, of_app("web", **more)), node_name=on, phase="Running", scheduled=True)
+
+
+def there(name: str, zone: str, pods: tuple[Pod, ...] = (), **more: Any) -> Bin:
+    return node(name, labels={ZONE: zone}, running=pods, **more)
+
+
+def world(*bins: Bin, zones: tuple[str, ...] = ABC) -> Prepared:
+    return prepare(problem((), pool(types=(instance_type("small", "2", "4Gi", 1.0, zones=zones),)), bins=bins))
+
+
+def lacking(prepared: Prepared, *pods: Pod, leaving: tuple[str, ...] = ("home",)) -> list[str]:
+    return [one.name for one in prepared.without_place(pods, leaving)]
+
+
+@pytest.mark.parametrize(
+    ("other", "lacks"),
+    [
+        ({}, False),
+        ({"cpu": "500m"}, True),
+        ({"memory": "512Mi"}, True),
+        ({"max_pods": 0}, True),
+        ({"taints": (Taint("a", "NoSchedule", "b"),)}, True),
+        ({"taints": (Taint("a", "PreferNoSchedule", "b"),)}, False),
+        ({"leaving": True}, True),
+        ({"closed": True}, True),
+    ],
+    ids=str,
+)
+def test_a_pod_without_room_that_it_may_use_needs_a_new_node(other: Mapping[str, Any], lacks: bool) -> None:
+    one = running("w", "home")
+    prepared = world(there("home", "a", (one,)), there("other", "a", **other))
+    assert lacking(prepared, one) == ["w"] * lacks
+    assert lacking(prepared, one, leaving=("home", "other")) == ["w"]
+
+
+def test_room_that_comes_or_goes_counts_at_once() -> None:
+    one = running("w", "home")
+    prepared = world(there("home", "a", (one,)), there("other", "a", cpu="500m"))
+    assert lacking(prepared, one) == ["w"]
+    roomy = prepared.updated(Changes(bins={"other": there("other", "a")}))
+    assert (lacking(prepared, one), lacking(roomy, one)) == (["w"], [])
+    assert lacking(roomy.updated(Changes(bins={"other": there("other", "a", closed=True)})), one) == ["w"]
+
+
+def test_a_pod_that_keeps_off_others_needs_a_new_node_where_these_have_all_room() -> None:
+    one = running("w", "home", affinity=apart(HOST, app("web")))
+    beside = there("other", "a", (running("b", "other"),))
+    prepared = world(there("home", "a", (one,)), beside)
+    assert lacking(prepared, one) == ["w"]
+    assert lacking(prepared.updated(Changes(bins={"other": there("other", "a")})), one) == []
+    assert lacking(prepared.updated(Changes(bins={"new": there("new", "a")})), one) == []
+
+
+def spread_out(at_home: int = 1, in_b: int = 0, **more: Any) -> tuple[Prepared, Pod]:
+    """Pods spread over zones, of which one moves from zone a; only a node in zone b has room."""
+    mine = tuple(running(f"a{n}", "home", **(more or IN_ZONES)) for n in range(at_home))
+    theirs = tuple(running(f"b{n}", "other", **IN_ZONES) for n in range(in_b))
+    return world(there("home", "a", mine), there("other", "b", theirs), there("third", "c", cpu="0")), mine[0]
+
+
+def test_a_pod_that_only_a_full_zone_has_room_for_needs_a_new_node() -> None:
+    assert lacking(*spread_out(in_b=0)) == []
+    assert lacking(*spread_out(in_b=1)) == ["a0"]
+
+
+def test_pods_that_come_or_go_in_a_zone_count_at_once() -> None:
+    prepared, one = spread_out(in_b=1)
+    assert lacking(prepared, one) == ["a0"]
+    empty = prepared.updated(Changes(bins={"other": there("other", "b")}))
+    assert (lacking(prepared, one), lacking(empty, one)) == (["a0"], [])
+    fuller = empty.updated(Changes(bins={"third": there("third", "c", (running("c0", "third", **IN_ZONES),), cpu="0")}))
+    assert lacking(fuller, one) == []
+
+
+def test_where_a_pod_leaves_another_may_come() -> None:
+    one, two = running("a0", "home", **IN_ZONES), running("b0", "near", **IN_ZONES)
+    full = there("home", "a", (one,), cpu="0"), there("near", "b", (two,), cpu="0"), there("far", "c", cpu="0")
+    prepared = world(*full, there("other", "b"))
+    assert lacking(prepared, one) == ["a0"]
+    assert lacking(prepared, two, leaving=("near",)) == []
+    assert lacking(prepared, one) == ["a0"]
+
+
+def one_each(zones: tuple[str, ...], *others: Bin) -> tuple[Prepared, Pod]:
+    """A pod in zone b and, beside the one that moves, one in zone a: zone b takes it unless zone c counts."""
+    one = running("a0", "home", **IN_ZONES)
+    bins = there("home", "a", (one,)), there("second", "a", (running("a1", "second", **IN_ZONES),), cpu="0")
+    return world(*bins, there("other", "b", (running("b0", "other", **IN_ZONES),)), *others, zones=zones), one
+
+
+def test_a_zone_that_all_nodes_leave_does_not_count_from_then_on() -> None:
+    prepared, one = one_each(("a", "b"), there("third", "c", cpu="0"))
+    left = prepared.updated(Changes(bins={"third": there("third", "c", cpu="0", leaving=True)}))
+    assert [lacking(each, one) for each in (prepared, left, prepared)] == [["a0"], [], ["a0"]]
+    gone = prepared.updated(Changes(gone=frozenset(("third",))))
+    assert [lacking(each, one) for each in (gone, prepared)] == [[], ["a0"]]
+
+
+def test_a_zone_counts_while_new_nodes_may_come_to_it() -> None:
+    prepared, one = one_each(ABC)
+    fewer = prepare(replace(prepared.world, pools=one_each(("a", "b"))[0].world.pools), prepared)
+    assert [lacking(each, one) for each in (prepared, fewer, prepared)] == [["a0"], [], ["a0"]]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"topology_spread_constraints": (spread(ZONE, app("web")),), "affinity": near(ZONE, app("web"))},
+        {"topology_spread_constraints": (spread(ZONE, app("web"), min_domains=3),)},
+        {"topology_spread_constraints": (spread(ZONE, app("web"), node_taints_policy="Honor"),)},
+    ],
+    ids=["near others", "minDomains", "taints"],
+)
+def test_of_what_has_more_to_mind_nothing_is_proved(more: Mapping[str, Any]) -> None:
+    assert lacking(*spread_out(in_b=1, **more)) == []
+
+
+def test_of_pods_that_count_each_other_nothing_is_proved() -> None:
+    """Where the second goes to zone c, the first may go to zone b."""
+    prepared, one = spread_out(at_home=2, in_b=1)
+    assert lacking(prepared, *prepared.world.bins[0].pods) == lacking(prepared, one) == []
+
+
+def test_what_keeps_off_pods_in_a_zone_may_go_so_nothing_is_proved() -> None:
+    shy = {**IN_ZONES, "affinity": apart(ZONE, app("job"))}
+    one, job = running("a0", "home", **shy), changed(pod("j", of_app("job")), node_name="other", phase="Running")
+    prepared = world(there("home", "a", (one,)), there("other", "b", (job,)), there("third", "c", cpu="0"))
+    free = prepared.updated(Changes(bins={"other": there("other", "b")}))
+    assert [lacking(each, one) for each in (prepared, free)] == [[], []]
