@@ -65,9 +65,9 @@ class LateWatch(Generic[T]):
     def _poll(self) -> float:
         if (current := self._current()) is not None:
             return self._look(current)
-        now = self._clock.monotonic()
-        if now - self._asked < AGAIN_SECONDS:
-            wait = self._asked + AGAIN_SECONDS - now
+        now, due = self._clock.monotonic(), self._asked + AGAIN_SECONDS
+        if now < due:  # not `now - asked`, which rounds: the wait could be 0, for ever where time passes by waits alone
+            wait = due - now
             return min(wait, LOOK_SECONDS) if any(one in self._caches.all for one in self._watches) else wait
         try:
             served = next((one for one in self._watches if serves(self._client, one.resource)), None)

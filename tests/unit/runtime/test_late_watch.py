@@ -46,6 +46,15 @@ def test_where_they_are_not_it_is_asked_again_every_minute() -> None:
     assert (one.poller.once(), one.is_watched, one.asked) == (FIRST_SECONDS, True, 2)
 
 
+def test_when_the_minute_is_over_it_is_asked_whatever_the_difference_rounds_to() -> None:
+    one, asked = Asked(NOT_FOUND, NOT_FOUND), 76.3815566421069
+    assert asked + AGAIN_SECONDS - asked < AGAIN_SECONDS
+    one.clock.advance(asked - one.clock.monotonic())
+    one.poller.once()
+    one.clock.advance(AGAIN_SECONDS)
+    assert (one.poller.once(), one.asked) == (AGAIN_SECONDS, 2)
+
+
 def test_one_that_an_earlier_term_began_to_watch_is_only_looked_at() -> None:
     one = Asked()
     one.caches.watch(one.watch)
