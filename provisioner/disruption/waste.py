@@ -17,7 +17,7 @@ from provisioner.cloudprovider.types import InstanceType, cheapest_offering
 from provisioner.disruption import costs
 from provisioner.disruption.candidates import CandidateTypes
 from provisioner.disruption.view import DisruptionView
-from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.prepared import Prepared, derived
 from provisioner.values.resources import PLENTIFUL, Resources
 
 _ANGLES: Final = 33
@@ -65,7 +65,7 @@ class Rates:
     @classmethod
     def in_world(cls, prepared: Prepared) -> "Rates":
         """Of what the NodePools of a world can buy; made once while their instance types stay the same objects."""
-        return prepared.derived("rates", lambda pools: cls.of(kind for pool in pools for kind in pool.instance_types))
+        return derived(prepared, "rates", lambda pools: cls.of(kind for pool in pools for kind in pool.instance_types))
 
     @classmethod
     def of(cls, types: Iterable[InstanceType]) -> "Rates":

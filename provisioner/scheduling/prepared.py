@@ -147,17 +147,27 @@ class _How(NamedTuple):
 
 
 class Stock:
-    """What pools can make, remembered from one world to the next: it follows from instance types, daemons and labels alone.
-
-    Attributes:
-        derived: as of `Prepared.derived`: by word, the instance types and requirements that it follows from, and it.
-    """
+    """What pools can make, remembered from one world to the next: it follows from instance types, daemons and labels alone."""
 
     def __init__(self) -> None:
-        self.derived: Final[dict[str, tuple[tuple[object, ...], tuple[Requirements, ...], object]]] = {}
+        self._derived: Final[dict[str, tuple[tuple[object, ...], tuple[Requirements, ...], object]]] = {}
         self._legal: Final[dict[tuple[str, ...], tuple[tuple[PreparedTypes, ...], dict[_Spreading, _Legal]]]] = {}
         self._catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
         self._offers: Final[dict[tuple[object, ...], tuple[object, PreparedPool]]] = {}
+
+    def derived(self, pools: Sequence[SchedulingPool], word: str, make: Callable[[Sequence[SchedulingPool]], V]) -> V:
+        """What follows from the instance types and requirements of NodePools, made once while they are the same; whoever makes it says under which word."""
+        types = tuple([one.instance_types for one in pools])
+        requirements = tuple([one.requirements for one in pools])
+        known = self._derived.get(word)
+        if (
+            known is None
+            or len(known[0]) != len(types)
+            or not all(map(is_, known[0], types))
+            or known[1] != requirements
+        ):
+            known = self._derived[word] = types, requirements, make(pools)  # two threads may each make one
+        return cast("V", known[2])
 
     def legal(self, dimensions: Dimensions, types: tuple[PreparedTypes, ...]) -> dict["_Spreading", "_Legal"]:
         """To which domains pods may move, as far as somebody asked; it is forgotten with what pools can make."""
@@ -384,132 +394,6 @@ class Prepared:
         return any(
             setting.lingering & level for count in scope.index.numbers for level in scope.spots(count).at_least[1:2]
         )
-
-    def derived(self, word: str, make: Callable[[Sequence[SchedulingPool]], V]) -> V:
-        """What follows from the instance types and requirements of the NodePools, made once while they are the same; whoever makes it says under which word."""
-        pools = self.world.pools
-        types = tuple([one.instance_types for one in pools])
-        requirements = tuple([one.requirements for one in pools])
-        known = self._stock.derived.get(word)
-        if (
-            known is None
-            or len(known[0]) != len(types)
-            or not all(map(is_, known[0], types))
-            or known[1] != requirements
-        ):
-            known = self._stock.derived[word] = types, requirements, make(pools)  # two threads may each make one
-        return cast("V", known[2])
-
-    def without_place(self, pods: Sequence[Pod], leaving: Collection[str] = ()) -> list[Pod]:
-        """Those of the pods that no existing node takes while these nodes leave, wherever others come to: each needs a new node, or has no place.
-
-        A proof: filters, taints, room, anti-affinity over hosts and spread over domains are looked at, each pod by itself; of the others nothing is said.
-
-        Args:
-            pods: of a question; they run on nodes that leave.
-            leaving: names of the nodes.
-
-        Cost: a look-up a pod, and two sets of nodes for each different filter and size in a world; see `_domains_left` for those that are spread.
-        """
-        gone = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
-        wanted = {id(pod.shape.requests): pod.shape.requests for pod in pods}
-        dimensions = Dimensions.of({*wanted.values(), *(one.requests for one in self._daemons)}, ())
-        needs = _needs(wanted, dimensions)
-        homes = {number for pod in pods if (number := self._nodes.get(pod.node_name)) is not None}
-        found = []
-        for pod in pods:
-            try:
-                facts = facts_of(pod.shape)
-            except FilterError:
-                continue
-            key = facts.filter, dimensions.names, needs[id(pod.shape.requests)]
-            places = self._roomy.get(key)
-            if places is None:  # two threads that make it at once make the same
-                places = self._roomy[key] = self._room_for(facts.filter, dimensions, key[2])
-            places &= ~gone
-            relations = facts.required.relations
-            if places and relations.apart and not self._census.exact:
-                places &= ~self._shunned(relations)
-            if places and relations.spreads:
-                places &= self._domains_left(pod, relations, homes, dimensions)
-            if not places:
-                found.append(pod)
-        return found
-
-    def _room_for(self, node_filter: NodeFilter, dimensions: Dimensions, need: Need) -> int:
-        """The nodes that admit a pod and have room for it."""
-        marks = self._marks
-        bins = Bins(self._bins, self._ground, self._table(dimensions), leaving=marks.leaving, closed=marks.closed)
-        return bins.admitting(node_filter) & bins.roomy(need)
-
-    def _shunned(self, relations: Relations) -> int:
-        """The nodes with pods from which anti-affinity over hosts keeps such a pod away."""
-        some = [self._census.spots(one, self.world.namespaces).at_least for one in relations.apart if one.on_hosts]
-        return functools.reduce(operator.or_, (level for each in some for level in each[1:2]), 0)
-
-    def _domains_left(self, pod: Pod, relations: Relations, homes: Collection[int], dimensions: Dimensions) -> int:
-        """The nodes in those domains to which the spread of a pod lets it move, whatever becomes of the other pods on `homes`; all where that is not known.
-
-        Known of a pod that is counted with none of these, where nothing but the pods of each domain has a say.
-
-        Cost: the domains; a setting where nobody has asked with these numbers of pods.
-        """
-        home = self._nodes.get(pod.node_name)
-        counts = [one.count for one in relations.spreads if not one.count.on_hosts]
-        if home is None or not counts or self._census.exact or pod.shape.volumes:
-            return ALL
-        amounts = []
-        for spread in relations.spreads:
-            if spread.count.on_hosts:
-                continue
-            spots = self._census.spots(spread.count, self.world.namespaces)
-            alone = sum([spots.counts.get(number, 0) for number in homes]) == spread.own == spots.counts.get(home, 0)
-            if not alone or spread.count.eligibility is not None or spread.min_domains > 1:
-                return ALL
-            amounts.append(self._by_domain(spread.count, spots))
-        where = tuple([label_value(self._bins[home].labels, count.key) for count in counts])
-        need = _needs({0: pod.shape.requests}, dimensions)[0]
-        key = relations, facts_of(pod.shape).filter, need, where, tuple(amounts)
-        known = self._stock.legal(dimensions, self._made_of(dimensions))
-        legal = known.get(key, _UNASKED)
-        if legal is _UNASKED:
-            if len(known) >= _MOST_LEGAL:
-                _drop_oldest(known, _MOST_LEGAL // 2)
-            legal = known[key] = self._legal_domains(pod, relations, counts, home)
-        if legal is None:
-            return ALL
-        places = ALL
-        for label, values in legal:
-            places &= sum([self._ground.by_label(label).get(value, 0) for value in values])
-        return places
-
-    def _made_of(self, dimensions: Dimensions) -> tuple[PreparedTypes, ...]:
-        """What pools can make, as objects that are the same while it is."""
-        found = self._types.get(dimensions.names)
-        if found is None:  # two threads that make it at once make the same
-            found = self._types[dimensions.names] = tuple([one.types for one in self._offers(dimensions, ())])
-        return found
-
-    def _by_domain(self, count: Count, spots: Spots) -> tuple[_Domain, ...]:
-        """The domains of a count that have nodes."""
-        known = self._amounts.get(count)
-        if known is None:  # two threads that make it at once make the same
-            staying = ~self._marks.leaving
-            places = [one for one in self._ground.by_label(count.key).items() if one[0] is not None]
-            found = [(value or "", spots.pods_on(some), bool(some & staying)) for value, some in places]
-            known = self._amounts[count] = tuple(sorted(found))
-        return known
-
-    def _legal_domains(self, pod: Pod, relations: Relations, counts: Sequence[Count], home: int) -> _Legal:
-        """By label, the domains that take a pod if it leaves its node; None where more than its spread has a say."""
-        setting, left_out = self._setting([pod], (self._bins[home].name,), (), Terms(Work(), 0))
-        if left_out or setting.company or setting.classes[0].ladder[-1].relations != relations:
-            return None
-        run, legal = Attempt(setting, (), setting.classes).legal_domains(setting.classes[0])
-        if any(ap.blocked or ap.apart or ap.together for ap in run.plan.axes):
-            return None
-        keys = {count.key for count in counts}
-        return tuple([(label, values) for label, values in legal if label in keys])
 
     def judge(self, design: Design, *, leaving: Collection[str] = (), gone: Collection[str] = ()) -> LegalityVerdict:
         """What is wrong with nodes that somebody else designed: each by itself, and all together once every pod is bound.
@@ -899,6 +783,151 @@ class Prepared:
             _tables={key: table.changed(changed) for key, table in list(tables.items())},
             _daemons=daemons,
         )
+
+
+def derived(prepared: Prepared, word: str, make: Callable[[Sequence[SchedulingPool]], V]) -> V:
+    """What follows from what the NodePools of a world can make, as of `Stock.derived`."""
+    return prepared._stock.derived(prepared.world.pools, word, make)  # noqa: SLF001 - of the same module
+
+
+def without_place(prepared: Prepared, pods: Sequence[Pod], leaving: Collection[str] = ()) -> list[Pod]:
+    """Those of the pods that no existing node takes while these nodes leave, wherever others come to: each needs a new node, or has no place.
+
+    A proof: filters, taints, room, anti-affinity over hosts and spread over domains are looked at, each pod by itself; of the others nothing is said.
+
+    Args:
+        prepared: the world.
+        pods: of a question; they run on nodes that leave.
+        leaving: names of the nodes.
+
+    Cost: a look-up a pod, and two sets of nodes for each different filter and size in a world; for those that are spread, the domains, and a setting
+    where nobody has asked with these numbers of pods.
+    """
+    return _PlaceProof(prepared).found(pods, leaving)
+
+
+class _PlaceProof:
+    """What `without_place` looks at in a world; what it finds is kept there."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._world: Final = prepared.world
+        # of the same module, from here on
+        self._bins: Final = prepared._bins  # noqa: SLF001
+        self._numbers: Final = prepared._numbers  # noqa: SLF001
+        self._nodes: Final = prepared._nodes  # noqa: SLF001
+        self._ground: Final = prepared._ground  # noqa: SLF001
+        self._census: Final = prepared._census  # noqa: SLF001
+        self._marks: Final = prepared._marks  # noqa: SLF001
+        self._stock: Final = prepared._stock  # noqa: SLF001
+        self._daemons: Final = prepared._daemons  # noqa: SLF001
+        self._roomy: Final = prepared._roomy  # noqa: SLF001
+        self._types: Final = prepared._types  # noqa: SLF001
+        self._amounts: Final = prepared._amounts  # noqa: SLF001
+        self._table: Final = prepared._table  # noqa: SLF001
+        self._offers: Final = prepared._offers  # noqa: SLF001
+        self._setting: Final = prepared._setting  # noqa: SLF001
+
+    def found(self, pods: Sequence[Pod], leaving: Collection[str]) -> list[Pod]:
+        """As of `without_place`."""
+        gone = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
+        wanted = {id(pod.shape.requests): pod.shape.requests for pod in pods}
+        dimensions = Dimensions.of({*wanted.values(), *(one.requests for one in self._daemons)}, ())
+        needs = _needs(wanted, dimensions)
+        homes = {number for pod in pods if (number := self._nodes.get(pod.node_name)) is not None}
+        lacking = []
+        for pod in pods:
+            try:
+                facts = facts_of(pod.shape)
+            except FilterError:
+                continue
+            key = facts.filter, dimensions.names, needs[id(pod.shape.requests)]
+            places = self._roomy.get(key)
+            if places is None:  # two threads that make it at once make the same
+                places = self._roomy[key] = self._room_for(facts.filter, dimensions, key[2])
+            places &= ~gone
+            relations = facts.required.relations
+            if places and relations.apart and not self._census.exact:
+                places &= ~self._shunned(relations)
+            if places and relations.spreads:
+                places &= self._domains_left(pod, relations, homes, dimensions)
+            if not places:
+                lacking.append(pod)
+        return lacking
+
+    def _room_for(self, node_filter: NodeFilter, dimensions: Dimensions, need: Need) -> int:
+        """The nodes that admit a pod and have room for it."""
+        marks = self._marks
+        bins = Bins(self._bins, self._ground, self._table(dimensions), leaving=marks.leaving, closed=marks.closed)
+        return bins.admitting(node_filter) & bins.roomy(need)
+
+    def _shunned(self, relations: Relations) -> int:
+        """The nodes with pods from which anti-affinity over hosts keeps such a pod away."""
+        some = [self._census.spots(one, self._world.namespaces).at_least for one in relations.apart if one.on_hosts]
+        return functools.reduce(operator.or_, (level for each in some for level in each[1:2]), 0)
+
+    def _domains_left(self, pod: Pod, relations: Relations, homes: Collection[int], dimensions: Dimensions) -> int:
+        """The nodes in those domains to which the spread of a pod lets it move, whatever becomes of the other pods on `homes`; all where that is not known.
+
+        Known of a pod that is counted with none of these, where nothing but the pods of each domain has a say.
+
+        Cost: the domains; a setting where nobody has asked with these numbers of pods.
+        """
+        home = self._nodes.get(pod.node_name)
+        counts = [one.count for one in relations.spreads if not one.count.on_hosts]
+        if home is None or not counts or self._census.exact or pod.shape.volumes:
+            return ALL
+        amounts = []
+        for spread in relations.spreads:
+            if spread.count.on_hosts:
+                continue
+            spots = self._census.spots(spread.count, self._world.namespaces)
+            alone = sum([spots.counts.get(number, 0) for number in homes]) == spread.own == spots.counts.get(home, 0)
+            if not alone or spread.count.eligibility is not None or spread.min_domains > 1:
+                return ALL
+            amounts.append(self._by_domain(spread.count, spots))
+        where = tuple([label_value(self._bins[home].labels, count.key) for count in counts])
+        need = _needs({0: pod.shape.requests}, dimensions)[0]
+        key = relations, facts_of(pod.shape).filter, need, where, tuple(amounts)
+        known = self._stock.legal(dimensions, self._made_of(dimensions))
+        legal = known.get(key, _UNASKED)
+        if legal is _UNASKED:
+            if len(known) >= _MOST_LEGAL:
+                _drop_oldest(known, _MOST_LEGAL // 2)
+            legal = known[key] = self._legal_domains(pod, relations, counts, home)
+        if legal is None:
+            return ALL
+        places = ALL
+        for label, values in legal:
+            places &= sum([self._ground.by_label(label).get(value, 0) for value in values])
+        return places
+
+    def _made_of(self, dimensions: Dimensions) -> tuple[PreparedTypes, ...]:
+        """What pools can make, as objects that are the same while it is."""
+        found = self._types.get(dimensions.names)
+        if found is None:  # two threads that make it at once make the same
+            found = self._types[dimensions.names] = tuple([one.types for one in self._offers(dimensions, ())])
+        return found
+
+    def _by_domain(self, count: Count, spots: Spots) -> tuple[_Domain, ...]:
+        """The domains of a count that have nodes."""
+        known = self._amounts.get(count)
+        if known is None:  # two threads that make it at once make the same
+            staying = ~self._marks.leaving
+            places = [one for one in self._ground.by_label(count.key).items() if one[0] is not None]
+            found = [(value or "", spots.pods_on(some), bool(some & staying)) for value, some in places]
+            known = self._amounts[count] = tuple(sorted(found))
+        return known
+
+    def _legal_domains(self, pod: Pod, relations: Relations, counts: Sequence[Count], home: int) -> _Legal:
+        """By label, the domains that take a pod if it leaves its node; None where more than its spread has a say."""
+        setting, left_out = self._setting([pod], (self._bins[home].name,), (), Terms(Work(), 0))
+        if left_out or setting.company or setting.classes[0].ladder[-1].relations != relations:
+            return None
+        run, legal = Attempt(setting, (), setting.classes).legal_domains(setting.classes[0])
+        if any(ap.blocked or ap.apart or ap.together for ap in run.plan.axes):
+            return None
+        keys = {count.key for count in counts}
+        return tuple([(label, values) for label, values in legal if label in keys])
 
 
 def _kinds(world: World) -> tuple[object, ...]:

@@ -33,7 +33,7 @@ from provisioner.disruption.view import (
     MethodAnswer,
 )
 from provisioner.disruption.waste import Rates
-from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.prepared import Prepared, derived
 from provisioner.scheduling.problem import NODE_PENALTY
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.state.pause import Activity
@@ -315,7 +315,7 @@ class Consolidation:
             for one in those
             if one.key not in alone and is_settled(one, view)
         }
-        kinds = view.prepared.derived("kinds", priced_kinds) if view.prepared is not None else ()
+        kinds = derived(view.prepared, "kinds", priced_kinds) if view.prepared is not None else ()
         return Sets(those, kinds, self._rates, self._rule, young, view.prices)
 
     def rebuilds(self) -> list[tuple[Candidate, ...]]:

@@ -23,7 +23,7 @@ from provisioner.scheduling.drainability import (
 from provisioner.scheduling.improvement.limits_after import limits_after, without_charges
 from provisioner.scheduling.improvement.partitions import cheapest
 from provisioner.scheduling.judging import design_of
-from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.prepared import Prepared, prepare, without_place
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.topology.ties import topology_keys
@@ -290,9 +290,9 @@ class Simulation:
         return given_up(self._prepared, self._bins, some, result, types)
 
     def needs_new_node(self, some: Sequence[Candidate]) -> list[Pod]:
-        """The pods of these nodes that no other node takes, wherever others come to: a move gives them new nodes, or is none. See `Prepared.without_place`."""
+        """The pods of these nodes that no other node takes, wherever others come to: a move gives them new nodes, or is none. See `prepared.without_place`."""
         names = {str(one.node.key) for one in some}
-        return self._prepared.without_place([pod for one in some for pod in one.pods], self._leaving | names)
+        return without_place(self._prepared, [pod for one in some for pod in one.pods], self._leaving | names)
 
     def prefer(self, last: Sequence[str]) -> None:
         """From now on nodes take pods in another order; `last` as of the class."""

@@ -16,7 +16,7 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling import prepared as prepared_module
 from provisioner.scheduling.attempts.binding_order import domain_not_settled
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
-from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.prepared import Prepared, derived, prepare
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool
 from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, PoolRefuses
 from provisioner.scheduling.result import Result, Unplaced
@@ -777,9 +777,9 @@ def test_what_follows_from_instance_types_is_made_once_while_they_are_the_same()
     prepared = prepare(problem((), ONE, bins=(node("n"),)))
     later = prepared.updated(Changes(bins={"n": node("n", cpu="1")}, pools=(replace(ONE, remaining=None, weight=5),)))
     afresh = prepare(replace(later.world, bins=(node("m"), node("n"))), later)
-    assert [one.derived("names", names_of) for one in (prepared, later, afresh)] == [["small"]] * 3
+    assert [derived(one, "names", names_of) for one in (prepared, later, afresh)] == [["small"]] * 3
     assert len(made) == 1
-    assert afresh.updated(Changes(pools=(BOTH,))).derived("names", names_of) == ["small", "large"]
+    assert derived(afresh.updated(Changes(pools=(BOTH,))), "names", names_of) == ["small", "large"]
     narrower = replace(ONE, requirements=pool("default", (ZONE, "In", ("a",))).requirements)
-    afresh.updated(Changes(pools=(narrower,))).derived("names", names_of)
+    derived(afresh.updated(Changes(pools=(narrower,))), "names", names_of)
     assert len(made) == 3

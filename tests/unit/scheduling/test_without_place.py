@@ -9,7 +9,7 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.prepared import Prepared, prepare, without_place
 from provisioner.scheduling.problem import Bin, Changes
 from provisioner.values.taints import Taint
 from tests.support.problems import apart, app, instance_type, near, node, of_app, pod, pool, problem, spread
@@ -32,7 +32,7 @@ def world(*bins: Bin, zones: tuple[str, ...] = ABC) -> Prepared:
 
 
 def lacking(prepared: Prepared, *pods: Pod, leaving: tuple[str, ...] = ("home",)) -> list[str]:
-    return [one.name for one in prepared.without_place(pods, leaving)]
+    return [one.name for one in without_place(prepared, pods, leaving)]
 
 
 @pytest.mark.parametrize(
