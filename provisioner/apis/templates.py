@@ -40,6 +40,7 @@ SYSTEM_PRIORITIES: Final[Mapping[str, int]] = {
     "system-node-critical": 2_000_001_000,
 }
 """PriorityClasses that the API server makes itself."""
+_GRACE_SECONDS: Final = 30
 _PREEMPTS: Final = "PreemptLowerPriority"
 _FOR_A_WHILE: Final = tuple(
     Toleration(key=key, operator="Exists", effect=NO_EXECUTE, toleration_seconds=300)
@@ -179,7 +180,13 @@ def own_claims(
 
 
 def _defaulted(spec: PodSpec) -> PodSpec:
-    """Limits are the requests that a container, or the pod as a whole, does not give itself."""
+    """With a scheduler and a grace period; limits are the requests that a container, or the pod as a whole, does not give itself."""
+    grace = spec.termination_grace_period_seconds
+    spec = msgspec.structs.replace(
+        spec,
+        scheduler_name=spec.scheduler_name or names.DEFAULT_SCHEDULER_NAME,
+        termination_grace_period_seconds=_GRACE_SECONDS if grace is None else grace,
+    )
     spec = _each_container(spec, lambda one: _completed(one, one.resources.limits, {}))
     given = spec.resources
     if given is None or not given.limits:

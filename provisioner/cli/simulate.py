@@ -171,11 +171,13 @@ def command(
     if (wanted := len(set(seeds)) * len(policies) * len(chosen_variants)) > _MOST_RUNS:
         raise click.UsageError(f"{wanted} simulations are more than {_MOST_RUNS}; give fewer seeds or variants.")
     found, objects, notes = _read(files)
-    given = read_day(day, _utc(since), _utc(until))
+    if objects.problems:
+        raise UserError(str(objects.problems[0]))
+    given = read_day(day, _utc(since), _utc(until), found)
     for where, document in given.applied:
         _check_applied(where, document)
     later: tuple[Apply, ...] = ()
-    if given.pools and not objects.pools and not objects.problems:
+    if given.pools and not objects.pools:
         first = {one.object["metadata"]["name"]: one.object for one in reversed(given.pools)}
         found, later = [*found, *first.values()], given.pools
         for one in first.values():
@@ -206,7 +208,8 @@ def command(
                 runs = tuple(simulated(replace(setting, day=one), seed) for seed, one in days.items())
             except SimulationError as error:
                 raise UserError(f"{day}: {error}") from None
-            told = (*given.notes, *cloud.notes, *notes, *world.notes)
+            of_runs = dict.fromkeys(note for run in runs for note in run.notes)
+            told = (*given.notes, *cloud.notes, *notes, *world.notes, *of_runs)
             report = SimulationReport(
                 setting.day.duration_seconds, world.catalogue, world.currency, pass_interval, runs, told
             )

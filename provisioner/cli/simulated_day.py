@@ -1,6 +1,6 @@
 """What `dovetail simulate` simulates: a day that a file has, that a seed makes of settings, or that a record tells."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -43,13 +43,16 @@ class DayInput:
     learned: LearnedMarket | None = None
 
 
-def read_day(path: Path, since: datetime | None, until: datetime | None) -> DayInput:
+def read_day(
+    path: Path, since: datetime | None, until: datetime | None, objects: Sequence[Mapping[str, Any]] = ()
+) -> DayInput:
     """The day of a file, or of a record's directory or file.
 
     Args:
         path: of it.
         since: segments of a record that end before are left out.
         until: such as begin after.
+        objects: that are there when the day begins.
 
     Raises:
         UserError: it is none.
@@ -65,7 +68,7 @@ def read_day(path: Path, since: datetime | None, until: datetime | None) -> DayI
     if not is_shallow(found[0]):
         raise InputError(file.name, TOO_DEEP)
     if isinstance(found[0], dict) and {"changes", "durationSeconds"} & found[0].keys():
-        day = day_of(found[0], file.name)
+        day = day_of(found[0], file.name, objects)
         return DayInput(lambda _: day, _applied(day, file.name), notes=_strange_fields(day, file.name))
     return DayInput(partial(generate, settings_of(found[0], file.name)))
 

@@ -7,8 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.kube.resources import PDBS
-from provisioner.scheduling.constraints.selectors import holds, read_selector
-from provisioner.simulator.api_server import ApiServer, ServerChange, Wire
+from provisioner.simulator.api_server import ApiServer, ServerChange, Wire, covers
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
 
 START_SECONDS: Final = 2.0
@@ -98,13 +97,7 @@ class Budgets:
     def status(self, wire: Wire) -> Wire:
         """What a budget allows now. Source: kubernetes `pkg/controller/disruption`: percentages are rounded up."""
         budget = PDBS.decode(_encode(wire))
-        selector = read_selector(budget.spec.selector, "spec.selector")
-        namespace = wire["metadata"]["namespace"]
-        pods = [
-            one
-            for one in self._server.objects["pods"].values()
-            if one["metadata"]["namespace"] == namespace and holds(selector, one["metadata"].get("labels") or {})
-        ]
+        pods = [one for one in self._server.objects["pods"].values() if covers(wire, one)]
         owners = {
             owner["uid"]: self._wanted(owner["uid"])
             for one in pods

@@ -55,6 +55,7 @@ class Figures:
         passes: rounds of periodic controllers that were made.
         requests: of the controllers that changed something.
         searches: of the planning processes for cheaper nodes.
+        notes: what to know of the run, as sentences.
     """
 
     seed: int
@@ -77,6 +78,7 @@ class Figures:
     requests: int
     searches: int
     samples: tuple[Sample, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def share_in_time(self) -> float:

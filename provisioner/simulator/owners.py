@@ -7,18 +7,18 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.core import PodTemplateSpec
+from provisioner.apis.core import DaemonSet
 from provisioner.apis.pods import PodShape
-from provisioner.apis.templates import Admission, admitted
-from provisioner.kube.resources import DAEMONSETS, NODES, PRIORITYCLASSES
+from provisioner.kube.resources import DAEMONSETS, NODES
+from provisioner.simulator.admission import PodAdmission, PodBody
 from provisioner.simulator.api_server import ApiServer, ServerChange
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
-from provisioner.simulator.workload import Arrival, End, OwnerKind, Scale, pod_of
-from provisioner.state.daemons import daemon_shape, runs_on
+from provisioner.simulator.workload import Arrival, End, OwnerKind, Scale
+from provisioner.state.daemons import runs_on
 
 _encode: Final = msgspec.json.Encoder().encode
-_PRIORITY_FIELDS: Final = ("priorityClassName", "priority", "preemptionPolicy")
+_MOST_NOTES: Final = 20
 _OWNER_KINDS: Final = {"Deployment": ("ReplicaSet", "apps/v1"), "Job": ("Job", "batch/v1")}
 
 
@@ -46,17 +46,22 @@ class _Workload:
 
 
 class Owners:
-    """The workloads of a day.
-
-    Attributes:
-        wanted: hears how many pods the owner of that UID wants.
-    """
+    """The workloads of a day."""
 
     def __init__(self, server: ApiServer, clock: VirtualClock, agenda: Agenda) -> None:
         self._server, self._clock, self._agenda = server, clock, agenda
         self._workloads: dict[tuple[str, str], _Workload] = {}
         self._by_owner: dict[str, _Workload] = {}
-        self._daemons: dict[str, tuple[dict[str, Any], PodShape]] = {}
+        self._daemons: dict[str, DaemonSet] = {}
+        self._of_daemons: dict[str, tuple[PodShape, PodBody]] = {}
+        self._admission = PodAdmission()
+        self._refused: list[_Workload] = []
+        self._notes: dict[str, str] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of pods that were refused, or lack what classes would add, as sentences."""
+        return tuple(self._notes.values())
 
     def wanted(self, uid: str) -> int | None:
         """How many pods the owner of this UID wants; None where there is none."""
@@ -150,6 +155,9 @@ class Owners:
 
     def heard(self, change: ServerChange) -> None:
         """A change of any object."""
+        if self._admission.changed(change.plural, change.before, change.after):
+            self._of_daemons.clear()
+            self._agenda.after(0.0, self._try_again)
         match change.plural:
             case "pods" if change.before is not None:
                 self._pod_changed(change.before, change.after)
@@ -159,8 +167,9 @@ class Owners:
             case "nodes" if change.after is None:
                 self._agenda.after(0.0, lambda: self._collect(change.name))
             case "daemonsets" if change.after is not None:
-                shape = daemon_shape(DAEMONSETS.decode(_encode(change.after)))
-                self._daemons[change.after["metadata"]["uid"]] = change.after, shape
+                uid = change.after["metadata"]["uid"]
+                self._daemons[uid] = DAEMONSETS.decode(_encode(change.after))
+                self._of_daemons.pop(uid, None)
 
     def finished(self, name: str, namespace: str, uid: str) -> None:
         """The lifetime of a pod is over, if it is still there."""
@@ -228,7 +237,15 @@ class Owners:
         one = workload.arrival
         if self._workloads.get((one.namespace, one.name)) is not workload:
             return
-        while len(workload.slots) < workload.wanted - workload.done:
+        missing = workload.wanted - workload.done - len(workload.slots)
+        body = self._admission.body(one.template, one.namespace)
+        if missing <= 0:
+            return
+        if not self._creates(body, f"{one.kind} {one.namespace}/{one.name}"):
+            self._refused.append(workload)
+            return
+        owners = {"ownerReferences": [workload.owner]} if workload.owner is not None else {}
+        for _ in range(missing):
             if workload.free:
                 slot = workload.free.pop(0)
             else:
@@ -236,29 +253,27 @@ class Owners:
             name = f"{one.name}-{workload.made}"
             workload.made += 1
             workload.slots[name] = slot
-            owners = {"ownerReferences": [workload.owner]} if workload.owner is not None else {}
-            self._store_pod(one.template, name, one.namespace, owners)
+            self._server.store("pods", body.pod(name, one.namespace, owners))
 
-    def _store_pod(
-        self, template: dict[str, Any], name: str, namespace: str, owners: dict[str, Any], **spec: Any
-    ) -> None:
-        body = self._prioritized(pod_of(template, name, namespace))
-        body["metadata"].update(owners)
-        body["spec"].update(spec)
-        self._server.store("pods", body)
+    def _try_again(self) -> None:
+        """Controllers whose pods were refused, now that others may be admitted."""
+        refused, self._refused = self._refused, []
+        for workload in dict.fromkeys(refused):
+            self._fill(workload)
 
-    def _prioritized(self, pod: dict[str, Any]) -> dict[str, Any]:
-        """With the priority that admission gives it."""
-        classes = self._server.objects["priorityclasses"]
-        spec = pod["spec"]
-        if not classes and not spec.get("priorityClassName"):
-            return pod
-        known = {name: PRIORITYCLASSES.decode(_encode(one)) for name, one in classes.items()}
-        said = {key: spec[key] for key in _PRIORITY_FIELDS if key in spec}
-        template = msgspec.convert({"spec": said}, PodTemplateSpec)
-        made = admitted(template, pod["metadata"]["namespace"], Admission(priority_classes=known)).template.spec
-        spec |= {"priority": made.priority, "preemptionPolicy": made.preemption_policy}
-        return pod
+    def _creates(self, body: PodBody, of: str) -> bool:
+        """Whether the API server creates such pods; what is to be said of them is noted."""
+        for one in body.unknown:
+            self._note(one, f"The day has no {one}; its additions to pods are not included.")
+        if body.refusal:
+            since = f"from {self._clock.seconds:g} s on"
+            self._note(f"{of}: {body.refusal}", f"The API server refuses pods of {of} {since}: {body.refusal}.")
+        return not body.refusal
+
+    def _note(self, about: str, text: str) -> None:
+        """Once, however often it happens."""
+        if len(self._notes) < _MOST_NOTES:
+            self._notes.setdefault(about, text)
 
     # ------------------------------------------------------------------ Nodes
 
@@ -269,19 +284,27 @@ class Owners:
             return
         node = NODES.decode(_encode(wire))
         taints = [one for one in node.spec.taints if one.key != names.UNREGISTERED_NO_SCHEDULE_TAINT.key]
-        for daemon, shape in self._daemons.values():
-            meta = daemon["metadata"]
-            if runs_on(shape, node.metadata.labels, taints):
+        for uid, daemon in self._daemons.items():
+            meta = daemon.metadata
+            shape, body = self._of_daemon(uid)
+            if runs_on(shape, node.metadata.labels, taints) and self._creates(body, f"DaemonSet {meta.key}"):
                 owner = {
                     "apiVersion": "apps/v1",
                     "kind": "DaemonSet",
-                    "name": meta["name"],
-                    "uid": meta["uid"],
+                    "name": meta.name,
+                    "uid": uid,
                     "controller": True,
                 }
-                name = f"{meta['name']}-{node_name}"
-                references = {"ownerReferences": [owner]}
-                self._store_pod(daemon["spec"]["template"], name, meta["namespace"], references, nodeName=node_name)
+                name = f"{meta.name}-{node_name}"
+                pod = body.pod(name, meta.namespace, {"ownerReferences": [owner]}, nodeName=node_name)
+                self._server.store("pods", pod)
+
+    def _of_daemon(self, uid: str) -> tuple[PodShape, PodBody]:
+        """The pods of a DaemonSet."""
+        found = self._of_daemons.get(uid)
+        if found is None:
+            found = self._of_daemons[uid] = self._admission.daemon_pods(self._daemons[uid])
+        return found
 
     def _collect(self, node_name: str) -> None:
         """The Node is gone, and with it whatever was bound to it."""

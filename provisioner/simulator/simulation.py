@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -220,7 +220,8 @@ class _Run:
             self._clock.seconds = max(self._clock.seconds, following)
         self._clock.seconds = day.duration_seconds
         searches = sum(one.searches for one in self._planners)
-        return self._ledger.figures(self._seed, day.duration_seconds, self._manager.rounds, self._requests, searches)
+        found = self._ledger.figures(self._seed, day.duration_seconds, self._manager.rounds, self._requests, searches)
+        return replace(found, notes=self._owners.notes)
 
     def stop(self) -> None:
         """End the term, whose metrics would keep the cluster, and the planning processes."""

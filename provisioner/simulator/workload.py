@@ -1,7 +1,6 @@
 """What happens to a cluster in a day: workloads that come, change and end, as values; and the file in which they are written."""
 
-import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -10,6 +9,7 @@ from msgspec import Meta
 from provisioner.apis.pods import decode_pod
 from provisioner.scheduling.constraints.demands import facts_of
 from provisioner.scheduling.constraints.filters import FilterError
+from provisioner.simulator.admission import PodAdmission
 from provisioner.simulator.errors import SimulationError
 
 MOST_PODS: Final = 200_000
@@ -100,12 +100,13 @@ class Day(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     changes: tuple[Change, ...]
 
 
-def day_of(document: object, name: str) -> Day:
+def day_of(document: object, name: str, given: Iterable[Mapping[str, Any]] = ()) -> Day:
     """A day as a file has it.
 
     Args:
         document: the file's only document.
         name: of the file.
+        given: objects that are there when it begins, as in manifests; those of other kinds than admission reads are ignored.
 
     Raises:
         SimulationError: it is none; says which field is wrong.
@@ -116,23 +117,30 @@ def day_of(document: object, name: str) -> Day:
         raise SimulationError(f"{name}: {error}; see docs/guides/simulate.md for the form of a day") from None
     if (pods := pods_in(day.changes)) > MOST_PODS_OF_DAY:
         raise SimulationError(f"{name}: {pods:,} pods come in this day; use at most {MOST_PODS_OF_DAY:,}")
-    templates: dict[bytes, str] = {}
+    admission = PodAdmission()
+    for one in given:
+        admission.applied(one)
+    problems: dict[tuple[bytes, str], str] = {}
     for number, change in enumerate(day.changes):
         where = f"{name}: changes[{number}]"
         if change.at >= day.duration_seconds:
             raise SimulationError(f"{where}.at: {change.at:g} s is not within the day; use less than durationSeconds")
         if isinstance(change, Arrival):
-            text = msgspec.json.encode(change.template)
-            if text not in templates:
-                templates[text] = _problem_of(change.template)
-            if templates[text]:
-                raise SimulationError(f"{where}.{templates[text]}")
+            key = msgspec.json.encode(change.template), change.namespace
+            if key not in problems:
+                problems[key] = _problem_of(change.template, change.namespace, admission)
+            if problems[key]:
+                raise SimulationError(f"{where}.{problems[key]}")
         if isinstance(change, Shortage) and change.until <= change.at:
             raise SimulationError(f"{where}.until: {change.until:g} s is not after at; use more than {change.at:g}")
-        if isinstance(change, Apply) and not (
-            isinstance(change.object.get("metadata"), dict) and change.object["metadata"].get("name")
-        ):
-            raise SimulationError(f"{where}.object.metadata.name: is missing; give the object a name")
+        if isinstance(change, Apply):
+            if not (isinstance(change.object.get("metadata"), dict) and change.object["metadata"].get("name")):
+                raise SimulationError(f"{where}.object.metadata.name: is missing; give the object a name")
+            try:
+                if admission.applied(change.object):
+                    problems.clear()
+            except msgspec.ValidationError as error:
+                raise SimulationError(f"{where}.object: {error}") from None
     return day
 
 
@@ -149,17 +157,6 @@ def pods_in(changes: Iterable[Change]) -> int:
     return pods
 
 
-def pod_of(template: dict[str, Any], name: str, namespace: str) -> dict[str, Any]:
-    """A pod of this template, as an API server keeps it before it has a node; its own copy."""
-    made = copy.deepcopy(template)
-    defaults = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30}
-    return {
-        "metadata": {**made.get("metadata", {}), "name": name, "namespace": namespace},
-        "spec": {**defaults, **made["spec"]},
-        "status": {"phase": "Pending"},
-    }
-
-
 class _TemplateMeta(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -172,18 +169,21 @@ class _Template(msgspec.Struct, frozen=True):
     spec: dict[str, Any] = {}
 
 
-def _problem_of(template: dict[str, Any]) -> str:
+def _problem_of(template: dict[str, Any], namespace: str, admission: PodAdmission) -> str:
     """Why no pods can be made of a template, from its field on; "" where they can."""
     try:
         spec = msgspec.convert(template, _Template, strict=True).spec
         if not spec.get("containers"):
             return "template.spec.containers: is missing; list at least one container"
-        ties = facts_of(decode_pod(msgspec.json.encode(pod_of(template, "pod", "default"))).shape).ties
+        body = admission.body(template, namespace)
+        ties = facts_of(decode_pod(msgspec.json.encode(body.pod("pod", namespace))).shape).ties
         _ = ties.ladder, ties.ladder_with_taints
     except msgspec.MsgspecError as error:
         return f"template: {error}; see `kubectl explain pod`"
     except FilterError as error:
         return f"template: {error}"
+    if body.refusal:
+        return f"template: the API server refuses its pods: {body.refusal}"
     if spec.get("resourceClaims"):
         return "template.spec.resourceClaims: devices are not simulated; leave them out"
     for number, volume in enumerate(spec.get("volumes") or ()):

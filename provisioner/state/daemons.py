@@ -46,20 +46,26 @@ def daemon_shape(daemon: DaemonSet, admission: Admission = NO_ADMISSION, seen: R
         seen: effective requests of the newest pod that it has made; they win, since webhooks and autoscalers change
             pods. Source: core spec 3.7.
     """
-    template, namespace = daemon.spec.template, daemon.metadata.namespace
-    spec = template.spec
+    spec, namespace = daemon.spec.template.spec, daemon.metadata.namespace
     error = excess(
         spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints, host_ports_of(spec)
     )
     if error:
         return unreadable_shape(namespace, {}, error)
-    placed = msgspec.structs.replace(spec, tolerations=spec.tolerations + _automatic(spec))
-    made = admitted(msgspec.structs.replace(template, spec=placed), namespace, admission)
+    made = admitted_daemon(daemon, admission)
     if seen is not None:
         made = Admitted(msgspec.structs.replace(made.template, spec=_requesting(made.template.spec, seen)))
     shape = made.shape(namespace, daemon=True)
     shape.derived.setdefault(DAEMON_SET, daemon.metadata.key)
     return shape
+
+
+def admitted_daemon(daemon: DaemonSet, admission: Admission) -> Admitted:
+    """The pods that a DaemonSet will make. Cost: as of `admitted`."""
+    template = daemon.spec.template
+    tolerations = template.spec.tolerations + _automatic(template.spec)
+    placed = msgspec.structs.replace(template.spec, tolerations=tolerations)
+    return admitted(msgspec.structs.replace(template, spec=placed), daemon.metadata.namespace, admission)
 
 
 def _requesting(spec: PodSpec, total: Resources) -> PodSpec:

@@ -166,6 +166,18 @@ def test_what_goes_wrong_in_the_day_is_told_with_its_change(files: Files) -> Non
     assert f"{files.day}: changes[1]: Deployment default/web arrives at 12 s, but is there already; end" in told.output
 
 
+def test_what_admission_makes_of_templates_is_that_of_the_objects(files: Files) -> None:
+    kata = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
+    sandboxed = template("web", runtimeClassName="kata", nodeSelector={"sandbox": "kata"})
+    day = {**DAY, "changes": [{**DAY["changes"][0], "template": sandboxed}]}
+    files.write(day, pool(), {**kata, "scheduling": {"nodeSelector": {"sandbox": "other"}}})
+    told = files.run()
+    assert told.exit_code == ExitStatus.USAGE
+    assert f"{files.day}: changes[0].template: the API server refuses its pods: RuntimeClass kata" in told.output
+    files.write(day, pool())
+    assert "The day has no RuntimeClass kata; its additions" in files.run("--set", "packing=greedy").output
+
+
 def test_a_misspelt_field_is_told(files: Files) -> None:
     misspelt = "nodepool/general.spec.disruption.consolidateafter=10m"
     told = files.run("--set", misspelt, "--set", "packing=greedy")
