@@ -214,7 +214,7 @@ class _Run:
             failed = self._failed or next((one.failed for one in self._planners if one.failed), "")
             if failed:
                 raise SimulationError(failed)
-            following = min(self._agenda.next_time(), self._manager.next_time(), self._heard + QUIET_SECONDS)
+            following = min(self._agenda.next_time(), self._manager.next_time(), self._quiet_until)
             if following >= day.duration_seconds:
                 break
             self._clock.seconds = max(self._clock.seconds, following)
@@ -229,6 +229,11 @@ class _Run:
         for one in self._planners:
             one.stop()
             one.tidy()  # closes its pipes: no other thread reads them
+
+    @property
+    def _quiet_until(self) -> float:
+        """When watches tell everything again; one sum for all who ask, since a difference may round to less for ever."""
+        return self._heard + QUIET_SECONDS
 
     def _settle(self) -> None:
         """Everybody does what is due at this instant."""
@@ -249,7 +254,7 @@ class _Run:
                 self._deliver()
             elif not self._agenda.turn(until):
                 break
-        if self._clock.seconds - self._heard >= QUIET_SECONDS:
+        if self._clock.seconds >= self._quiet_until:
             self._deliver(everything=True)
 
     def _pass(self, seconds: float) -> None:
