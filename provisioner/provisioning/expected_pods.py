@@ -94,11 +94,11 @@ class ExpectedPods:
     def joined(self, pod: Pod) -> None:
         """A pod is in the batch."""
         owner, now = pod.owner if not group_of(pod) else None, self._clock.monotonic()
-        is_new = (
-            self._cluster.seen_since(pod.uid) > now - STREAM_SECONDS
-        )  # one that waits on is looked at again every few seconds
+        seen = self._cluster.seen_since(pod.uid)
         with self._lock:
             batch, since = self._batch, now - self._batch.joined_at
+            # one that waits on is looked at again every few seconds, and one of the last batch when anything of it changes
+            is_new = seen > max(batch.joined_at, now - STREAM_SECONDS)
             batch.joined_at = now
             if is_new and (batch.had_all or self._last_had_all):
                 self._followed.append(since < STREAM_SECONDS)

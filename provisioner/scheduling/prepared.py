@@ -84,7 +84,11 @@ _REMEMBERED: Final = 64
 _uid: Final = attrgetter("uid")
 _UNASKED: Final = ()
 _MOST_LEGAL: Final = 16_384
-"""Different spreads with different numbers of pods whose legal domains are remembered: about 15 MB."""
+"""Different spreads with different numbers of pods whose legal domains are remembered: about 15 MB, where there are a few zones."""
+_MOST_DOMAINS: Final = 32
+"""Of pods that are spread over more of them nothing is remembered: a tenant may name a label that is another on each node."""
+_MOST_PROOFS: Final = 16_384
+"""Different filters and sizes, and spreads, of one world of which nodes and numbers of pods are remembered."""
 K = TypeVar("K")
 V = TypeVar("V")
 _Domain: TypeAlias = tuple[str, int, bool]
@@ -213,6 +217,14 @@ def _drop_oldest(kept: dict[K, V], most: int) -> None:
     if len(kept) > most:
         for oldest in list(kept)[: len(kept) - most]:
             kept.pop(oldest, None)  # another thread may have taken it
+
+
+def _keep(kept: dict[K, V], key: K, value: V, most: int) -> V:
+    """The value, remembered; of too many the older half is forgotten."""
+    if len(kept) >= most:
+        _drop_oldest(kept, most // 2)
+    kept[key] = value
+    return value
 
 
 @dataclass(eq=False)
@@ -833,7 +845,7 @@ class _PlaceProof:
         wanted = {id(pod.shape.requests): pod.shape.requests for pod in pods}
         dimensions = Dimensions.of({*wanted.values(), *(one.requests for one in self._daemons)}, ())
         needs = _needs(wanted, dimensions)
-        homes = {number for pod in pods if (number := self._nodes.get(pod.node_name)) is not None}
+        homes = {number for pod in pods if (number := self._home_of(pod)) is not None}
         lacking = []
         for pod in pods:
             try:
@@ -843,7 +855,7 @@ class _PlaceProof:
             key = facts.filter, dimensions.names, needs[id(pod.shape.requests)]
             places = self._roomy.get(key)
             if places is None:  # two threads that make it at once make the same
-                places = self._roomy[key] = self._room_for(facts.filter, dimensions, key[2])
+                places = _keep(self._roomy, key, self._room_for(facts.filter, dimensions, key[2]), _MOST_PROOFS)
             places &= ~gone
             relations = facts.required.relations
             if places and relations.apart and not self._census.exact:
@@ -868,11 +880,11 @@ class _PlaceProof:
     def _domains_left(self, pod: Pod, relations: Relations, homes: Collection[int], dimensions: Dimensions) -> int:
         """The nodes in those domains to which the spread of a pod lets it move, whatever becomes of the other pods on `homes`; all where that is not known.
 
-        Known of a pod that is counted with none of these, where nothing but the pods of each domain has a say.
+        Known of a pod that is counted with none of these, where nothing but the pods of each of a few domains has a say.
 
         Cost: the domains; a setting where nobody has asked with these numbers of pods.
         """
-        home = self._nodes.get(pod.node_name)
+        home = self._home_of(pod)
         counts = [one.count for one in relations.spreads if not one.count.on_hosts]
         if home is None or not counts or self._census.exact or pod.shape.volumes:
             return ALL
@@ -880,6 +892,8 @@ class _PlaceProof:
         for spread in relations.spreads:
             if spread.count.on_hosts:
                 continue
+            if len(self._ground.by_label(spread.count.key)) > _MOST_DOMAINS:
+                return ALL
             spots = self._census.spots(spread.count, self._world.namespaces)
             alone = sum([spots.counts.get(number, 0) for number in homes]) == spread.own == spots.counts.get(home, 0)
             if not alone or spread.count.eligibility is not None or spread.min_domains > 1:
@@ -891,9 +905,7 @@ class _PlaceProof:
         known = self._stock.legal(dimensions, self._made_of(dimensions))
         legal = known.get(key, _UNASKED)
         if legal is _UNASKED:
-            if len(known) >= _MOST_LEGAL:
-                _drop_oldest(known, _MOST_LEGAL // 2)
-            legal = known[key] = self._legal_domains(pod, relations, counts, home)
+            legal = _keep(known, key, self._legal_domains(pod, relations, counts, home), _MOST_LEGAL)
         if legal is None:
             return ALL
         places = ALL
@@ -901,11 +913,17 @@ class _PlaceProof:
             places &= sum([self._ground.by_label(label).get(value, 0) for value in values])
         return places
 
+    def _home_of(self, pod: Pod) -> int | None:
+        """The node that counts a pod: the one that it is promised to, else its own."""
+        promised = self._census.strays.get(pod.uid)
+        return self._nodes.get(pod.node_name) if promised is None else promised
+
     def _made_of(self, dimensions: Dimensions) -> tuple[PreparedTypes, ...]:
         """What pools can make, as objects that are the same while it is."""
         found = self._types.get(dimensions.names)
         if found is None:  # two threads that make it at once make the same
-            found = self._types[dimensions.names] = tuple([one.types for one in self._offers(dimensions, ())])
+            found = tuple([one.types for one in self._offers(dimensions, ())])
+            _keep(self._types, dimensions.names, found, _MOST_TABLES)
         return found
 
     def _by_domain(self, count: Count, spots: Spots) -> tuple[_Domain, ...]:
@@ -915,7 +933,7 @@ class _PlaceProof:
             staying = ~self._marks.leaving
             places = [one for one in self._ground.by_label(count.key).items() if one[0] is not None]
             found = [(value or "", spots.pods_on(some), bool(some & staying)) for value, some in places]
-            known = self._amounts[count] = tuple(sorted(found))
+            known = _keep(self._amounts, count, tuple(sorted(found)), _MOST_PROOFS)
         return known
 
     def _legal_domains(self, pod: Pod, relations: Relations, counts: Sequence[Count], home: int) -> _Legal:

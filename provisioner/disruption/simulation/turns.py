@@ -61,7 +61,8 @@ class Turns:
 
     A command waits for its pods' groups (`disruption.gangs`; broken nodes do not), and for the pods of every node that goes, for whatever reason, and
     of those that have their turn before it, as far as PodDisruptionBudgets are about both. None of these waits for it, so the first begins once nothing
-    is under way that it is tied to. Pods that keep their zones hold up only those that do not.
+    is under way that it is tied to. Pods that keep their zones hold up only those that do not. A broken node whose drain has an end waits for nobody: what
+    it waited for might wait in turn for a PodDisruptionBudget that counts its pods, which are not ready.
 
     Args:
         now: the instant.
@@ -92,6 +93,8 @@ class Turns:
 
     def why_not(self, one: Proposal) -> str:
         """Why a command waits, as users read it; "" where it does not."""
+        if one.repair is not None and one.repair.grace_seconds is not None:
+            return ""
         why = self.gangs.why_not(one.candidates) if one.reason != REASON_UNHEALTHY else ""
         return why or (WAITS_FOR_TIED if self._are_tied(_planned(one, self._nodes, self._homes)) else "")
 

@@ -348,6 +348,20 @@ def test_a_pod_that_waits_on_follows_nobody() -> None:
     assert rounds(stage, 1) == [SOON]
 
 
+def test_a_pod_that_was_left_without_a_place_does_not_follow_its_own_batch() -> None:
+    """Whatever changes of it is told, also within the second."""
+    stage = Stage({"first": wants(1, "first")})
+    stage.come(pod("first", owner="first"))
+    assert stage.waited() == SOON
+    stage.pass_time(0.2)
+    stage.intake.pod_seen(stage.cluster.waiting()[0])
+    stage.pass_time(3.0)
+    assert not any(stage.expected._followed)
+    stage.place()
+    stage.pass_time(3.0)
+    assert rounds(stage, 1) == [SOON]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.floats(0, 0.4)), min_size=1, max_size=12),
     st.fixed_dictionaries({"a": st.integers(0, 8), "b": st.integers(0, 8)}),

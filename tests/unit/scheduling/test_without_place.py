@@ -138,6 +138,44 @@ def test_of_what_has_more_to_mind_nothing_is_proved(more: Mapping[str, Any]) -> 
     assert lacking(*spread_out(in_b=1, **more)) == []
 
 
+def test_pods_that_were_promised_to_a_node_leave_it_with_each_other() -> None:
+    """Once the job has gone from zone a to zone c, zone b takes the other pod."""
+    jobs = {"topology_spread_constraints": (spread(ZONE, app("job")),)}
+    one = running("w", "old", cpu="3", **jobs)
+    job, second, *others = (
+        changed(pod(f"j{number}", of_app("job")), node_name=name, phase="Running", scheduled=True)
+        for number, name in enumerate(("old", "second", "other", "other"))
+    )
+    bins = there("home", "a", (one, job)), there("second", "a", (second,), cpu="0"), there("old", "a", cpu="0")
+    prepared = world(*bins, there("other", "b", (*others,), cpu="3"), there("third", "c", cpu="1"))
+    assert one in prepared.solve((one, job), leaving=("home", "old")).existing.get("other", ())
+    assert lacking(prepared, one, job, leaving=("home", "old")) == []
+
+
+@pytest.mark.parametrize("more", [0, 40])
+def test_of_pods_that_are_spread_over_many_domains_nothing_is_proved(more: int) -> None:
+    """A tenant may name a label that is another on each node; what is remembered of a spread grows with its domains."""
+    mine = {"topology_spread_constraints": (spread("rack", app("web")),)}
+    one, other = running("a0", "home", **mine), running("b0", "other", **mine)
+    racks = ["home", "other", *(f"r{number}" for number in range(more + 1))]
+    there_is = {"home": (one,), "other": (other,)}
+    bins = [node(name, labels={"rack": name}, running=there_is.get(name, ()), cpu="0") for name in racks]
+    bins[1] = replace(bins[1], room=node("other").room)
+    prepared = world(*bins)
+    assert lacking(prepared, one) == ["a0"] * (not more)
+    assert prepared.solve((one,), leaving=("home",)).existing == {}
+
+
+def test_what_is_remembered_of_sizes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provisioner.scheduling.prepared._MOST_PROOFS", 4)
+    pods = tuple(running(f"w{number}", "home", cpu=f"{number + 1}m") for number in range(20))
+    prepared = world(there("home", "a", pods), there("other", "a", cpu="10m"))
+    expected = [f"w{number}" for number in range(10, 20)]
+    for _ in range(2):
+        assert [name for one in pods for name in lacking(prepared, one)] == expected
+    assert len(prepared._roomy) <= 4
+
+
 def test_of_pods_that_count_each_other_nothing_is_proved() -> None:
     """Where the second goes to zone c, the first may go to zone b."""
     prepared, one = spread_out(at_home=2, in_b=1)

@@ -265,6 +265,19 @@ def test_repair_leaves_the_budget_to_those_that_need_not_wait() -> None:
     assert told(answer)["y"] == WAITS_FOR_TIED
 
 
+def test_a_broken_node_whose_drain_has_an_end_waits_for_nobody() -> None:
+    """Its pods may be what keeps a PodDisruptionBudget from letting the others go."""
+    fleet = drained_elsewhere()
+    fleet.budgets = [budget("web", "web", 0)]
+    for number in range(8):  # else too many would be broken
+        fleet.node(f"ok{number}", several(1, f"ok{number}", FULL))
+    policy = RepairPolicy(names.READY, "False", timedelta(minutes=30), termination_grace_period=timedelta(minutes=10))
+    fleet.ill["y"] = Illness((RepairMatch(names.READY, "False", policy, 0, NOON - timedelta(minutes=9)),))
+    answer = repair.propose(fleet.view(under_way=["x"]))
+    assert gone(answer) == [("y",)]
+    assert in_turn(answer.proposals, fleet.snapshot()) == (answer.proposals, ())
+
+
 @pytest.mark.parametrize(("app_of", "waits"), [(ZONED, True), (OTHER, False)], ids=["tied", "another app"])
 def test_of_pods_that_are_tied_to_what_changes_zones_it_is_known_wherever_they_go(
     app_of: PodShape, waits: bool
