@@ -15,7 +15,7 @@ from provisioner.ec2.interruption.messages import Notice, NoticeKind
 from provisioner.ec2.launch.pace import LONGEST_WAIT, SHORT_WAIT
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.ec2.settings import AwsSettings
-from provisioner.simulator.market import ByOffering, CloudManners, Market
+from provisioner.simulator.market import MOST_PER_HOUR, ByOffering, CloudManners, Market
 from provisioner.simulator.workload import Shortage
 from provisioner.simulator.workloads.learned import LearnedMarket
 from provisioner.values.errors import UserError
@@ -24,7 +24,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _BOOT_SECONDS: Final[tuple[float, ...]] = (30.0, 35.0, 40.0, 45.0, 60.0)
 _SHORTAGE_SECONDS: Final[tuple[float, ...]] = (600.0, 1800.0, 3600.0)
 _MOST_BOOT: Final = 3600
-_MOST_PER_HOUR: Final = 60.0
 _MOST_SECONDS: Final = 31 * 86_400
 _MOST_NAMES: Final = 1000
 _NAME: Final = re.compile(r"[a-zA-Z0-9][-.a-zA-Z0-9]{0,62}")
@@ -106,7 +105,7 @@ def capacity_of(
         boots = learned.boot_seconds
         notes.append(learned.boot_note)
     if interruptions_per_hour is not None:
-        rates = by_offering("--interruptions-per-hour", interruptions_per_hour, _MOST_PER_HOUR)
+        rates = by_offering("--interruptions-per-hour", interruptions_per_hour, MOST_PER_HOUR)
     elif learned is not None and learned.interruptions_per_hour is not None:
         rates = learned.interruptions_per_hour
         notes.append(learned.interruption_note)
@@ -142,30 +141,28 @@ def by_offering(option: str, text: str, most: float) -> ByOffering:
     Raises:
         UserError: the text does not say that.
     """
-    default = 0.0
-    named: dict[str, float] = {}
+    found: dict[str, float] = {}  # "": of all
     for part in text.split(",")[: _MOST_NAMES + 1]:
         name, equals, number = part.strip().rpartition("=")
         value = _number(number)
-        if not 0 <= value <= most or bool(equals) != bool(_NAME.fullmatch(name)) or len(named) == _MOST_NAMES:
+        if not 0 <= value <= most or bool(equals) != bool(_NAME.fullmatch(name)) or len(found) == _MOST_NAMES:
             raise UserError(
                 f"{option} {part[:80]!r}: write numbers from 0 to {most:g}, one for all and NAME=NUMBER for some, as in 0.01,m5.large=0.1"
             )
-        if equals:
-            named[name] = value
-        else:
-            default = value
-    return ByOffering(default, named)
+        if name in found:
+            raise UserError(f"{option} {part[:80]!r}: {name or 'the number for all'} is there twice; leave one out")
+        found[name] = value
+    return ByOffering(found.pop("", 0.0), found)
 
 
 def read_seconds(option: str, text: str, most: int) -> tuple[float, ...]:
     """Seconds, separated by commas.
 
     Raises:
-        UserError: one of them is none, or is more than `most`.
+        UserError: one of them is none, or is not from 1 to `most`.
     """
     found = tuple(_number(one) for one in text.split(","))
-    if not all(0 < one <= most for one in found):
+    if not all(1 <= one <= most for one in found):
         raise UserError(f"{option} {text[:80]}: write seconds from 1 to {most}, separated by commas, as in 40,50,60")
     return found
 

@@ -1,6 +1,7 @@
 """`dovetail simulate`: what a day of workloads would cost with these NodePools and settings, and how long its pods would wait."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ from provisioner.simulator.workload import Apply, Change, Day
 from provisioner.support import logs
 from provisioner.ui.document import alone
 from provisioner.values.errors import UserError
+from provisioner.values.printable import one_line
 from provisioner.values.yamltext import TOO_DEEP
 
 _KINDS: Final[frozenset[Resource[Any]]] = frozenset(
@@ -164,6 +166,8 @@ def command(
 ) -> None:
     """See `dovetail simulate --help`."""
     logs.configure("error")
+    if math.isnan(pass_interval):
+        raise click.UsageError("--pass-interval nan: write seconds from 0 to 3600.")
     policies = tuple(Policy) if policy == _BOTH else (Policy(policy),)
     chosen_variants = variants_of(changes, variants)
     if len(set(seeds)) > _MOST_SEEDS:
@@ -180,10 +184,13 @@ def command(
     if given.pools and not objects.pools:
         first = {one.object["metadata"]["name"]: one.object for one in reversed(given.pools)}
         found, later = [*found, *first.values()], given.pools
+        try:
+            for each in later:
+                _check_applied(str(day), each.object)
+        except UserError as error:
+            raise UserError(f"{error}. This is of the record; give NodePools by -f instead") from None
         for one in first.values():
             _take(objects, str(day), one)
-        for each in later:
-            _check_applied(f"{day}: NodePool {each.object['metadata']['name']}", each.object)
         notes.append("The NodePools are those of the record, as they were and as they changed.")
     cloud = capacity_of(given.learned, **capacity)
     days = {seed: _with_changes(given.of_seed(seed), (*later, *cloud.shortages)) for seed in seeds}
@@ -209,7 +216,7 @@ def command(
             except SimulationError as error:
                 raise UserError(f"{day}: {error}") from None
             of_runs = dict.fromkeys(note for run in runs for note in run.notes)
-            told = (*given.notes, *cloud.notes, *notes, *world.notes, *of_runs)
+            told = tuple(map(one_line, (*given.notes, *cloud.notes, *notes, *world.notes, *of_runs)))
             report = SimulationReport(
                 setting.day.duration_seconds, world.catalogue, world.currency, pass_interval, runs, told
             )
@@ -221,7 +228,7 @@ def command(
         click.echo(compared_text(cases) if several else as_text(cases[0].report))
     if html is not None:
         named = [(one.title if several else "", one.report) for one in cases]
-        write_file(html, alone(simulation_page(day.name, named), SCRIPT), "--html")
+        write_file(html, alone(simulation_page(one_line(day.name), named), SCRIPT), "--html")
 
 
 class _World(NamedTuple):
@@ -241,7 +248,7 @@ def _world(found: Sequence[dict[str, Any]], objects: PlanObjects, variant: Varia
     if fields:
         found, objects = with_fields(found, fields), PlanObjects()
         for document in found:
-            _take(objects, fields[-1].option, document)
+            _take(objects, ", ".join(map(str, fields)), document)
     if objects.problems:
         raise UserError(str(objects.problems[0]))
     if not objects.pools:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from provisioner.cli.documents import documents
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.values.errors import UserError
+from provisioner.values.yamltext import YamlDocumentError
 
 MOST_VARIANTS: Final = 20
 _NAME: Final = re.compile("[A-Za-z0-9][-A-Za-z0-9._]{0,39}")
@@ -79,7 +80,10 @@ def _set_field(found: list[dict[str, Any]], change: GivenSetting) -> None:
     parts = path.split(".")
     if not equals or not all(parts):
         raise UserError(f"{change}: write nodepool/NAME.spec.FIELD=VALUE")
-    values = list(documents(text.encode(), is_yaml=True))
+    try:
+        values = list(documents(text.encode(), is_yaml=True))
+    except YamlDocumentError as error:
+        raise UserError(f"{change}: the value {error.problem}") from None
     number = next(
         (at for at, one in enumerate(found) if one.get("kind") == "NodePool" and one["metadata"].get("name") == name),
         None,
@@ -108,7 +112,16 @@ def options_of(settings: Iterable[GivenSetting], *, is_kwok: bool) -> Options:
     """
     own = ["--provider=kwok"] if is_kwok else ["--provider=aws", "--cluster-name=simulated"]
     flags = tuple(settings)
+    more = ["--history-duration=0s", *own]
+    for one in flags:  # each by itself, to name the one that is wrong
+        _parsed([f"--{one.text}", *more], str(one))
+    return _parsed([*(f"--{one.text}" for one in flags), *more], ", ".join(map(str, flags)))
+
+
+def _parsed(arguments: list[str], given: str) -> Options:
     try:
-        return Options.parse([*(f"--{one.text}" for one in flags), "--history-duration=0s", *own], {})
-    except (HelpRequested, OptionsError) as error:
-        raise UserError(f"{flags[-1].option if flags else '--set'}: {error}") from None
+        return Options.parse(arguments, {})
+    except HelpRequested:
+        raise UserError(f"{given}: this is no setting; write NAME=VALUE, as in batch-idle-duration=5s") from None
+    except OptionsError as error:
+        raise UserError(f"{given}: {error}") from None

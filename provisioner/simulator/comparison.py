@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from provisioner.simulator.ledger import Figures
-from provisioner.simulator.report import SeedSpread, SimulationReport, as_columns, as_json
+from provisioner.simulator.report import SimulationReport, as_columns, as_json, median_text
 
 _Column: TypeAlias = tuple[str, Callable[[Figures], float], str]
 _COLUMNS: Final = (
@@ -62,7 +62,7 @@ def compared_text(cases: Sequence[ComparedCase]) -> str:
     named = any(one.variant for one in cases)
     rows = [(*(("variant",) if named else ()), "policy", *(name for name, _, _ in columns))]
     for one in cases:
-        cells = [_cell([value(run) for run in one.report.runs], form) for _, value, form in columns]
+        cells = [median_text([value(run) for run in one.report.runs], form) for _, value, form in columns]
         rows.append((*((one.variant,) if named else ()), one.policy, *cells))
     lines = [f"{first.duration_seconds / 3600:g} hours, {seeds}, cost in {first.currency}", "", *as_columns(rows)]
     if first.pass_interval:
@@ -73,12 +73,3 @@ def compared_text(cases: Sequence[ComparedCase]) -> str:
 
 def _evicted(reason: str, run: Figures) -> float:
     return run.evictions.get(reason, 0)
-
-
-def _cell(values: Sequence[float], form: str) -> str:
-    spread = SeedSpread.of(values)
-    median = form.format(spread.median)
-    if len(values) == 1:
-        return median
-    number = form.removesuffix(" s")
-    return f"{median} ({number.format(spread.lowest)} to {number.format(spread.highest)})"

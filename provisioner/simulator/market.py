@@ -8,11 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from provisioner.apis.interruption import Interruption
 from provisioner.simulator.workload import Shortage
 from provisioner.simulator.workloads.chance import Chance
+
+MOST_PER_HOUR: Final = 60.0
+"""Interruptions of an instance, whoever says how many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,21 +122,37 @@ def figures_of(report: SimulationReport) -> list[Sequence[str]]:
 
 
 def figures_compared(cases: Sequence[tuple[str, SimulationReport]]) -> list[Sequence[str]]:
-    """The table of several reports by name: the head, and a row for each figure with its mean in each."""
+    """The table of several reports by name: the head, and a row for each figure with its `median_text` in each."""
     reports = [report for _, report in cases]
     rows: list[Sequence[str]] = [("", *(name for name, _ in cases))]
     rows += [
         (
             name,
-            *(form.replace("{currency}", one.currency).format(_spread(one.runs, field).mean) for one in reports),
+            *(
+                median_text([getattr(run, field) for run in one.runs], form.replace("{currency}", one.currency))
+                for one in reports
+            ),
         )
         for name, field, form in _rows_of(reports)
     ]
     rows += [
-        (f"evictions, {reason}", *(f"{_evictions(one.runs, reason).mean:,.0f}" for one in reports))
+        (
+            f"evictions, {reason}",
+            *(median_text([run.evictions.get(reason, 0) for run in one.runs], "{:,.0f}") for one in reports),
+        )
         for reason in _reasons_of(reports)
     ]
     return rows
+
+
+def median_text(values: Sequence[float], form: str) -> str:
+    """The median, with the lowest and the highest where there are several; a unit, which follows the number in `form`, is said once."""
+    spread = SeedSpread.of(values)
+    median = form.format(spread.median)
+    if len(values) == 1:
+        return median
+    number = form[: form.index("}") + 1]
+    return f"{median} ({number.format(spread.lowest)} to {number.format(spread.highest)})"
 
 
 def _rows_of(reports: Sequence[SimulationReport]) -> tuple[_Row, ...]:

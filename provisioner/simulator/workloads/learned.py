@@ -8,6 +8,7 @@
   been interrupted is closed without being short.
 """
 
+import bisect
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from provisioner.history.entries import (
     OfferingTurned,
 )
 from provisioner.history.segments import Segment, SegmentError
-from provisioner.simulator.market import ByOffering
+from provisioner.simulator.market import MOST_PER_HOUR, ByOffering
 from provisioner.simulator.workload import Shortage
 from provisioner.simulator.workloads.errors import WorkloadError
 
@@ -50,7 +51,7 @@ class LearnedMarket:
 
     Attributes:
         boot_seconds: each as likely, in order; none where no NodeClaim was seen to boot.
-        interruptions_per_hour: of spot instances; None where none ran.
+        interruptions_per_hour: of spot instances, at most `MOST_PER_HOUR`; None where none ran.
         shortages: at their times, in seconds since the history's beginning.
         boot_note, interruption_note, shortage_note: what each is learned from, a sentence; "" where nothing is.
     """
@@ -72,7 +73,7 @@ def learned(segments: Sequence[Segment]) -> LearnedMarket:
     Raises:
         WorkloadError: there is none.
 
-    Cost: O(entries).
+    Cost: O(entries), with a sort.
     """
     if not segments:
         raise WorkloadError("there is no segment of a history; give the directory that dovetail record wrote")
@@ -152,11 +153,11 @@ class _Lesson:
         if whole <= 0:
             return None, 0.0, 0
         own = {
-            kind: round(number / hours[kind], 6)
+            kind: min(MOST_PER_HOUR, round(number / hours[kind], 6))
             for kind, number in sorted(notices.items())
             if number >= ENOUGH_INTERRUPTIONS and hours[kind] > 0
         }
-        return ByOffering(round(count / whole, 6), own), whole, count
+        return ByOffering(min(MOST_PER_HOUR, round(count / whole, 6)), own), whole, count
 
     def _shortages(self) -> tuple[Shortage, ...]:
         """Of each offering, and joined where little time lies between."""
@@ -164,10 +165,14 @@ class _Lesson:
         for name, at in self.noticed.items():
             if (one := self.claims.get(name)) is not None:
                 taken.setdefault((one.instance_type, one.zone, one.capacity_type), []).append(at)
+        for notices in taken.values():
+            notices.sort()
         every = [*self.spells, *((offering, since, self.ended) for offering, since in self.closed.items())]
         joined: list[tuple[_Offering, float, float]] = []
         for offering, since, until in sorted(every):
-            if any(0 <= since - at <= _TAKEN_BACK_SECONDS for at in taken.get(offering, ())):
+            notices = taken.get(offering, [])
+            before = bisect.bisect_right(notices, since)
+            if before and since - notices[before - 1] <= _TAKEN_BACK_SECONDS:
                 continue
             if joined and joined[-1][0] == offering and since - joined[-1][2] <= SAME_SECONDS:
                 joined[-1] = offering, joined[-1][1], max(until, joined[-1][2])

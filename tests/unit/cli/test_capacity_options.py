@@ -55,7 +55,15 @@ def test_a_wrong_number_is_told(text: str) -> None:
         by_offering("--interruptions-per-hour", text, 60.0)
 
 
-@pytest.mark.parametrize("text", ["", "0", "soon", "10,,20", "3601"])
+@pytest.mark.parametrize(
+    ("text", "twice"), [("0.1,0.2", "the number for all"), ("0.1,m5.large=0.2,m5.large=0.2", "m5.large")]
+)
+def test_a_number_that_is_there_twice_is_told(text: str, twice: str) -> None:
+    with pytest.raises(UserError, match=rf"--shortage-share '.*0.2': {twice} is there twice; leave one out"):
+        by_offering("--shortage-share", text, 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "0", "1e-300", "0.5", "nan", "soon", "10,,20", "3601"])
 def test_wrong_seconds_are_told(text: str) -> None:
     with pytest.raises(UserError, match=r"--boot-seconds .*: write seconds from 1 to 3600"):
         read_seconds("--boot-seconds", text, 3600)

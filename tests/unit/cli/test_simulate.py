@@ -94,7 +94,15 @@ def test_settings_change_flags_and_fields(files: Files) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--set", "batch-idle=9s"], "--set: unknown flag --batch-idle"),
+        (["--set", "batch-idle=9s"], "--set batch-idle=9s: unknown flag --batch-idle"),
+        (["--set", "batch-idle=9s", "--variant", "a:packing=cost"], "--set batch-idle=9s: unknown flag --batch-idle"),
+        (["--set", "help"], "--set help: this is no setting; write NAME=VALUE"),
+        (["--set", "nodepool/general.spec.weight={"], "spec.weight={: the value is not valid YAML"),
+        (
+            ["--set", "nodepool/general.spec.weight=x"],
+            "--set nodepool/general.spec.weight=x: NodePool general: spec.weight",
+        ),
+        (["--pass-interval", "nan"], "--pass-interval nan: write seconds from 0 to 3600"),
         (["--set", "nodepool/other.spec.weight=1"], "there is no NodePool other; name one of those in -f"),
         (["--set", "nodepool/general=1"], "write nodepool/NAME.spec.FIELD=VALUE"),
         (["--set", "nodepool/general.kind.more=1"], "more is not a field of what stands before it"),
@@ -217,6 +225,16 @@ def test_fields_that_pods_do_not_have_are_told(files: Files) -> None:
     ]
 
 
+def test_texts_of_others_do_not_write_to_the_terminal(files: Files) -> None:
+    hostile = "x\x1b[31m\u202e\ny"
+    general = pool()
+    files.write(DAY, {**general, "spec": {**general["spec"], hostile: 1}}, {"kind": hostile, "metadata": {}})
+    told = files.run()
+    assert told.exit_code == ExitStatus.DONE, told.output
+    assert "Objects of kind x?[31m??y were left out: 1." in told.output.splitlines()
+    assert "The plan ignores spec.x?[31m??y of NodePool general: unknown field." in told.output
+
+
 def test_variants_and_policies_are_compared_on_the_same_days(files: Files) -> None:
     compared = (
         "--variant",
@@ -255,7 +273,7 @@ def test_variants_and_policies_are_compared_on_the_same_days(files: Files) -> No
     [
         (["--variant", "fast"], "--variant fast: write NAME:SETTING"),
         (["--variant", "-x:packing=greedy"], "--variant -x:packing=greedy: write NAME:SETTING"),
-        (["--variant", "fast:batch-idle=9s"], "--variant fast:: unknown flag --batch-idle"),
+        (["--variant", "fast:batch-idle=9s"], "--variant fast: batch-idle=9s: unknown flag --batch-idle"),
         (
             ["--variant", "fast:nodepool/no.spec.weight=1"],
             "--variant fast: nodepool/no.spec.weight=1: there is no NodePool",
@@ -314,6 +332,22 @@ def test_a_record_is_a_day_and_has_node_pools(tmp_path: Path) -> None:
     assert (found["durationSeconds"], found["runs"][0]["pods"], found["runs"][0]["unbound"]) == (7200, 6, 0)
     assert "The record is from 1970-01-01T00:00:00Z to 1970-01-01T02:00:00Z." in found["notes"]
     assert "The NodePools are those of the record, as they were and as they changed." in found["notes"]
+
+
+def test_a_node_pool_of_a_record_that_cannot_be_used_is_told_with_its_remedy(tmp_path: Path, files: Files) -> None:
+    """Such as of an anonymous record, whose schedules nobody can read."""
+    spec = {
+        **pool()["spec"],
+        "disruption": {"budgets": [{"nodes": "1", "schedule": "x2290dbac23e7", "duration": "8h"}]},
+    }
+    record = Record(tmp_path / "record", PoolSeen("other", spec))
+    told = record.run()
+    assert told.exit_code == ExitStatus.USAGE
+    line = " ".join(told.output.split())
+    assert f"{record.directory}: NodePool other: spec.disruption.budgets[0].schedule: schedule 'x2290dbac23e7'" in line
+    assert "This is of the record; give NodePools by -f instead" in line
+    given = record.run("-f", str(files.objects), "--set", "packing=greedy", "--pass-interval", "600")
+    assert given.exit_code == ExitStatus.DONE, given.output
 
 
 def test_boots_and_shortages_are_those_of_the_record_unless_options_say_otherwise(tmp_path: Path) -> None:

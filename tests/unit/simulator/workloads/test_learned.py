@@ -12,7 +12,7 @@ from provisioner.history.entries import (
     InstanceInterrupted,
     OfferingTurned,
 )
-from provisioner.simulator.market import ByOffering
+from provisioner.simulator.market import MOST_PER_HOUR, ByOffering
 from provisioner.simulator.workloads.errors import WorkloadError
 from provisioner.simulator.workloads.learned import MOST_BOOTS, LearnedMarket, learned
 from tests.unit.simulator.workloads.test_records import BEGAN, segment
@@ -113,3 +113,20 @@ def test_an_offering_that_was_taken_back_is_not_short() -> None:
     start = (0.0, claim("a", 0, 40)), (100.0, noticed)
     assert times(lesson(*start, (101.0, turned()), (281.0, turned(available=True)))) == []
     assert times(lesson(*start, (110.0, turned()), (281.0, turned(available=True)))) == [(110.0, 281.0)]
+
+
+def test_a_record_says_no_more_interruptions_than_an_option_may() -> None:
+    notices = [(0.0, claim(f"c-{number}", 0, 40)) for number in range(5)]
+    gone = [(1.0, InstanceInterrupted(f"c-{number}", *SPOT, "spot_interrupted")) for number in range(5)]
+    found = lesson(*notices, *gone, *((1.0, ClaimGone(f"c-{number}")) for number in range(5)))
+    assert found.interruptions_per_hour == ByOffering(MOST_PER_HOUR, {"m5.large": MOST_PER_HOUR})
+
+
+def test_of_many_notices_the_one_before_counts() -> None:
+    """Offerings that closed right after any notice are not short; the search is not over all of them."""
+    told: list[tuple[float, HistoryEntry]] = [(0.0, claim(f"c-{number}", 0, 40)) for number in range(3)]
+    told += [(1000.0 + 1000 * each, InstanceInterrupted(f"c-{each}", *SPOT, "spot_interrupted")) for each in range(3)]
+    for at in (999.0, 1001.0, 2005.5, 3004.0):
+        told += [(at, turned()), (at + 0.5, turned(available=True))]
+    found = lesson(*sorted(told, key=lambda one: one[0]))
+    assert [one.at for one in found.shortages] == [999.0, 2005.5]
