@@ -206,7 +206,7 @@ def candidates(
     Args:
         view: the instant.
         activity: what for. Drift must come to pass: a NodeClaim with a terminationGracePeriod is disrupted though pods or their budgets object. Repair
-            takes nodes that are not initialized, nominated or protected, too, and judges pods by itself (`pods_blocking`).
+            takes nodes that are not initialized, nominated, protected or held for a loop, too, and judges pods by itself (`pods_blocking`).
         only: nodes of other NodeClaims are not looked at.
 
     Cost: O(nodes + pods on them).
@@ -326,7 +326,8 @@ def refusal(
     if found is not None:
         waits = awaited.get(node.name) if found[0] is Obstacle.NOMINATED else None
         return RefusedNode(node, *found, until=waits.until if waits is not None else None)
-    if (loop := view.loops.refusal(node)) is not None:
+    # pods are no better off on a broken node, whatever became of others
+    if activity is not Activity.REPAIR and (loop := view.loops.refusal(node)) is not None:
         return RefusedNode(node, Obstacle.LOOP, *loop)
     if activity is Activity.CONSOLIDATION and (group := moves_together(node.pods, view.snapshot.together)):
         return RefusedNode(node, Obstacle.POD_GROUP, not_consolidated(group))

@@ -179,9 +179,11 @@ UNTIL = NOON + timedelta(minutes=7)
 HOLDS = LoopHolds({"web": UNTIL}, {"empty": "web"})
 
 
-def refused(fleet: Fleet, holds: LoopHolds) -> dict[str, tuple[Obstacle, datetime | None]]:
+def refused(
+    fleet: Fleet, holds: LoopHolds, activity: Activity = Activity.DRIFT
+) -> dict[str, tuple[Obstacle, datetime | None]]:
     view = replace(fleet.view(), loops=holds)
-    found = candidates(view, Activity.DRIFT)
+    found = candidates(view, activity)
     return {one.node.key.name: (one.obstacle, one.until) for one in found.refused}
 
 
@@ -192,6 +194,7 @@ def test_nodes_with_pods_of_a_workload_in_a_loop_and_nodes_that_were_launched_fo
     fleet.node("empty")
     assert refused(fleet, HOLDS) == dict.fromkeys(("empty", "looping"), (Obstacle.LOOP, UNTIL))
     assert refused(fleet, NO_HOLDS) == {}
+    assert refused(fleet, HOLDS, Activity.REPAIR) == {}
 
 
 def test_emptiness_leaves_them_alone_and_says_why() -> None:
