@@ -2,14 +2,16 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
 from provisioner.apis.interruption import Interruption
+from provisioner.apis.names import CAPACITY_ON_DEMAND, CAPACITY_RESERVED, CAPACITY_TYPES
+from provisioner.cloudprovider.types import InstanceType
 from provisioner.ec2.interruption import notices
 from provisioner.ec2.interruption.messages import Notice, NoticeKind
 from provisioner.ec2.launch.pace import LONGEST_WAIT, SHORT_WAIT
@@ -26,6 +28,8 @@ _SHORTAGE_SECONDS: Final[tuple[float, ...]] = (600.0, 1800.0, 3600.0)
 _MOST_BOOT: Final = 3600
 _MOST_SECONDS: Final = 31 * 86_400
 _MOST_NAMES: Final = 1000
+INTERRUPTIONS: Final = "--interruptions-per-hour"
+SHORTAGES: Final = "--shortage-share"
 _NAME: Final = re.compile(r"[a-zA-Z0-9][-.a-zA-Z0-9]{0,62}")
 _SETTINGS: Final = AwsSettings(cluster_name="simulated", region="")
 
@@ -54,13 +58,13 @@ def capacity_options(command: F) -> F:
             help="How long shortages of --shortage-share last; each is drawn with the same probability.  [default: 600,1800,3600]",
         ),
         click.option(
-            "--shortage-share",
+            SHORTAGES,
             metavar="SHARE,NAME=SHARE,...",
             help="Share of the time, 0 to 1, in which an offering cannot be had; separately for a capacity type, zone or instance type, as in 0.01,spot=0.1."
             "  [default: 0, or the shortages of the record]",
         ),
         click.option(
-            "--interruptions-per-hour",
+            INTERRUPTIONS,
             metavar="RATE,NAME=RATE,...",
             help="Interruptions of a spot instance per hour that it runs; separately for a zone or instance type, as in 0.01,us-east-1a=0.05."
             "  [default: 0, or as in the record]",
@@ -105,18 +109,51 @@ def capacity_of(
         boots = learned.boot_seconds
         notes.append(learned.boot_note)
     if interruptions_per_hour is not None:
-        rates = by_offering("--interruptions-per-hour", interruptions_per_hour, MOST_PER_HOUR)
+        rates = by_offering(INTERRUPTIONS, interruptions_per_hour, MOST_PER_HOUR)
     elif learned is not None and learned.interruptions_per_hour is not None:
         rates = learned.interruptions_per_hour
         notes.append(learned.interruption_note)
     if shortage_share is not None:
-        share = by_offering("--shortage-share", shortage_share, 1.0)
+        share = by_offering(SHORTAGES, shortage_share, 1.0)
     elif learned is not None and learned.shortages:
         shortages = learned.shortages
         notes.append(learned.shortage_note)
     if shortage_seconds is not None:
         lengths = read_seconds("--shortage-seconds", shortage_seconds, _MOST_SECONDS)
     return CapacityChoice(boots, Market(ec2_manners(), rates, share, lengths), shortages, tuple(notes))
+
+
+class KnownNames(NamedTuple):
+    """What offerings of a catalogue can be named by, in the words of `Shortage`."""
+
+    instance_types: frozenset[str]
+    zones: frozenset[str]
+    capacity_types: frozenset[str]
+
+
+def known_names(types: Iterable[InstanceType]) -> KnownNames:
+    """Cost: the offerings."""
+    types = tuple(types)
+    zones = frozenset(each.zone for one in types for each in one.offerings)
+    return KnownNames(frozenset(one.name for one in types), zones, CAPACITY_TYPES)
+
+
+def check_names(option: str, numbers: ByOffering, known: KnownNames, catalogue: str) -> None:
+    """Raises `UserError` where an option names what the catalogue does not have, or what is never interrupted."""
+    for name in sorted(numbers.named):
+        if option == INTERRUPTIONS and name in (CAPACITY_ON_DEMAND, CAPACITY_RESERVED):
+            raise UserError(f"{option} {name}=...: only spot instances are interrupted; leave it out")
+        if not any(name in some for some in known):
+            raise UserError(
+                f"{option} {name}=...: the catalogue {catalogue} has no instance type, zone or capacity type of that name"
+            )
+
+
+def unknown_name(one: Shortage, known: KnownNames) -> tuple[str, str] | None:
+    """The first field of a shortage, and the name in it, that the catalogue does not have; None where it has them all."""
+    said = (("instanceTypes", one.instance_types), ("zones", one.zones), ("capacityTypes", one.capacity_types))
+    unknown = ((f, name) for (f, some), mine in zip(said, known, strict=True) for name in some if name not in mine)
+    return next(unknown, None)
 
 
 def ec2_manners() -> CloudManners:

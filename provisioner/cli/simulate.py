@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +14,22 @@ import msgspec
 
 from provisioner.apis import ec2, kwok
 from provisioner.cli import flags
-from provisioner.cli.capacity_options import capacity_of, capacity_options
+from provisioner.cli.capacity_options import (
+    INTERRUPTIONS,
+    SHORTAGES,
+    CapacityChoice,
+    capacity_of,
+    capacity_options,
+    check_names,
+    known_names,
+    unknown_name,
+)
 from provisioner.cli.documents import InputError, inputs, is_shallow
 from provisioner.cli.files import write_file
 from provisioner.cli.plan.catalogues import catalogues_named, chosen
 from provisioner.cli.plan.objects import InputProblem, PlanObjects, problem_of
 from provisioner.cli.pod_fields import unknown_pod_fields
-from provisioner.cli.simulated_day import read_day
+from provisioner.cli.simulated_day import DayInput, read_day
 from provisioner.cli.simulated_variants import Variant, options_of, variants_of, with_fields
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
@@ -34,7 +43,7 @@ from provisioner.simulator.page import SCRIPT, simulation_page
 from provisioner.simulator.policies import Policy
 from provisioner.simulator.report import SimulationReport, as_json, as_text
 from provisioner.simulator.simulation import RESOURCES, SimulationSetting, simulated
-from provisioner.simulator.workload import Apply, Change, Day
+from provisioner.simulator.workload import Apply, Change, Day, Shortage
 from provisioner.support import logs
 from provisioner.ui.document import alone
 from provisioner.values.errors import UserError
@@ -197,6 +206,7 @@ def command(
     worlds = [
         _world(found, objects, one, catalogue) for one in chosen_variants
     ]  # all that is wrong is told before the first begins
+    notes += _check_capacity(day, given, cloud, capacity, objects, worlds[0])
     cases = []
     for variant, world in zip(chosen_variants, worlds, strict=True):
         for rules in policies:
@@ -259,6 +269,33 @@ def _world(found: Sequence[dict[str, Any]], objects: PlanObjects, variant: Varia
     kinds = frozenset({(kwok.GROUP, kwok.KIND), (ec2.GROUP, ec2.KIND)})
     offer = Offer(table.types_of, table.well_known, table.reservation_label, kinds)
     return _World(tuple(found), offer, options, table.name, table.currency, (*objects.notes, *table.notes))
+
+
+def _check_capacity(
+    day: Path,
+    given: DayInput,
+    cloud: CapacityChoice,
+    said: Mapping[str, str | None],
+    objects: PlanObjects,
+    world: _World,
+) -> list[str]:
+    """Names of offerings that mean nothing: an error where the user wrote them, a sentence where a record has them."""
+    known = known_names(world.offer.types_of(objects.pools[0]))
+    for option, wanted in (
+        (INTERRUPTIONS, cloud.market.interruptions_per_hour),
+        (SHORTAGES, cloud.market.shortage_share),
+    ):
+        if said[option[2:].replace("-", "_")] is not None:
+            check_names(option, wanted, known, world.catalogue)
+    if given.learned is None:
+        for number, one in enumerate(given.of_seed(0).changes):
+            if isinstance(one, Shortage) and (wrong := unknown_name(one, known)) is not None:
+                raise UserError(
+                    f"{day}: changes[{number}].{wrong[0]}: the catalogue {world.catalogue} does not have {wrong[1]}"
+                )
+    foreign = sum(unknown_name(one, known) is not None for one in cloud.shortages)
+    text = f"Shortages of the record that name what the catalogue {world.catalogue} does not have: {foreign}."
+    return [text] if foreign else []
 
 
 def _with_changes(day: Day, more: Sequence[Change]) -> Day:

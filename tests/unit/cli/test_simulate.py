@@ -82,6 +82,18 @@ def test_interruptions_and_shortages_are_those_of_the_options(files: Files) -> N
     assert (told.exit_code, "write numbers from 0 to 60" in told.output) == (ExitStatus.USAGE, True)
 
 
+@pytest.mark.parametrize(
+    ("field", "name"), [("instanceTypes", "m5.large"), ("zones", "test-zone-x"), ("capacityTypes", "sopt")]
+)
+def test_a_shortage_of_what_is_not_in_the_catalogue_is_told(files: Files, field: str, name: str) -> None:
+    shortage = {"type": "Shortage", "at": 1, "until": 2, field: [name]}
+    files.write({**DAY, "changes": [*DAY["changes"], shortage]}, pool())
+    told = files.run()
+    assert told.exit_code == ExitStatus.USAGE
+    line = " ".join(told.output.split())
+    assert f"changes[{len(DAY['changes'])}].{field}: the catalogue kwok does not have {name}" in line
+
+
 def test_settings_change_flags_and_fields(files: Files) -> None:
     always = ("--boot-seconds", "40", "-o", "json")
     slow = json.loads(files.run("--set", "batch-idle-duration=9s", "--set", "packing=greedy", *always).output)
@@ -108,6 +120,14 @@ def test_settings_change_flags_and_fields(files: Files) -> None:
         (["--set", "nodepool/general.kind.more=1"], "more is not a field of what stands before it"),
         (["--set", "nodepool/general.spec.weight=many"], "spec.weight"),
         (["--boot-seconds", "soon"], "--boot-seconds soon: write seconds from 1 to 3600"),
+        (
+            ["--shortage-share", "sopt=1"],
+            "--shortage-share sopt=...: the catalogue kwok has no instance type, zone or capacity",
+        ),
+        (
+            ["--interruptions-per-hour", "on-demand=1"],
+            "on-demand=...: only spot instances are interrupted; leave it out",
+        ),
         (["--catalogue", "gcp"], "catalogue 'gcp' does not exist"),
     ],
 )
@@ -355,11 +375,13 @@ def test_boots_and_shortages_are_those_of_the_record_unless_options_say_otherwis
     short = [
         OfferingTurned(one.name, zone, "on-demand", available=False) for one in generated().types for zone in ZONES
     ]
-    record = Record(tmp_path, claim, *short)
+    foreign = OfferingTurned("m5.large", ZONES[0], "on-demand", available=False)
+    record = Record(tmp_path, claim, *short, foreign)
     common = ("--pass-interval", "600", "--set", "packing=greedy", "-o", "json", "--until", "1970-01-01T00:30:00Z")
     learned = json.loads(record.run(*common).output)
+    assert "Shortages of the record that name what the catalogue kwok does not have: 1." in learned["notes"]
     assert "Boot times are those of the record: 1, from 100 to 100 s." in learned["notes"]
-    assert f"Shortages are those of the record: {len(short)}." in learned["notes"]
+    assert f"Shortages are those of the record: {len(short) + 1}." in learned["notes"]
     assert (learned["runs"][0]["unbound"], learned["runs"][0]["refused"] > 0) == (3, True)
     free = json.loads(record.run(*common, "--shortage-share", "0").output)
     assert free["runs"][0]["unbound"] == 0
