@@ -252,3 +252,15 @@ def test_types_stay_the_same_objects_until_something_changes() -> None:
     assert stock.gives(kind, kind.offerings[0]), "its time is up, and it may be tried"
     assert stock.shown("general", CATALOGUE)[0].offerings[0].available
     assert replace(kind) == stock.shown("general", CATALOGUE)[0]
+
+
+def test_a_refusal_is_final_once_all_that_was_asked_for_is_closed() -> None:
+    kind = CATALOGUE[0]
+    here, there = kind.offerings[:2]
+    short = Shortage(at=0, until=50, instance_types=(kind.name,))
+    stock = SimulatedStock(VirtualClock(), Supply(1, ByOffering(), (600.0,), [short]), market().manners)
+    ways = [(kind.name, here), (kind.name, there)]
+    assert not stock.gives(kind, here)
+    assert not stock.refusal("c", ways).exhausted, "the other was not tried"
+    assert not stock.gives(kind, there)
+    assert stock.refusal("c", ways).exhausted, "its pods are planned elsewhere"
