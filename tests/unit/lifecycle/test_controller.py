@@ -685,7 +685,7 @@ def test_the_end_of_a_claim_is_counted_and_measured_with_that_of_its_instance() 
     ending.stage.clock.advance(7)
     cloud.lingers = False
     assert ending.look() == DONE
-    assert [after - one for after, one in zip(told(), before, strict=True)] == [1.0, 11.0, 7.0]
+    assert [after - one for after, one in zip(told(), before, strict=True)] == pytest.approx([1.0, 11.0, 7.0])
 
 
 def test_an_instance_that_ends_at_the_first_request_is_measured_too() -> None:
