@@ -36,7 +36,7 @@ def test_methods_of_disruption_that_ask_for_places_count_as_scheduling(reason: s
     before = value("scheduling_duration_seconds_sum", labels) or 0.0
     with metrics.evaluating(reason, "", lambda: next(times)):
         pass
-    assert (value("scheduling_duration_seconds_sum", labels) or 0.0) - before == (2.5 if counts else 0.0)
+    assert (value("scheduling_duration_seconds_sum", labels) or 0.0) - before == pytest.approx(2.5 if counts else 0.0)
 
 
 def test_a_zone_that_no_pod_waits_for_any_more_is_forgotten() -> None:
