@@ -18,15 +18,13 @@ from provisioner.ec2.launch.pace import LONGEST_WAIT, SHORT_WAIT
 from provisioner.ec2.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.ec2.settings import AwsSettings
 from provisioner.simulator.market import MOST_PER_HOUR, ByOffering, CloudManners, Market
-from provisioner.simulator.workload import Shortage
-from provisioner.simulator.workloads.learned import LearnedMarket
+from provisioner.simulator.workload import MOST_SECONDS, Shortage
+from provisioner.simulator.workloads.learned import LONGEST_BOOT, LearnedMarket
 from provisioner.values.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _BOOT_SECONDS: Final[tuple[float, ...]] = (30.0, 35.0, 40.0, 45.0, 60.0)
 _SHORTAGE_SECONDS: Final[tuple[float, ...]] = (600.0, 1800.0, 3600.0)
-_MOST_BOOT: Final = 3600
-_MOST_SECONDS: Final = 31 * 86_400
 _MOST_NAMES: Final = 1000
 INTERRUPTIONS: Final = "--interruptions-per-hour"
 SHORTAGES: Final = "--shortage-share"
@@ -104,7 +102,7 @@ def capacity_of(
     shortages: tuple[Shortage, ...] = ()
     notes = []
     if boot_seconds is not None:
-        boots = read_seconds("--boot-seconds", boot_seconds, _MOST_BOOT)
+        boots = read_seconds("--boot-seconds", boot_seconds, LONGEST_BOOT)
     elif learned is not None and learned.boot_seconds:
         boots = learned.boot_seconds
         notes.append(learned.boot_note)
@@ -119,7 +117,7 @@ def capacity_of(
         shortages = learned.shortages
         notes.append(learned.shortage_note)
     if shortage_seconds is not None:
-        lengths = read_seconds("--shortage-seconds", shortage_seconds, _MOST_SECONDS)
+        lengths = read_seconds("--shortage-seconds", shortage_seconds, int(MOST_SECONDS))
     return CapacityChoice(boots, Market(ec2_manners(), rates, share, lengths), shortages, tuple(notes))
 
 

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from provisioner.apis.openapi import Violation, child, did_you_mean
 
+MOST_TOLD: Final = 20
+"""Fields of one input that are named."""
 _ROOT: Final = "V1PodTemplateSpec"
 _LIST: Final = re.compile(r"list\[(.+)\]")
 _VALUES: Final = re.compile(r"dict[\[(]str, (.+)[\])]")
@@ -15,6 +17,11 @@ _VALUES: Final = re.compile(r"dict[\[(]str, (.+)[\])]")
 def unknown_pod_fields(template: Mapping[str, Any]) -> list[Violation]:
     """Of a pod template, whatever its values are. The first call takes 0.2 s and 40 MB for the models."""
     return list(_unknown(importlib.import_module("kubernetes.client.models"), _ROOT, template, ""))
+
+
+def ignored_fields(template: Mapping[str, Any], where: str) -> list[str]:
+    """The same as sentences; `where` is the template's place in the input."""
+    return [f"{where}.{one.path} {one.message}" for one in unknown_pod_fields(template)]
 
 
 def _unknown(models: Any, kind: str, value: object, path: str) -> Iterator[Violation]:

@@ -28,7 +28,7 @@ from provisioner.cli.documents import InputError, inputs, is_shallow
 from provisioner.cli.files import write_file
 from provisioner.cli.plan.catalogues import catalogues_named, chosen
 from provisioner.cli.plan.objects import InputProblem, PlanObjects, problem_of
-from provisioner.cli.pod_fields import unknown_pod_fields
+from provisioner.cli.pod_fields import MOST_TOLD, ignored_fields
 from provisioner.cli.simulated_day import DayInput, read_day
 from provisioner.cli.simulated_variants import Variant, options_of, variants_of, with_fields
 from provisioner.kube import resources
@@ -66,7 +66,6 @@ _KINDS: Final[frozenset[Resource[Any]]] = frozenset(
 """What may be there when a day begins."""
 _MOST_SEEDS: Final = 100
 _MOST_RUNS: Final = 200
-_MOST_NOTES: Final = 20
 _BOTH: Final = "both"
 _TIMES: Final = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d")
 _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
@@ -206,7 +205,7 @@ def command(
     worlds = [
         _world(found, objects, one, catalogue) for one in chosen_variants
     ]  # all that is wrong is told before the first begins
-    notes += _check_capacity(day, given, cloud, capacity, objects, worlds[0])
+    notes += _check_capacity(day, given, days[seeds[0]], cloud, capacity, objects, worlds[0])
     cases = []
     for variant, world in zip(chosen_variants, worlds, strict=True):
         for rules in policies:
@@ -274,6 +273,7 @@ def _world(found: Sequence[dict[str, Any]], objects: PlanObjects, variant: Varia
 def _check_capacity(
     day: Path,
     given: DayInput,
+    first: Day,
     cloud: CapacityChoice,
     said: Mapping[str, str | None],
     objects: PlanObjects,
@@ -288,7 +288,7 @@ def _check_capacity(
         if said[option[2:].replace("-", "_")] is not None:
             check_names(option, wanted, known, world.catalogue)
     if given.learned is None:
-        for number, one in enumerate(given.of_seed(0).changes):
+        for number, one in enumerate(first.changes):
             if isinstance(one, Shortage) and (wrong := unknown_name(one, known)) is not None:
                 raise UserError(
                     f"{day}: changes[{number}].{wrong[0]}: the catalogue {world.catalogue} does not have {wrong[1]}"
@@ -347,7 +347,7 @@ def _read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], PlanObjects, lis
                 name = str(document.get("kind"))[:63]
                 ignored[name] = ignored.get(name, 0) + 1
     left_out = [f"Objects of kind {name} were left out: {count}." for name, count in sorted(ignored.items())]
-    return found, objects, [*notes[:_MOST_NOTES], *left_out]
+    return found, objects, [*notes[:MOST_TOLD], *left_out]
 
 
 def _strange_fields(file: str, document: dict[str, Any]) -> list[str]:
@@ -356,8 +356,7 @@ def _strange_fields(file: str, document: dict[str, Any]) -> list[str]:
     template = spec.get("template") if isinstance(spec, dict) and _kind_of(document) is resources.DAEMONSETS else None
     if not isinstance(template, dict):
         return []
-    named = f"{file}: DaemonSet {document['metadata'].get('name')}: spec.template"
-    return [f"{named}.{one.path} {one.message}" for one in unknown_pod_fields(template)]
+    return ignored_fields(template, f"{file}: DaemonSet {document['metadata'].get('name')}: spec.template")
 
 
 def _kind_of(document: dict[str, Any]) -> Resource[Any] | None:

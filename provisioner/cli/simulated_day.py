@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from provisioner.cli.documents import InputError, inputs, is_shallow
-from provisioner.cli.pod_fields import unknown_pod_fields
+from provisioner.cli.pod_fields import MOST_TOLD, ignored_fields
 from provisioner.history.segments import Segment, SegmentError
 from provisioner.history.stores import RECORD_BYTES, SUFFIX, FolderError, read_directory
 from provisioner.simulator.workload import Apply, Arrival, Day, day_of
@@ -19,9 +19,6 @@ from provisioner.simulator.workloads.learned import LearnedMarket, learned
 from provisioner.simulator.workloads.records import day_of_segments
 from provisioner.values.errors import UserError
 from provisioner.values.yamltext import TOO_DEEP
-
-_MOST_NOTES: Final = 20
-"""Fields of pod templates that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +119,9 @@ def _strange_fields(day: Day, name: str) -> tuple[str, ...]:
     for number, change in enumerate(day.changes):
         if isinstance(change, Arrival) and (text := msgspec.json.encode(change.template)) not in seen:
             seen.add(text)
-            where = f"{name}: changes[{number}].template"
-            found += [f"{where}.{one.path} {one.message}" for one in unknown_pod_fields(change.template)]
-            if len(found) > _MOST_NOTES:
-                return (*found[:_MOST_NOTES], f"{name}: more fields of pod templates are ignored.")
+            found += ignored_fields(change.template, f"{name}: changes[{number}].template")
+            if len(found) > MOST_TOLD:
+                return (*found[:MOST_TOLD], f"{name}: more fields of pod templates are ignored.")
     return tuple(found)
 
 

@@ -55,8 +55,8 @@ def variants_of(changes: Iterable[str], named: Iterable[str]) -> tuple[Variant, 
             raise UserError(
                 f"--variant {one[:80]}: write NAME:SETTING, as in eager:nodepool/default.spec.disruption.consolidateAfter=0s, or NAME: for no change"
             )
-        more = (GivenSetting("--variant", one),) if text else ()
-        found[name] = (*found.get(name, common), *(GivenSetting(f"--variant {name}:", text) for _ in more))
+        own = (GivenSetting(f"--variant {name}:", text),) if text else ()
+        found[name] = (*found.get(name, common), *own)
     if len(found) > MOST_VARIANTS:
         raise UserError(f"there are {len(found)} variants; give at most {MOST_VARIANTS}")
     return tuple(Variant(name, settings) for name, settings in found.items()) or (Variant("", common),)

@@ -34,7 +34,7 @@ SAME_SECONDS: Final = 600.0
 MOST_BOOTS: Final = 200
 """Boot times that are kept: as many quantiles of all."""
 MOST_SHORTAGES: Final = 20_000
-_LONGEST_BOOT: Final = 3600
+LONGEST_BOOT: Final = 3600
 _TAKEN_BACK_SECONDS: Final = 5.0
 """After a notice the offering is closed at once; a history tells it a little later."""
 _HOUR: Final = 3600.0
@@ -138,7 +138,7 @@ class _Lesson:
         found = [
             float(one.initialized - one.launched) for one in self.claims.values() if 0 < one.launched < one.initialized
         ]
-        return sorted(one for one in found if one <= _LONGEST_BOOT)
+        return sorted(one for one in found if one <= LONGEST_BOOT)
 
     def _interruptions(self) -> tuple[ByOffering | None, float, int]:
         hours: defaultdict[str, float] = defaultdict(float)

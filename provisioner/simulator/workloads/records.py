@@ -41,14 +41,11 @@ from provisioner.history.entries import (
 )
 from provisioner.history.pod_classes import shape_of_class
 from provisioner.history.segments import Segment, SegmentError
-from provisioner.simulator.workload import Apply, Arrival, Change, Day, OwnerKind, Scale
+from provisioner.simulator.workload import MOST_PODS_OF_DAY, MOST_SECONDS, Apply, Arrival, Change, Day, OwnerKind, Scale
 from provisioner.simulator.workloads.errors import WorkloadError
 
 REPLACED_SECONDS: Final = 60.0
 """A controller makes a pod again within seconds; on a busy API server it may take longer."""
-MOST_PODS: Final = 500_000
-"""That come in a day."""
-MOST_SECONDS: Final = 31 * 86_400.0
 _DAEMON_SET, _NODE, _JOB, _NONE = "DaemonSet", "Node", "Job", ""
 _LEAST_SECONDS: Final = 1.0
 _DIGITS: Final = 3
@@ -77,7 +74,7 @@ def day_of_segments(segments: Sequence[Segment]) -> RecordedDay:
         segments: of one source, by time, as `history.stores.read_directory` has them. One that cannot be read to its end is told, and what follows counts.
 
     Raises:
-        WorkloadError: there is nothing in them, it is longer than 31 days, or more than `MOST_PODS` pods come.
+        WorkloadError: there is nothing in them, it is longer than 31 days, or more than `MOST_PODS_OF_DAY` pods come.
 
     Cost: O(entries).
     """
@@ -242,8 +239,8 @@ class _Replay:
 
     def _arrive(self, kind: _Kind, at: float, count: int) -> None:
         self._pods += count
-        if self._pods > MOST_PODS:
-            raise WorkloadError(f"more than {MOST_PODS:,} pods come in this record; give fewer segments")
+        if self._pods > MOST_PODS_OF_DAY:
+            raise WorkloadError(f"more than {MOST_PODS_OF_DAY:,} pods come in this record; give fewer segments")
         kind.arrive(at, count)
 
     def _within(self, at: float) -> float:

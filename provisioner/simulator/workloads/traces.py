@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from provisioner.simulator.workload import Arrival, Change, Day, End
+from provisioner.simulator.workload import MOST_PODS_OF_DAY, MOST_SECONDS, Arrival, Change, Day, End
 from provisioner.simulator.workloads.errors import WorkloadError
 
 MOST_ROWS: Final = 5_000_000
@@ -18,12 +18,8 @@ MOST_LINE: Final = 4096
 """Characters of a row."""
 MOST_PROBLEMS: Final = 100
 """That are told one by one."""
-MOST_PODS: Final = 500_000
-"""Of a day."""
 MOST_OF_ONE: Final = 100_000
 """Pods of one row."""
-MOST_SECONDS: Final = 31 * 86_400.0
-"""Of a day, and of a pod's life in it."""
 LEAST_SECONDS: Final = 1.0
 
 
@@ -143,8 +139,10 @@ class TraceReader:
             try:
                 found = self.row(TraceRow(self.columns, cells))
                 made = self._changes(found, names)
-                if made and pods + found.count > MOST_PODS:
-                    raise RowError("", f"the day has {MOST_PODS:,} pods already; take fewer seconds of the trace")
+                if made and pods + found.count > MOST_PODS_OF_DAY:
+                    raise RowError(
+                        "", f"the day has {MOST_PODS_OF_DAY:,} pods already; take fewer seconds of the trace"
+                    )
             except RowError as error:
                 self._note(number, error.column, error.problem)
                 continue

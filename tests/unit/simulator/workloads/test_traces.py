@@ -164,7 +164,7 @@ def test_work_and_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "MOST_ROWS", 5)
     assert len(arrivals(of_openb(*[ROW] * 9).day)) == 4
     monkeypatch.setattr(traces, "MOST_ROWS", 100)
-    monkeypatch.setattr(traces, "MOST_PODS", 3)
+    monkeypatch.setattr(traces, "MOST_PODS_OF_DAY", 3)
     assert len(arrivals(of_openb(*[ROW] * 9).day)) == 3
 
 
