@@ -4,7 +4,7 @@ import enum
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
@@ -522,11 +522,13 @@ def worst_launch_price(offerings: Iterable[Offering], requirements: Requirements
     Source: karpenter `pkg/cloudprovider/types.go` WorstLaunchPrice.
     """
     open_to_us = [one for one in offerings if one.launchable and requirements.conflict(one.requirements) is None]
-    for kind in _CHEAPEST_KIND_FIRST:
-        prices = [offering.price for offering in open_to_us if offering.capacity_type == kind]
-        if prices:
-            return max(prices)
-    return math.inf
+    kind = capacity_type_bought({one.capacity_type for one in open_to_us})
+    return max((one.price for one in open_to_us if kind and one.capacity_type == kind), default=math.inf)
+
+
+def capacity_type_bought(there: Container[str]) -> str:
+    """That of a launch: reserved where any is to be had, else spot, else on-demand; "" where none of these is."""
+    return next((kind for kind in _CHEAPEST_KIND_FIRST if kind in there), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from provisioner.cloudprovider.types import (
     RegistrationHook,
     RepairPolicy,
     by_price,
+    capacity_type_bought,
     wishes_of,
 )
 from provisioner.disruption.budget_ledger import BudgetLedger
@@ -36,8 +37,6 @@ from provisioner.values.message import Said
 ID_PREFIX: Final = "simulated:///"
 _Controllers: TypeAlias = list[Controller]
 _Types: TypeAlias = tuple[InstanceType, ...]
-_PREFERRED: Final = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
-"""A launch is of one capacity type. Source: `ec2.launch.selection`, as Karpenter."""
 _CODE: Final = "InsufficientInstanceCapacity"
 _TAKEN_BACK: Final = "SpotInterruption"
 
@@ -159,7 +158,7 @@ class SimulatedCloud:
     # ------------------------------------------------------------------ CloudProvider
 
     def create(self, claim: NodeClaim) -> LaunchedInstance:
-        """The cheapest offering that fits and can be had, of the first capacity type of `_PREFERRED`; of equal prices the first by type and zone.
+        """The cheapest offering that fits and can be had, of the capacity type of `capacity_type_bought`; of equal prices the first by type and zone.
 
         Raises:
             InsufficientCapacityError: there is none.
@@ -292,7 +291,7 @@ class SimulatedCloud:
 
         open_now = self.instance_types(pool) if pool is not None else ()
         ways = fitting(self._overlaid(claim.pool, open_now))
-        bought = next((one for one in _PREFERRED if any(way.capacity_type == one for _, way in ways)), "")
+        bought = capacity_type_bought({one.capacity_type for _, one in ways})
         for kind, offering in ways:
             if offering.capacity_type == bought:
                 if self._stock is None or self._stock.gives(kind, offering):

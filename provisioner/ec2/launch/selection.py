@@ -12,6 +12,7 @@ from provisioner.cloudprovider.errors import InsufficientCapacityError
 from provisioner.cloudprovider.types import (
     InstanceType,
     Offering,
+    capacity_type_bought,
     cheapest_first,
     compatible_offerings,
     min_values_served,
@@ -23,7 +24,6 @@ from provisioner.values.resources import Resources
 
 MAX_TYPES: Final = 60
 _EXOTIC: Final = (labels.NVIDIA_GPU, labels.AMD_GPU, labels.NEURON, labels.NEURON_CORE, labels.GAUDI)
-_PREFERRED: Final = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,4 +194,4 @@ def _spot_below_on_demand(types: Sequence[InstanceType], requirements: Requireme
 def _capacity_type(types: Iterable[InstanceType], requirements: Requirements) -> str:
     """Reserved where any is to be had, else spot, else on-demand."""
     there = {offering.capacity_type for one in types for offering in compatible_offerings(one, requirements)}
-    return next((kind for kind in _PREFERRED if kind in there), names.CAPACITY_ON_DEMAND)
+    return capacity_type_bought(there) or names.CAPACITY_ON_DEMAND
