@@ -75,6 +75,7 @@ def test_each_of_a_group_is_nominated_to_its_planned_node_and_all_run_on_nodes_o
         for number, name in enumerate(GANG):
             put_pod(plot, name, [pool], cpu=f"{3000 - number}m", **more)
         eventually(lambda: all_bound(plot, *GANG), "all are bound", SECONDS)
+    eventually(lambda: all(planned(plot).values()), "each claim names its node", SECONDS)
     plan = planned(plot)
     assert sorted(bound(plot, *GANG).values()) == sorted(plan.values())
     assert {(name, node) for name, node, _ in sight.seen} <= set(plan.items())
