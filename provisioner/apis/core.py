@@ -552,10 +552,22 @@ class PodGroupSpec(Object, frozen=True, kw_only=True):
     priority: int | None = None
 
 
+class PodGroupNotes(Object, frozen=True, kw_only=True):
+    """The annotations of a PodGroup that are read; others are not kept."""
+
+    consolidation: str = field(name=names.GANG_CONSOLIDATION, default="")
+
+
+class PodGroupMeta(BriefMeta, frozen=True, kw_only=True):
+    """The metadata of a PodGroup."""
+
+    annotations: PodGroupNotes = PodGroupNotes()
+
+
 class PodGroup(Object, frozen=True, kw_only=True):
     """scheduling.k8s.io/v1beta1 PodGroup: pods that kube-scheduler takes together."""
 
-    metadata: BriefMeta = BriefMeta()
+    metadata: PodGroupMeta = PodGroupMeta()
     spec: PodGroupSpec = PodGroupSpec()
 
     @property
@@ -574,6 +586,11 @@ class PodGroup(Object, frozen=True, kw_only=True):
     def moves_together(self) -> bool:
         """Whether its pods are disrupted all at once or not at all."""
         return self.spec.disruption_mode.all is not None
+
+    @property
+    def consolidated(self) -> bool:
+        """Whether consolidation, too, may disrupt all its pods at once."""
+        return self.moves_together and self.metadata.annotations.consolidation == names.ALLOW
 
 
 class MemberSpec(Object, frozen=True, kw_only=True):

@@ -61,6 +61,11 @@ OWN: Final[Groups] = {
             "pod for a minute. Kubernetes counts a deleted pod of a Job as failed (`backoffLimit`)."
         ),
     },
+    ("PodGroup annotation", "you"): {
+        names.GANG_CONSOLIDATION: (
+            "`allow` lets consolidation disrupt the pods of a PodGroup with `disruptionMode: {all: {}}`, all at once; otherwise it never moves them."
+        ),
+    },
     ("Pod annotation", "provisioner"): {
         names.OWN_DELETION_COST: (
             "The value that the provisioner last wrote to `controller.kubernetes.io/pod-deletion-cost` (feature gate "

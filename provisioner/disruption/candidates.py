@@ -329,7 +329,8 @@ def refusal(
     # pods are no better off on a broken node, whatever became of others
     if activity is not Activity.REPAIR and (loop := view.loops.refusal(node)) is not None:
         return RefusedNode(node, Obstacle.LOOP, *loop)
-    if activity is Activity.CONSOLIDATION and (group := moves_together(node.pods, view.snapshot.together)):
+    stays = view.snapshot.together if activity is Activity.CONSOLIDATION else frozenset[str]()
+    if group := moves_together(node.pods, stays, view.snapshot.consolidated):
         return RefusedNode(node, Obstacle.POD_GROUP, not_consolidated(group))
     eventual = activity is Activity.DRIFT
     if activity is Activity.REPAIR or (

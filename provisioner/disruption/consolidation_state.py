@@ -132,7 +132,7 @@ class Looks:
             snapshot.predictions,
             *types,
         )
-        return cls(things, values)
+        return cls(things, (snapshot.together, snapshot.consolidated, *values))
 
     def same(self, other: "Looks") -> bool:
         """Whether nothing has changed."""

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final, NamedTuple
 
+from provisioner.apis import names
 from provisioner.apis.gangs import counts_finished, group_of, told
 from provisioner.apis.launch_sets import sets_of
 from provisioner.apis.pods import Pod, is_reschedulable
@@ -118,17 +119,19 @@ def units(snapshot: Snapshot) -> dict[str, NodeUnit]:
     return {node.key.name: unit for unit in made.values() for node in unit.nodes if node.key.of_claim}
 
 
-def moves_together(pods: Iterable[Pod], together: frozenset[str]) -> str:
-    """The key of a PodGroup of which one of these pods is, and whose pods are disrupted all at once; "" for none."""
+def moves_together(pods: Iterable[Pod], together: frozenset[str], but: frozenset[str] = frozenset()) -> str:
+    """The key of a PodGroup of which one of these pods is, and whose pods are disrupted all at once; "" for none but some."""
     if not together:
         return ""
-    return next((key for pod in pods if is_reschedulable(pod) and (key := group_of(pod)) in together), "")
+    keys = (group_of(pod) for pod in pods if is_reschedulable(pod))
+    return next((key for key in keys if key in together and key not in but), "")
 
 
 def not_consolidated(group: str) -> str:
     """Why consolidation leaves a node alone."""
     return Said(
-        f"Its pods belong to {told(group)}, whose pods can only be disrupted all at once (disruptionMode all); consolidation does not move them"
+        f"Its pods belong to {told(group)}, whose pods can only be disrupted all at once (disruptionMode all); consolidation moves them only if the "
+        f"PodGroup has the annotation {names.GANG_CONSOLIDATION}: {names.ALLOW}"
     )
 
 

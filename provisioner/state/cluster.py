@@ -418,6 +418,7 @@ class Cluster:
             minima=self._pending.groups.minima(),
             topology=self._pending.groups.topology(),
             together=self._pending.groups.together(),
+            consolidated=self._pending.groups.consolidated(),
             resting=self._pending.groups.resting(now),
             predictions=self._autoscalers.frozen(),
         )

@@ -214,6 +214,8 @@ class PodGroups:
         self._frozen_minima: Mapping[str, int] = _NO_MINIMA
         self._at_once: set[str] = set()  # keys of PodGroups whose pods are disrupted all at once
         self._frozen_at_once: frozenset[str] | None = None
+        self._consolidated: set[str] = set()  # those of them that consolidation may disrupt
+        self._frozen_consolidated: frozenset[str] | None = None
         self._topology: dict[str, str] = {}  # by key of a PodGroup that says one, its topology key
         self._frozen_topology: Mapping[str, str] | None = None
         self._held: dict[str, Group] = {}  # groups with members that kube-scheduler does not try
@@ -254,6 +256,9 @@ class PodGroups:
         if (new is not None and new.moves_together) != (key in self._at_once):
             self._at_once ^= {key}
             self._frozen_at_once = None
+        if (new is not None and new.consolidated) != (key in self._consolidated):
+            self._consolidated ^= {key}
+            self._frozen_consolidated = None
         label = new.topology_key if new is not None else ""
         if label != self._topology.pop(key, ""):
             self._frozen_topology = None
@@ -405,6 +410,14 @@ class PodGroups:
         if self._frozen_at_once is None:
             self._frozen_at_once = frozenset(self._at_once)
         return self._frozen_at_once
+
+    def consolidated(self) -> frozenset[str]:
+        """Those of `together` that consolidation may disrupt; likewise."""
+        if not self._is_read(GroupSource.POD_GROUP):
+            return frozenset()
+        if self._frozen_consolidated is None:
+            self._frozen_consolidated = frozenset(self._consolidated)
+        return self._frozen_consolidated
 
     def topology(self) -> Mapping[str, str]:
         """By key of a PodGroup whose pods must all run in one domain, the node label; the same object while nothing changes. O(these) after a change."""

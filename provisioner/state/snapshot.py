@@ -197,6 +197,7 @@ class Snapshot:
         minima: by key, of the other groups that need several pods at once, how many, those that run among them; the same object while none changed.
         topology: by key of a PodGroup whose pods must all run in one domain, the node label; the same object while none changed.
         together: keys of the PodGroups whose pods are disrupted all at once or not at all; the same object while none changed.
+        consolidated: those of them that consolidation may disrupt; likewise.
         resting: by key, the groups that wait for no node now since their nodes were given up, and for how long.
         predictions: what pods that move will ask for; the same object while nothing changes.
     """
@@ -218,5 +219,6 @@ class Snapshot:
     minima: Mapping[str, int] = field(default_factory=dict)
     topology: Mapping[str, str] = field(default_factory=dict)
     together: frozenset[str] = frozenset()
+    consolidated: frozenset[str] = frozenset()
     resting: Mapping[str, GroupRest] = field(default_factory=dict)
     predictions: PodPredictions = NO_PREDICTIONS

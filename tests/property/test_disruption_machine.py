@@ -607,6 +607,16 @@ class GangsMachine(DisruptionMachine):
         self.what_waits_gets_nodes()
         self.at.need(name, max(1, len(self.at.members(name))), self.gangs[name][1])
 
+    @rule(allows=st.booleans())
+    def an_owner_allows_that_all_move_at_once_for_money(self, allows: bool) -> None:
+        """Some of the pods are alone on nodes that are larger than they need."""
+        for zone in ABC if len(self.at.nodes()) < CROWD else ():
+            self.at.add_node("general", "large", zone, old=True)
+        self.a_pod_group_needs_all_that_it_has("db", 3)
+        self.at.need("db", self.at.gangs["db"].minimum, "all", allows=allows)
+        self.at.edit_pool("general", paused=False, disruption={"budgets": [{"nodes": "100%"}]})
+        self.consolidation_looks(still=True, meanwhile="nothing")
+
     @rule(pool=pools, name=st.sampled_from(("db", "job")))
     def nodes_of_a_gang_drift(self, pool: str, name: str) -> None:
         """All of its pods are needed, and some of them are alone on nodes of the NodePool."""
@@ -1061,6 +1071,40 @@ def test_nodes_that_wait_for_their_gang_leave_to_others_what_is_left_of(most: in
         at.look()
     assert not at.wrong
     assert {node.metadata.labels.get("version") for node in at.nodes().values()} == {"v2"}
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "a replacement fails", "the owner forbids it"])
+def test_all_pods_of_a_gang_move_at_once_for_money_or_none(meanwhile: str) -> None:
+    """Three alone on nodes of eight CPUs; whatever comes between, no pod goes without the others, and in the end they cost less."""
+    shapes = {"job": of_app("job", "900m", "512Mi")}
+    at = Upkeep(shapes, {"general": {"budgets": [{"nodes": "100%"}]}})
+    at.need("job", 3, "all", allows=True)
+    for zone in ("a", "b", "c"):
+        at.add_node("general", "large", zone, old=True)
+    for _ in range(3):
+        at.create("job")
+    at.schedule(packed=False)
+    old = set(at.nodes())
+    assert {one.node_name for one in at.members("job")} == old
+    at.look()
+    at.clock.advance(16)
+    at.look()
+    assert at.consolidate()
+    assert at.seen["moved at once for money"] == 1
+    if meanwhile == "a replacement fails":
+        at.fail_next()
+    elif meanwhile == "the owner forbids it":
+        at.need("job", 3, "all", allows=False)
+    for _ in range(ROUNDS):
+        at.come_to_rest(alone=True)
+        at.look()
+        at.clock.advance(16)
+        at.consolidate()
+    assert not at.wrong
+    assert len(at.members("job")) == 3
+    assert all(one.node_name for one in at.members("job"))
+    if meanwhile != "the owner forbids it":
+        assert old.isdisjoint(at.nodes())
 
 
 @pytest.mark.parametrize("key", [names.HOSTNAME_LABEL, names.ZONE_LABEL])

@@ -102,6 +102,7 @@ class Fleet:
     minima: dict[str, int] = field(default_factory=dict)
     topology: dict[str, str] = field(default_factory=dict)
     together: frozenset[str] = frozenset()
+    consolidated: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         nodes = [
@@ -218,6 +219,7 @@ class Fleet:
             minima=self.minima,
             topology=self.topology,
             together=self.together,
+            consolidated=self.consolidated,
         )
 
     def _used(self, name: str) -> Resources:

@@ -458,11 +458,17 @@ class Upkeep:
     def _true(self, kind: str, why: str = "") -> dict[str, str]:
         return {"type": kind, "status": "True", "reason": why, "lastTransitionTime": self.clock.now().isoformat()}
 
-    def need(self, app: str, minimum: int, mode: str = "single", key: str = "") -> None:
-        """How many pods of an app need each other, and the label of which all their nodes must have one value."""
+    def need(self, app: str, minimum: int, mode: str = "single", key: str = "", *, allows: bool | None = None) -> None:
+        """How many pods of an app need each other, and the label of which all their nodes must have one value.
+
+        Whether it `allows` consolidation to move all of them at once is as before where it is None.
+        """
         policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}, "disruptionMode": {mode: {}}, "priority": 0}
+        known = self.gangs.get(app)
+        allows = allows if allows is not None or known is None else known.consolidated
+        notes = {names.GANG_CONSOLIDATION: names.ALLOW if allows else "deny"}
         body = {
-            "metadata": {"name": app, "namespace": "default"},
+            "metadata": {"name": app, "namespace": "default", "annotations": notes},
             "spec": {**policy, **({"schedulingConstraints": {"topology": [{"key": key}]}} if key else {})},
         }
         old, self.gangs[app] = self.gangs.get(app), msgspec.convert(body, PodGroup)
@@ -1241,7 +1247,9 @@ class Upkeep:
                 self.seen["moved at once"] += len(proposal.candidates) > 1
                 yield from (f"{one.name} of {app} stays, whose pods go at once" for one in left)
                 if proposal.reason == names.REASON_UNDERUTILIZED:
-                    yield f"pods of {app} are moved for money"
+                    self.seen["moved at once for money"] += 1
+                    if not group.consolidated:
+                        yield f"pods of {app} are moved for money"
             forced = all(self._is_forceful(proposal, self.server.claim(one.node_name)) for one in mine)
             if self.lacks(app):
                 if not forced:

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
+from provisioner.disruption.gangs import moves_together
 from provisioner.disruption.methods.candidate_sets import Sets
 from provisioner.disruption.methods.moves import Consolidation, Move, by_price, in_turns, would_save
 from provisioner.disruption.proposal import Proposal
@@ -60,6 +61,8 @@ def propose(view: DisruptionView) -> MethodAnswer:
     what Karpenter would do, in two ways: pods go to the nodes last that are the next to go in its order, or in ours. Of these passes the one
     is proposed after which most is saved by as many evictions once the next passes are played, too, unless one brings clearly most by itself.
 
+    Nodes of PodGroups that lose all pods at once or none go last, if their owner allows that.
+
     Differs: Karpenter proposes one command a pass, of several nodes if any prefix of its order can go for one new node, else of one;
     it never makes two nodes of one, and nodes that need none make one command there.
 
@@ -68,20 +71,47 @@ def propose(view: DisruptionView) -> MethodAnswer:
     """
     if view.prepared is None:
         return MethodAnswer()
-    found = [_searched(Consolidation(view, view.prepared))]
+    work, left = _best(view, view.prepared)
+    return work.answer([*left, *_units(work)])
+
+
+def _best(view: DisruptionView, prepared: Prepared) -> _Found:
+    """A pass, or the best of several where the fleet is small."""
+    found = [_searched(Consolidation(view, prepared))]
     work = found[0][0]
     if not len(work.proposals) * _MANY >= len(work.order) > 0 or len(work.order) > SMALL:
-        return work.answer(found[0][1])
+        return found[0]
     for order in (by_price, in_turns):
-        other = Consolidation(view, view.prepared, order)
+        other = Consolidation(view, prepared, order)
         _karpenters(other)
         other.reorder(in_turns)
         found.append(_searched(other))
     if not work.over:  # else what others have found is cut off
         least = _NEAR * max(one.gain for one, _ in found)
         found = [one for one in found if one[0].gain >= least]
-    work, left = found[0] if work.over or len(found) == 1 else _ahead(view, view.prepared, found)
-    return work.answer(left)
+    return found[0] if work.over or len(found) == 1 else _ahead(view, prepared, found)
+
+
+def _units(work: Consolidation) -> list[Candidate]:
+    """Accept, of nodes that go all at once or not at all, those whose pods cost less elsewhere; whom the pass did not come to.
+
+    After all others: the evictions of a whole job are the dearest.
+    """
+    unreached: list[Candidate] = []
+    for unit in work.units:
+        some = work.whole(unit)
+        if not some:
+            continue
+        if work.over:
+            unreached += some
+            continue
+        found = work.never_pays(some, len(some)) or work.judge(some, max_new=len(some), anew=len(some) > 1)
+        if isinstance(found, Move):
+            work.accept(found, MULTI)
+            continue
+        for one in some:
+            work.refuse(one, found)
+    return unreached
 
 
 def _ahead(view: DisruptionView, prepared: Prepared, found: Sequence[_Found]) -> _Found:
@@ -245,7 +275,7 @@ def held(view: DisruptionView, key: str) -> str:
         return ""
     found = candidates(view, Activity.CONSOLIDATION)
     one = next((one for one in found.eligible if one.key == key and one.pods), None)
-    if one is None:
+    if one is None or moves_together(one.pods, view.snapshot.together):
         return ""
     prepared, types = view.prepared, CandidateTypes(view)
     rule = AcceptanceRule(view, types)

@@ -8,18 +8,11 @@ from provisioner.apis import names
 from provisioner.apis.command import TerminateFirst
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
-from provisioner.apis.pods import is_evictable
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, candidates
-from provisioner.disruption.gangs import (
-    MOST_NODES,
-    PDBS_ALLOW_FEWER,
-    STATIC_ONE_BY_ONE,
-    NodeUnit,
-    needs_others,
-    units,
-)
+from provisioner.disruption.gangs import MOST_NODES, NodeUnit, units
 from provisioner.disruption.methods import terminate_first
+from provisioner.disruption.methods.units import never_whole, whole
 from provisioner.disruption.pool_drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation.simulator import Simulation, SimulationAnswer
@@ -164,10 +157,6 @@ def _with(joined: Mapping[str, NodeUnit]) -> frozenset[str]:
     )
 
 
-def _keys(unit: NodeUnit) -> list[str]:
-    return [node.key.name for node in unit.nodes]
-
-
 def _nodes(one: Candidate, joined: Mapping[str, NodeUnit]) -> tuple[NodeView, ...]:
     """The node, and those that go with it."""
     unit = joined.get(one.key)
@@ -182,34 +171,12 @@ def _together(
     view: DisruptionView,
     allowance: Allowance,
 ) -> tuple[Candidate, ...] | str:
-    """The node with those that go with it; else why they do not, as users read it. Too many go with nobody if their drains have an end.
-
-    No budget is saved up for them: other nodes would wait for a group that may never have enough.
-    """
+    """The node with those that go with it; else why they do not, as users read it. Too many go with nobody if their drains have an end."""
     if unit is None:
         return (one,)
-    group, count = unit.group, len(unit.nodes)
-    never = Said(f"the maximum is {MOST_NODES}") if count > MOST_NODES else ""
-    if any(each is not None and each.pool.spec.replicas is not None for each in map(eligible.get, _keys(unit))):
-        never = STATIC_ONE_BY_ONE
-    if never:
-        return (one,) if one.claim.spec.termination_grace_period else needs_others(group, count, never)
-    for node in unit.nodes:
-        if node.key.name not in eligible:
-            why = Said(f'Node "{node.name}" is not disrupted: {refused.get(node.key.name, "")}')
-            return needs_others(group, count, why)
-    some = tuple([eligible[key] for key in _keys(unit)])
-    held = [pod for each in some if not each.claim.spec.termination_grace_period for pod in each.node.pods]
-    evicted = [pod for pod in held if is_evictable(pod, view.snapshot.at)]
-    if view.snapshot.pod_budgets.waves(evicted) > 1:
-        return needs_others(group, count, PDBS_ALLOW_FEWER)
-    pools = [each.node.pool for each in some]
-    if count > 1 and not allowance.allows(pools):
-        pool = next((pool for pool in sorted(set(pools)) if allowance.left(pool) < pools.count(pool)), "")
-        left = max(0, int(allowance.left(pool))) if pool else view.ceiling
-        whose = Said(f'{pools.count(pool)} are of NodePool "{pool}", which') if pool else Said("all NodePools together")
-        return needs_others(group, count, Said(f"{whose} may have {left} disrupted now"))
-    return some
+    if never := never_whole(unit, eligible):
+        return (one,) if one.claim.spec.termination_grace_period else never
+    return whole(unit, eligible, refused, view, allowance)
 
 
 def concerns(snapshot: Snapshot) -> bool:

@@ -18,9 +18,11 @@ from provisioner.disruption import costs, replacement
 from provisioner.disruption.acceptance import WHOLE, AcceptanceRule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, CandidateTypes, candidates, label_is_missing
+from provisioner.disruption.gangs import NodeUnit, units
 from provisioner.disruption.methods.candidate_sets import Sets, margins, priced_kinds
 from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
 from provisioner.disruption.methods.rebuilding_choice import FEWEST, MOST_WAVES, choices
+from provisioner.disruption.methods.units import keys_of, never_whole, whole
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation.simulator import Simulation
 from provisioner.disruption.simulation.turns import WAITS_FOR_TIED, turns_of
@@ -80,6 +82,7 @@ class Consolidation:
 
     Attributes:
         order: who may be consolidated: those that the last pass did not come to, then in the order that is asked for.
+        units: nodes that go all at once or not at all, of which some may be consolidated; none of them is in the order.
         proposals: accepted so far.
         gain: of these together within the whole horizon, see `acceptance.AcceptanceRule.gain`.
     """
@@ -97,7 +100,11 @@ class Consolidation:
         self._quiet: Final = self._found.quiet
         self._blocked: Final[list[Blocked]] = []
         self._refused: Final[dict[str, Blocked]] = {}
-        self.order, last = self._ranked(tuple(self._consolidatable(self._found)), ranked or in_turns)
+        joined = units(view.snapshot) if view.snapshot.consolidated else {}
+        those = tuple(self._consolidatable(self._found))
+        self._in_units: Final = {one.key: one for one in those if one.key in joined}
+        self.units: Final = tuple({id(unit): unit for key, unit in joined.items() if key in self._in_units}.values())
+        self.order, last = self._ranked([one for one in those if one.key not in joined], ranked or in_turns)
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
         self._turns: Final = turns_of(view)
         self.proposals: Final[list[Proposal]] = []
@@ -106,7 +113,8 @@ class Consolidation:
             dict[str, int]
         ] = {}  # without a cheaper node, whatever pays: how many moves had been accepted
         self._taken: Final[dict[str, tuple[Pod, ...]]] = {}
-        self._simulation = Simulation(view, prepared, self._closed(view), last) if self.order else None
+        asks = bool(self.order or self.units)
+        self._simulation = Simulation(view, prepared, self._closed(view), last) if asks else None
 
     # ------------------------------------------------------------------ who
 
@@ -133,6 +141,23 @@ class Consolidation:
                 self._rechecks.append(at + RECHECK)
             else:
                 yield one
+
+    def whole(self, unit: NodeUnit) -> tuple[Candidate, ...]:
+        """All nodes of a unit, where they may be consolidated now; else nothing, and it is said why not, or when."""
+        mine = [self._in_units[key] for key in keys_of(unit) if key in self._in_units]
+        quiet = {key: self._quiet[key] for key in keys_of(unit) if key in self._quiet}
+        due = next((one for one in quiet.values() if one.standing is DisruptionStanding.NOT_DUE), None)
+        if due is not None and not never_whole(unit, self._in_units):
+            self._quiet.update((one.key, due) for one in mine)
+            return ()
+        refused = {one.node.key.name: one.message for one in self._found.refused}
+        refused |= {one.key: one.message for one in self._blocked}
+        found = never_whole(unit, self._in_units) or whole(unit, self._in_units, refused, self._view, self.allowance)
+        if isinstance(found, str):
+            for one in mine:
+                self.refuse(one, found)
+            return ()
+        return found if all(map(self.free, found)) else ()
 
     def _ranked(self, some: Sequence[Candidate], ranked: Ranked) -> tuple[tuple[Candidate, ...], list[str]]:
         """Who is judged when, and the names of the nodes in the order in which they would rather go."""
@@ -194,7 +219,9 @@ class Consolidation:
             return ""
         return NEVER_PAYS if saving > 0 else replacement.NO_CHEAPER_NODE
 
-    def judge(self, some: Sequence[Candidate], *, max_new: int, above: float = -math.inf) -> Move | str:
+    def judge(
+        self, some: Sequence[Candidate], *, max_new: int, above: float = -math.inf, anew: bool = False
+    ) -> Move | str:
         """What comes of it if these nodes go together; else why they do not, as users read it. One question.
 
         Money decides about the answer, not in it: a solver that may not pay more, or not open more nodes, gives up wishes and weights instead.
@@ -204,6 +231,7 @@ class Consolidation:
             some: the nodes.
             max_new: most nodes that may take their place.
             above: a move that brings no more than this is none; see `acceptance.AcceptanceRule.gain`.
+            anew: none of them could stay without the others; see `replacement.settled`.
         """
         if self._simulation is None:
             return ""
@@ -214,7 +242,7 @@ class Consolidation:
             return _several_replacements_needed(len(result.claims)) if several else self._why_not(some, result)
 
         def why_not(result: Result) -> str:
-            move = unpaid(result) or self._weighed(some, result)
+            move = unpaid(result) or self._weighed(some, result, anew=anew)
             if isinstance(move, str):
                 return move
             found[:] = [move]
@@ -232,7 +260,7 @@ class Consolidation:
         answer = self._simulation.ask(some, for_money=True, max_new=max_new, pays=why_not, hopeless=hopeless)
         if answer.result is None:
             return answer.refusal
-        return found[0] if found else self._weighed(some, answer.result)
+        return found[0] if found else self._weighed(some, answer.result, anew=anew)
 
     def rebuild(self, some: Sequence[Candidate]) -> Move | str:
         """What comes of it if these nodes go together for the cheapest others that are found; else as `judge`.
@@ -401,7 +429,7 @@ class Consolidation:
                 *self.allowance.blocked,
             ),
             soonest(self._found.recheck_at, *self._rechecks),
-            len(self.order),
+            len(self.order) + len(self._in_units),
             frozenset(one.key for one in unreached),
             tuple(self._rule.rejected),
             self._simulation.judged if self._simulation is not None else {},
@@ -410,13 +438,13 @@ class Consolidation:
 
     def _judge_rest(self, unreached: Collection[str]) -> None:
         """Say of each node that neither goes nor was refused what became of it."""
-        for one in self.order:
+        for one in (*self.order, *self._in_units.values()):
             if one.key in self._gone:
                 continue
             if one.key in unreached:
                 self._refused.pop(one.key, None)
                 self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
-            elif one.key in self._refused:
+            elif one.key in self._refused or one.key in self._quiet:
                 continue
             elif why := self._turns.gangs.why_not((one.key,)):
                 self._blocked.append(Blocked(one.key, one.node.pool, why))

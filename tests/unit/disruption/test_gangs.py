@@ -17,7 +17,7 @@ from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.apis.pods import Pod
 from provisioner.disruption.candidates import Obstacle, candidates
 from provisioner.disruption.commands.validation import Sighted, verdict
-from provisioner.disruption.methods import consolidation, drift, static_drift
+from provisioner.disruption.methods import consolidation, drift, static_drift, units
 from provisioner.disruption.methods.emptiness import emptiness
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation.turns import in_turn
@@ -422,7 +422,8 @@ def test_what_holds_one_node_of_a_gang_holds_all_and_no_other_node(make: Any, wh
 def test_more_nodes_than_a_group_may_hold_together_stay_unless_their_drains_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drift, "MOST_NODES", 3)
+    for module in (drift, units):
+        monkeypatch.setattr(module, "MOST_NODES", 3)
     fleet = at_once(4)
     (blocked,) = drift.propose(fleet.view()).blocked
     assert str(blocked) == NEEDS + "the maximum is 3"
@@ -452,12 +453,72 @@ def test_consolidation_moves_no_pod_of_a_gang_that_moves_at_once(nodes: int) -> 
     refused = candidates(fleet.view(), Activity.CONSOLIDATION).refused
     why = (
         "Its pods belong to PodGroup default/g, whose pods can only be disrupted all at once (disruptionMode all); "
-        "consolidation does not move them"
+        "consolidation moves them only if the PodGroup has the annotation dovetail.dev/gang-consolidation: allow"
     )
     assert {one.message for one in refused} == {why}
     assert not consolidation.propose(fleet.view()).proposals
     fleet.together = frozenset()
     assert consolidation.propose(fleet.view()).proposals
+
+
+def allowed_at_once(nodes: int, **spec: Any) -> Fleet:
+    """A PodGroup with the mode `all`, on nodes that are larger than it needs, which consolidation may disrupt."""
+    fleet = Fleet([pool(**spec)], types=(SMALL, LARGE))
+    for number in range(nodes):
+        fleet.node(f"n{number}", [member(f"m{number}")], kind=LARGE)
+    fleet.minima, fleet.together = {GANG: nodes} if nodes > 1 else {}, frozenset([GANG])
+    fleet.consolidated = fleet.together
+    return fleet
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_consolidation_moves_all_pods_of_a_gang_at_once_where_its_owner_allows_that(nodes: int) -> None:
+    fleet = allowed_at_once(nodes)
+    (one,) = consolidation.propose(fleet.view()).proposals
+    assert one.candidates == tuple(f"n{number}" for number in range(nodes))
+    assert sum(len(claim.pods) for claim in one.replacements) == nodes
+    assert one.saving_usd_per_hour > 0
+    fleet.types = (LARGE,)
+    cheap = Fleet([pool()], types=(SMALL,), consolidated=fleet.together, together=fleet.together, minima=fleet.minima)
+    for number in range(nodes):
+        cheap.node(f"n{number}", [member(f"m{number}")], kind=SMALL)
+    answer = consolidation.propose(cheap.view())
+    assert not answer.proposals
+    assert {blocked.event for blocked in answer.blocked} == {"Unconsolidatable"}
+
+
+@pytest.mark.parametrize(("make", "why"), BLOCKS.values(), ids=BLOCKS)
+def test_what_holds_one_node_of_a_gang_holds_all_from_consolidation_too(make: Any, why: str) -> None:
+    fleet = allowed_at_once(4)
+    fleet.node("x1", [running("x1", SHAPE)], kind=LARGE)
+    make(fleet)
+    answer = consolidation.propose(fleet.view())
+    assert gone(answer) in ([("x1",)], []) if make is half_a_pod_budget else gone(answer) == [("x1",)]
+    held = {one.key: str(one) for one in answer.blocked if one.key in ("n0", "n1", "n3")}
+    expected = why.replace("may have 3 disrupted", "may have 2 disrupted")  # x1 has one of them
+    assert held == dict.fromkeys(("n0", "n1", "n3"), NEEDS + expected)
+
+
+def test_a_gang_that_shares_a_node_with_one_that_stays_is_not_consolidated() -> None:
+    fleet = allowed_at_once(2)
+    fleet.node("n2", [running("o0", of_app("web", cpu="100m"), group="other")], kind=LARGE)
+    fleet.nodes[1] = replace(
+        fleet.nodes[1], pods=(*fleet.nodes[1].pods, *[changed(one, name="o1", uid="o1") for one in fleet.nodes[2].pods])
+    )
+    fleet.together |= {"default/other"}
+    answer = consolidation.propose(fleet.view())
+    assert not answer.proposals
+    fleet.consolidated = fleet.together
+    assert gone(consolidation.propose(fleet.view())) == [("n0", "n1", "n2")]
+
+
+def test_no_node_of_a_gang_goes_before_all_are_due() -> None:
+    fleet = allowed_at_once(3, disruption={"consolidateAfter": "10m"})
+    fleet.nodes[1] = replace(fleet.nodes[1], last_pod_event=NOON - timedelta(minutes=1))
+    answer = consolidation.propose(fleet.view())
+    assert not answer.proposals
+    assert {answer.quiet[f"n{number}"].until for number in range(3)} == {NOON + timedelta(minutes=9)}
+    assert not answer.blocked
 
 
 @pytest.mark.parametrize(("allowed", "goes"), [(4, True), (2, False)])

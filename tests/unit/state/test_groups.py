@@ -44,8 +44,17 @@ def test_which_groups_are_disrupted_all_at_once() -> None:
     assert found == {"default/all"}
     at.cluster.pod_group_changed(group(), group(minimum=3))
     assert at.cluster.snapshot().together is found
+    notes = {"dovetail.dev/gang-consolidation": "allow", "example.com/other": "x" * 100}
+    for mode, allowed in (("single", frozenset()), ("all", {"default/all"})):
+        body = {
+            "metadata": {"name": mode, "namespace": "default", "annotations": notes},
+            "spec": {"disruptionMode": {mode: {}}},
+        }
+        at.cluster.pod_group_changed(wholes[mode], msgspec.convert(body, PodGroup))
+        assert at.cluster.snapshot().consolidated == allowed
     at.cluster.pod_groups_known(KindKnowledge.UNREADABLE)
     assert not at.cluster.snapshot().together
+    assert not at.cluster.snapshot().consolidated
     at.cluster.pod_groups_known(KindKnowledge.READ)
     assert at.cluster.snapshot().together == found
     at.cluster.pod_group_changed(wholes["all"], None)

@@ -10,12 +10,12 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import (
     AnyPodGroup,
-    BriefMeta,
     GangPolicy,
     Node,
     NodeSpec,
     NodeStatus,
     PodGroup,
+    PodGroupMeta,
     PodGroupPolicy,
     PodGroupSpec,
 )
@@ -194,7 +194,7 @@ IN_PLUGIN: dict[str, Any] = {
     "spec": {"containers": [{"name": "c", "image": "x"}]},
 }
 GROUP = PodGroup(
-    metadata=BriefMeta(name="g", namespace="default"),
+    metadata=PodGroupMeta(name="g", namespace="default"),
     spec=PodGroupSpec(scheduling_policy=PodGroupPolicy(gang=GangPolicy(min_count=2))),
 )
 
