@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.kube.client import Client
-from provisioner.kube.resources import NODECLAIMS, NODEPOOLS, PODGROUPS
+from provisioner.kube.resources import NODECLAIMS, NODEPOOLS, PODGROUPS, PODS
 from provisioner.lab.devcluster.cluster import DevCluster
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
@@ -128,3 +128,46 @@ def test_a_gang_that_moves_at_once_stays_where_a_pod_disruption_budget_allows_ha
     assert ({one.name for one in plot.claims()}, going(plot.claims())) == (old, set())
     plot.unprotect("train")
     eventually(lambda: is_renewed(plot, old), "all nodes are renewed", SECONDS, 0.2)
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
+def test_consolidation_moves_a_gang_at_once_only_where_its_owner_allows_that(plot: Plot, allowed: bool) -> None:
+    """Two pods of a gang, one on each node of four CPUs; what else was on a third node leaves room there for both."""
+    quick = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
+    pool = plot.pool(disruption=BUSY, cpu=4)
+    notes = {"dovetail.dev/gang-consolidation": "allow"} if allowed else {}
+    body = {
+        "apiVersion": PODGROUPS.api_version,
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "annotations": notes},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": {"all": {}}},
+    }
+    plot.deploy("large", 2, cpu="2500m", pool=pool)
+    plot.await_running(2)
+    plot.client.create(PODGROUPS, body, plot.name)
+    plot.deploy("train", 2, cpu="1300m", pool=pool, schedulingGroup={"podGroupName": "train"})
+    plot.await_running(4)
+    plot.deploy("rest", 1, cpu="2500m", pool=pool)
+    plot.await_running(5)
+    before = {one.node_name for one in plot.pods("train")}
+    assert len(before) == 2
+    plot.scale("large", 0)
+    plot.scale("rest", 0)
+    eventually(lambda: len(plot.client.list(PODS, plot.name)) == 2, "the others are gone", SECONDS)
+    plot.deploy("stays", 1, cpu="100m", pool=pool)
+    plot.await_running(3)
+    plot.protect("stays")
+    plot.client.patch(NODEPOOLS, pool, {"spec": {"disruption": quick}})
+    if allowed:
+        (one,) = eventually(lambda: plot.events("GangMoved", "PodGroup", ["train"]), "it is told", SECONDS)
+        assert "(Underutilized)" in one.message
+        eventually(lambda: len(plot.nodes()) == 1 and plot.running() == 3, "one node is left", SECONDS, 0.2)
+    else:
+        eventually(
+            lambda: any(
+                "dovetail.dev/gang-consolidation" in one for one in blocked(plot, {c.name for c in plot.claims()})
+            ),
+            "an event says what is missing",
+            SECONDS,
+        )
+        assert {one.node_name for one in plot.pods("train")} == before
