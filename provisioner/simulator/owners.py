@@ -1,7 +1,6 @@
 """Who makes pods: Deployments and Jobs of the day, bare pods, and DaemonSets; each replaces what is taken away from it."""
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -311,11 +310,8 @@ class Owners:
 
     def _collect(self, node_name: str) -> None:
         """The Node is gone, and with it whatever was bound to it."""
-        for pod in list(self._pods_on(node_name)):
+        for pod in self._server.pods_on(node_name):
             self._server.drop("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
-
-    def _pods_on(self, node_name: str) -> Iterator[dict[str, Any]]:
-        return (one for one in self._server.objects["pods"].values() if one["spec"].get("nodeName") == node_name)
 
 
 def _plurals(kind: OwnerKind) -> tuple[str, ...]:
