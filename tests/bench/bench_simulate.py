@@ -33,6 +33,7 @@ from provisioner.simulator.workloads.generator import (
     ServiceSettings,
     generate,
 )
+from provisioner.support import logs
 from tests.bench.machine import peak_megabytes
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(14_400)]
@@ -102,6 +103,7 @@ class _Cost:
 
 def took(nodes: int, interval: float, *, counted: bool) -> _Cost:
     """One simulation, in this process."""
+    logs.configure("error")
     catalogue = generated()
     known = names.WELL_KNOWN_LABELS | catalogue.well_known_labels
     offer = Offer(lambda _: catalogue.types, known, "", frozenset({("karpenter.kwok.sh", "KWOKNodeClass")}))
