@@ -1,8 +1,8 @@
-"""What `dovetail simulate` costs: work and CPU of an hour at n nodes and at twice as many, and memory; `make bench` keeps results/simulate.json.
+"""What `dovetail simulate` costs: work and CPU of half an hour at n nodes and at twice as many, and memory; `make bench` keeps results/simulate.json.
 
-An hour from noon of a made-up day: services that follow the sun, bursts and jobs, about forty arrivals a day and node, nodes of 4 and 8 CPUs that are
+Half an hour from noon of a made-up day: services that follow the sun, bursts and jobs, about forty arrivals a day and node, nodes of 4 and 8 CPUs that are
 consolidated after a minute, planner on. Each run is a process of its own. Work is calls of functions, which any machine counts alike; CPU is that of
-processes, those of the planner included. `SIMULATE_NODES=30,100,250,500` for a curve, `SIMULATE_HOURS=24` for a day, `SIMULATE_INTERVALS=60` for looks
+processes, those of the planner included. `SIMULATE_NODES=30,100,250,500` for a curve, `SIMULATE_HOURS=1` for an hour, `SIMULATE_INTERVALS=60` for looks
 at all nodes every 60 s alone.
 """
 
@@ -39,8 +39,8 @@ from tests.bench.machine import peak_megabytes
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(14_400)]
 
 RESULTS = Path(__file__).parents[2] / "results"
-NODES = tuple(map(int, os.environ.get("SIMULATE_NODES", "30,60").split(",")))
-HOURS = float(os.environ.get("SIMULATE_HOURS", "1"))
+NODES = tuple(map(int, os.environ.get("SIMULATE_NODES", "15,30").split(",")))
+HOURS = float(os.environ.get("SIMULATE_HOURS", "0.5"))
 INTERVALS = tuple(map(float, os.environ.get("SIMULATE_INTERVALS", "0,60").split(",")))
 NOON = 12.0
 TWICE = 2.3
