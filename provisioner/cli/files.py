@@ -19,6 +19,27 @@ def write_file(path: Path, data: bytes, option: str) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}. Give a path that this user may write with {option}"
-        ) from None
+        raise _refused(path, error, option) from None
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Whoever computes for long before it writes asks first; nothing is changed, and no file is left.
+
+    Args:
+        path: of the file that is to be written.
+        option: as of `write_file`.
+
+    Raises:
+        UserError: it could not be written now.
+    """
+    there = path.exists()
+    try:
+        path.open("ab").close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise _refused(path, error, option) from None
+
+
+def _refused(path: Path, error: OSError, option: str) -> UserError:
+    return UserError(f"{path} cannot be written: {error.strerror}. Give a path that this user may write with {option}")

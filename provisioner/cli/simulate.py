@@ -25,7 +25,7 @@ from provisioner.cli.capacity_options import (
     unknown_name,
 )
 from provisioner.cli.documents import InputError, inputs, is_shallow
-from provisioner.cli.files import write_file
+from provisioner.cli.files import check_writable, write_file
 from provisioner.cli.plan.catalogues import catalogues_named, chosen
 from provisioner.cli.plan.objects import InputProblem, PlanObjects, problem_of
 from provisioner.cli.pod_fields import MOST_TOLD, ignored_fields
@@ -182,6 +182,8 @@ def command(
         raise click.UsageError(f"--seed may be given {_MOST_SEEDS} times at most.")
     if (wanted := len(set(seeds)) * len(policies) * len(chosen_variants)) > _MOST_RUNS:
         raise click.UsageError(f"{wanted} simulations are more than {_MOST_RUNS}; give fewer seeds or variants.")
+    if html is not None:
+        check_writable(html, "--html")
     found, objects, notes = _read(files)
     if objects.problems:
         raise UserError(str(objects.problems[0]))

@@ -15,7 +15,7 @@ from provisioner.history.segments import Segment, SegmentError
 from provisioner.history.stores import RECORD_BYTES, SUFFIX, FolderError, read_directory
 from provisioner.simulator.workload import Apply, Arrival, Day, day_of
 from provisioner.simulator.workloads.generator import generate, settings_of
-from provisioner.simulator.workloads.learned import LearnedMarket, learned
+from provisioner.simulator.workloads.learned import LearnedMarket, MarketLesson
 from provisioner.simulator.workloads.records import day_of_segments
 from provisioner.values.errors import UserError
 from provisioner.values.yamltext import TOO_DEEP
@@ -90,7 +90,8 @@ def _recorded(path: Path, since: datetime | None, until: datetime | None) -> Day
             raise UserError(
                 f"{path}: there is nothing between --since and --until; the record is from {_stamp(first)} to {_stamp(last)}"
             )
-        recorded, lesson = day_of_segments(some), learned(some)
+        lesson = MarketLesson(some[0].head.began, max(one.head.ended for one in some))
+        recorded = day_of_segments(some, lesson.take)
     except (FolderError, SegmentError) as error:
         raise UserError(str(error)) from None
     except (LookupError, OverflowError) as error:
@@ -100,7 +101,7 @@ def _recorded(path: Path, since: datetime | None, until: datetime | None) -> Day
         f"The record is from {_stamp(recorded.began)} to {_stamp(recorded.began + day.duration_seconds)}.",
         *(f"Of the record: {one}." for one in (*found.problems, *recorded.problems)),
     )
-    return DayInput(lambda _: day, _applied(day, name), recorded.pools, notes, lesson)
+    return DayInput(lambda _: day, _applied(day, name), recorded.pools, notes, lesson.learned())
 
 
 def _overlaps(one: Segment, since: datetime | None, until: datetime | None) -> bool:

@@ -102,6 +102,9 @@ class ApiServer:
         self._clock = clock
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self._uids = 0
+        self._by_node: defaultdict[str, dict[str, None]] = defaultdict(
+            dict
+        )  # keys of pods that are or were bound there
         # by plural, key and field manager: annotations as applied
         self._owned: dict[tuple[str, str, str], dict[str, str]] = {}
 
@@ -114,6 +117,12 @@ class ApiServer:
     def all(self, plural: str) -> list[Wire]:
         """Every object of a kind, by name."""
         return [one for _, one in sorted(self.objects[plural].items())]
+
+    def pods_on(self, node_name: str) -> list[Wire]:
+        """The pods that are bound to a Node, by name. Cost: O(these, with a sort), however many others there are."""
+        pods, keys = self.objects["pods"], self._by_node.get(node_name, {})
+        found = [(key, pods[key]) for key in sorted(keys) if key in pods]
+        return [one for _, one in found if one["spec"].get("nodeName") == node_name]
 
     def store(self, plural: str, wire: Wire, by: object = None) -> Wire:
         """Create or replace an object."""
@@ -167,6 +176,8 @@ class ApiServer:
         self.version += 1
         shown = wire if wire is not None else known or {}
         shown = {**shown, "metadata": {**shown["metadata"], "resourceVersion": str(self.version)}}
+        if plural == "pods":
+            self._bound(key, known, wire)
         if wire is None:
             del self.objects[plural][key]
         else:
@@ -180,6 +191,17 @@ class ApiServer:
             if stream.plural == plural:
                 stream.arrived.set()
         return shown
+
+    def _bound(self, key: str, known: Wire | None, wire: Wire | None) -> None:
+        """Keep the index of `pods_on`."""
+        before, after = ("" if one is None else one["spec"].get("nodeName", "") for one in (known, wire))
+        if before and before != after:
+            there = self._by_node[before]
+            there.pop(key, None)
+            if not there:
+                del self._by_node[before]
+        if after:
+            self._by_node[after][key] = None
 
     def after(self, plural: str, version: int) -> int:
         """The number of the first change that is later."""
@@ -240,14 +262,12 @@ class ApiServer:
         return Answer(201, _encode(self.store(about.plural, wire, by)))
 
     def _list(self, about: Asked, query: Any) -> Answer:
-        items = [
-            one
-            for one in self.all(about.plural)
-            if not about.namespace or one["metadata"].get("namespace") == about.namespace
-        ]
         selector = query.get("fieldSelector", "")
-        if selector.startswith("spec.nodeName="):
-            wanted, _, unfinished = selector.removeprefix("spec.nodeName=").partition(",")
+        of_node = selector.startswith("spec.nodeName=")
+        wanted, _, unfinished = selector.removeprefix("spec.nodeName=").partition(",")
+        every = self.pods_on(wanted) if of_node and wanted else self.all(about.plural)
+        items = [one for one in every if not about.namespace or one["metadata"].get("namespace") == about.namespace]
+        if of_node:
             items = [one for one in items if one["spec"].get("nodeName", "") == wanted]
             if unfinished:
                 items = [one for one in items if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")]

@@ -117,7 +117,7 @@ class SpotInterruptions:
 
     def _notice(self, instance: LaunchedInstance, runs: Callable[[], bool], end: Callable[[], None]) -> None:
         notice = self._notices[instance.node_name] = _Notice()
-        for pod in self._pods_on(instance.node_name):
+        for pod in self.server.pods_on(instance.node_name):
             self._follow(pod)
         self._mark(instance, self.manners.notice(self.clock.now()))
 
@@ -135,7 +135,7 @@ class SpotInterruptions:
 
     def _lost(self, instance: LaunchedInstance) -> None:
         """It ended with its Node still there: what ran on it is gone, and the cloud tells so."""
-        for pod in self._pods_on(instance.node_name):
+        for pod in self.server.pods_on(instance.node_name):
             self.server.drop("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
         self._mark(instance, Interruption(INSTANCE_TERMINATED))
 
@@ -143,9 +143,6 @@ class SpotInterruptions:
         claim = self._cluster.claim(instance.claim_name) if self._cluster is not None else None
         if claim is not None and self._controller is not None and interruption is not None:
             self._controller.mark(claim, interruption)
-
-    def _pods_on(self, node_name: str) -> list[dict[str, Any]]:
-        return [one for one in self.server.objects["pods"].values() if one["spec"].get("nodeName") == node_name]
 
     # ------------------------------------------------------------------ what becomes of pods
 

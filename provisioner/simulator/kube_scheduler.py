@@ -41,12 +41,13 @@ _FEWEST_CANDIDATES, _CANDIDATES_SHARE = 100, 10
 
 @dataclass(eq=False, slots=True)
 class _Pod:
-    """A pod. `facts`: None where it can go nowhere; `order`: of its creation; `since`: when it was bound."""
+    """A pod. `facts`: None where it can go nowhere; `asks`: its requests that are not 0; `order`: of its creation; `since`: when it was bound."""
 
     key: tuple[str, str]
     pod: Pod
     facts: ShapeFacts | None
     requests: Resources
+    asks: tuple[tuple[str, int], ...]
     counted: tuple[int, int]
     order: int
     node: str = ""
@@ -70,12 +71,13 @@ class _Pod:
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """A Node. `used`: by pods that are bound to it; `counted`: the same as scores see it."""
+    """A Node. `limits`: `room` by name; `used`: by pods that are bound to it; `counted`: the same as scores see it."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     room: Resources
+    limits: Mapping[str, int]
     used: dict[str, int] = field(default_factory=dict)
     counted: list[int] = field(default_factory=lambda: [0, 0])
     pods: dict[str, _Pod] = field(default_factory=dict)
@@ -83,17 +85,22 @@ class _Node:
     nominated: dict[str, _Pod] = field(default_factory=dict)
 
     def has_room(self, pod: _Pod) -> bool:
-        """Beside what is bound to it, and whoever is nominated to it and no less important."""
+        """Beside what is bound to it, and whoever is nominated to it and no less important. Asked of every Node for every pod, it does as little as it can."""
+        limits, used = self.limits, self.used
+        for name, amount in pod.asks:
+            if used.get(name, 0) + amount > limits.get(name, 0):
+                return False
+        if not self.nominated:
+            return True
         beside = [
             one.requests
             for uid, one in self.nominated.items()
             if uid != pod.pod.uid and one.pod.shape.priority >= pod.pod.shape.priority
         ]
-        room, used = self.room, self.used
-        for name, amount in pod.requests.items():
-            if amount > 0 and used.get(name, 0) + amount + sum(one.amount(name) for one in beside) > room.amount(name):
-                return False
-        return True
+        return all(
+            used.get(name, 0) + amount + sum(one.amount(name) for one in beside) <= limits.get(name, 0)
+            for name, amount in pod.asks
+        )
 
     def label(self, key: str) -> str | None:
         """A label's value."""
@@ -176,14 +183,14 @@ class KubeScheduler:
             taints += (_TAINT_UNSCHEDULABLE,)
         labels, room = wire["metadata"].get("labels") or {}, Resources.parse(wire["status"]["allocatable"])
         if known is None:
-            known = self._nodes[name] = _Node(name, labels, taints, room)
+            known = self._nodes[name] = _Node(name, labels, taints, room, room.to_dict())
             for pod in self._orphans.pop(name, {}).values():
                 self._put(known, pod)
         elif (known.labels, known.taints, known.room) == (labels, taints, room):
             if self.extender is None:
                 return  # else it may be a sign of the extender's
         else:
-            known.labels, known.taints, known.room = labels, taints, room
+            known.labels, known.taints, known.room, known.limits = labels, taints, room, room.to_dict()
             for key in [key for key in self._admitted if key[1] == name]:
                 del self._admitted[key]
         self._help()
@@ -231,7 +238,8 @@ class KubeScheduler:
         self._orders += 1
         requests = pod.shape.requests
         counted = requests.amount(CPU) or _NO_REQUEST[CPU], requests.amount(MEMORY) or _NO_REQUEST[MEMORY]
-        return _Pod(key, pod, facts, requests, counted, self._orders)
+        asks = tuple((name, amount) for name, amount in requests.items() if amount > 0)
+        return _Pod(key, pod, facts, requests, asks, counted, self._orders)
 
     def _nominate(self, pod: _Pod, node: str) -> None:
         if pod.nominated == node:

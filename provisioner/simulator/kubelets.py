@@ -1,7 +1,7 @@
 """What kubelets and the controller of PodDisruptionBudgets write: pods start some time after they are bound, and end some time after they are told to."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,8 @@ START_SECONDS: Final = 2.0
 END_SECONDS: Final = 2.0
 """From the request to end until a pod is gone, where its grace period is not shorter."""
 _encode: Final = msgspec.json.Encoder().encode
+_Key = tuple[str, str]
+"""Namespace and name."""
 
 
 class Kubelets:
@@ -73,31 +75,71 @@ class Kubelets:
 
 
 class Budgets:
-    """Keeps the status of PodDisruptionBudgets. `wanted`: how many pods the owner of a UID wants."""
+    """Keeps the status of PodDisruptionBudgets. `wanted`: how many pods the owner of a UID wants.
+
+    Cost: of a change of a pod O(budgets of its namespace), and then O(pods) of each budget that counts it, however many others there are.
+    """
 
     def __init__(self, server: ApiServer, agenda: Agenda, wanted: Callable[[str], int | None]) -> None:
         self._server, self._agenda, self._wanted = server, agenda, wanted
-        self._asked = False
+        self._counted: dict[_Key, dict[_Key, Wire]] = {}  # by budget: the pods that it covers, as they are
+        self._due: dict[_Key, None] = {}
 
     def heard(self, change: ServerChange) -> None:
         """A change of any object."""
-        ours = change.plural == "poddisruptionbudgets" and change.by is not self
-        if (ours or change.plural == "pods") and self._server.objects["poddisruptionbudgets"] and not self._asked:
-            self._asked = True
+        before, after = change.before, change.after
+        if change.plural == "poddisruptionbudgets" and change.by is not self:
+            self._budget_changed(before, after)
+        elif change.plural == "pods":
+            self._pod_changed(before, after)
+
+    def _budget_changed(self, before: Wire | None, after: Wire | None) -> None:
+        key = _key_of(after or before or {})
+        if after is None:
+            self._counted.pop(key, None)
+            return
+        if before is None or before.get("spec") != after.get("spec"):
+            pods = self._server.objects["pods"].values()
+            self._counted[key] = {_key_of(one): one for one in pods if covers(after, one)}
+        self._review_soon(key)
+
+    def _pod_changed(self, before: Wire | None, after: Wire | None) -> None:
+        if not self._counted:
+            return
+        pod = _key_of(after or before or {})
+        alike = before is not None and after is not None and _labels_of(before) == _labels_of(after)
+        for key, counted in self._counted.items():
+            if key[0] != pod[0]:
+                continue
+            was = pod in counted
+            budget = self._server.get("poddisruptionbudgets", key[1], key[0])
+            now = after is not None and budget is not None and (was if alike else covers(budget, after))
+            if now and after is not None:
+                counted[pod] = after
+            elif was:
+                del counted[pod]
+            if was or now:
+                self._review_soon(key)
+
+    def _review_soon(self, key: _Key) -> None:
+        if not self._due:
             self._agenda.after(0.0, self._review)
+        self._due[key] = None
 
     def _review(self) -> None:
-        self._asked = False
-        for wire in self._server.all("poddisruptionbudgets"):
-            status = self.status(wire)
+        due, self._due = sorted(self._due), {}
+        for namespace, name in due:
+            wire = self._server.get("poddisruptionbudgets", name, namespace)
+            if wire is None:
+                continue
+            status = self._status(wire, self._counted[namespace, name].values())
             if status != wire.get("status"):
                 meta = dict(wire["metadata"])
                 self._server.store("poddisruptionbudgets", {**wire, "metadata": meta, "status": status}, self)
 
-    def status(self, wire: Wire) -> Wire:
+    def _status(self, wire: Wire, pods: Collection[Wire]) -> Wire:
         """What a budget allows now. Source: kubernetes `pkg/controller/disruption`: percentages are rounded up."""
         budget = PDBS.decode(_encode(wire))
-        pods = [one for one in self._server.objects["pods"].values() if covers(wire, one)]
         owners = {
             owner["uid"]: self._wanted(owner["uid"])
             for one in pods
@@ -116,6 +158,14 @@ class Budgets:
             "disruptionsAllowed": max(0, healthy - desired),
             "disruptedPods": {},
         }
+
+
+def _key_of(wire: Wire) -> _Key:
+    return wire["metadata"]["namespace"], wire["metadata"]["name"]
+
+
+def _labels_of(wire: Wire) -> dict[str, str]:
+    return wire["metadata"].get("labels") or {}
 
 
 def _is_ready(pod: Wire) -> bool:

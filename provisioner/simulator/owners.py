@@ -1,6 +1,6 @@
 """Who makes pods: Deployments and Jobs of the day, bare pods, and DaemonSets; each replaces what is taken away from it."""
 
-from collections.abc import Iterator
+import heapq
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ class _Workload:
     Attributes:
         owner: the reference to it that its pods have; None for bare pods.
         slots: of each pod that it has, by name, the number that its lifetime goes by.
-        free: numbers of pods that are to be made again.
+        free: numbers of pods that are to be made again, a heap: the lowest comes first, as with the webhook's shares.
         made: pods so far, which names are made of.
         done: pods of a Job that have run to their end.
     """
@@ -227,7 +227,7 @@ class Owners:
         slot = workload.slots.pop(before["metadata"]["name"], None) if workload is not None else None
         if workload is None or slot is None or workload.arrival.kind == "Pod":
             return
-        workload.free.append(slot)
+        heapq.heappush(workload.free, slot)
         if not workload.asked:
             workload.asked = True
             self._agenda.after(0.0, lambda: self._fill(workload))
@@ -238,21 +238,23 @@ class Owners:
         if self._workloads.get((one.namespace, one.name)) is not workload:
             return
         missing = workload.wanted - workload.done - len(workload.slots)
-        body = self._admission.body(one.template, one.namespace)
+        kind = one.kind if workload.owner is not None else ""
         if missing <= 0:
             return
+        body = self._admission.body(one.template, one.namespace, kind)
         if not self._creates(body, f"{one.kind} {one.namespace}/{one.name}"):
             self._refused.append(workload)
             return
         owners = {"ownerReferences": [workload.owner]} if workload.owner is not None else {}
         for _ in range(missing):
             if workload.free:
-                slot = workload.free.pop(0)
+                slot = heapq.heappop(workload.free)
             else:
                 slot, workload.next_slot = workload.next_slot, workload.next_slot + 1
             name = f"{one.name}-{workload.made}"
             workload.made += 1
             workload.slots[name] = slot
+            body = self._admission.body(one.template, one.namespace, kind, slot)
             self._server.store("pods", body.pod(name, one.namespace, owners))
 
     def _try_again(self) -> None:
@@ -308,11 +310,8 @@ class Owners:
 
     def _collect(self, node_name: str) -> None:
         """The Node is gone, and with it whatever was bound to it."""
-        for pod in list(self._pods_on(node_name)):
+        for pod in self._server.pods_on(node_name):
             self._server.drop("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
-
-    def _pods_on(self, node_name: str) -> Iterator[dict[str, Any]]:
-        return (one for one in self._server.objects["pods"].values() if one["spec"].get("nodeName") == node_name)
 
 
 def _plurals(kind: OwnerKind) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def simulation_page(title: str, cases: Sequence[tuple[str, SimulationReport]]) -
         if len(cases) > MOST_CURVES:
             notes.append(f"The charts show the first {MOST_CURVES} of {len(cases)} cases.")
     if first.pass_interval:
-        notes.append(f"All nodes were looked at for disruption every {first.pass_interval:g} s at most.")
+        notes.append(first.coarsened)
     heads, *rows = figures_of(first) if len(cases) == 1 else figures_compared(cases)
     page = SimulationPage(
         title=title[:_LONGEST],

@@ -5,9 +5,11 @@ By default a batch has a second for others that come, or ends 0.1 s after its la
 with each, planner on, and no node is disrupted. Workloads come as people and pipelines apply them: half of them 0.02 to 0.2 s after another, most others
 within the second that is otherwise waited for, where ending early keeps apart what would have been planned together; the rest half a minute later. No
 batch ends early after one that others followed: each run begins with a new leader, who does not know yet. What counts is the price of the fleet in the end,
-of all seeds together. Simulated API servers answer at once, so real batches end early less often.
+as the mean of the seeds: one zonal rollout may cost 3 % more or 2 % less, as it falls out, so that row has most seeds, and the standard error is told. A row
+fails where its mean is over the goal by more than two of these. Simulated API servers answer at once, so real batches end early less often.
 """
 
+import math
 import random
 import statistics
 from collections.abc import Iterator
@@ -32,11 +34,9 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
 RESULTS = Path(__file__).parents[2] / "results"
 PODS = 600
-SEEDS = tuple(range(1, 7))
+SEEDS = {"on-demand": 6, "spot": 6, "zonal": 24}
 SECONDS = 1200.0
 PERCENT = 0.5
-MISSED = {"zonal": 2.0}
-"""Rows that miss the goal, which is printed, and more than which is a regression."""
 WAYS = {"early": "1s", "waiting": "1001ms"}
 ROWS = {
     "on-demand": ("micro", names.CAPACITY_ON_DEMAND),
@@ -120,16 +120,18 @@ def dollars(some: list[Figures]) -> float:
 @pytest.mark.parametrize("row", ROWS)
 def test_ending_early_costs_next_to_nothing(row: str) -> None:
     kind, capacity_type = ROWS[row]
-    pairs = [_Pair(*(ran(day(kind, seed), capacity_type, idle, seed) for idle in WAYS.values())) for seed in SEEDS]
+    seeds = range(1, SEEDS[row] + 1)
+    pairs = [_Pair(*(ran(day(kind, seed), capacity_type, idle, seed) for idle in WAYS.values())) for seed in seeds]
     assert not any(one.unbound for pair in pairs for one in (pair.early, pair.waiting))
     early, waiting = [one.early for one in pairs], [one.waiting for one in pairs]
-    more = 100 * (dollars(early) / dollars(waiting) - 1)
     each = [100 * (dollars([one.early]) / dollars([one.waiting]) - 1) for one in pairs]
+    more, error = statistics.mean(each), statistics.stdev(each) / math.sqrt(len(each))
     _figures.extend(
         [
             Figure(f"{row}: fleet, batches end early", dollars(early), "$/h"),
             Figure(f"{row}: fleet, a second waited", dollars(waiting), "$/h"),
-            Figure(f"{row}: more, of {len(SEEDS)} seeds together", more, "%", at_most(PERCENT)),
+            Figure(f"{row}: more, mean of {len(seeds)} seeds", more, "%", at_most(PERCENT)),
+            Figure(f"{row}: standard error of the mean", error, "%"),
             Figure(f"{row}: more, of the seed with least", min(each), "%"),
             Figure(f"{row}: more, of the seed with most", max(each), "%"),
             Figure(
@@ -139,4 +141,4 @@ def test_ending_early_costs_next_to_nothing(row: str) -> None:
             ),
         ]
     )
-    assert more <= MISSED.get(row, PERCENT)
+    assert more - 2 * error <= PERCENT

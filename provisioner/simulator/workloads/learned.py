@@ -24,10 +24,8 @@ from provisioner.history.entries import (
     InstanceInterrupted,
     OfferingTurned,
 )
-from provisioner.history.segments import Segment, SegmentError
 from provisioner.simulator.market import MOST_PER_HOUR, ByOffering
 from provisioner.simulator.workload import Shortage
-from provisioner.simulator.workloads.errors import WorkloadError
 
 ENOUGH_INTERRUPTIONS: Final = 5
 SAME_SECONDS: Final = 600.0
@@ -64,61 +62,44 @@ class LearnedMarket:
     shortage_note: str = ""
 
 
-def learned(segments: Sequence[Segment]) -> LearnedMarket:
-    """What these segments teach; see the module. One that cannot be read counts to where it can.
-
-    Args:
-        segments: of one source, by time, as for `records.day_of_segments`.
-
-    Raises:
-        WorkloadError: there is none.
-
-    Cost: O(entries), with a sort.
-    """
-    if not segments:
-        raise WorkloadError("there is no segment of a history; give the directory that dovetail record wrote")
-    lesson = _Lesson(segments[0].head.began, max(one.head.ended for one in segments))
-    for one in segments:
-        try:
-            for entry in one.opening:
-                lesson.take(one.head.began, entry)
-            for at, entry in one:
-                lesson.take(at, entry)
-        except SegmentError:
-            continue
-    return lesson.learned()
-
-
 @dataclass(slots=True)
-class _Lesson:
+class MarketLesson:
+    """Hears the entries of a history, one after another, and says what they teach; see the module.
+
+    Attributes:
+        began, ended: of the history, in seconds since 1970.
+    """
+
     began: float
     ended: float
-    claims: dict[str, ClaimSeen] = field(default_factory=dict)
-    gone: dict[str, float] = field(default_factory=dict)
-    noticed: dict[str, float] = field(default_factory=dict)  # when which NodeClaim was interrupted
-    closed: dict[_Offering, float] = field(default_factory=dict)
-    spells: list[tuple[_Offering, float, float]] = field(default_factory=list)
+    _claims: dict[str, ClaimSeen] = field(default_factory=dict)
+    _gone: dict[str, float] = field(default_factory=dict)
+    _noticed: dict[str, float] = field(default_factory=dict)  # when which NodeClaim was interrupted
+    _closed: dict[_Offering, float] = field(default_factory=dict)
+    _spells: list[tuple[_Offering, float, float]] = field(default_factory=list)
 
     def take(self, at: float, entry: AnyHistoryEntry) -> None:
+        """One entry, at its time in seconds since 1970."""
         match entry:
             case ClaimSeen():
-                self.claims[entry.name] = entry
+                self._claims[entry.name] = entry
             case ClaimGone():
-                self.gone.setdefault(entry.name, at)
+                self._gone.setdefault(entry.name, at)
             case InstanceInterrupted(reason=reason) if reason == _SPOT_INTERRUPTED:
-                self.noticed.setdefault(entry.claim, at)
+                self._noticed.setdefault(entry.claim, at)
             case EventTold(kind="NodeClaim", reason=reason) if reason == _EVENT:
-                self.noticed.setdefault(entry.name, at)
+                self._noticed.setdefault(entry.name, at)
             case OfferingTurned():
                 offering = entry.instance_type, entry.zone, entry.capacity_type
                 if not entry.available:
-                    self.closed.setdefault(offering, at)
-                elif (since := self.closed.pop(offering, None)) is not None:
-                    self.spells.append((offering, since, at))
+                    self._closed.setdefault(offering, at)
+                elif (since := self._closed.pop(offering, None)) is not None:
+                    self._spells.append((offering, since, at))
             case _:
                 pass
 
     def learned(self) -> LearnedMarket:
+        """What has been heard comes to this. Cost: O(entries), with a sort."""
         boots, (rates, hours, count) = self._boots(), self._interruptions()
         shortages = self._shortages()
         return LearnedMarket(
@@ -136,19 +117,19 @@ class _Lesson:
 
     def _boots(self) -> list[float]:
         found = [
-            float(one.initialized - one.launched) for one in self.claims.values() if 0 < one.launched < one.initialized
+            float(one.initialized - one.launched) for one in self._claims.values() if 0 < one.launched < one.initialized
         ]
         return sorted(one for one in found if one <= LONGEST_BOOT)
 
     def _interruptions(self) -> tuple[ByOffering | None, float, int]:
         hours: defaultdict[str, float] = defaultdict(float)
         notices: Counter[str] = Counter()
-        for name, one in self.claims.items():
+        for name, one in self._claims.items():
             if one.capacity_type != names.CAPACITY_SPOT or not one.launched:
                 continue
-            ran = min(self.gone.get(name, self.ended), self.ended) - max(float(one.launched), self.began)
+            ran = min(self._gone.get(name, self.ended), self.ended) - max(float(one.launched), self.began)
             hours[one.instance_type] += max(0.0, ran) / _HOUR
-            notices[one.instance_type] += name in self.noticed
+            notices[one.instance_type] += name in self._noticed
         whole, count = math.fsum(hours.values()), notices.total()
         if whole <= 0:
             return None, 0.0, 0
@@ -162,12 +143,12 @@ class _Lesson:
     def _shortages(self) -> tuple[Shortage, ...]:
         """Of each offering, and joined where little time lies between."""
         taken: dict[_Offering, list[float]] = {}
-        for name, at in self.noticed.items():
-            if (one := self.claims.get(name)) is not None:
+        for name, at in self._noticed.items():
+            if (one := self._claims.get(name)) is not None:
                 taken.setdefault((one.instance_type, one.zone, one.capacity_type), []).append(at)
         for notices in taken.values():
             notices.sort()
-        every = [*self.spells, *((offering, since, self.ended) for offering, since in self.closed.items())]
+        every = [*self._spells, *((offering, since, self.ended) for offering, since in self._closed.items())]
         joined: list[tuple[_Offering, float, float]] = []
         for offering, since, until in sorted(every):
             notices = taken.get(offering, [])

@@ -20,7 +20,7 @@ prices and interruptions is no part of a day.
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,11 +67,14 @@ class RecordedDay:
     problems: tuple[str, ...]
 
 
-def day_of_segments(segments: Sequence[Segment]) -> RecordedDay:
+def day_of_segments(
+    segments: Sequence[Segment], heard: Callable[[float, AnyHistoryEntry], object] = lambda *_: None
+) -> RecordedDay:
     """The day that these segments tell, from the beginning of the first to the end of the last; see the module.
 
     Args:
         segments: of one source, by time, as `history.stores.read_directory` has them. One that cannot be read to its end is told, and what follows counts.
+        heard: is called with every entry that could be read and its time in seconds since 1970, those of openings too.
 
     Raises:
         WorkloadError: there is nothing in them, it is longer than 31 days, or more than `MOST_PODS_OF_DAY` pods come.
@@ -83,7 +86,7 @@ def day_of_segments(segments: Sequence[Segment]) -> RecordedDay:
     began, ended = segments[0].head.began, max(one.head.ended for one in segments)
     if not 0 < ended - began <= MOST_SECONDS:
         raise WorkloadError(f"the record lasts {ended - began:g} s; give segments of more than 0 s and at most 31 days")
-    replay = _Replay(began, ended)
+    replay = _Replay(began, ended, heard)
     before = ""
     for one in segments:
         replay.begin(one, follows=bool(before) and one.head.follows == before)
@@ -174,8 +177,8 @@ class _Kind:
 
 
 class _Replay:
-    def __init__(self, began: float, ended: float) -> None:
-        self._began, self._ended = began, ended
+    def __init__(self, began: float, ended: float, heard: Callable[[float, AnyHistoryEntry], object]) -> None:
+        self._began, self._ended, self._heard = began, ended, heard
         self._kinds: dict[bytes, _Kind] = {}
         self._numbers: dict[int, _Kind] = {}
         self._pools: list[Apply] = []
@@ -189,6 +192,7 @@ class _Replay:
         at = segment.head.began - self._began
         try:
             for entry in segment.opening:
+                self._heard(segment.head.began, entry)
                 if isinstance(entry, PodsStanding) and (kind := self._numbers.get(entry.pod_class)) is not None:
                     standing[_key(kind.pod_class)] += entry.count
                 elif isinstance(entry, ClassSeen) or (isinstance(entry, PoolSeen) and not follows):
@@ -196,6 +200,7 @@ class _Replay:
             if not follows:
                 self._stand(at, standing)
             for then, one in segment:
+                self._heard(then, one)
                 self._entry(then - self._began, one)
         except SegmentError as error:
             self._problems[f"the rest of a segment is left out: {error}"] = None

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from provisioner.cli.files import check_writable
 from provisioner.cli.main import dovetail
 from provisioner.cloudprovider.kwok.catalogue import ZONES, generated
 from provisioner.history.entries import (
@@ -70,6 +71,11 @@ def test_a_page_is_written_and_a_place_that_cannot_be_is_told(files: Files, tmp_
     assert "<title>Dovetail</title>" in page.read_text(encoding="utf-8")
     told = files.run("--set", "packing=greedy", "--html", str(tmp_path / "no" / "page.html"))
     assert (told.exit_code, "--html" in told.output) == (ExitStatus.USAGE, True)
+    assert "node-hours" not in told.output, "it is told before the runs"
+    page.write_bytes(b"older")
+    check_writable(page, "--html")
+    check_writable(tmp_path / "new.html", "--html")
+    assert (page.read_bytes(), (tmp_path / "new.html").exists()) == (b"older", False)
 
 
 def test_interruptions_and_shortages_are_those_of_the_options(files: Files) -> None:

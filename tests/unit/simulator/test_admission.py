@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from provisioner.apis import names
+from provisioner.kube.resources import PODS
 from provisioner.simulator.admission import PodAdmission
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.simulation import simulated
-from provisioner.simulator.workload import Apply, Arrival, End, Scale, day_of
+from provisioner.simulator.workload import Apply, Arrival, End, OwnerKind, Scale, day_of
+from tests.support.admissions import NAMESPACE, ROWS, Row
 from tests.unit.simulator.days import pool, setting, template
 from tests.unit.simulator.test_owners import Cluster
 
@@ -25,6 +29,7 @@ KATA: dict[str, Any] = {
     "overhead": {"podFixed": {"cpu": "500m"}},
     "scheduling": {"nodeSelector": {"sandbox": "kata"}, "tolerations": [{"key": "sandbox", "operator": "Exists"}]},
 }
+NAMES = {"runtime": "kata", "priority": "important", "pool": "team"}
 OTHER_NODES: dict[str, Any] = {**KATA, "scheduling": {"nodeSelector": {"sandbox": "other"}}}
 
 
@@ -86,6 +91,71 @@ def test_pods_of_daemons_are_admitted_too() -> None:
     assert {"node.kubernetes.io/not-ready", "node.kubernetes.io/disk-pressure"} <= {
         one.get("key") for one in spec["tolerations"]
     }
+
+
+@pytest.mark.parametrize(
+    "row",
+    [one for one in ROWS.values() if not one.settings],
+    ids=[name for name, one in ROWS.items() if not one.settings],
+)
+def test_a_simulated_pod_is_what_admission_and_the_webhook_make_of_its_template(row: Row) -> None:
+    """Settings of namespaces are left out: a day has no Namespaces."""
+    cluster = Cluster()
+    for path, body in row.objects(NAMES):
+        cluster.server.store(path.rpartition("/")[2], body)
+    template = {"metadata": {"annotations": row.marks(row.annotations, NAMES)}, "spec": row.body(NAMES)}
+    template["metadata"]["labels"] = {"app": "web"}
+    kind: OwnerKind = "Deployment" if row.workload else "Pod"
+    cluster.owners.arrive(Arrival(at=0, name="web", namespace=NAMESPACE, kind=kind, template=template))
+    found = cluster.server.get("pods", "web-0", NAMESPACE)
+    assert found is not None
+    made, admitted = PODS.decode(msgspec.json.encode(found)), row.made(NAMES)
+    for field in ("requests", "node_selector", "tolerations", "affinity", "spread", "host_ports", "priority", "labels"):
+        assert getattr(made.shape, field) == getattr(admitted.shape(NAMESPACE), field), field
+    assert dict(made.shape.requests) == row.want
+    annotations = found["metadata"].get("annotations", {})
+    assert annotations == admitted.template.metadata.annotations
+    record = annotations.get(names.STAMPED_ANNOTATION, "")
+    assert {entry.partition("=")[0] for entry in record.split("; ") if entry} == row.stamps
+
+
+def test_a_pod_that_replaces_another_is_on_its_side_of_a_share() -> None:
+    cluster = Cluster()
+    wanted = template("web")
+    wanted["metadata"]["annotations"] = {names.STAMP_ON_DEMAND: "40%"}
+    cluster.owners.arrive(Arrival(at=0, name="web", template=wanted, count=5))
+
+    def sides() -> list[str]:
+        pods = [cluster.pod(name) for name in cluster.pods()]
+        return [one["metadata"]["labels"][names.ON_DEMAND_SHARE_LABEL] for one in pods]
+
+    assert sorted(sides()) == ["on-demand"] * 2 + ["spot"] * 3
+    for name, there in zip(cluster.pods(), sides(), strict=True):
+        if there == "on-demand":
+            cluster.server.remove("pods", name, "default")
+    assert len(cluster.pods()) == 5
+    assert sorted(sides()) == ["on-demand"] * 2 + ["spot"] * 3
+    cluster.owners.scale(Scale(at=1, name="web", count=10))
+    assert sorted(sides()) == ["on-demand"] * 4 + ["spot"] * 6
+
+
+def test_pods_tolerate_the_taints_that_their_nodepool_has_when_they_come() -> None:
+    cluster = Cluster()
+    wanted = template("web")
+    wanted["metadata"]["annotations"] = {names.STAMP_NODEPOOL: "general"}
+    taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+
+    def tolerated(name: str) -> bool:
+        return any(one.get("key") == "team" for one in pod(cluster, wanted, name)["tolerations"])
+
+    plain = pool()
+    tainted = {**plain, "spec": {"template": {"spec": {**plain["spec"]["template"]["spec"], "taints": [taint]}}}}
+    seen = []
+    for name, one in (("first", plain), ("second", tainted), ("third", {**tainted, "status": {"nodes": 1}})):
+        cluster.server.store("nodepools", one)
+        seen.append(tolerated(name))
+    cluster.server.remove("nodepools", "general")
+    assert [*seen, tolerated("last")] == [False, True, True, False]
 
 
 def test_a_template_is_read_once_while_no_object_changes() -> None:

@@ -15,6 +15,7 @@ from provisioner.simulator.interruptions import Replacing, SpotInterruptions
 from provisioner.simulator.ledger import Figures, Ledger
 from provisioner.simulator.market import ByOffering, Supply
 from provisioner.simulator.owners import Owners
+from provisioner.simulator.policies import Policy
 from provisioner.simulator.simulation import simulated
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
 from provisioner.simulator.workload import Arrival, Change, Scale, Shortage
@@ -69,6 +70,17 @@ def test_an_instance_ends_with_its_notice_whatever_holds_its_pods() -> None:
 def test_instances_on_demand_are_not_interrupted() -> None:
     found = a_day(objects=(pool(consolidateAfter="Never"),), market=market(interruptions=60.0))
     assert (found.interruptions, found.evictions, found.launches) == (0, {}, 1)
+
+
+def test_karpenters_rules_answer_a_notice_in_time_too() -> None:
+    """Its own loop launches the replacements; notices, evictions and the end of instances are the same."""
+    found = a_day(market=market(interruptions=12.0), policy=Policy.KARPENTER)
+    assert found.interruptions > 0
+    assert 6 <= found.interrupted_pods == found.again_in_time
+    assert found.evictions == {"Interrupted": found.interrupted_pods}
+    assert (found.unbound, found.searches) == (0, 0)
+    late = a_day(market=market(interruptions=8.0), boot_seconds=(150.0,), policy=Policy.KARPENTER)
+    assert late.again_in_time < late.interrupted_pods
 
 
 class Instances:

@@ -12,9 +12,10 @@ from provisioner.history.entries import (
     InstanceInterrupted,
     OfferingTurned,
 )
+from provisioner.history.segments import Segment
 from provisioner.simulator.market import MOST_PER_HOUR, ByOffering
-from provisioner.simulator.workloads.errors import WorkloadError
-from provisioner.simulator.workloads.learned import MOST_BOOTS, LearnedMarket, learned
+from provisioner.simulator.workloads.learned import MOST_BOOTS, LearnedMarket, MarketLesson
+from provisioner.simulator.workloads.records import day_of_segments
 from tests.unit.simulator.workloads.test_records import BEGAN, segment
 
 AT = int(BEGAN)
@@ -32,8 +33,14 @@ def turned(*offering: str, available: bool = False) -> OfferingTurned:
     return OfferingTurned(kind, zone, sold, available)
 
 
+def learned(*segments: Segment) -> LearnedMarket:
+    found = MarketLesson(segments[0].head.began, segments[-1].head.ended)
+    day_of_segments(segments, found.take)
+    return found.learned()
+
+
 def lesson(*entries: tuple[float, HistoryEntry], **more: Any) -> LearnedMarket:
-    return learned([segment(*entries, **more)])
+    return learned(segment(*entries, **more))
 
 
 def test_boots_are_from_launched_to_initialized_each_claim_once() -> None:
@@ -84,8 +91,6 @@ def test_a_type_with_many_interruptions_has_its_own_rate() -> None:
 def test_without_spot_or_boots_nothing_is_known() -> None:
     found = lesson((0.0, claim("d", 0, sold="on-demand")))
     assert found == LearnedMarket((), None, ())
-    with pytest.raises(WorkloadError, match="there is no segment"):
-        learned([])
 
 
 def times(found: LearnedMarket) -> list[tuple[float, float]]:
@@ -105,7 +110,7 @@ def test_shortages_that_follow_each_other_soon_are_one() -> None:
 def test_a_shortage_goes_on_over_segments_and_from_before_the_record() -> None:
     first = segment((200.0, turned(available=True)), (3500.0, turned()), opening=[turned()])
     second = segment((60.0, turned(available=True)), opening=[turned()], began=BEGAN + 3600.0, follows="s", id="t")
-    assert times(learned([first, second])) == [(0.0, 200.0), (3500.0, 3660.0)]
+    assert times(learned(first, second)) == [(0.0, 200.0), (3500.0, 3660.0)]
 
 
 def test_an_offering_that_was_taken_back_is_not_short() -> None:
