@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from provisioner.history.causes import cause_of
 from provisioner.history.entries import (
     BatchPlanned,
     BoundCauses,
@@ -39,24 +40,6 @@ BLOCKED_SECONDS: Final = 1800.0
 """After which a statement counts no more: what holds is said every quarter of an hour."""
 _LOOK_SECONDS: Final = 10.0
 _MOST_CAUSES: Final = 8
-
-PDB, PROTECTED, BUDGET, YOUNG, POLICY, NOT_CHEAPER = (
-    "PodDisruptionBudgets",
-    "do-not-disrupt",
-    "budgets",
-    "young nodes",
-    "consolidation policy",
-    "nothing cheaper",
-)
-_WORDS: Final = (
-    (PDB, ("pdb", "poddisruptionbudget")),
-    (PROTECTED, ("do-not-disrupt",)),
-    (BUDGET, ("blocking budget", "no allowed disruptions")),
-    (YOUNG, ("nominated", "isn't initialized", "consolidateafter", "does not have an associated node")),
-    (POLICY, ("consolidation disabled", "consolidation policy")),
-    (NOT_CHEAPER, ("cheaper", "can't remove without creating", "would not save")),
-)
-"""Of a cause, the words of which one is in what Karpenter and Dovetail say of it."""
 _SAYS_BLOCKED: Final = frozenset(
     {
         "DisruptionBlocked",
@@ -82,12 +65,6 @@ _DECIDES: Final = frozenset(
 T = TypeVar("T")
 Offering = tuple[str, str, str]
 """Zone, capacity type, instance type."""
-
-
-def cause_of(told: EventTold) -> str:
-    """What keeps a node, in words that name no object."""
-    text = told.message.lower()
-    return next((cause for cause, words in _WORDS if any(one in text for one in words)), told.reason)
 
 
 @dataclass(frozen=True, slots=True)

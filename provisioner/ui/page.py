@@ -231,11 +231,12 @@ class PageDecision(PageValue, frozen=True, kw_only=True):
 
 
 class PageCause(PageValue, frozen=True, kw_only=True):
-    """What keeps nodes as they are: how many, and by how much the bound would fall if this alone were lifted, per hour."""
+    """What keeps nodes as they are, in words: how many, and by how much the bound would fall if this alone were lifted, per hour."""
 
     cause: str
     nodes: int
     usd: float
+    meaning: str = ""
 
 
 class PageBound(PageValue, frozen=True, kw_only=True):

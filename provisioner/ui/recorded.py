@@ -29,6 +29,7 @@ from provisioner.history.entries import (
     PodsStanding,
     PoolSeen,
 )
+from provisioner.history.pod_classes import is_daemon_class, is_mirror_class
 from provisioner.history.segments import Segment
 from provisioner.ui.page import (
     LONGEST,
@@ -51,7 +52,6 @@ from provisioner.values.resources import CPU, MEMORY, PODS
 
 _MOST_ROWS: Final = 500
 _OF_PODS: Final = (PodsArrived, PodsBound, PodsEnded, PodsStanding)
-_DAEMONS: Final = ("DaemonSet", "Node")
 _NAMES: Final = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 """Labels that tell what a pod is part of, in the order in which they are asked."""
 _ENDED: Final = (CommandTurn.DONE, CommandTurn.CALLED_OFF)
@@ -237,7 +237,7 @@ def _node(
     daemons, pods = NO_PODS, list[PodRow]()
     for number, count in rows.items():
         one = standing.classes[number]
-        if one.owner_kind in _DAEMONS:
+        if is_daemon_class(one) or is_mirror_class(one):
             cpu, memory = _amount(one.requests, CPU) * count, _amount(one.requests, MEMORY) * count
             daemons += PodsApart(pods=count, cpu=cpu, memory=memory)
         else:

@@ -39,14 +39,14 @@ from provisioner.history.entries import (
     PodsStanding,
     PoolSeen,
 )
-from provisioner.history.pod_classes import shape_of_class
+from provisioner.history.pod_classes import is_daemon_class, is_mirror_class, shape_of_class
 from provisioner.history.segments import Segment, SegmentError
 from provisioner.simulator.workload import MOST_PODS_OF_DAY, MOST_SECONDS, Apply, Arrival, Change, Day, OwnerKind, Scale
 from provisioner.simulator.workloads.errors import WorkloadError
 
 REPLACED_SECONDS: Final = 60.0
 """A controller makes a pod again within seconds; on a busy API server it may take longer."""
-_DAEMON_SET, _NODE, _JOB, _NONE = "DaemonSet", "Node", "Job", ""
+_JOB, _NONE = "Job", ""
 _LEAST_SECONDS: Final = 1.0
 _DIGITS: Final = 3
 
@@ -257,8 +257,7 @@ class _Replay:
         return RecordedDay(day, self._began, tuple(self._pools), tuple(self._problems))
 
     def _workload(self, kind: _Kind) -> list[Change]:
-        owner = kind.pod_class.owner_kind
-        if owner == _NODE:
+        if is_mirror_class(kind.pod_class):
             return []
         try:
             template, cut = _template(kind.pod_class)
@@ -268,7 +267,7 @@ class _Replay:
         if cut:
             self._problems[f"{cut} of pods are left out"] = None
         name, namespace = f"class-{kind.number:04d}", kind.pod_class.namespace or "default"
-        if owner == _DAEMON_SET:
+        if is_daemon_class(kind.pod_class):
             return [Apply(at=0.0, object=_daemon_set(name, namespace, template))]
         return self._jobs(kind, name, template) if kind.ends_by_itself else self._deployment(kind, name, template)
 
@@ -304,7 +303,7 @@ def _key(pod_class: HistoryPodClass) -> bytes:
 def _daemon_set(name: str, namespace: str, template: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
-        "kind": _DAEMON_SET,
+        "kind": "DaemonSet",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"selector": {"matchLabels": template["metadata"]["labels"]}, "template": template},
     }

@@ -356,11 +356,6 @@
     return html`<div class="chart" role="img" aria-label="Price per hour from ${time(first.at)} to ${time(last.at)}: from ${money(page, first.usd, 2)} to ${money(page, last.usd, 2)}${priced && last.bound !== undefined ? `; by the greedy rule ${money(page, last.greedy, 2)}, proved bound ${money(page, last.bound, 2)}` : ""}" ref=${box}></div>`;
   }
 
-  const CAUSES = {
-    PodDisruptionBudgets: "a PodDisruptionBudget allows no eviction", "do-not-disrupt": "a pod or the node is annotated with do-not-disrupt", budgets: "a budget of the NodePool allows no disruption now",
-    "young nodes": "consolidateAfter has not passed, or the node is not initialized or expects pods", "consolidation policy": "the NodePool consolidates empty nodes only, or none",
-  };
-
   const Bound = ({ page, bound }) => {
     const usd = (amount) => money(page, amount, 2), causes = bound.causes || [];
     const rows = [["now", bound.usd, "nodes of dynamic NodePools as they are"], ["by the greedy rule", bound.greedy, "new nodes for the same pods, packed first fit"], ["proved bound", bound.bound, "no new nodes for these pods cost less"]];
@@ -368,7 +363,7 @@
         rows=${rows.filter((row) => row[1] !== undefined && row[1] !== null).map(([what, amount, text]) => [what, usd(amount), bound.usd ? percent(amount, bound.usd) : "", text])} />
       ${bound.keptAt ? html`<h3>What keeps the fleet from the bound</h3>
         <${Table} caption="As of ${time(bound.keptAt)} (${age(bound.keptAt, page.at)} ago): how far the bound would fall" none="" heads=${["Lifted", "Nodes#", "Bound falls by#", "Meaning"]}
-          rows=${[...causes.map((one) => [`${one.cause} alone`, one.nodes, usd(one.usd), CAUSES[one.cause] || ""]), ["all together", "", usd(bound.together || 0), "none of these holds any more"], ["rest", "", usd(bound.rest || 0), "what could be saved although all of them hold, and what is lost because nodes have sizes"]]} />
+          rows=${[...causes.map((one) => [`${one.cause} alone`, one.nodes, usd(one.usd), one.meaning]), ["all together", "", usd(bound.together || 0), "none of these holds any more"], ["rest", "", usd(bound.rest || 0), "what could be saved although all of them hold, and what is lost because nodes have sizes"]]} />
         <p class="dim">The parts do not add up to "all together": a node that is held by two causes stays when one of them is lifted.</p>` : null}`;
   };
 

@@ -4,7 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from provisioner.history.digest import BLOCKED_SECONDS, MOST_DECISIONS, MOST_FIGURES, HistoryDigest, cause_of
+from provisioner.history.causes import cause_of
+from provisioner.history.digest import BLOCKED_SECONDS, MOST_DECISIONS, MOST_FIGURES, HistoryDigest
 from provisioner.history.entries import (
     BatchPlanned,
     ClaimSeen,

@@ -100,7 +100,10 @@ def past(word: str = "web") -> PageHistory:
         )
         for one in range(30)
     ]  # fmt: skip
-    causes = PageCause(cause="PodDisruptionBudgets", nodes=4, usd=0.25), PageCause(cause=word, nodes=1, usd=0.0)
+    causes = (
+        PageCause(cause="PodDisruptionBudgets", nodes=4, usd=0.25, meaning="no eviction is allowed"),
+        PageCause(cause=word, nodes=1, usd=0.0),
+    )
     return PageHistory(
         since=begun,
         moments=moments,
@@ -136,7 +139,7 @@ def test_everything_is_shown_and_accessible_in_light_and_dark_and_on_a_narrow_sc
     assert page.locator("canvas").count() == 1
     for text in (
         "The history begins 2026-11-21 12:00:00Z (60 min ago). 12 changes came too fast to be recorded.",
-        "PodDisruptionBudgets alone", "all together", "do not add up", "over since 2026-11-21 12:02:00Z", "since 2026-11-21 12:00:00Z", "$0.500", "(done)",
+        "PodDisruptionBudgets alone", "no eviction is allowed", "all together", "do not add up", "over since 2026-11-21 12:02:00Z", "since 2026-11-21 12:00:00Z", "$0.500", "(done)",
     ):  # fmt: skip
         assert page.get_by_text(text).count() > 0, text
     expect(page.get_by_text("web 29 (done)")).to_be_visible()
