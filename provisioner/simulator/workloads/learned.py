@@ -34,6 +34,8 @@ SAME_SECONDS: Final = 600.0
 MOST_BOOTS: Final = 200
 """Boot times that are kept: as many quantiles of all."""
 MOST_SHORTAGES: Final = 20_000
+_MOST_SEEN: Final = 500_000
+"""Of NodeClaims and of shortages, each, before any of them is chosen."""
 LONGEST_BOOT: Final = 3600
 _TAKEN_BACK_SECONDS: Final = 5.0
 """After a notice the offering is closed at once; a history tells it a little later."""
@@ -71,7 +73,7 @@ def learned(segments: Sequence[Segment]) -> LearnedMarket:
         segments: of one source, by time, as for `records.day_of_segments`.
 
     Raises:
-        WorkloadError: there is none.
+        WorkloadError: there is none, or they have too many NodeClaims or shortages.
 
     Cost: O(entries), with a sort.
     """
@@ -103,11 +105,11 @@ class _Lesson:
         match entry:
             case ClaimSeen():
                 self.claims[entry.name] = entry
-            case ClaimGone():
+            case ClaimGone() if entry.name in self.claims:
                 self.gone.setdefault(entry.name, at)
-            case InstanceInterrupted(reason=reason) if reason == _SPOT_INTERRUPTED:
+            case InstanceInterrupted(reason=reason) if reason == _SPOT_INTERRUPTED and entry.claim in self.claims:
                 self.noticed.setdefault(entry.claim, at)
-            case EventTold(kind="NodeClaim", reason=reason) if reason == _EVENT:
+            case EventTold(kind="NodeClaim", reason=reason) if reason == _EVENT and entry.name in self.claims:
                 self.noticed.setdefault(entry.name, at)
             case OfferingTurned():
                 offering = entry.instance_type, entry.zone, entry.capacity_type
@@ -117,6 +119,8 @@ class _Lesson:
                     self.spells.append((offering, since, at))
             case _:
                 pass
+        if max(len(self.claims), len(self.spells)) > _MOST_SEEN:
+            raise WorkloadError(f"the record has more than {_MOST_SEEN:,} NodeClaims or shortages; give fewer segments")
 
     def learned(self) -> LearnedMarket:
         boots, (rates, hours, count) = self._boots(), self._interruptions()

@@ -47,6 +47,10 @@ from provisioner.simulator.workloads.errors import WorkloadError
 REPLACED_SECONDS: Final = 60.0
 """A controller makes a pod again within seconds; on a busy API server it may take longer."""
 _JOB, _NONE = "Job", ""
+_MOST_CLASSES: Final = 20_000
+_MOST_POOLS: Final = 10_000
+_MOST_RECKONED: Final = 20_000_000
+"""Classes that are looked at where segments do not follow each other, of all such places together."""
 _LEAST_SECONDS: Final = 1.0
 _DIGITS: Final = 3
 
@@ -180,7 +184,7 @@ class _Replay:
         self._numbers: dict[int, _Kind] = {}
         self._pools: list[Apply] = []
         self._problems: dict[str, None] = {}
-        self._pods = 0
+        self._pods = self._reckoned = 0
 
     def begin(self, segment: Segment, *, follows: bool) -> None:
         """A segment; where it does not follow the last one, what stands at its beginning is new, or was missed."""
@@ -201,6 +205,9 @@ class _Replay:
             self._problems[f"the rest of a segment is left out: {error}"] = None
 
     def _stand(self, at: float, standing: Mapping[bytes, int]) -> None:
+        self._reckoned += len(self._kinds)
+        if self._reckoned > _MOST_RECKONED:
+            raise WorkloadError("the record has too many gaps for so many classes of pods; give fewer segments")
         for key, kind in self._kinds.items():
             kind.settle(at + 2 * REPLACED_SECONDS)
             more = standing.get(key, 0) - kind.count
@@ -216,6 +223,10 @@ class _Replay:
                 key = _key(entry.pod_class)
                 kind = self._kinds.get(key)
                 if kind is None:
+                    if len(self._kinds) >= _MOST_CLASSES:
+                        raise WorkloadError(
+                            f"the record has more than {_MOST_CLASSES:,} classes of pods; give fewer segments"
+                        )
                     kind = self._kinds[key] = _Kind(entry.pod_class, len(self._kinds))
                 self._numbers[entry.number] = kind
             case PodsArrived() if (kind := self._numbers.get(entry.pod_class)) is not None:
@@ -229,6 +240,8 @@ class _Replay:
                     "metadata": {"name": entry.name},
                     "spec": entry.spec,
                 }
+                if len(self._pools) >= _MOST_POOLS:
+                    raise WorkloadError(f"NodePools change more than {_MOST_POOLS:,} times; give fewer segments")
                 self._pools.append(Apply(at=self._within(at), object=body))
             case Gap():
                 self._problems["changes were dropped while the record was made, since there were too many at once"] = (
