@@ -203,6 +203,8 @@ def _folder(target: str) -> SegmentFolder:
     cluster. Pods are counted by class; their manifests are not written. A file is complete once it has its name; the next run continues in the same
     place. A bucket is written with your AWS credentials.
 
+    `dovetail ui --record` shows what was recorded, and `dovetail simulate` runs it again with other settings.
+
     The exit status is 0 if the command was stopped, 2 if TARGET cannot be used, and 3 if the cluster cannot be read.
     """
 )
@@ -225,7 +227,7 @@ def _folder(target: str) -> SegmentFolder:
 @click.option(
     "--anonymous",
     is_flag=True,
-    help="Replace names with keyed hashes: of pods' classes, nodes, namespaces, labels and messages.",
+    help="Replace names with keyed hashes: of nodes, NodePools, namespaces and labels, and the words of messages.",
 )
 @click.option(
     "--key-file",

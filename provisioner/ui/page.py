@@ -113,7 +113,7 @@ class PageWaiting(PageValue, frozen=True, kw_only=True):
         pods: how many.
         names: of the first of them.
         since: when the oldest was created.
-        state, text: as `dovetail why` has them; "" for what has not been looked at yet.
+        state, text: as `dovetail why` has them; of what has not been looked at yet no state, and the command that asks.
     """
 
     of: int

@@ -388,7 +388,7 @@ def test_a_tenant_looks_at_the_leaders_page_through_the_api_server(
         assert result.exit_code == 0, result.output
         text = file.read_text(encoding="utf-8")
         page = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-        return any(one.get("text") for one in page["waiting"])
+        return any(one.get("state") for one in page["waiting"])
 
     eventually(is_answered, "the page says why the pod waits", SECONDS, 2.0)
     assert page["source"] == "the leader"

@@ -207,7 +207,7 @@ class _Replay:
     def _stand(self, at: float, standing: Mapping[bytes, int]) -> None:
         self._reckoned += len(self._kinds)
         if self._reckoned > _MOST_RECKONED:
-            raise WorkloadError("the record has too many gaps for so many classes of pods; give fewer segments")
+            raise WorkloadError("the record has too many gaps and classes of pods; give fewer segments")
         for key, kind in self._kinds.items():
             kind.settle(at + 2 * REPLACED_SECONDS)
             more = standing.get(key, 0) - kind.count

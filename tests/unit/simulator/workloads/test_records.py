@@ -60,7 +60,7 @@ def counts(found: RecordedDay) -> list[tuple[float, int]]:
 MANY = {
     "_MOST_CLASSES": "more than 2 classes of pods",
     "_MOST_POOLS": "NodePools change more than 2 times",
-    "_MOST_RECKONED": "too many gaps for so many classes",
+    "_MOST_RECKONED": "too many gaps and classes",
 }
 
 
