@@ -12,7 +12,7 @@ import msgspec
 from provisioner.cli.documents import InputError, inputs, is_shallow
 from provisioner.cli.pod_fields import MOST_TOLD, ignored_fields
 from provisioner.history.segments import Segment, SegmentError
-from provisioner.history.stores import SUFFIX, FolderError, read_directory
+from provisioner.history.stores import SUFFIX, FolderError, is_bucket, read_directory
 from provisioner.simulator.workload import Apply, Arrival, Day, day_of
 from provisioner.simulator.workloads.generator import generate, settings_of
 from provisioner.simulator.workloads.learned import LearnedMarket, learned
@@ -72,7 +72,7 @@ def read_day(
 
 def _is_record(path: Path) -> bool:
     try:
-        return path.suffix == SUFFIX or path.is_dir()
+        return path.suffix == SUFFIX or is_bucket(path) or path.is_dir()
     except OSError:
         return False  # whoever reads it says why it cannot be read
 

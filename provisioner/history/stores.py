@@ -187,10 +187,15 @@ def read_directory(path: Path, bounds: RecordBounds = RECORD) -> ReadDirectory:
         bounds: of all files together.
 
     Raises:
-        FolderError: there is no such directory or file.
+        FolderError: there is no such directory or file, or it is in a bucket.
 
     Cost: O(bytes), unpacked once without being decoded.
     """
+    if is_bucket(path):
+        raise FolderError(
+            f"s3://{'/'.join(path.parts[1:])} is in a bucket: copy its latest files to a directory, for example with `aws s3 cp --recursive`; "
+            f"at most {bounds.file_bytes >> 20} MiB of them are read"
+        )
     try:
         path.stat()
         files = sorted(path.glob(f"[!.]*{SUFFIX}")) if path.is_dir() else [path]
@@ -222,6 +227,11 @@ def read_directory(path: Path, bounds: RecordBounds = RECORD) -> ReadDirectory:
     if older:
         problems.append(f"{counted(older, 'file')} left out, the oldest: all together are more than {bounds}")
     return ReadDirectory(found, tuple(reversed(problems)))
+
+
+def is_bucket(path: Path) -> bool:
+    """Whether somebody means a place in S3 (s3://BUCKET/PREFIX), from which no record is read."""
+    return path.parts[:1] == ("s3:",)
 
 
 def _one_recorder(segments: Iterable[Segment]) -> tuple[tuple[Segment, ...], int]:

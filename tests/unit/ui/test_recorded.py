@@ -219,3 +219,10 @@ def test_a_directory_without_a_record_is_refused(tmp_path: Path) -> None:
         page_of_record(tmp_path, "")
     result = CliRunner().invoke(command, ["--record", str(tmp_path), "--through", "own"])
     assert result.exit_code == 2
+    for wrong, said in (
+        ("s3://bucket/prefix", "s3://bucket/prefix is in a bucket: copy its latest files"),
+        (str(tmp_path / "nowhere"), "No such file"),
+    ):
+        result = CliRunner().invoke(command, ["--record", wrong])
+        assert isinstance(result.exception, UserError)
+        assert said in str(result.exception)
