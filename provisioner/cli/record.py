@@ -24,7 +24,7 @@ from provisioner.history.stores import DirectoryFolder, FolderError, SegmentFold
 from provisioner.history.tracker import PriceOf, capacity_type_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.config import ApiConnection, connect
+from provisioner.kube.config import Api, connect
 from provisioner.kube.discovery import serves
 from provisioner.kube.resources import Resource
 from provisioner.kube.watch import Reflector, wait_for_sync
@@ -76,20 +76,21 @@ class ClusterRecorder:
     Args:
         made: makes the keeper of what is there.
 
+    Attributes:
+        events: their watch. Those that are there when it begins are up to an hour old, happened before the record, and are not told.
+
     Raises:
         ApiError: the API server does not say which kinds it has.
     """
 
-    def __init__(
-        self, connection: ApiConnection, made: Callable[[HistorySources], HistoryKeeper], price_of: PriceOf
-    ) -> None:
+    def __init__(self, connection: Api, made: Callable[[HistorySources], HistoryKeeper], price_of: PriceOf) -> None:
         self._clock, self._connection = SystemClock(), connection
         client = Client(connection, self._clock)
         nodes = self._watch(resources.NODES, NodeChanged)
         pods = self._watch(resources.PODS, PodChanged)
         claims = self._optional(client, resources.NODECLAIMS, NodeClaimChanged)
         pools = self._optional(client, resources.NODEPOOLS, NodePoolChanged)
-        events = Reflector(
+        self.events = Reflector(
             connection,
             resources.EVENTS,
             changed=self._said,
@@ -98,7 +99,7 @@ class ClusterRecorder:
             field_selector="involvedObject.kind!=Pod",
         )
         self._awaited = [one for one in (nodes, pods, claims, pools) if one is not None]
-        self._watches: list[Reflector[Any]] = [*self._awaited, events]
+        self._watches: list[Reflector[Any]] = [*self._awaited, self.events]
         self._keeper = made(
             HistorySources(pods.store.list, nodes.store.list, _listed(claims), _listed(pools), price_of)
         )
@@ -138,7 +139,7 @@ class ClusterRecorder:
         return self._watch(resource, kind) if serves(client, resource) else None
 
     def _said(self, old: Event | None, new: Event | None) -> None:
-        if new is not None and (old is None or old.count != new.count):
+        if new is not None and self.events.synced.is_set() and (old is None or old.count != new.count):
             about = new.involved_object
             self._keeper.said(about.kind, about.name, new.reason, new.message)
 
@@ -202,6 +203,8 @@ def _folder(target: str) -> SegmentFolder:
     cluster. Pods are counted by class; their manifests are not written. A file is complete once it has its name; the next run continues in the same
     place. A bucket is written with your AWS credentials.
 
+    `dovetail ui --record` shows what was recorded, and `dovetail simulate` runs it again with other settings.
+
     The exit status is 0 if the command was stopped, 2 if TARGET cannot be used, and 3 if the cluster cannot be read.
     """
 )
@@ -224,7 +227,7 @@ def _folder(target: str) -> SegmentFolder:
 @click.option(
     "--anonymous",
     is_flag=True,
-    help="Replace names with keyed hashes: of pods' classes, nodes, namespaces, labels and messages.",
+    help="Replace names with keyed hashes: of nodes, NodePools, namespaces and labels, and the words of messages.",
 )
 @click.option(
     "--key-file",

@@ -76,8 +76,8 @@ _AMOUNT: Final = re.compile("[0-9]{1,9}%?")
     help="""Run a day of workloads in virtual time and show what its nodes cost and how long its pods wait.
 
     DAY is a YAML or JSON file with the workloads that come, scale and end, or with settings from which each seed makes such a day; or the directory, or a
-    file, of a record. The controllers are those of the provisioner; API server, kube-scheduler, kubelets and instances are simulated. The same input and seed
-    give the same output. Several variants or policies are compared on the same days.
+    file, that `dovetail record` wrote. The controllers are those of the provisioner; API server, kube-scheduler, kubelets and instances are simulated. The
+    same input and seed give the same output. Several variants or policies are compared on the same days.
     """,
 )
 @click.argument("day", type=click.Path(path_type=Path, allow_dash=True))

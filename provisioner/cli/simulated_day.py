@@ -12,7 +12,7 @@ import msgspec
 from provisioner.cli.documents import InputError, inputs, is_shallow
 from provisioner.cli.pod_fields import MOST_TOLD, ignored_fields
 from provisioner.history.segments import Segment, SegmentError
-from provisioner.history.stores import RECORD_BYTES, SUFFIX, FolderError, read_directory
+from provisioner.history.stores import SUFFIX, FolderError, is_bucket, read_directory
 from provisioner.simulator.workload import Apply, Arrival, Day, day_of
 from provisioner.simulator.workloads.generator import generate, settings_of
 from provisioner.simulator.workloads.learned import LearnedMarket, MarketLesson
@@ -72,14 +72,14 @@ def read_day(
 
 def _is_record(path: Path) -> bool:
     try:
-        return path.suffix == SUFFIX or path.is_dir()
+        return path.suffix == SUFFIX or is_bucket(path) or path.is_dir()
     except OSError:
         return False  # whoever reads it says why it cannot be read
 
 
 def _recorded(path: Path, since: datetime | None, until: datetime | None) -> DayInput:
     try:
-        found = read_directory(path, most_bytes=RECORD_BYTES)
+        found = read_directory(path)
         if not found.segments:
             raise UserError(
                 "; ".join((f"{path} has no file of `dovetail record`; give its directory, or a day", *found.problems))

@@ -3,11 +3,12 @@
 Entries are told once, in order; those of pods are passed over. What a history forgets is left out when somebody asks.
 """
 
-import math
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from provisioner.history.causes import cause_of
 from provisioner.history.entries import (
     BatchPlanned,
     BoundCauses,
@@ -37,26 +38,8 @@ _MOST_NAMES: Final = 20_000
 """Of nodes and of NodeClaims, each: a record with gaps tells of some that they came, and never that they went."""
 BLOCKED_SECONDS: Final = 1800.0
 """After which a statement counts no more: what holds is said every quarter of an hour."""
-_LOOK_SECONDS: Final = 10.0
 _MOST_CAUSES: Final = 8
-
-PDB, PROTECTED, BUDGET, YOUNG, POLICY, NOT_CHEAPER = (
-    "PodDisruptionBudgets",
-    "do-not-disrupt",
-    "budgets",
-    "young nodes",
-    "consolidation policy",
-    "nothing cheaper",
-)
-_WORDS: Final = (
-    (PDB, ("pdb", "poddisruptionbudget")),
-    (PROTECTED, ("do-not-disrupt",)),
-    (BUDGET, ("blocking budget", "no allowed disruptions")),
-    (YOUNG, ("nominated", "isn't initialized", "consolidateafter", "does not have an associated node")),
-    (POLICY, ("consolidation disabled", "consolidation policy")),
-    (NOT_CHEAPER, ("cheaper", "can't remove without creating", "would not save")),
-)
-"""Of a cause, the words of which one is in what Karpenter and Dovetail say of it."""
+_BLOCKED_KINDS: Final = frozenset({"Node", "NodeClaim", "NodePool"})
 _SAYS_BLOCKED: Final = frozenset(
     {
         "DisruptionBlocked",
@@ -82,12 +65,6 @@ _DECIDES: Final = frozenset(
 T = TypeVar("T")
 Offering = tuple[str, str, str]
 """Zone, capacity type, instance type."""
-
-
-def cause_of(told: EventTold) -> str:
-    """What keeps a node, in words that name no object."""
-    text = told.message.lower()
-    return next((cause for cause, words in _WORDS if any(one in text for one in words)), told.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +110,6 @@ class HistoryTold:
 
 
 @dataclass(slots=True)
-class _Blocked:
-    at: float
-    kind: str
-    cause: str
-
-
-@dataclass(slots=True)
 class HistoryDigest:
     """See the module. Not thread-safe."""
 
@@ -150,11 +120,11 @@ class HistoryDigest:
     _events: dict[str, DecisionTold] = field(default_factory=dict)
     _interrupted: dict[tuple[str, str], tuple[float, InstanceInterrupted]] = field(default_factory=dict)
     _shortages: dict[Offering, ShortageTold] = field(default_factory=dict)
-    _blocked: dict[tuple[str, str], _Blocked] = field(default_factory=dict)
+    _blocked: OrderedDict[tuple[str, str], tuple[float, str]] = field(default_factory=OrderedDict)
     _node_of: dict[str, str] = field(default_factory=dict)
     _names: dict[int, str] = field(default_factory=dict)
     _gaps: list[tuple[float, Gap]] = field(default_factory=list)
-    _looked: tuple[float, tuple[tuple[str, int], ...]] = (-math.inf, ())
+    _blocked_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _fruitless: tuple[tuple[str, int], ...] | None = None
 
     def add(self, at: float, entries: Iterable[HistoryEntry]) -> None:
@@ -194,11 +164,11 @@ class HistoryDigest:
                 put_newest(self._node_of, one.name, one.node, _MOST_NAMES)
             case ClaimGone():
                 self._node_of.pop(one.name, None)
-                self._blocked.pop(("NodeClaim", one.name), None)
+                self._unblock(("NodeClaim", one.name))
             case NodeSeen():
                 put_newest(self._names, one.number, one.name, _MOST_NAMES)
             case NodeGone():
-                self._blocked.pop(("Node", self._names.pop(one.node, "")), None)
+                self._unblock(("Node", self._names.pop(one.node, "")))
             case InstanceInterrupted():
                 key = one.claim, one.reason
                 put_newest(self._interrupted, key, (self._interrupted.get(key, (at, one))[0], one), _MOST_INTERRUPTED)
@@ -234,28 +204,34 @@ class HistoryDigest:
             self._decide(one.id, replace(known, entry=one, ended=ended))
 
     def _said(self, at: float, one: EventTold) -> None:
-        if one.reason in _SAYS_BLOCKED:
-            put_newest(self._blocked, (one.kind, one.name), _Blocked(at, one.kind, cause_of(one)), _MOST_BLOCKED)
+        if one.reason in _SAYS_BLOCKED and one.kind in _BLOCKED_KINDS:
+            self._block(at, one)
         elif one.reason in _DECIDES:
             key = f"{one.kind}/{one.name} {one.reason} {at:.1f}"
             put_newest(self._events, key, DecisionTold(at, one, at, blocked=self._blocking(at)), MOST_DECISIONS)
 
+    def _block(self, at: float, one: EventTold) -> None:
+        key = one.kind, one.name
+        self._unblock(key)
+        self._blocked[key] = at, cause_of(one)
+        self._blocked_counts[one.kind, self._blocked[key][1]] += 1
+        if len(self._blocked) > _MOST_BLOCKED:
+            self._unblock(next(iter(self._blocked)))
+
+    def _unblock(self, key: tuple[str, str]) -> None:
+        known = self._blocked.pop(key, None)
+        if known is not None:
+            self._blocked_counts[key[0], known[1]] -= 1
+
     def _blocking(self, at: float) -> tuple[tuple[str, int], ...]:
-        """What keeps nodes now. Both a Node and its NodeClaim may be told of. Cost: O(nodes), once for decisions that follow each other."""
-        looked, known = self._looked
-        if looked <= at < looked + _LOOK_SECONDS:
-            return known
-        counts: dict[tuple[str, str], int] = {}
-        for key in [key for key, one in self._blocked.items() if one.at < at - BLOCKED_SECONDS]:
-            del self._blocked[key]
-        for one in self._blocked.values():
-            counts[one.cause, one.kind] = counts.get((one.cause, one.kind), 0) + 1
+        """What keeps nodes now. Both a Node and its NodeClaim may be told of. Cost: O(1), with what has become too old."""
+        while self._blocked and self._blocked[key := next(iter(self._blocked))][0] < at - BLOCKED_SECONDS:
+            self._unblock(key)
         most: dict[str, int] = {}
-        for (cause, _), count in counts.items():
-            most[cause] = max(most.get(cause, 0), count)
-        found = tuple(sorted(most.items(), key=lambda each: (-each[1], each[0]))[:_MOST_CAUSES])
-        self._looked = at, found
-        return found
+        for (_, cause), count in self._blocked_counts.items():
+            if count:
+                most[cause] = max(most.get(cause, 0), count)
+        return tuple(sorted(most.items(), key=lambda each: (-each[1], each[0]))[:_MOST_CAUSES])
 
     def _turned(self, at: float, one: OfferingTurned) -> None:
         key = one.zone, one.capacity_type, one.instance_type

@@ -7,11 +7,12 @@ A version adds fields at the end of an entry, each with a default, and entries w
 """
 
 import enum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 VERSION: Final = 1
+Count = Annotated[int, msgspec.Meta(ge=0)]
 NO_NODE: Final = 0
 """The number of no node: of pods that wait for one."""
 
@@ -116,7 +117,7 @@ class PodsStanding(HistoryEntry, frozen=True, array_like=True, tag=3):
 
     pod_class: int
     node: int
-    count: int
+    count: Count
 
 
 # --- pods
@@ -126,7 +127,7 @@ class PodsArrived(HistoryEntry, frozen=True, array_like=True, tag=4):
     """So many pods of a class were created."""
 
     pod_class: int
-    count: int
+    count: Count
 
 
 class PodsBound(HistoryEntry, frozen=True, array_like=True, tag=5):

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror
+from provisioner.history.causes import MEANINGS
 from provisioner.history.entries import BoundCause, BoundCauses, FleetBound
-from provisioner.history.holds import CAUSES, NodeHold, counts_of, holds_of, kept_by
+from provisioner.history.holds import NodeHold, counts_of, holds_of, kept_by
 from provisioner.packing.process import PackingRefusal, PlannerProcess
 from provisioner.packing.protocol import PackingReply
 from provisioner.provisioning.worlds import Worlds
@@ -149,7 +150,7 @@ class FleetPricing:
 
     def _ask_causes(self, snapshot: Snapshot, holds: tuple[NodeHold, ...], found: FleetBound, spent: float) -> float:
         """Tell what keeps the fleet from the bound, unless the process refuses or is slow; CPU seconds that it took. `spent`: what the process took before."""
-        began, every, latest = time.thread_time(), frozenset(CAUSES), spent
+        began, every, latest = time.thread_time(), frozenset(MEANINGS), spent
         end = self._clock.monotonic() + MOST_CAUSES_SECONDS
 
         def bound(causes: frozenset[str]) -> float | None:

@@ -15,11 +15,9 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import awaited_nodes, held_back
 from provisioner.disruption.methods.emptiness import consolidatable_at
-from provisioner.history.digest import BUDGET, PDB, POLICY, PROTECTED, YOUNG
+from provisioner.history.causes import BUDGET, MEANINGS, PDB, POLICY, PROTECTED, YOUNG
 from provisioner.scheduling.capacity.hourly_price import usd_per_hour
 from provisioner.state.snapshot import NodeView, Snapshot
-
-CAUSES = (PDB, PROTECTED, BUDGET, YOUNG, POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +79,6 @@ def kept_by(holds: Iterable[NodeHold], causes: frozenset[str]) -> tuple[NodeHold
 
 
 def counts_of(holds: Iterable[NodeHold]) -> Mapping[str, int]:
-    """How many nodes each cause keeps, in the order of `CAUSES`; those that keep none are left out."""
+    """How many nodes each cause keeps, in the order of `MEANINGS`; those that keep none are left out."""
     counts = Counter(cause for one in holds for cause in one.causes)
-    return {cause: counts[cause] for cause in CAUSES if counts[cause]}
+    return {cause: counts[cause] for cause in MEANINGS if counts[cause]}

@@ -32,6 +32,16 @@ def class_of(pod: Pod) -> HistoryPodClass:
     return HistoryPodClass(key, shape.namespace, kind, shape.priority, requests, constraints, do_not_disrupt, grace)
 
 
+def is_daemon_class(pod_class: HistoryPodClass) -> bool:
+    """Of a DaemonSet: each node has its own."""
+    return pod_class.owner_kind == "DaemonSet"
+
+
+def is_mirror_class(pod_class: HistoryPodClass) -> bool:
+    """Static pods of kubelets, owned by their Nodes."""
+    return pod_class.owner_kind == "Node"
+
+
 def _constraints(shape: PodShape) -> dict[str, Any]:
     fields = ((name, getattr(shape, name)) for name in PodShape.__struct_fields__ if name not in _OWN)
     return plain({name: value for name, value in fields if value})

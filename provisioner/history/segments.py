@@ -4,13 +4,14 @@ A segment is: the mark, the length of its head and the head; the length of its b
 stand frames, each a length and a list: tenths of a second since the frame before, then entries of that moment. The first frame is the opening.
 """
 
+import contextlib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from provisioner.history.entries import VERSION, AnyHistoryEntry, HistoryEntry
+from provisioner.history.entries import VERSION, AnyHistoryEntry, Count, HistoryEntry
 
 MARK: Final = b"DOVEHIS1"
 LENGTH_BYTES: Final = 4
@@ -47,7 +48,7 @@ class SegmentHead(msgspec.Struct, frozen=True):
     source: str
     began: float
     ended: float
-    entries: int
+    entries: Count
     follows: str = ""
     anonymous: bool = False
     software: str = ""
@@ -139,10 +140,28 @@ class Segment:
                 for one in entries:
                     yield at, one
 
+    def unpacked_bytes(self, most: int) -> int:
+        """Bytes of the body, unpacked, as far as that is possible; more than `most` where they are more. Cost: unpacks so much, in small pieces."""
+        size = 0
+        with contextlib.suppress(zlib.error, SegmentError):  # whoever reads the entries is told
+            for chunk in _inflated(self._body):
+                size += len(chunk)
+                if size > most:
+                    break
+        return size
+
     def _frames(self) -> Iterator[tuple[int, tuple[AnyHistoryEntry, ...]]]:
+        entries, last = 0, round((self.head.ended - self.head.began) * TICKS) + 1
+        ticks = 0
         try:
-            for data in _split(_inflated(self._body)):
-                yield _decode_frame(data)
+            for number, data in enumerate(_split(_inflated(self._body))):
+                frame = _decode_frame(data)
+                entries, ticks = entries + len(frame[1]), ticks + frame[0]
+                if max(entries, number - 1) > self.head.entries:
+                    raise SegmentError(f"segment {self.head.id} has more entries than its head tells")
+                if frame[0] < 0 or ticks > last:
+                    raise SegmentError(f"segment {self.head.id} has entries of a time that it does not cover")
+                yield frame
         except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
             raise SegmentError(f"segment {self.head.id} cannot be decoded: {error}") from None
 
@@ -181,15 +200,16 @@ def _part(data: bytes, start: int, what: str) -> tuple[bytes, int]:
 
 
 def _inflated(body: bytes) -> Iterator[bytes]:
-    inflate = zlib.decompressobj()
-    rest, size = body, 0
-    while rest and not inflate.eof:
-        chunk = inflate.decompress(rest, _CHUNK)
-        size += len(chunk)
-        if size > _MOST_INFLATED:
-            raise SegmentError(f"the segment cannot be decoded: it has more than {_MOST_INFLATED >> 20} MiB")
-        yield chunk
-        rest = inflate.unconsumed_tail
+    inflate, size = zlib.decompressobj(), 0
+    for start in range(0, len(body), _CHUNK):  # what is not consumed is copied each time, and must be little
+        rest = body[start : start + _CHUNK]
+        while rest and not inflate.eof:
+            chunk = inflate.decompress(rest, _CHUNK)
+            size += len(chunk)
+            if size > _MOST_INFLATED:
+                raise SegmentError(f"the segment cannot be decoded: it has more than {_MOST_INFLATED >> 20} MiB")
+            yield chunk
+            rest = inflate.unconsumed_tail
     yield inflate.flush(_CHUNK)
 
 

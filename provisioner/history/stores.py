@@ -3,19 +3,20 @@
 import os
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from provisioner.history.keeper import HistoryBounds
-from provisioner.history.segments import Segment, SegmentError, read_segment
+from provisioner.history.segments import Segment, SegmentError, SegmentHead, read_segment
 from provisioner.support import logs, metrics
+from provisioner.values.printable import counted
 
 SUFFIX: Final = ".history"
 MOST_SEGMENT: Final = 256 << 20
 """Bytes of a file that is read."""
-RECORD_BYTES: Final = 64 << 20
-"""Of all files of a record together, for whoever reads it whole."""
+OVERLAP_SECONDS: Final = 5.0
+"""So much earlier than the last one ended may a segment begin that does not follow it: clocks are set."""
 _NAME: Final = re.compile(r"([0-9]{13})-([0-9]{13})-([0-9a-f]{16})\.history")
 _MOST_UNWRITTEN: Final = 16 << 20
 _UNWRITTEN = metrics.gauge(
@@ -141,11 +142,35 @@ class StoredSegments:
         _UNWRITTEN.set(sum(len(one.data) for one in self._unwritten))
 
 
+class RecordBounds(NamedTuple):
+    """Of a record that is read whole, so that reading ends soon: the oldest files are left out.
+
+    Attributes:
+        files: how many.
+        file_bytes: of all together; the latest is read even if it has more.
+        unpacked_bytes: of all of them, unpacked.
+        entries: in all of them. A reader takes about a microsecond for one of pods, and up to five for others.
+    """
+
+    files: int = 20_000
+    file_bytes: int = 64 << 20
+    unpacked_bytes: int = 256 << 20
+    entries: int = 20_000_000
+
+    def __str__(self) -> str:
+        sizes = f"{self.file_bytes >> 20} MiB, or {self.unpacked_bytes >> 20} MiB unpacked"
+        return f"{self.files:,} files, {sizes}, or {self.entries:,} entries"
+
+
+RECORD: Final = RecordBounds()
+"""64 MiB that a recorder wrote unpack to 150 MiB, with 18 million entries."""
+
+
 class ReadDirectory(NamedTuple):
     """What is in a directory.
 
     Attributes:
-        segments: in the order of time.
+        segments: in the order of time; no two of them tell of the same time.
         problems: what could not be read, a sentence each.
     """
 
@@ -153,44 +178,82 @@ class ReadDirectory(NamedTuple):
     problems: tuple[str, ...]
 
 
-def read_directory(path: Path, *, most_bytes: int | None = None) -> ReadDirectory:
-    """Every segment of a directory, or that of one file; those that are damaged are named and left out.
+def read_directory(path: Path, bounds: RecordBounds = RECORD) -> ReadDirectory:
+    """The segments of a directory, or that of one file. Those that are damaged are left out, and so are copies, and what a second recorder wrote at the same
+    time; that is told.
 
     Args:
         path: of the directory or the file.
-        most_bytes: of all files together; the oldest are left out, but never the latest.
+        bounds: of all files together.
 
     Raises:
-        FolderError: there is no such directory or file.
+        FolderError: there is no such directory or file, or it is in a bucket.
+
+    Cost: O(bytes), unpacked once without being decoded.
     """
+    if is_bucket(path):
+        raise FolderError(
+            f"s3://{'/'.join(path.parts[1:])} is in a bucket: copy its latest files to a directory, for example with `aws s3 cp --recursive`; "
+            f"at most {bounds.file_bytes >> 20} MiB of them are read"
+        )
     try:
         path.stat()
         files = sorted(path.glob(f"[!.]*{SUFFIX}")) if path.is_dir() else [path]
-        segments, problems = [], []
-        if most_bytes is not None and (older := _older_than_fit(files, most_bytes)):
-            problems.append(
-                f"the {older} oldest files are left out, because all together exceed {most_bytes >> 20} MiB"
-            )
-            files = files[older:]
-        for file in files:
+        segments, problems = [], list[str]()
+        older = _older_than_fit(files, bounds)
+        unpacked, entries = bounds.unpacked_bytes, bounds.entries
+        for number in reversed(range(older, len(files))):
+            file = files[number]
             try:
                 if not file.is_file():  # a device has no end, and of a pipe nobody may write the other
                     raise SegmentError("it is not a regular file")
                 if file.stat().st_size > MOST_SEGMENT:
                     raise SegmentError(f"it is larger than {MOST_SEGMENT >> 20} MiB")
-                segments.append(read_segment(file.read_bytes()))
+                one = read_segment(file.read_bytes())
+                entries -= one.head.entries
+                unpacked -= one.unpacked_bytes(unpacked)
             except SegmentError as error:
                 problems.append(f"{file} is left out: {error}")
+                continue
+            if entries < 0 or unpacked < 0:
+                older = number + 1
+                break
+            segments.append(one)
     except OSError as error:
         raise FolderError(f"{path}: {error.strerror or error}") from None
-    return ReadDirectory(tuple(sorted(segments, key=lambda one: one.head.began)), tuple(problems))
+    found, others = _one_recorder(segments)
+    if others:
+        problems.append(f"{counted(others, 'file')} left out: others tell of the same time, as of a second recorder")
+    if older:
+        problems.append(f"{counted(older, 'file')} left out, the oldest: all together are more than {bounds}")
+    return ReadDirectory(found, tuple(reversed(problems)))
 
 
-def _older_than_fit(files: list[Path], most: int) -> int:
-    """How many of the files, the oldest first, must be left out."""
-    sizes = [one.stat().st_size if one.is_file() else 0 for one in files]
-    older, whole = 0, sum(sizes)
-    while whole > most and older < len(files) - 1:
-        whole -= sizes[older]
+def is_bucket(path: Path) -> bool:
+    """Whether somebody means a place in S3 (s3://BUCKET/PREFIX), from which no record is read."""
+    return path.parts[:1] == ("s3:",)
+
+
+def _one_recorder(segments: Iterable[Segment]) -> tuple[tuple[Segment, ...], int]:
+    """Those of which each begins where the last one has ended, or later; and how many others there are."""
+    found, others = dict[str, Segment](), 0
+    last: SegmentHead | None = None
+    for one in sorted(segments, key=lambda one: one.head.began):
+        head = one.head
+        goes_on = last is None or head.follows == last.id or head.began >= last.ended - OVERLAP_SECONDS
+        if goes_on and head.id not in found:
+            found[head.id], last = one, head
+        else:
+            others += 1
+    return tuple(found.values()), others
+
+
+def _older_than_fit(files: list[Path], bounds: RecordBounds) -> int:
+    """How many of the files, the oldest first, must be left out before they are read."""
+    older = max(0, len(files) - bounds.files)
+    sizes = [one.stat().st_size if one.is_file() else 0 for one in files[older:]]
+    whole = sum(sizes)
+    while whole > bounds.file_bytes and older < len(files) - 1:
+        whole -= sizes[older - len(files)]
         older += 1
     return older

@@ -53,6 +53,8 @@ _LIMITS_OF_ROW: Final = 16
 _MOST_SENTENCES: Final = 20
 """Of what the page leaves out."""
 NO_HISTORY: Final = "No history: only the provisioner that leads keeps one, and this page is not made by it."
+NOT_ASKED: Final = "Not looked at for this page; ask with: dovetail why pod {}/{}"
+"""Answers have a share of the time, and are for some workloads: so much of a sentence there is always."""
 
 _ANEW: Final = 100
 """After so many pages, classes that are used no more are forgotten."""
@@ -368,13 +370,16 @@ def _waiting(
 
 
 def _row(index: int, pods: Sequence[Pod], answer: PodAnswer | None, every: frozenset[str], sight: Sight) -> PageWaiting:
+    names_shown = tuple(sorted(pod.name for pod in pods)[:NAMES_OF_ROW])
     return PageWaiting(
         of=index,
         pods=len(pods),
-        names=tuple(sorted(pod.name for pod in pods)[:NAMES_OF_ROW]),
+        names=names_shown,
         since=min(seconds(pod.created) for pod in pods),
         state=answer.state if answer is not None else "",
-        text=sight.sentence(pods[0], answer, every)[:LONGEST] if answer is not None else "",
+        text=sight.sentence(pods[0], answer, every)[:LONGEST]
+        if answer is not None
+        else NOT_ASKED.format(pods[0].namespace, names_shown[0]),
     )
 
 

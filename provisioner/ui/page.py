@@ -113,7 +113,7 @@ class PageWaiting(PageValue, frozen=True, kw_only=True):
         pods: how many.
         names: of the first of them.
         since: when the oldest was created.
-        state, text: as `dovetail why` has them; "" for what has not been looked at yet.
+        state, text: as `dovetail why` has them; of what has not been looked at yet no state, and the command that asks.
     """
 
     of: int
@@ -231,11 +231,12 @@ class PageDecision(PageValue, frozen=True, kw_only=True):
 
 
 class PageCause(PageValue, frozen=True, kw_only=True):
-    """What keeps nodes as they are: how many, and by how much the bound would fall if this alone were lifted, per hour."""
+    """What keeps nodes as they are, in words: how many, and by how much the bound would fall if this alone were lifted, per hour."""
 
     cause: str
     nodes: int
     usd: float
+    meaning: str = ""
 
 
 class PageBound(PageValue, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
+from provisioner.history.causes import MEANINGS
 from provisioner.history.digest import DecisionTold, HistoryTold
 from provisioner.history.entries import (
     BatchPlanned,
@@ -193,7 +194,12 @@ def _bound(found: FleetBound, causes: BoundCauses | None) -> PageBound:
         unplaced=bound.unplaced,
         kept_at=int(causes.asked),
         kept=causes.usd_kept,
-        causes=tuple([PageCause(cause=one.cause, nodes=one.nodes, usd=one.usd) for one in causes.causes]),
+        causes=tuple(
+            [
+                PageCause(cause=one.cause, nodes=one.nodes, usd=one.usd, meaning=MEANINGS.get(one.cause, ""))
+                for one in causes.causes
+            ]
+        ),
         together=round(causes.usd_kept - causes.usd_at_least, 6),
         rest=round(causes.usd_now - causes.usd_kept, 6),
     )

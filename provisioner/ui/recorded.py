@@ -3,6 +3,7 @@
 A record names no pods and does not tell why they wait; what it does not know stays empty.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from provisioner.history.entries import (
     PodsStanding,
     PoolSeen,
 )
+from provisioner.history.pod_classes import is_daemon_class, is_mirror_class
 from provisioner.history.segments import Segment
 from provisioner.ui.page import (
     LONGEST,
@@ -50,8 +52,9 @@ from provisioner.values.printable import counted
 from provisioner.values.resources import CPU, MEMORY, PODS
 
 _MOST_ROWS: Final = 500
+MOST_STANDING: Final = 200_000
+"""Of nodes, of NodeClaims, of classes, and so on, each, at the end of a record; of classes on nodes ten times as many."""
 _OF_PODS: Final = (PodsArrived, PodsBound, PodsEnded, PodsStanding)
-_DAEMONS: Final = ("DaemonSet", "Node")
 _NAMES: Final = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 """Labels that tell what a pod is part of, in the order in which they are asked."""
 _ENDED: Final = (CommandTurn.DONE, CommandTurn.CALLED_OFF)
@@ -69,6 +72,16 @@ class _Standing:
     pools: dict[str, PoolSeen] = field(default_factory=dict)
     commands: dict[str, CommandSeen] = field(default_factory=dict)
     pods: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def check(self) -> None:
+        """No recorder's cluster is so large.
+
+        Raises:
+            ValueError: this one is.
+        """
+        named = (self.classes, self.kinds, self.nodes, self.claims, self.pools, self.commands)
+        if max(map(len, named)) > MOST_STANDING or len(self.pods) > 10 * MOST_STANDING:
+            raise ValueError("there are too many nodes, NodeClaims, NodePools, commands or classes of pods")
 
     def add(self, one: AnyHistoryEntry) -> None:
         match one:
@@ -124,15 +137,15 @@ def recorded_page(segments: Sequence[Segment], problems: Sequence[str] = (), *, 
         gaps += bool(number) and segment.head.follows != before
         before = segment.head.id
         last = number == len(segments) - 1
-        for one in segment.opening:
-            digest.add(segment.head.began, (one,))
-            if last:
-                standing.add(one)
-        for at, one in segment:
+        opening = ((segment.head.began, one) for one in segment.opening)
+        for count, (at, one) in enumerate(itertools.chain(opening, segment)):
             if not isinstance(one, _OF_PODS):
                 digest.add(at, (one,))
             if last:
                 standing.add(one)
+                if count % MOST_STANDING == 0:
+                    standing.check()
+        standing.check()
     head = segments[-1].head
     missing = [one.rstrip(".") for one in problems]
     if gaps:
@@ -199,7 +212,7 @@ def _amount(amounts: Mapping[str, int], resource: str) -> int:
 def _class(one: HistoryPodClass) -> PageClass:
     labels = one.constraints.get("labels")
     labels = labels if isinstance(labels, Mapping) else {}
-    name = next((str(labels[key]) for key in _NAMES if key in labels), f"class {one.key[:8]}")
+    name = next((text for key in _NAMES if isinstance(text := labels.get(key), str)), f"class {one.key[:8]}")
     others = (f"{key} {amount}" for key, amount in sorted(one.requests.items()) if key not in (CPU, MEMORY, PODS))
     return PageClass(
         namespace=one.namespace,
@@ -237,7 +250,7 @@ def _node(
     daemons, pods = NO_PODS, list[PodRow]()
     for number, count in rows.items():
         one = standing.classes[number]
-        if one.owner_kind in _DAEMONS:
+        if is_daemon_class(one) or is_mirror_class(one):
             cpu, memory = _amount(one.requests, CPU) * count, _amount(one.requests, MEMORY) * count
             daemons += PodsApart(pods=count, cpu=cpu, memory=memory)
         else:

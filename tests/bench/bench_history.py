@@ -1,7 +1,7 @@
 """What a history costs; keeps results/history.json.
 
 Bytes are of a stream of 20 new pods a second, of 200 classes on 500 nodes, each bound after a second and gone ten minutes later: two hours of it, with
-what 24 hours would take. CPU is that of one thread, for the events and the plan of a batch, and for telling both to the history; both are measured in one run.
+what 24 hours would take. The price of a fleet is that of 5,000 nodes with ten pods each, of 500 classes; a fifth has a pod with do-not-disrupt. CPU is that of one thread, for the events and the plan of a batch, and for telling both to the history; both are measured in one run.
 """
 
 import random
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import cast
 
 import msgspec
 import pytest
@@ -16,17 +17,25 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.shapes import PodShape
+from provisioner.cloudprovider.types import CloudProvider
 from provisioner.history.decisions import batch_planned
-from provisioner.history.entries import BatchPlanned
+from provisioner.history.entries import BatchPlanned, BoundCauses, FleetBound
+from provisioner.history.fleet_pricing import FleetPricing
 from provisioner.history.keeper import HistoryBounds, HistoryKeeper, HistorySources, MemorySegments
 from provisioner.lab.harness.results import Figure, at_most, percentile, write
+from provisioner.packing.process import PlannerProcess
+from provisioner.provisioning.worlds import Worlds
 from provisioner.runtime.changes import PodChanged
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.result import Result
 from provisioner.state.cluster import Cluster
 from provisioner.support.clock import Clock, SystemClock
+from tests.support import loads
 from tests.support.clock import FakeClock
 from tests.support.cluster import TYPES, bound, node, pod
+from tests.support.disrupting import FakeCloud
+from tests.support.fleets import Fleet
+from tests.support.fleets import pool as fleet_pool
 from tests.support.pods import wire_bytes, wire_pod
 from tests.support.problems import pool as scheduling_pool
 from tests.support.problems import problem, shape
@@ -37,6 +46,9 @@ ROOT = Path(__file__).parents[2]
 RATE, SECONDS, LIFE_SECONDS = 20, 2 * 3600, 600
 CLASSES, NODES = 200, 500
 BATCHES, BATCH = 200, 20
+FLEET, PODS_OF_NODE, FLEET_CLASSES = 5000, 10, 500
+LONGEST_AGE = 600
+"""Seconds between two prices, at the most."""
 MIB = 1 << 20
 
 
@@ -144,6 +156,51 @@ def test_what_planning_pays_for_a_history() -> None:
         Figure("with history, p99", percentile(both, 99) / percentile(base, 99), "times", at_most(1.03)),
         Figure("with history, median", median(both) / median(base), "times"),
         Figure("what the other thread writes of a batch, median", median(written) * 1000, "ms of CPU"),
+    )
+
+
+class Cloud(FakeCloud):
+    kinds = tuple(one for one in loads.ec2() if one.capacity["cpu"] <= 32_000)
+
+
+def test_how_often_a_large_fleet_is_priced() -> None:
+    chance, cloud = random.Random(1), Cloud()
+    kinds = [one for one in Cloud.kinds if one.name.endswith(".2xlarge")][:20]
+    every = [
+        shape(
+            cpu=f"{chance.choice((250, 500, 750))}m",
+            memory=f"{chance.choice((512, 1024, 2048))}Mi",
+            labels={"app": f"app-{number}"},
+        )
+        for number in range(FLEET_CLASSES)
+    ]
+    fleet = Fleet([fleet_pool()], types=Cloud.kinds)
+    for number in range(FLEET):
+        name = f"n{number:05d}"
+        pods = [
+            loads.bound(pod(f"p-{number}-{each}", shape=chance.choice(every)), f"node-{name}")
+            for each in range(PODS_OF_NODE)
+        ]
+        if number % 5 == 0:
+            pods[0] = msgspec.structs.replace(pods[0], annotations={names.DO_NOT_DISRUPT: "true"})
+        fleet.node(name, pods, kind=chance.choice(kinds), zone=chance.choice(("us-east-1a", "us-east-1b")))
+    snapshot, clock = fleet.view().snapshot, SystemClock()
+    process, found = PlannerProcess(clock), list[FleetBound | BoundCauses]()
+    pricing = FleetPricing(lambda: snapshot, Worlds(cast(CloudProvider, cloud)), process, clock, found.append)
+    try:
+        assert process.await_start(clock.monotonic() + 60.0) is None
+        rest = pricing.poll()
+    finally:
+        process.stop()
+        process.tidy()
+    bound, causes = found
+    assert isinstance(bound, FleetBound)
+    assert bound.pods == FLEET * PODS_OF_NODE
+    told(
+        "history-prices",
+        Figure("greedy price and bound of 5,000 nodes", bound.cpu_seconds, "s of CPU"),
+        Figure("what keeps 5,000 nodes from the bound", causes.cpu_seconds, "s of CPU"),
+        Figure("until the next price at 2 % of a core", rest, "s", at_most(LONGEST_AGE)),
     )
 
 

@@ -6,7 +6,9 @@ Dev clusters have no kubelet, so a second kwok plays that of one Node, and ends 
 import http.client
 import json
 import os
+import re
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from playwright.sync_api import expect
 
 from provisioner.apis import names
 from provisioner.apis.reports import LEASE_NAME
@@ -30,6 +33,7 @@ from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 from provisioner.values.errors import UserError
 from provisioner.why.access import TOKEN_NEEDED
+from tests.support.browser import Tab, chromium
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.kubeconfigs import user_kubeconfig
 from tests.support.ports import free_port
@@ -38,7 +42,7 @@ from tests.support.provisioner import SECONDS, Plot, start_child
 pytestmark = pytest.mark.plane
 
 SYSTEM, OTHERS = "dovetail-system", "why-others"
-FIRST, SECOND, KUBELET = "why-first", "why-second", "why-kubelet"
+FIRST, SECOND, KUBELET, LOOKER = "why-first", "why-second", "why-kubelet", "why-ui"
 NODE, OWN = "why-node", "why.dovetail.dev/kubelet"
 RBAC = "rbac.authorization.k8s.io"
 LEADER_POD = os.uname().nodename
@@ -388,7 +392,7 @@ def test_a_tenant_looks_at_the_leaders_page_through_the_api_server(
         assert result.exit_code == 0, result.output
         text = file.read_text(encoding="utf-8")
         page = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-        return any(one.get("text") for one in page["waiting"])
+        return any(one.get("state") for one in page["waiting"])
 
     eventually(is_answered, "the page says why the pod waits", SECONDS, 2.0)
     assert page["source"] == "the leader"
@@ -398,6 +402,47 @@ def test_a_tenant_looks_at_the_leaders_page_through_the_api_server(
     assert page["waiting"][0]["names"] == [ground.waiting.partition("/")[2]]
     assert "No node can take pod" in page["waiting"][0]["text"]
     assert ground.theirs.partition("/")[0] not in text
+
+
+def test_a_browser_shows_nodes_pods_reasons_and_decisions_of_a_cluster(
+    plane: DevCluster, replicas: Replicas, ground: Ground, users: Users, tmp_path: Path
+) -> None:
+    listed = [
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list"]},
+        {"apiGroups": [names.GROUP], "resources": ["nodeclaims", "nodepools"], "verbs": ["list"]},
+    ]
+    apply(plane, *role("", f"ui-all-{ground.plot.name}", listed, "auditor", ground.theirs.partition("/")[0]))
+    config, file = kubeconfig(plane, tmp_path / "auditor", users.auditor), tmp_path / "page.html"
+    arguments = ["--leader", f"http://127.0.0.1:{replicas.leader}", "--kubeconfig", str(config), "--no-browser"]
+
+    def is_whole() -> bool:
+        """Whether the leader has seen these rights, the decision is in its history, and it has looked at why the pod waits."""
+        result = CliRunner().invoke(ui, [*arguments, "--export", str(file)])
+        text = file.read_text(encoding="utf-8") if result.exit_code == 0 else ""
+        return all(one in text for one in (ground.node, "No node can take pod", '"reason":"Provisioning"'))
+
+    eventually(is_whole, "the page has nodes, a reason and a decision", SECONDS, 2.0)
+    plane.start_program(LOOKER, [sys.executable, "-m", "provisioner.cli.main", "ui", *arguments])
+    try:
+        found = eventually(
+            lambda: re.search(r"http://127\.0\.0\.1:\d+/#\S+", plane.log(LOOKER).read_text()), "it serves", SECONDS
+        )
+        with chromium() as browser:
+            tab = Tab(browser.new_context()).open(found[0])
+            page = tab.page
+            for name in ("Nodes", "Waiting pods", "NodePools", "Price over time", "Decisions"):
+                expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+            expect(page.get_by_role("table", name="Pods without a node")).to_contain_text("No node can take pod")
+            expect(page.get_by_role("table", name="Decisions, newest first")).to_contain_text("Provisioning")
+            page.get_by_role("button", name=ground.node).click()
+            pods = page.get_by_role("dialog").get_by_role("table")
+            for one in (ground.mine, ground.theirs):
+                expect(pods).to_contain_text(one.partition("/")[2])
+            page.get_by_role("button", name="Why does this node stay?").click()
+            expect(page.get_by_role("dialog")).to_contain_text("PodDisruptionBudget")
+            assert tab.complaints == []
+    finally:
+        plane.stop(LOOKER)
 
 
 @pytest.mark.usefixtures("forwarded")

@@ -1,13 +1,19 @@
 """What holds of a history whose names are replaced: none of them is in it, and what belonged together still does."""
 
+from collections.abc import Iterator
+from typing import Any, get_args
+
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import inspect
 
 from provisioner.apis import names
 from provisioner.disruption.controller import CONSOLIDATIONS, METHODS, REBUILDING
 from provisioner.history.anonymous import Anonymizer
 from provisioner.history.entries import (
+    AnyHistoryEntry,
     BatchPlanned,
     CommandSeen,
     CommandTurn,
@@ -21,6 +27,9 @@ from provisioner.history.segments import read_segment
 from provisioner.history.tracker import ObjectTracker
 from provisioner.packing.planner import PlanOutcome
 from provisioner.packing.process import PackingRefusal
+from provisioner.ui.document import alone
+from provisioner.ui.page import MOST_BYTES, encoded
+from provisioner.ui.recorded import recorded_page
 from tests.support.cluster import claim, node, pod, pool
 from tests.support.histories import RecordedCluster, entries_of
 from tests.support.problems import apart, app, shape, spread
@@ -105,11 +114,52 @@ def test_no_planted_name_is_in_an_anonymous_segment(key: bytes) -> None:
     assert [name for name in PLANTED if name in text] == []
     assert [name for name in PLANTED if any(name.encode() in data for data in segments)] == []
     assert all(read_segment(data).head.anonymous for data in segments)
+    export = alone(encoded(recorded_page([read_segment(data) for data in segments]), MOST_BYTES)).decode()
+    assert [name for name in PLANTED if name in export] == []
     plain = RecordedCluster()
     more = hostile(plain)
     plain.keeper.flush()
     told = "\n".join(repr(one) for one in [*(one for _, one in entries_of(plain.segments())), *more])
     assert sum(name in told for name in PLANTED) > 700, "they stand in a history that is not anonymous"
+
+
+def filled(kind: inspect.Type, names_left: Iterator[str]) -> Any:
+    """A value of a type with another name in each text that it holds."""
+    match kind:
+        case inspect.StructType(cls=cls, fields=fields):
+            return cls(**{one.name: filled(one.type, names_left) for one in fields})
+        case inspect.VarTupleType(item_type=item):
+            return (filled(item, names_left), filled(item, names_left))
+        case inspect.TupleType(item_types=items):
+            return tuple(filled(one, names_left) for one in items)
+        case inspect.DictType(key_type=key, value_type=value):
+            return {filled(key, names_left): filled(value, names_left) for _ in range(2)}
+        case inspect.UnionType(types=types):
+            return filled(next(one for one in types if not isinstance(one, inspect.NoneType)), names_left)
+        case inspect.EnumType(cls=cls):
+            return next(iter(cls))
+        case inspect.AnyType():
+            return [{next(names_left): [next(names_left)]}, next(names_left)]
+        case inspect.StrType():
+            return next(names_left)
+        case inspect.BoolType():
+            return True
+        case inspect.IntType() | inspect.FloatType():
+            return 1
+    raise AssertionError(f"nobody knows how to fill {kind}")
+
+
+EVERY = {kind.__name__: kind for kind in get_args(AnyHistoryEntry)}
+
+
+@pytest.mark.parametrize("kind", EVERY.values(), ids=EVERY)
+def test_no_text_of_any_entry_stays(kind: type[HistoryEntry]) -> None:
+    names_left = iter(PLANTED)
+    entry = filled(inspect.type_info(kind), names_left)
+    used = PLANTED[: PLANTED.index(next(names_left))]
+    assert [name for name in used if name not in repr(entry)] == []
+    hidden = repr(Anonymizer(b"key")([entry]))
+    assert [name for name in used if name in hidden] == []
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.binary(max_size=8))

@@ -57,9 +57,9 @@ _DONE: Final = "Press Ctrl-C to end."
 )
 @click.option(
     "--record",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="Show the end of a record that `dovetail record` wrote, and its history, without a cluster. One of its files will do, too.",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Show the end of a record that `dovetail record` wrote, and its history, without a cluster: its directory, or one of its files.",
 )
 @click.option(
     "--through",

@@ -26,12 +26,15 @@ from provisioner.history.entries import (
 )
 from provisioner.simulator.market import MOST_PER_HOUR, ByOffering
 from provisioner.simulator.workload import Shortage
+from provisioner.simulator.workloads.errors import WorkloadError
 
 ENOUGH_INTERRUPTIONS: Final = 5
 SAME_SECONDS: Final = 600.0
 MOST_BOOTS: Final = 200
 """Boot times that are kept: as many quantiles of all."""
 MOST_SHORTAGES: Final = 20_000
+_MOST_SEEN: Final = 500_000
+"""Of NodeClaims and of shortages, each, before any of them is chosen."""
 LONGEST_BOOT: Final = 3600
 _TAKEN_BACK_SECONDS: Final = 5.0
 """After a notice the offering is closed at once; a history tells it a little later."""
@@ -79,15 +82,19 @@ class MarketLesson:
     _spells: list[tuple[_Offering, float, float]] = field(default_factory=list)
 
     def take(self, at: float, entry: AnyHistoryEntry) -> None:
-        """One entry, at its time in seconds since 1970."""
+        """One entry, at its time in seconds since 1970.
+
+        Raises:
+            WorkloadError: there are too many NodeClaims or shortages.
+        """
         match entry:
             case ClaimSeen():
                 self._claims[entry.name] = entry
-            case ClaimGone():
+            case ClaimGone() if entry.name in self._claims:
                 self._gone.setdefault(entry.name, at)
-            case InstanceInterrupted(reason=reason) if reason == _SPOT_INTERRUPTED:
+            case InstanceInterrupted(reason=reason) if reason == _SPOT_INTERRUPTED and entry.claim in self._claims:
                 self._noticed.setdefault(entry.claim, at)
-            case EventTold(kind="NodeClaim", reason=reason) if reason == _EVENT:
+            case EventTold(kind="NodeClaim", reason=reason) if reason == _EVENT and entry.name in self._claims:
                 self._noticed.setdefault(entry.name, at)
             case OfferingTurned():
                 offering = entry.instance_type, entry.zone, entry.capacity_type
@@ -97,6 +104,8 @@ class MarketLesson:
                     self._spells.append((offering, since, at))
             case _:
                 pass
+        if max(len(self._claims), len(self._spells)) > _MOST_SEEN:
+            raise WorkloadError(f"the record has more than {_MOST_SEEN:,} NodeClaims or shortages; give fewer segments")
 
     def learned(self) -> LearnedMarket:
         """What has been heard comes to this. Cost: O(entries), with a sort."""

@@ -39,14 +39,18 @@ from provisioner.history.entries import (
     PodsStanding,
     PoolSeen,
 )
-from provisioner.history.pod_classes import shape_of_class
+from provisioner.history.pod_classes import is_daemon_class, is_mirror_class, shape_of_class
 from provisioner.history.segments import Segment, SegmentError
 from provisioner.simulator.workload import MOST_PODS_OF_DAY, MOST_SECONDS, Apply, Arrival, Change, Day, OwnerKind, Scale
 from provisioner.simulator.workloads.errors import WorkloadError
 
 REPLACED_SECONDS: Final = 60.0
 """A controller makes a pod again within seconds; on a busy API server it may take longer."""
-_DAEMON_SET, _NODE, _JOB, _NONE = "DaemonSet", "Node", "Job", ""
+_JOB, _NONE = "Job", ""
+_MOST_CLASSES: Final = 20_000
+_MOST_POOLS: Final = 10_000
+_MOST_RECKONED: Final = 20_000_000
+"""Classes that are looked at where segments do not follow each other, of all such places together."""
 _LEAST_SECONDS: Final = 1.0
 _DIGITS: Final = 3
 
@@ -183,7 +187,7 @@ class _Replay:
         self._numbers: dict[int, _Kind] = {}
         self._pools: list[Apply] = []
         self._problems: dict[str, None] = {}
-        self._pods = 0
+        self._pods = self._reckoned = 0
 
     def begin(self, segment: Segment, *, follows: bool) -> None:
         """A segment; where it does not follow the last one, what stands at its beginning is new, or was missed."""
@@ -206,6 +210,9 @@ class _Replay:
             self._problems[f"the rest of a segment is left out: {error}"] = None
 
     def _stand(self, at: float, standing: Mapping[bytes, int]) -> None:
+        self._reckoned += len(self._kinds)
+        if self._reckoned > _MOST_RECKONED:
+            raise WorkloadError("the record has too many gaps and classes of pods; give fewer segments")
         for key, kind in self._kinds.items():
             kind.settle(at + 2 * REPLACED_SECONDS)
             more = standing.get(key, 0) - kind.count
@@ -221,6 +228,10 @@ class _Replay:
                 key = _key(entry.pod_class)
                 kind = self._kinds.get(key)
                 if kind is None:
+                    if len(self._kinds) >= _MOST_CLASSES:
+                        raise WorkloadError(
+                            f"the record has more than {_MOST_CLASSES:,} classes of pods; give fewer segments"
+                        )
                     kind = self._kinds[key] = _Kind(entry.pod_class, len(self._kinds))
                 self._numbers[entry.number] = kind
             case PodsArrived() if (kind := self._numbers.get(entry.pod_class)) is not None:
@@ -234,6 +245,8 @@ class _Replay:
                     "metadata": {"name": entry.name},
                     "spec": entry.spec,
                 }
+                if len(self._pools) >= _MOST_POOLS:
+                    raise WorkloadError(f"NodePools change more than {_MOST_POOLS:,} times; give fewer segments")
                 self._pools.append(Apply(at=self._within(at), object=body))
             case Gap():
                 self._problems["changes were dropped while the record was made, since there were too many at once"] = (
@@ -262,8 +275,7 @@ class _Replay:
         return RecordedDay(day, self._began, tuple(self._pools), tuple(self._problems))
 
     def _workload(self, kind: _Kind) -> list[Change]:
-        owner = kind.pod_class.owner_kind
-        if owner == _NODE:
+        if is_mirror_class(kind.pod_class):
             return []
         try:
             template, cut = _template(kind.pod_class)
@@ -273,7 +285,7 @@ class _Replay:
         if cut:
             self._problems[f"{cut} of pods are left out"] = None
         name, namespace = f"class-{kind.number:04d}", kind.pod_class.namespace or "default"
-        if owner == _DAEMON_SET:
+        if is_daemon_class(kind.pod_class):
             return [Apply(at=0.0, object=_daemon_set(name, namespace, template))]
         return self._jobs(kind, name, template) if kind.ends_by_itself else self._deployment(kind, name, template)
 
@@ -309,7 +321,7 @@ def _key(pod_class: HistoryPodClass) -> bytes:
 def _daemon_set(name: str, namespace: str, template: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
-        "kind": _DAEMON_SET,
+        "kind": "DaemonSet",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"selector": {"matchLabels": template["metadata"]["labels"]}, "template": template},
     }

@@ -143,7 +143,7 @@
   const Key = () => html`<ul class="key">
     ${[["f-system", "reserved for the system"], ["f-daemon", "DaemonSets"], ["f-0", "pods, a block each, a color for each workload"], ["f-hidden", "pods that are only counted"], ["hatch", "planned, not bound yet"], ["f-free", "not requested"]].map(([fill, text]) =>
       html`<li><svg viewBox="0 0 14 14" aria-hidden="true"><rect width="14" height="14" class=${fill === "hatch" ? "f-free" : fill} />${fill === "hatch" ? html`<rect width="14" height="14" fill="url(#hatch)" />` : null}</svg>${text}</li>`)}
-    <li>Upper bar: cpu. Lower bar: memory. Thin bar: price. Each to scale.</li>
+    <li>Upper bar: CPU. Lower bar: memory. Thin bar: price. All to scale.</li>
   </ul>`;
 
   // ---------------------------------------------------------------- nodes
@@ -152,7 +152,7 @@
     const s = sumsOf(page, node);
     return [
       nameOf(node), stateOf(node), node.pool && `NodePool ${node.pool}`, node.type, node.zone, node.capacityType,
-      node.usd ? `${money(page, node.usd)} per hour` : "price unknown", `cpu ${percent(s.used.cpu, s.room.cpu)} requested`,
+      node.usd ? `${money(page, node.usd)} per hour` : "price unknown", `CPU ${percent(s.used.cpu, s.room.cpu)} requested`,
       `memory ${percent(s.used.memory, s.room.memory)} requested`, plural(s.pods.pods, "pod"), s.planned.pods && plural(s.planned.pods, "planned pod"),
       node.interrupted && `interrupted: ${node.interrupted}`, node.text,
     ].filter(Boolean).join(", ");
@@ -197,7 +197,7 @@
   function GroupCard({ page, group, choose }) {
     const s = group.nodes.reduce((a, one) => { const b = sumsOf(page, one); a.cpu += b.used.cpu; a.memory += b.used.memory; a.roomCpu += b.room.cpu; a.roomMemory += b.room.memory; a.pods += b.pods.pods; return a; }, { cpu: 0, memory: 0, roomCpu: 0, roomMemory: 0, pods: 0 });
     const name = [group.pool || "(no NodePool)", group.type, group.capacityType].filter(Boolean).join(" · ");
-    const words = `${plural(group.nodes.length, "node")}${group.ready < group.nodes.length ? `, ${group.nodes.length - group.ready} not ready` : ""}, ${plural(s.pods, "pod")}, ${money(page, group.usd, 2)}/h, cpu ${percent(s.cpu, s.roomCpu)}, memory ${percent(s.memory, s.roomMemory)} requested`;
+    const words = `${plural(group.nodes.length, "node")}${group.ready < group.nodes.length ? `, ${group.nodes.length - group.ready} not ready` : ""}, ${plural(s.pods, "pod")}, ${money(page, group.usd, 2)}/h, CPU ${percent(s.cpu, s.roomCpu)}, memory ${percent(s.memory, s.roomMemory)} requested`;
     return html`<li><button class="node" onClick=${() => choose(group.key)} aria-label="${name}: ${words}. Show its nodes">
       <span class="head"><strong>${name}</strong> <span class="dim">${words}</span></span>
       <${Strip} page=${page} nodes=${group.nodes} />
@@ -216,13 +216,13 @@
 
   function NodeTable({ page, nodes, open }) {
     return html`<div class="scroll" tabindex="0" role="region" aria-label="Table of nodes"><table>
-      <caption>${plural(nodes.length, "node")}</caption>
+      <caption><span>${plural(nodes.length, "node")}</span></caption>
       <thead><tr>${["Node", "State", "NodePool", "Type", "Zone", "Capacity type"].map((one) => html`<th scope="col">${one}</th>`)}
-        ${["Per hour", "Age", "Pods", "Planned", "Cpu requested", "Memory requested"].map((one) => html`<th scope="col" class="n">${one}</th>`)}</tr></thead>
+        ${["Per hour", "Age", "Pods", "Planned", "CPU requested", "Memory requested"].map((one) => html`<th scope="col" class="n">${one}</th>`)}</tr></thead>
       <tbody>${nodes.map((node) => {
         const s = sumsOf(page, node);
         return html`<tr key=${node.claim || node.name}><th scope="row"><button onClick=${() => open(node)}>${nameOf(node)}</button></th>
-          <td>${stateOf(node)}${node.interrupted ? `, interrupted (${node.interrupted})` : ""}${node.text ? `: ${node.text}` : ""}</td><td>${node.pool}</td><td>${node.type}</td><td>${node.zone}</td><td>${node.capacityType}</td>
+          <td class="word">${stateOf(node)}${node.interrupted ? `, interrupted (${node.interrupted})` : ""}${node.text ? `: ${node.text}` : ""}</td>${[node.pool, node.type, node.zone, node.capacityType].map((one) => html`<td class="short">${one}</td>`)}
           <td class="n">${money(page, node.usd)}</td><td class="n">${age(node.created, page.at)}</td><td class="n">${s.pods.pods}</td><td class="n">${s.planned.pods}</td>
           <td class="n">${cores(s.used.cpu)} of ${cores(s.room.cpu)}</td><td class="n">${gib(s.used.memory)} of ${gib(s.room.memory)}</td></tr>`;
       })}</tbody></table></div>`;
@@ -269,12 +269,12 @@
     return html`<dialog ref=${box} aria-labelledby="which" onClose=${close}>
       <div class="head"><h2 id="which">${nameOf(node)}</h2><button onClick=${close}>Close</button></div>
       <p>${spoken(page, node)}</p>
-      <p class="dim">${[node.claim && `NodeClaim ${node.claim}`, node.created && `created ${time(node.created)}`, `cpu ${cores(node.cpu || 0)}`, gib(node.memory || 0), node.slots && `at most ${node.slots} pods`].filter(Boolean).join(", ")}</p>
+      <p class="dim">${[node.claim && `NodeClaim ${node.claim}`, node.created && `created ${time(node.created)}`, `${cores(node.cpu || 0)} CPU`, `${gib(node.memory || 0)} of memory`, node.slots && `at most ${node.slots} pods`].filter(Boolean).join(", ")}</p>
       ${node.by ? html`<p>Replaced by ${node.by.join(", ")}</p>` : null}
       <${Bars} page=${page} node=${node} most=${mostOf([node])} />
       ${why && (node.name || node.claim) ? html`<p><button onClick=${ask}>Why does this node stay?</button></p><div role="status">${answer ? html`<pre>${answer}</pre>` : null}</div>` : null}
-      <div class="scroll" tabindex="0" role="region" aria-label="Pods of the node"><table><caption>Pods</caption>
-        <thead><tr><th scope="col">Workload</th><th scope="col">State</th><th scope="col" class="n">Pods</th><th scope="col" class="n">Cpu each</th><th scope="col" class="n">Memory each</th><th scope="col">Names</th></tr></thead>
+      <div class="scroll" tabindex="0" role="region" aria-label="Pods of the node"><table><caption><span>Pods</span></caption>
+        <thead><tr><th scope="col">Workload</th><th scope="col">State</th><th scope="col" class="n">Pods</th><th scope="col" class="n">CPU each</th><th scope="col" class="n">Memory each</th><th scope="col">Names</th></tr></thead>
         <tbody>${rows.map(([[index, count, ...names], state]) => { const of = page.classes[index] || {}; return html`<tr><th scope="row">${titleOf(of)}</th><td>${state}</td><td class="n">${count}</td><td class="n">${cores(of.cpu || 0)}</td><td class="n">${gib(of.memory || 0)}</td><td class="text">${names.map((one) => podName(of, one)).join(", ")}${of.more ? ` (${of.more})` : ""}</td></tr>`; })}
         ${counted.map(([one, text]) => html`<tr><th scope="row">${text}</th><td></td><td class="n">${one.pods || ""}</td><td class="n">${cores(one.cpu)} together</td><td class="n">${gib(one.memory)} together</td><td></td></tr>`)}</tbody></table></div>
     </dialog>`;
@@ -283,13 +283,13 @@
   // ---------------------------------------------------------------- the other sections
 
   const TEXTS = ["Why", "Decision", "Meaning", "Which", "Others blocked"];
-  const Table = ({ caption, heads, rows, none: text }) => (rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table><caption>${caption}</caption>
+  const Table = ({ caption, heads, rows, none: text }) => (rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table><caption><span>${caption}</span></caption>
     <thead><tr>${heads.map((one) => html`<th scope="col" class=${one.endsWith("#") ? "n" : ""}>${one.replace("#", "")}</th>`)}</tr></thead>
     <tbody>${rows.map((row) => html`<tr>${row.map((cell, n) => html`<td class=${heads[n].endsWith("#") ? "n" : TEXTS.includes(heads[n]) ? "text" : "word"}>${cell}</td>`)}</tr>`)}</tbody></table></div>` : html`<p class="dim">${text}</p>`);
 
   const Waiting = ({ page }) => html`<section aria-labelledby="waiting"><h2 id="waiting">Waiting pods</h2>
-    <${Table} caption="Pods without a node and without a plan" none="No pod waits for a node." heads=${["Workload", "Pods#", "For#", "Cpu#", "Memory#", "Why", "Names"]}
-      rows=${(page.waiting || []).map((one) => { const of = page.classes[one.of] || {}; const names = one.names || []; return [titleOf(of), one.pods, age(one.since, page.at), cores(of.cpu || 0), gib(of.memory || 0), one.text || "not looked at yet", names.join(", ") + (one.pods > names.length ? " …" : "")]; })} />
+    <${Table} caption="Pods without a node and without a plan" none="No pod waits for a node." heads=${["Workload", "Pods#", "For#", "CPU#", "Memory#", "Why", "Names"]}
+      rows=${(page.waiting || []).map((one) => { const of = page.classes[one.of] || {}; const names = one.names || []; return [titleOf(of), one.pods, age(one.since, page.at), cores(of.cpu || 0), gib(of.memory || 0), one.text, names.join(", ") + (one.pods > names.length ? " …" : "")]; })} />
     ${page.hiddenWaiting ? html`<p class="dim">${plural(page.hiddenWaiting, "other pod")} that you may not list, or for which the page has no room.</p>` : null}
   </section>`;
 
@@ -302,12 +302,12 @@
   const Short = ({ page }) => {
     const past = page.history;
     return html`<section aria-labelledby="short"><h2 id="short">Interruptions and shortages</h2>
-    <${Table} caption="Nodes that their cloud takes back" none=${ofNodes(page, "No node is being taken back.")} heads=${["Zone", "Type", "Why", "Nodes#"]} rows=${(page.interruptions || []).map((one) => [one.zone, one.type, one.reason, one.nodes])} />
-    <${Table} caption="Instance types that cannot be launched now" none="Every instance type that is known can be launched." heads=${["Zone", "Capacity type", "Types#", "Of#", "Which"]}
+    <${Table} caption="Nodes that the cloud takes back" none=${ofNodes(page, "No node is being taken back.")} heads=${["Zone", "Type", "Why", "Nodes#"]} rows=${(page.interruptions || []).map((one) => [one.zone, one.type, one.reason, one.nodes])} />
+    <${Table} caption="Instance types that cannot be launched now" none="All known instance types can be launched." heads=${["Zone", "Capacity type", "Types#", "Of#", "Which"]}
       rows=${(page.shortages || []).map((one) => [one.zone, one.capacityType, one.count, one.of, (one.types || []).join(", ") + (one.count > (one.types || []).length ? " …" : "")])} />
     ${past ? html`<h3>Since ${time(past.since)}</h3>
       <${Table} caption="Interruptions by zone and type" none=${ofNodes(page, "No node was interrupted.")} heads=${["Zone", "Type", "Capacity type", "Reason", "Nodes#", "Last#"]} rows=${(past.interruptions || []).map((one) => [one.zone, one.type, one.capacityType, one.reason, one.count, time(one.last)])} />
-      <${Table} caption="Shortages by zone and type" none="Every offering that is known could be had." heads=${["Zone", "Type", "Capacity type", "State", "Times#", "For#"]}
+      <${Table} caption="Shortages by zone and type" none="All known offerings could be launched." heads=${["Zone", "Type", "Capacity type", "State", "Times#", "For#"]}
         rows=${(past.shortages || []).map((one) => [one.zone, one.type, one.capacityType, one.lasts ? `since ${time(one.last)}` : `over since ${time(one.last)}`, one.times, lasted(one.seconds + (one.lasts ? Math.max(0, page.at - one.last) : 0))])} />` : null}</section>`;
   };
 
@@ -356,11 +356,6 @@
     return html`<div class="chart" role="img" aria-label="Price per hour from ${time(first.at)} to ${time(last.at)}: from ${money(page, first.usd, 2)} to ${money(page, last.usd, 2)}${priced && last.bound !== undefined ? `; by the greedy rule ${money(page, last.greedy, 2)}, proved bound ${money(page, last.bound, 2)}` : ""}" ref=${box}></div>`;
   }
 
-  const CAUSES = {
-    PodDisruptionBudgets: "a PodDisruptionBudget allows no eviction", "do-not-disrupt": "a pod or the node is annotated with do-not-disrupt", budgets: "a budget of the NodePool allows no disruption now",
-    "young nodes": "consolidateAfter has not passed, or the node is not initialized or expects pods", "consolidation policy": "the NodePool consolidates empty nodes only, or none",
-  };
-
   const Bound = ({ page, bound }) => {
     const usd = (amount) => money(page, amount, 2), causes = bound.causes || [];
     const rows = [["now", bound.usd, "nodes of dynamic NodePools as they are"], ["by the greedy rule", bound.greedy, "new nodes for the same pods, packed first fit"], ["proved bound", bound.bound, "no new nodes for these pods cost less"]];
@@ -368,7 +363,7 @@
         rows=${rows.filter((row) => row[1] !== undefined && row[1] !== null).map(([what, amount, text]) => [what, usd(amount), bound.usd ? percent(amount, bound.usd) : "", text])} />
       ${bound.keptAt ? html`<h3>What keeps the fleet from the bound</h3>
         <${Table} caption="As of ${time(bound.keptAt)} (${age(bound.keptAt, page.at)} ago): how far the bound would fall" none="" heads=${["Lifted", "Nodes#", "Bound falls by#", "Meaning"]}
-          rows=${[...causes.map((one) => [`${one.cause} alone`, one.nodes, usd(one.usd), CAUSES[one.cause] || ""]), ["all together", "", usd(bound.together || 0), "none of these holds any more"], ["rest", "", usd(bound.rest || 0), "what could be saved although all of them hold, and what is lost because nodes have sizes"]]} />
+          rows=${[...causes.map((one) => [`${one.cause} alone`, one.nodes, usd(one.usd), one.meaning]), ["all together", "", usd(bound.together || 0), "none of these holds any more"], ["rest", "", usd(bound.rest || 0), "what could be saved although all of them hold, and what is lost because nodes have sizes"]]} />
         <p class="dim">The parts do not add up to "all together": a node that is held by two causes stays when one of them is lifted.</p>` : null}`;
   };
 
@@ -387,7 +382,7 @@
     return html`<section aria-labelledby="decisions"><h2 id="decisions">Decisions</h2>
     <${Table} caption="Disruption under way" none=${ofNodes(page, "No node is being disrupted.")} heads=${["Reason", "Phase", "Nodes", "Replaced by"]}
       rows=${(page.commands || []).map((one) => [one.reason, one.phase, (one.nodes || []).join(", "), (one.by || []).join(", ") || "nothing"])} />
-    ${past ? html`<h3>Since ${time(past.since)}</h3><${Table} caption="Decisions, newest first; prices per hour, saved by new nodes: against the greedy rule" none=${ofNodes(page, "Nothing was decided.")} heads=${["Time", "Reason", "Decision", "Before#", "After#", "Saved#", "Others blocked"]}
+    ${past ? html`<h3>Since ${time(past.since)}</h3><${Table} caption="Decisions, newest first, with prices per hour. What new nodes save is compared with the greedy rule" none=${ofNodes(page, "Nothing was decided.")} heads=${["Time", "Reason", "Decision", "Before#", "After#", "Saved#", "Others blocked"]}
       rows=${all.slice(here * DECISIONS_A_PAGE, (here + 1) * DECISIONS_A_PAGE).map((one) => [time(one.at), one.reason, `${one.text}${one.state ? ` (${one.state})` : ""}`, orNothing(page, one.before), orNothing(page, one.after), orNothing(page, one.saved), (one.blocked || []).join(", ")])} />
       <${Pager} at=${here} count=${all.length} size=${DECISIONS_A_PAGE} go=${setAt} what="decisions" />` : null}</section>`;
   }
@@ -401,7 +396,7 @@
       ["Planned", (s.planned || 0).toLocaleString("en")], ["Waiting", ((page.waiting || []).reduce((a, one) => a + one.pods, 0) + (page.hiddenWaiting || 0)).toLocaleString("en")],
       ["Per hour", money(page, s.usd || 0, 2) + (s.unpriced ? ` and ${plural(s.unpriced, "node")} of unknown price` : "")],
       ...(bound ? [["Greedy rule", money(page, bound.greedy, 2)], ["Proved bound", money(page, bound.bound, 2)]] : []),
-      ["Cpu requested", percent(s.usedCpu || 0, s.cpu)], ["Memory requested", percent(s.usedMemory || 0, s.memory)],
+      ["CPU requested", percent(s.usedCpu || 0, s.cpu)], ["Memory requested", percent(s.usedMemory || 0, s.memory)],
     ];
     return html`<dl class="sums">${rows.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
   }

@@ -6,8 +6,14 @@ import pytest
 from click.testing import CliRunner
 
 from provisioner.apis import names
-from provisioner.cli.record import command, price_of_node
+from provisioner.cli.record import ClusterRecorder, command, price_of_node
+from provisioner.history.entries import EventTold
+from provisioner.history.keeper import HistoryBounds, HistoryKeeper, HistorySources, MemorySegments
 from provisioner.values.errors import UserError
+from tests.support.clock import FakeClock
+from tests.support.histories import entries_of
+from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, refusal, thing, watching
+from tests.support.kube import event as line
 
 EAST = {names.REGION_LABEL: "us-east-1", names.ZONE_LABEL: "us-east-1a", names.INSTANCE_TYPE_LABEL: "m5.large"}
 
@@ -67,3 +73,35 @@ def test_a_key_is_made_once_and_a_short_one_is_refused(tmp_path: Path) -> None:
     found = CliRunner().invoke(command, arguments)
     assert isinstance(found.exception, UserError)
     assert "a key needs 16 or more" in str(found.exception)
+
+
+def said(name: str, version: int, count: int = 1) -> dict[str, object]:
+    about = {"involvedObject": {"kind": "Node", "name": name}, "reason": "ScaleDown", "message": "removed"}
+    return {**thing(name, version, namespace="default"), **about, "count": count}
+
+
+def test_events_from_before_the_record_are_not_told_and_a_list_tells_none_again() -> None:
+    clock, bounds = FakeClock(), HistoryBounds(3600.0, 1 << 20)
+    streams = [
+        watching(line("ADDED", said("old", 5)), line("ADDED", said("again", 6)), bookmark(10, end=True)),
+        watching(line("ADDED", said("new", 11)), line("MODIFIED", said("again", 12, count=2))),
+        watching(line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})),
+        watching(line("ADDED", said("old", 5)), line("ADDED", said("new", 11)), line("ADDED", said("missed", 21)), bookmark(30, end=True)),
+    ]  # fmt: skip
+
+    def answer(sent: Sent) -> FakeAnswer:
+        return streams.pop(0) if "/events" in sent.path else refusal(404, "NotFound", "no such kind")
+
+    def made(sources: HistorySources) -> HistoryKeeper:
+        keeper = HistoryKeeper(sources, MemorySegments(bounds), bounds, clock, source="record", changed=None)
+        keepers.append(keeper)
+        return keeper
+
+    keepers = list[HistoryKeeper]()
+    recorder = ClusterRecorder(FakeApi(respond=answer, clock=clock), made, price_of_node)
+    while streams:
+        recorder.events.step()
+    for _ in range(2):
+        keepers[0].flush()
+    told = [one.name for _, one in entries_of([keepers[0].open_segment()]) if isinstance(one, EventTold)]
+    assert told == ["new", "again", "missed"]

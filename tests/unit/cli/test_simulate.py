@@ -360,6 +360,12 @@ def test_a_record_is_a_day_and_has_node_pools(tmp_path: Path) -> None:
     assert "The NodePools are those of the record, as they were and as they changed." in found["notes"]
 
 
+def test_a_record_in_a_bucket_is_to_be_copied_first() -> None:
+    told = CliRunner().invoke(dovetail, ["simulate", "s3://bucket/prefix"])
+    assert told.exit_code == ExitStatus.USAGE
+    assert "s3://bucket/prefix is in a bucket: copy its latest files to a directory" in told.output
+
+
 def test_a_node_pool_of_a_record_that_cannot_be_used_is_told_with_its_remedy(tmp_path: Path, files: Files) -> None:
     """Such as of an anonymous record, whose schedules nobody can read."""
     spec = {

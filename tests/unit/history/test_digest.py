@@ -4,7 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from provisioner.history.digest import BLOCKED_SECONDS, MOST_DECISIONS, MOST_FIGURES, HistoryDigest, cause_of
+from provisioner.history.causes import cause_of
+from provisioner.history.digest import BLOCKED_SECONDS, MOST_DECISIONS, MOST_FIGURES, HistoryDigest
 from provisioner.history.entries import (
     BatchPlanned,
     ClaimSeen,
@@ -160,3 +161,27 @@ def test_what_keeps_the_fleet_survives_a_segment() -> None:
     writer = SegmentWriter(SegmentHead("a", "leader", 1.0, 1.0, 0), ())
     writer.add(2.0, entries)
     assert [one for _, one in read_segment(writer.to_bytes())] == entries
+
+
+def test_causes_are_not_counted_anew_for_each_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the times of a record jump, a decision among many nodes that are kept costs as much as among few."""
+    asked = 0
+
+    class Counted(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            nonlocal asked
+            asked += 1
+            return super().__hash__()
+
+    monkeypatch.setattr("provisioner.history.digest.cause_of", lambda _: Counted("x"))
+    work = []
+    for nodes in (10, 2000):
+        found = digest(*((5e3, blocked(f"n-{number}", "x")) for number in range(nodes)))
+        asked = 0
+        for at in range(50):
+            found.add(5e3 + (-at if at % 2 else at), (batch(str(at)),))
+        assert found.told().decisions[-1].blocked == (("x", nodes),)
+        work.append(asked)
+    assert work[0] == work[1]

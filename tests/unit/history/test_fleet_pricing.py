@@ -5,7 +5,7 @@ from typing import cast
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import CloudProvider
-from provisioner.history.digest import PDB, PROTECTED, YOUNG
+from provisioner.history.causes import PDB, PROTECTED, YOUNG
 from provisioner.history.entries import BoundCauses, FleetBound
 from provisioner.history.fleet_pricing import MOST_CAUSES_SECONDS, MOST_SECONDS, FleetPricing
 from provisioner.history.holds import counts_of, holds_of

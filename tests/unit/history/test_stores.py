@@ -1,15 +1,19 @@
 """Segments in a directory: what is kept, what goes, and what a reader makes of damaged files."""
 
 import os
-from collections.abc import Mapping
+import random
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from provisioner.history.entries import FleetCost
+from provisioner.history.entries import FleetCost, PodsStanding
 from provisioner.history.keeper import HistoryBounds
-from provisioner.history.segments import SegmentError, SegmentHead, SegmentWriter, read_segment
-from provisioner.history.stores import DirectoryFolder, FolderError, StoredSegments, read_directory
+from provisioner.history.segments import LENGTH_BYTES, Segment, SegmentError, SegmentHead, SegmentWriter, read_segment
+from provisioner.history.stores import DirectoryFolder, FolderError, RecordBounds, StoredSegments, read_directory
 
 BOUNDS = HistoryBounds(1000.0, 1 << 20)
 
@@ -89,9 +93,97 @@ def test_what_is_no_file_is_named_and_not_read(tmp_path: Path) -> None:
     (tmp_path / "b.history").symlink_to("/dev/zero")
     (tmp_path / "c.history").symlink_to(tmp_path / "nowhere")
     (tmp_path / "d.history").mkdir()
-    for found in (read_directory(tmp_path), read_directory(tmp_path, most_bytes=1 << 20)):
-        assert [one.head.began for one in found.segments] == [1000.0]
-        assert [problem.rpartition("/")[2] for problem in found.problems] == [f"{name}.history is left out: it is not a regular file" for name in "abcd"]  # fmt: skip
+    found = read_directory(tmp_path)
+    assert [one.head.began for one in found.segments] == [1000.0]
+    assert [problem.rpartition("/")[2] for problem in found.problems] == [f"{name}.history is left out: it is not a regular file" for name in "abcd"]  # fmt: skip
+
+
+BOUNDED = {
+    "files": (RecordBounds(files=2), [1002.0, 1003.0]),
+    "bytes": (RecordBounds(file_bytes=3 * len(segment(1000.0)) + 1), [1001.0, 1002.0, 1003.0]),
+    "entries": (RecordBounds(entries=3), [1001.0, 1002.0, 1003.0]),
+    "bytes when unpacked": (RecordBounds(unpacked_bytes=60), [1002.0, 1003.0]),
+    "nothing fits": (RecordBounds(entries=0), []),
+}
+
+
+@pytest.mark.parametrize(("bounds", "read"), BOUNDED.values(), ids=BOUNDED)
+def test_of_a_record_that_is_too_large_the_latest_files_are_read(
+    bounds: RecordBounds, read: list[float], tmp_path: Path
+) -> None:
+    store = StoredSegments(DirectoryFolder(tmp_path), BOUNDS)
+    for number in range(4):
+        store.keep(segment(1000.0 + number), 1000.0 + number, 1001.0 + number)
+    found = read_directory(tmp_path, bounds)
+    assert [one.head.began for one in found.segments] == read
+    (problem,) = found.problems
+    assert problem.startswith(f"{4 - len(read)} file")
+    assert "the oldest: all together are more than" in problem
+
+
+def test_of_two_recorders_one_is_read_and_of_copies_one(tmp_path: Path) -> None:
+    heads = [
+        SegmentHead("a1", "record", 1000.0, 1600.0, 0),
+        SegmentHead("b1", "record", 1300.0, 1900.0, 0),
+        SegmentHead("a2", "record", 1590.0, 2200.0, 0, follows="a1"),  # the clock was set back
+        SegmentHead("b2", "record", 1900.0, 2500.0, 0, follows="b1"),
+        SegmentHead("a1", "record", 1000.0, 1600.0, 0),
+        SegmentHead("b3", "record", 2500.0, 2800.0, 0, follows="b2"),  # the first recorder has ended
+    ]
+    for number, head in enumerate(heads):
+        writer = SegmentWriter(head, ())
+        writer.add(head.ended, [FleetCost(1.0, 1, 0, 1, 0)])
+        (tmp_path / f"{number}.history").write_bytes(writer.to_bytes())
+    found = read_directory(tmp_path)
+    assert [one.head.id for one in found.segments] == ["a1", "a2", "b3"]
+    assert found.problems == ("3 files left out: others tell of the same time, as of a second recorder",)
+
+
+def lying(entries: int, frames: Sequence[tuple[int, Sequence[FleetCost]]]) -> Segment:
+    packed = [msgspec.msgpack.encode(one) for one in ((0, ()), *frames)]
+    body = zlib.compress(b"".join(len(one).to_bytes(LENGTH_BYTES, "little") + one for one in packed))
+    return Segment(SegmentHead("a", "record", 1000.0, 1010.0, entries), body)
+
+
+COST = (FleetCost(1.0, 1, 0, 1, 0),)
+
+
+@pytest.mark.parametrize(
+    ("segment", "said"),
+    [
+        (lying(2, [(1, COST)] * 3), "more entries than its head tells"),
+        (lying(2, [(0, ())] * 9), "more entries than its head tells"),
+        (lying(2, [(5, COST), (-1, COST)]), "a time that it does not cover"),
+        (lying(2, [(5000, COST)]), "a time that it does not cover"),
+    ],
+    ids=("more entries", "empty frames without an end", "time goes back", "time goes on after its end"),
+)
+def test_what_the_head_tells_holds_for_the_rest(segment: Segment, said: str) -> None:
+    with pytest.raises(SegmentError, match=said):
+        sum(1 for _ in segment)
+
+
+def test_a_count_is_no_negative_number() -> None:
+    found = SegmentWriter(SegmentHead("a", "record", 1000.0, 1000.0, 0), [PodsStanding(1, 0, -5)])
+    with pytest.raises(SegmentError, match="cannot be decoded"):
+        read_segment(found.to_bytes()).opening  # noqa: B018 - it is read
+
+
+def test_unpacking_copies_little() -> None:
+    """What is not unpacked yet is not copied for each piece of what is: of a large file that took minutes."""
+    found = read_segment(SegmentWriter(SegmentHead("a", "record", 1000.0, 1000.0, 0), ()).to_bytes())
+    copied = 0
+
+    class Body(bytes):
+        def __getitem__(self, key: Any) -> Any:
+            nonlocal copied
+            part = super().__getitem__(key)
+            copied += len(part)
+            return part
+
+    body = Body(zlib.compress(random.Random(1).randbytes(4 << 20)))
+    assert Segment(found.head, body).unpacked_bytes(1 << 30) == 4 << 20
+    assert copied == len(body)
 
 
 def test_a_segment_that_unpacks_to_far_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

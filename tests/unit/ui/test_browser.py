@@ -100,7 +100,10 @@ def past(word: str = "web") -> PageHistory:
         )
         for one in range(30)
     ]  # fmt: skip
-    causes = PageCause(cause="PodDisruptionBudgets", nodes=4, usd=0.25), PageCause(cause=word, nodes=1, usd=0.0)
+    causes = (
+        PageCause(cause="PodDisruptionBudgets", nodes=4, usd=0.25, meaning="no eviction is allowed"),
+        PageCause(cause=word, nodes=1, usd=0.0),
+    )
     return PageHistory(
         since=begun,
         moments=moments,
@@ -136,7 +139,7 @@ def test_everything_is_shown_and_accessible_in_light_and_dark_and_on_a_narrow_sc
     assert page.locator("canvas").count() == 1
     for text in (
         "The history begins 2026-11-21 12:00:00Z (60 min ago). 12 changes came too fast to be recorded.",
-        "PodDisruptionBudgets alone", "all together", "do not add up", "over since 2026-11-21 12:02:00Z", "since 2026-11-21 12:00:00Z", "$0.500", "(done)",
+        "PodDisruptionBudgets alone", "no eviction is allowed", "all together", "do not add up", "over since 2026-11-21 12:02:00Z", "since 2026-11-21 12:00:00Z", "$0.500", "(done)",
     ):  # fmt: skip
         assert page.get_by_text(text).count() > 0, text
     expect(page.get_by_text("web 29 (done)")).to_be_visible()
@@ -144,7 +147,11 @@ def test_everything_is_shown_and_accessible_in_light_and_dark_and_on_a_narrow_sc
     page.get_by_role("group", name="Pages of decisions").get_by_role("button", name="Next").click()
     expect(page.get_by_text("web 4 (done)")).to_be_visible()
     page.get_by_label("Show as a table").check()
-    expect(page.get_by_role("rowheader", name="web-ready")).to_be_visible()
+    row = page.get_by_role("rowheader", name="web-ready")
+    expect(row).to_be_visible()
+    box = row.bounding_box()
+    assert box is not None
+    assert box["height"] < 100, "names are not broken into letters on a narrow screen"
     assert tab.violations() == []
     assert tab.complaints == []
 
@@ -182,7 +189,7 @@ def test_a_time_that_no_calendar_has_is_left_out(tab: Tab, tmp_path: Path) -> No
     odd = PageNode(name="odd", state="ready", created=2**62)
     tab.open(file_of(full(nodes=(odd,)), tmp_path))
     tab.page.get_by_role("button", name="odd").click()
-    expect(tab.page.get_by_role("dialog").get_by_text("cpu 0, 0 GiB")).to_be_visible()
+    expect(tab.page.get_by_role("dialog").get_by_text("0 CPU, 0 GiB of memory")).to_be_visible()
     assert tab.complaints == []
 
 

@@ -147,7 +147,7 @@ def test_pods_that_wait_are_told_why_once_for_each_class() -> None:
 def test_pods_that_were_not_asked_about_are_shown_all_the_same() -> None:
     instant = dumped(wire_pod("big", "400"))
     (row,) = page_of(instant, {}).waiting
-    assert (row.state, row.text) == ("", "")
+    assert (row.state, row.text) == ("", "Not looked at for this page; ask with: dovetail why pod default/big")
 
 
 # --- what a tenant sees ----------------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ def test_the_bound_is_shown_with_what_keeps_the_fleet_from_it() -> None:
     assert bound is not None
     assert (bound.usd, bound.greedy, bound.bound, bound.kept) == (1.9, 2.5, 1.0, 1.6)
     assert [(one.cause, one.nodes, one.usd) for one in bound.causes] == [("PodDisruptionBudgets", 2, 0.25)]
+    assert [one.meaning for one in bound.causes] == ["a PodDisruptionBudget allows no eviction"]
     assert bound.together == pytest.approx(0.6)
     assert bound.rest == pytest.approx(0.3)
 

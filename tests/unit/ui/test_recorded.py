@@ -1,6 +1,8 @@
 """The page of a record: of Karpenter's clusters and Cluster Autoscaler's too, with the pods that are there at its end, and what it does not know."""
 
+import contextlib
 import math
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -12,10 +14,20 @@ from provisioner.apis import names
 from provisioner.cli.ui.command import command
 from provisioner.cli.ui.upstream import page_of_record
 from provisioner.history.anonymous import Anonymizer
-from provisioner.history.entries import FleetBound, FleetCost, HistoryEntry, KindSeen, NodeKind, NodeSeen
+from provisioner.history.entries import (
+    ClassSeen,
+    FleetBound,
+    FleetCost,
+    HistoryEntry,
+    HistoryPodClass,
+    KindSeen,
+    NodeKind,
+    NodeSeen,
+    PodsStanding,
+)
 from provisioner.history.keeper import HistoryBounds
-from provisioner.history.segments import SegmentHead, SegmentWriter, read_segment
-from provisioner.history.stores import DirectoryFolder, StoredSegments
+from provisioner.history.segments import MARK, SegmentHead, SegmentWriter, read_segment
+from provisioner.history.stores import DirectoryFolder, RecordBounds, StoredSegments
 from provisioner.ui.page import MOST_BYTES, Page, encoded
 from provisioner.ui.recorded import NO_WHY, recorded_page
 from provisioner.values.errors import UserError
@@ -142,14 +154,13 @@ def test_the_command_writes_the_page_of_a_record_without_a_cluster(directory: Pa
     assert "is left out" in text
 
 
-def test_a_long_record_is_read_from_its_end(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_record_is_read_from_its_end(directory: Path) -> None:
     whole = msgspec.json.decode(page_of_record(directory, ""), type=Page)
-    monkeypatch.setattr("provisioner.cli.ui.upstream.RECORD_BYTES", 1)
-    latest = msgspec.json.decode(page_of_record(directory, ""), type=Page)
+    latest = msgspec.json.decode(page_of_record(directory, "", RecordBounds(file_bytes=1)), type=Page)
     assert whole.history is not None
     assert latest.history is not None
     assert latest.history.since > whole.history.since
-    assert any("oldest files are left out" in one for one in latest.missing)
+    assert any("left out, the oldest" in one for one in latest.missing)
     assert replace_history(latest) == replace_history(whole), "the last segment alone tells how things stand"
 
 
@@ -176,8 +187,42 @@ def test_what_no_recorder_wrote_is_refused_by_its_path(entries: tuple[HistoryEnt
         page_of_record(file, "")
 
 
+def test_a_cluster_larger_than_any_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = SegmentWriter(SegmentHead("a", "record", 1000.0, 1000.0, 0), (KIND,))
+    writer.add(1001.0, [NodeSeen(number, f"n-{number}", 1, 1) for number in range(20)])
+    (tmp_path / "a.history").write_bytes(writer.to_bytes())
+    page_of_record(tmp_path, "")
+    monkeypatch.setattr("provisioner.ui.recorded.MOST_STANDING", 9)
+    with pytest.raises(UserError, match=r"is not as `dovetail record` writes it.*too many nodes"):
+        page_of_record(tmp_path, "")
+
+
+@pytest.mark.parametrize("levels", [2, 100, 300, 900, 5000])
+def test_names_that_are_nested_objects_are_no_names(levels: int, tmp_path: Path) -> None:
+    packed = b"\x81\xa1a" * levels + b"\x80"
+    seen = ClassSeen(1, HistoryPodClass("key", "space", "", 0, {}, {"labels": {"app": "MARK"}}))
+    frame = msgspec.msgpack.encode((0, (seen, PodsStanding(1, 0, 1)))).replace(b"\xa4MARK", packed)
+    body = zlib.compress(len(frame).to_bytes(4, "little") + frame)
+    whole = b"".join(
+        len(one).to_bytes(4, "little") + one
+        for one in (msgspec.msgpack.encode(SegmentHead("a", "record", 1000.0, 1000.0, 2)), body)
+    )
+    data = MARK + whole
+    (tmp_path / "a.history").write_bytes(data + zlib.crc32(data).to_bytes(4, "little"))
+    with contextlib.suppress(UserError):  # of very many levels
+        page = msgspec.json.decode(page_of_record(tmp_path, ""), type=Page)
+        assert page.classes[0].name == "class key"
+
+
 def test_a_directory_without_a_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no file of `dovetail record`"):
         page_of_record(tmp_path, "")
     result = CliRunner().invoke(command, ["--record", str(tmp_path), "--through", "own"])
     assert result.exit_code == 2
+    for wrong, said in (
+        ("s3://bucket/prefix", "s3://bucket/prefix is in a bucket: copy its latest files"),
+        (str(tmp_path / "nowhere"), "No such file"),
+    ):
+        result = CliRunner().invoke(command, ["--record", wrong])
+        assert isinstance(result.exception, UserError)
+        assert said in str(result.exception)

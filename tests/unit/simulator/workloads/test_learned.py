@@ -52,6 +52,17 @@ def test_boots_are_from_launched_to_initialized_each_claim_once() -> None:
     assert found.boot_note == "Boot times are those of the record: 2, from 30 to 40 s."
 
 
+def test_a_record_of_too_many_claims_or_shortages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = [(0.0, claim(f"c-{number}")) for number in range(3)]
+    spells = [(float(at), turned(available=at % 2 == 1)) for at in range(6)]
+    for entries in (claims, spells):
+        lesson(*entries)
+    monkeypatch.setattr("provisioner.simulator.workloads.learned._MOST_SEEN", 2)
+    for entries in (claims, spells):
+        with pytest.raises(WorkloadError, match="more than 2 NodeClaims or shortages"):
+            lesson(*entries)
+
+
 def test_of_many_boots_quantiles_are_kept() -> None:
     found = lesson(*((700.0, claim(f"c-{number}", 0, number)) for number in range(1, 1001))).boot_seconds
     assert len(found) == MOST_BOOTS

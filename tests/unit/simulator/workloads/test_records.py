@@ -57,6 +57,24 @@ def counts(found: RecordedDay) -> list[tuple[float, int]]:
     return [(one.at, one.count) for one in found.day.changes if isinstance(one, Arrival | Scale)]
 
 
+MANY = {
+    "_MOST_CLASSES": "more than 2 classes of pods",
+    "_MOST_POOLS": "NodePools change more than 2 times",
+    "_MOST_RECKONED": "too many gaps and classes",
+}
+
+
+@pytest.mark.parametrize(("bound", "said"), MANY.items(), ids=MANY)
+def test_a_record_that_would_take_long_is_refused(bound: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = [(600.0, PoolSeen("general", {"weight": number})) for number in range(3)]
+    gaps = [segment(opening=[seen(number)], id=f"s{number}", began=BEGAN + 3600 * number) for number in range(3)]
+    segments = [segment(*pools), *gaps]
+    day_of_segments(segments)
+    monkeypatch.setattr(f"provisioner.simulator.workloads.records.{bound}", 2)
+    with pytest.raises(WorkloadError, match=said):
+        day_of_segments(segments)
+
+
 def test_pods_of_a_class_are_a_deployment_that_is_scaled() -> None:
     ends = PodsEnded(1, 1, PodEnd.DELETED, (9, 9))
     found = day((600, PodsArrived(1, 4)), (1200, ends), opening=[seen(), PodsStanding(1, 1, 2), PodsStanding(1, 0, 1)])
