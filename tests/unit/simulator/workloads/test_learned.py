@@ -14,6 +14,7 @@ from provisioner.history.entries import (
 )
 from provisioner.history.segments import Segment
 from provisioner.simulator.market import MOST_PER_HOUR, ByOffering
+from provisioner.simulator.workloads.errors import WorkloadError
 from provisioner.simulator.workloads.learned import MOST_BOOTS, LearnedMarket, MarketLesson
 from provisioner.simulator.workloads.records import day_of_segments
 from tests.unit.simulator.workloads.test_records import BEGAN, segment
