@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.disruption.consolidation_state import STILL_SECONDS
 from provisioner.runtime.controller import Manager
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
@@ -28,10 +29,15 @@ class InlinePool(WorkerPool):
 
 @dataclass
 class _Round:
-    """A periodic controller, and when its next round is due."""
+    """A periodic controller, and when its next round is due.
+
+    Attributes:
+        again: of `PASSES`, whether the next round is the second of its two.
+    """
 
     poller: Poller
     due: float
+    again: bool = False
 
 
 class AttendedManager(Manager):
@@ -39,7 +45,8 @@ class AttendedManager(Manager):
 
     Args:
         chance: of jitter.
-        interval: least seconds between two rounds of `PASSES`; 0: as they want. See also `CLOCKS`.
+        interval: least seconds of rest between rounds of `PASSES`; 0: as they want. They come in twos, `STILL_SECONDS` apart: the first sees what has
+            changed, the second finds what has been still since, or empty, and may go. See also `CLOCKS`.
         left_out: names of controllers that do nothing.
         wanted: the instant of a round of `PASSES` for which the interval is not waited.
 
@@ -90,7 +97,9 @@ class AttendedManager(Manager):
                     wait = max(wait, LEAST_REQUEUE_SECONDS)  # added to now, less would be now again, for ever
                 one.due = _NEVER if wait is None else now + wait
                 if one.poller.name in PASSES and wait is not None:
-                    one.due = max(one.due, min(now + self._interval, self._wanted()))
+                    one.again = not one.again
+                    rest = min(STILL_SECONDS, self._interval) if one.again else self._interval
+                    one.due = max(one.due, min(now + rest, self._wanted()))
                 elif one.poller.name in CLOCKS and wait is not None:
                     one.due = max(one.due, now + min(self._interval, CLOCK_SECONDS))
         return worked

@@ -211,7 +211,8 @@ class KubeScheduler:
         if status.get("phase") in _DONE:
             self._forget(known)
             return
-        known.leaving = "deletionTimestamp" in meta
+        if not known.leaving and "deletionTimestamp" in meta:
+            self._leave(known)
         self._nominate(known, status.get("nominatedNodeName", "") if not node else "")
         if node and not known.node:
             self._active.pop(known.pod.uid, None)
@@ -253,6 +254,16 @@ class KubeScheduler:
             self._active[pod.pod.uid] = pod
         self._help()
 
+    def _leave(self, pod: _Pod) -> None:
+        """It is being deleted: it takes its room until it is gone, but spreads do not count it any more."""
+        node = self._nodes.get(pod.node)
+        if node is None or pod.pod.uid not in node.pods:
+            pod.leaving = True
+            return
+        self.lift(node, pod)
+        pod.leaving = True
+        self.lay(node, pod)
+
     def _put(self, node: _Node, pod: _Pod) -> None:
         self.lay(node, pod)
         if any(one.facts is not None and not one.facts.plain for one in self._stuck.values()):
@@ -266,13 +277,13 @@ class KubeScheduler:
             node.used[name] = node.used.get(name, 0) + amount
         node.counted[0] += pod.counted[0]
         node.counted[1] += pod.counted[1]
-        if pod.pod.owner is not None:
+        if pod.pod.owner is not None and not pod.leaving:
             node.owners[pod.pod.owner.uid] += 1
         if pod.facts is not None:
             if pod.facts.required.relations.apart:
                 self._guarding[pod.pod.uid] = pod
             for count, by_node in self._counts.items():
-                if count.include(pod.facts.pod, {}):
+                if _is_counted(count, pod):
                     by_node[node.name] += 1
 
     def lift(self, node: _Node, pod: _Pod) -> None:
@@ -284,10 +295,10 @@ class KubeScheduler:
             node.used[name] -= amount
         node.counted[0] -= pod.counted[0]
         node.counted[1] -= pod.counted[1]
-        if pod.pod.owner is not None:
+        if pod.pod.owner is not None and not pod.leaving:
             node.owners[pod.pod.owner.uid] -= 1
         for count, by_node in self._counts.items():
-            if pod.facts is not None and count.include(pod.facts.pod, {}):
+            if _is_counted(count, pod):
                 by_node[node.name] -= 1
 
     def _forget(self, pod: _Pod) -> None:
@@ -404,7 +415,7 @@ class KubeScheduler:
             found = self._counts[count] = Counter()
             for node in self._nodes.values():
                 for pod in node.pods.values():
-                    if pod.facts is not None and count.include(pod.facts.pod, {}):
+                    if _is_counted(count, pod):
                         found[node.name] += 1
         return found
 
@@ -628,6 +639,11 @@ class _Topology:
         sums = self._sums(spread.count, eligible)
         least = min(sums.values(), default=0)
         return sums, least if not spread.stated or len(sums) >= spread.min_domains else 0
+
+
+def _is_counted(count: Count, pod: _Pod) -> bool:
+    """Whether a pod on a node counts. Affinity sees it until it is gone, spreads only until it is being deleted."""
+    return pod.facts is not None and not (count.spread and pod.leaving) and count.include(pod.facts.pod, {})
 
 
 def _is_eligible(node: _Node, count: Count) -> bool:

@@ -125,6 +125,47 @@ def test_a_hard_spread_holds() -> None:
     assert sorted(cluster.places().values()) == ["", "a", "a", "b"]
 
 
+def test_a_spread_does_not_count_a_pod_that_is_being_deleted() -> None:
+    """The successor of an evicted pod has a place in its zone at once; so does kube-scheduler's `countPodsMatchSelector`."""
+    cluster = Cluster()
+    cluster.node("a", zone="a", cpu="16")
+    cluster.node("full", zone="b", cpu="500m")
+    for name in ("web-0", "web-1"):
+        cluster.pod(name, topologySpreadConstraints=[spread(names.ZONE_LABEL)])
+    assert cluster.places() == {"web-0": "a", "web-1": ""}
+    cluster.server.remove("pods", "web-0", "default")
+    cluster.pod("web-2", topologySpreadConstraints=[spread(names.ZONE_LABEL)])
+    places = cluster.places()
+    assert places["web-0"] == places["web-2"] == "a", "the old one is still there"
+    cluster.pod("web-3", topologySpreadConstraints=[spread(names.ZONE_LABEL)])
+    assert cluster.places()["web-3"] == "", "it is counted out once"
+
+
+def test_brothers_that_are_being_deleted_are_not_spread_over() -> None:
+    cluster = Cluster()
+    cluster.node("large", cpu="64", memory="256Gi")
+    cluster.pod("old", owner=True, cpu="500m")
+    cluster.places()
+    cluster.node("small", cpu="4")
+    cluster.server.remove("pods", "old", "default")
+    cluster.pod("new", owner=True, cpu="500m")
+    assert cluster.places()["new"] == "large", "by its room"
+
+
+def test_anti_affinity_counts_a_pod_until_it_is_gone() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": names.HOSTNAME_LABEL}
+    apart: dict[str, Any] = {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    }
+    cluster = Cluster()
+    cluster.node("a", cpu="16")
+    cluster.pod("old", **apart)
+    cluster.places()
+    cluster.server.remove("pods", "old", "default")
+    cluster.pod("new", **apart)
+    assert cluster.places()["new"] == ""
+
+
 @pytest.mark.parametrize("other_says", [True, False])
 def test_anti_affinity_holds_from_both_sides(other_says: bool) -> None:
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": names.HOSTNAME_LABEL}

@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.simulation import _Run, simulated
-from provisioner.simulator.workload import Apply, Arrival, End, Scale
+from provisioner.simulator.workload import Apply, Arrival, Change, End, Scale
 from provisioner.support import metrics
 from tests.unit.simulator.days import budget, pool, setting, template
 
@@ -92,6 +92,24 @@ def test_a_longer_pass_interval_looks_less_often() -> None:
     often, seldom = (simulated(setting(*changes, seconds=300, pass_interval=one), 1) for one in (0.0, 60.0))
     assert seldom.passes < often.passes
     assert seldom.node_hours >= often.node_hours
+
+
+@pytest.mark.parametrize(
+    ("changes", "less"),
+    [
+        pytest.param((End(at=190, name="web"),), 0.01, id="the node is empty"),
+        pytest.param((Scale(at=190, name="web", count=1),), 0.6, id="its pod needs a smaller node"),
+    ],
+)
+def test_a_long_pass_interval_is_waited_once_for_what_a_node_needs_to_be_still(
+    changes: tuple[Change, ...], less: float
+) -> None:
+    """Looks at 301 s see the change of 190 s; the node goes 15 s later, and not with the next look at 602 s or after."""
+    arrival = Arrival(at=5, name="web", template=template("web"), count=6)
+    found = simulated(setting(arrival, *changes, seconds=600, pass_interval=300.0), 1)
+    before, after = found.samples[50].usd_per_hour, found.samples[-1].usd_per_hour
+    assert before > 0
+    assert after <= less * before
 
 
 @pytest.mark.parametrize(
