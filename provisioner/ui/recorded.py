@@ -7,7 +7,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from provisioner.history.digest import HistoryDigest
 from provisioner.history.entries import (
@@ -79,8 +79,15 @@ class _Standing:
         Raises:
             ValueError: this one is.
         """
-        named = (self.classes, self.kinds, self.nodes, self.claims, self.pools, self.commands)
-        if max(map(len, named)) > MOST_STANDING or len(self.pods) > 10 * MOST_STANDING:
+        named: tuple[Mapping[Any, object], ...] = (
+            self.classes,
+            self.kinds,
+            self.nodes,
+            self.claims,
+            self.pools,
+            self.commands,
+        )
+        if any(len(one) > MOST_STANDING for one in named) or len(self.pods) > 10 * MOST_STANDING:
             raise ValueError("there are too many nodes, NodeClaims, NodePools, commands or classes of pods")
 
     def add(self, one: AnyHistoryEntry) -> None:
@@ -138,12 +145,12 @@ def recorded_page(segments: Sequence[Segment], problems: Sequence[str] = (), *, 
         before = segment.head.id
         last = number == len(segments) - 1
         opening = ((segment.head.began, one) for one in segment.opening)
-        for count, (at, one) in enumerate(itertools.chain(opening, segment)):
+        for told_before, (at, one) in enumerate(itertools.chain(opening, segment)):
             if not isinstance(one, _OF_PODS):
                 digest.add(at, (one,))
             if last:
                 standing.add(one)
-                if count % MOST_STANDING == 0:
+                if told_before % MOST_STANDING == 0:
                     standing.check()
         standing.check()
     head = segments[-1].head

@@ -424,11 +424,10 @@ def test_a_browser_shows_nodes_pods_reasons_and_decisions_of_a_cluster(
     eventually(is_whole, "the page has nodes, a reason and a decision", SECONDS, 2.0)
     plane.start_program(LOOKER, [sys.executable, "-m", "provisioner.cli.main", "ui", *arguments])
     try:
-        found = eventually(
-            lambda: re.search(r"http://127\.0\.0\.1:\d+/#\S+", plane.log(LOOKER).read_text()), "it serves", SECONDS
-        )
+        served = re.compile(r"http://127\.0\.0\.1:\d+/#\S+")
+        (url, *_) = eventually(lambda: served.findall(plane.log(LOOKER).read_text()), "it serves", SECONDS)
         with chromium() as browser:
-            tab = Tab(browser.new_context()).open(found[0])
+            tab = Tab(browser.new_context()).open(url)
             page = tab.page
             for name in ("Nodes", "Waiting pods", "NodePools", "Price over time", "Decisions"):
                 expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()

@@ -146,7 +146,8 @@ def filled(kind: inspect.Type, names_left: Iterator[str]) -> Any:
             return True
         case inspect.IntType() | inspect.FloatType():
             return 1
-    raise AssertionError(f"nobody knows how to fill {kind}")
+        case _:
+            raise AssertionError(f"nobody knows how to fill {kind}")
 
 
 EVERY = {kind.__name__: kind for kind in get_args(AnyHistoryEntry)}

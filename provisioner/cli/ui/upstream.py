@@ -12,7 +12,7 @@ import msgspec
 from provisioner.cli.why import leader
 from provisioner.cli.why.command import Way, gathered, leader_of
 from provisioner.history.segments import SegmentError
-from provisioner.history.stores import RECORD, FolderError, RecordBounds, read_directory
+from provisioner.history.stores import RECORD, FolderError, read_directory
 from provisioner.support.clock import Clock
 from provisioner.ui.events import EventBoard
 from provisioner.ui.fleet import asked_about, page_of
@@ -64,19 +64,18 @@ def own_page(way: Way, title: str) -> Page:
     return page_of(instant, answers, source=source, title=title)
 
 
-def page_of_record(path: Path, title: str, bounds: RecordBounds = RECORD) -> bytes:
+def page_of_record(path: Path, title: str) -> bytes:
     """The page of a record's end, with its history.
 
     Args:
         path: of its directory, or of one of its files.
         title: of the page.
-        bounds: of all files together.
 
     Raises:
         UserError: nothing of it can be read, or it is of no recorder's making.
     """
     try:
-        found = read_directory(path, bounds)
+        found = read_directory(path, RECORD)
         if not found.segments:
             raise UserError("; ".join((f"{path} has no file of `dovetail record`", *found.problems)))
         page = encoded(recorded_page(found.segments, found.problems, title=title), MOST_BYTES)
