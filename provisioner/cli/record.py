@@ -40,6 +40,8 @@ T = TypeVar("T")
 _SEGMENT_SECONDS: Final = 600.0
 """What is lost where the process is killed."""
 _SYNC_SECONDS: Final = 120.0
+_EVENTS_SECONDS: Final = 10.0
+"""For so long the record waits for events, of which it tells those that follow; without them it begins anyway."""
 _STOP_SECONDS: Final = 20.0
 _MOST_KEY: Final = 4096
 _LEAST_KEY: Final = 16
@@ -117,6 +119,12 @@ class ClusterRecorder:
                 one = waiting[0]
                 raise UndeterminedError(
                     f"{one.resource} could not be read: {one.error or 'no answer'}. Grant this user the verbs list and watch on {one.resource}"
+                )
+            if wait_for_sync([self.events], _EVENTS_SECONDS):
+                why = self.events.error or "no answer"
+                click.echo(
+                    f"Events could not be read: {why}. The record has none until they can; grant this user the verbs list and watch on {self.events.resource}",
+                    err=True,
                 )
             self._keeper.poller.start()
             kinds = ", ".join(str(one.resource) for one in self._watches)

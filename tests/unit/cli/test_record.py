@@ -1,5 +1,7 @@
 """`dovetail record`: what it takes, and what nodes of any autoscaler cost."""
 
+import io
+import threading
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,40 @@ def test_events_from_before_the_record_are_not_told_and_a_list_tells_none_again(
         keepers[0].flush()
     told = [one.name for _, one in entries_of([keepers[0].open_segment()]) if isinstance(one, EventTold)]
     assert told == ["new", "again", "missed"]
+
+
+@pytest.mark.parametrize("readable", [True, False], ids=["readable", "forbidden"])
+def test_a_record_waits_for_events_and_begins_without_them(readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens right after it says that it records is told."""
+    monkeypatch.setattr("provisioner.cli.record._EVENTS_SECONDS", 30.0 if readable else 0.1)
+    stopping, asked = threading.Event(), threading.Event()
+
+    def answer(sent: Sent) -> FakeAnswer:
+        if "/events" not in sent.path:
+            return (
+                refusal(404, "NotFound", "no such kind")
+                if "karpenter" in sent.path
+                else watching(bookmark(10, end=True))
+            )
+        asked.set()
+        return watching(bookmark(10, end=True)) if readable else refusal(403, "Forbidden", "events are forbidden")
+
+    class Sight(io.StringIO):
+        def write(self, text: str) -> int:
+            if text.startswith("Recording"):
+                seen.append(recorder.events.synced.is_set())
+            return super().write(text)
+
+    bounds, clock, seen = HistoryBounds(3600.0, 1 << 20), FakeClock(), list[bool]()
+    recorder = ClusterRecorder(
+        FakeApi(respond=answer, clock=clock),
+        lambda sources: HistoryKeeper(sources, MemorySegments(bounds), bounds, clock, source="record", changed=None),
+        price_of_node,
+    )
+    monkeypatch.setattr("sys.stderr", told := Sight())
+    stopping.set()
+    recorder.run(stopping)
+    assert asked.is_set()
+    assert seen == [readable]
+    assert ("Events could not be read: " in told.getvalue()) is not readable
+    assert readable or "events are forbidden" in told.getvalue()
