@@ -118,18 +118,28 @@ class Supply:
 
     def __init__(self, seed: int, share: ByOffering, seconds: Sequence[float], listed: Iterable[Shortage]) -> None:
         self._seed, self._share, self._seconds = seed, share, tuple(seconds)
-        self._listed: defaultdict[str, list[Shortage]] = defaultdict(list)  # by instance type; "": of all
-        for one in listed:
-            for name in one.instance_types or ("",):
-                self._listed[name].append(one)
+        self._to_come = sorted(listed, key=lambda one: -one.at)
+        self._listed: defaultdict[str, list[Shortage]] = defaultdict(list)  # begun, by instance type; "": of all
         self._mean = math.fsum(seconds) / len(seconds)
         self._spells: dict[tuple[str, str, str], _Spell] = {}
 
     def is_short(self, instance_type: str, zone: str, capacity_type: str, at: float) -> bool:
-        """Whether an offering cannot be had at that second of the day; later calls ask of no earlier time."""
+        """Whether an offering cannot be had at that second of the day; later calls ask of no earlier time. Cost: the listed shortages of the time."""
         offering = instance_type, zone, capacity_type
-        listed = (*self._listed.get("", ()), *self._listed.get(instance_type, ()))
-        return any(_covers(one, *offering, at) for one in listed) or self._drawn(offering, at)
+        while self._to_come and self._to_come[-1].at <= at:
+            one = self._to_come.pop()
+            for name in one.instance_types or ("",):
+                self._listed[name].append(one)
+        listed = (*self._going_on("", at), *self._going_on(instance_type, at))
+        return any(_covers(one, *offering) for one in listed) or self._drawn(offering, at)
+
+    def _going_on(self, name: str, at: float) -> Sequence[Shortage]:
+        """What is listed of an instance type for now; what is over is forgotten."""
+        begun = self._listed.get(name, ())
+        if all(at < one.until for one in begun):
+            return begun
+        left = self._listed[name] = [one for one in begun if at < one.until]
+        return left
 
     def _drawn(self, offering: tuple[str, str, str], at: float) -> bool:
         share = self._share.of(*offering)
@@ -152,6 +162,6 @@ class Supply:
         return spell.chance.gap(self._mean * (1 - spell.share) / spell.share)
 
 
-def _covers(one: Shortage, instance_type: str, zone: str, capacity_type: str, at: float) -> bool:
+def _covers(one: Shortage, instance_type: str, zone: str, capacity_type: str) -> bool:
     named = (one.instance_types, instance_type), (one.zones, zone), (one.capacity_types, capacity_type)
-    return one.at <= at < one.until and all(not those or name in those for those, name in named)
+    return all(not those or name in those for those, name in named)

@@ -1,8 +1,11 @@
 """Which offerings are short, and which numbers count for an offering."""
 
+import random
+
 import pytest
 
-from provisioner.simulator.market import ByOffering, Supply
+from provisioner.simulator import market
+from provisioner.simulator.market import ByOffering, Supply, _covers
 from provisioner.simulator.workload import Shortage
 
 NONE = ByOffering()
@@ -31,6 +34,31 @@ def test_of_numbers_by_name_that_of_the_type_counts_first() -> None:
 )
 def test_listed_shortages_hold_for_what_they_name_and_until_their_end(listed: Shortage, short: bool) -> None:
     assert Supply(1, NONE, HALF_HOUR, [listed]).is_short("m5.large", "a", "spot", 150.0) is short
+
+
+def test_of_many_listed_shortages_only_those_of_the_time_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(3)
+    listed = [
+        Shortage(at=at, until=at + chance.choice((0, 30, 90)), zones=(chance.choice("ab"),), instance_types=types)
+        for at, types in (
+            (10.0 * n, chance.choice(((), ("m5.large",), ("m5.large", "c5.large")))) for n in range(2_000)
+        )
+    ]
+    chance.shuffle(listed)
+    looked_at: list[Shortage] = []
+
+    def covers(one: Shortage, *offering: str) -> bool:
+        looked_at.append(one)
+        return _covers(one, *offering)
+
+    monkeypatch.setattr(market, "_covers", covers)
+    supply = Supply(1, NONE, HALF_HOUR, listed)
+    for at in range(0, 4_000, 7):
+        for kind in ("m5.large", "c5.large"):
+            now = [one for one in listed if one.at <= at < one.until and (one.instance_types or (kind,)).count(kind)]
+            assert supply.is_short(kind, "a", "spot", at) is any("a" in one.zones for one in now)
+            assert len(looked_at) <= len(now)
+            looked_at.clear()
 
 
 def spells(supply: Supply, zone: str, until: int = 1_000_000) -> list[int]:
