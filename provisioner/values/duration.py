@@ -1,5 +1,6 @@
 """Durations in the grammar of Go, as Kubernetes objects carry them: "720h", "1h30m", "1.5s", "100ms"."""
 
+import functools
 import re
 from datetime import timedelta
 from fractions import Fraction
@@ -24,6 +25,7 @@ class DurationError(ValueError):
         return Said(f"{shown} is not a duration; use a value such as 720h, 1h30m, 90s, 1.5s or 100ms, under 292 years")
 
 
+@functools.lru_cache(maxsize=1024)  # a pass reads the few of its NodePools twice for each node
 def parse_duration(text: str) -> timedelta:
     """Read a duration; a leading sign and a bare "0" are allowed, as in Go.
 
