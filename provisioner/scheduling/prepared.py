@@ -34,7 +34,7 @@ from provisioner.scheduling.capacity.offers import PreparedPool, pin
 from provisioner.scheduling.capacity.prepared_types import Daemon, PreparedTypes
 from provisioner.scheduling.constraints.bitsets import mask_of, members
 from provisioner.scheduling.constraints.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
-from provisioner.scheduling.constraints.demands import Count, Demand, Relations, facts_of
+from provisioner.scheduling.constraints.demands import Count, Demand, Relations, ShapeFacts, facts_of
 from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, NodeFilter, label_value
 from provisioner.scheduling.constraints.ports import Port
 from provisioner.scheduling.constraints.vectors import Dimensions, Need
@@ -59,7 +59,7 @@ from provisioner.scheduling.judging import Design, LegalityVerdict, design_of, j
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool, World
 from provisioner.scheduling.reasons import NOT_TRIED, OnlyWhileLeaving
 from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
-from provisioner.scheduling.topology.census import NOBODY, Census, Spots, Tally, tally_of, tally_of_bin
+from provisioner.scheduling.topology.census import NOBODY, Census, Namespaces, Spots, Tally, tally_of, tally_of_bin
 from provisioner.scheduling.topology.company import concerned, is_there, with_daemons
 from provisioner.scheduling.topology.counters import ALL
 from provisioner.state.daemons import DAEMON_SET
@@ -94,13 +94,17 @@ V = TypeVar("V")
 _Domain: TypeAlias = tuple[str, int, bool]
 """(value of a label, pods that a count means there, whether a node stays there)"""
 _Spreading: TypeAlias = tuple[
-    Relations,
+    Relations | tuple[tuple[str, int, bool], ...],
     NodeFilter,
     Need,
-    tuple[str | None, ...],
+    tuple[tuple[str | None, bool], ...],
     tuple[tuple[_Domain, ...], ...],
 ]
-"""(what ties the pod, its filter, its size, its own domains, all domains of each count)"""
+"""(what ties the pod, its filter, its size, its own domains, all domains of each count).
+
+Pods that only their own spread ties are alike, whatever they are called: (label, maxSkew, whether it counts itself). Of its own domains: whether another
+node stays there.
+"""
 _Legal: TypeAlias = tuple[tuple[str, frozenset[str]], ...] | None
 """By label, the values that a pod may move to; None where that is not known."""
 
@@ -156,6 +160,7 @@ class Stock:
     def __init__(self) -> None:
         self._derived: Final[dict[str, tuple[tuple[object, ...], tuple[Requirements, ...], object]]] = {}
         self._legal: Final[dict[tuple[str, ...], tuple[tuple[PreparedTypes, ...], dict[_Spreading, _Legal]]]] = {}
+        self._near_daemons: tuple[tuple[Daemon, ...], Namespaces, dict[Relations, bool]] = (), {}, {}
         self._catalogues: Final[dict[int, tuple[tuple[InstanceType, ...], Catalogue]]] = {}
         self._offers: Final[dict[tuple[object, ...], tuple[object, PreparedPool]]] = {}
 
@@ -180,6 +185,13 @@ class Stock:
             _drop_oldest(self._legal, _MOST_TABLES - 1)
             known = self._legal[dimensions.names] = types, {}
         return known[1]
+
+    def near_daemons(self, daemons: tuple[Daemon, ...], namespaces: Namespaces) -> dict[Relations, bool]:
+        """Which relations have to do with these daemons, as far as somebody asked."""
+        known = self._near_daemons
+        if known[0] != daemons or (known[1] is not namespaces and known[1] != namespaces):
+            known = self._near_daemons = daemons, namespaces, {}
+        return known[2]
 
     def catalogue(self, instance_types: tuple[InstanceType, ...], keep: int) -> Catalogue:
         """The index of these types; of the others, the `keep` used last are kept."""
@@ -861,7 +873,7 @@ class _PlaceProof:
             if places and relations.apart and not self._census.exact:
                 places &= ~self._shunned(relations)
             if places and relations.spreads:
-                places &= self._domains_left(pod, relations, homes, dimensions)
+                places &= self._domains_left(pod, key[2], homes, dimensions)
             if not places:
                 lacking.append(pod)
         return lacking
@@ -877,14 +889,15 @@ class _PlaceProof:
         some = [self._census.spots(one, self._world.namespaces).at_least for one in relations.apart if one.on_hosts]
         return functools.reduce(operator.or_, (level for each in some for level in each[1:2]), 0)
 
-    def _domains_left(self, pod: Pod, relations: Relations, homes: Collection[int], dimensions: Dimensions) -> int:
+    def _domains_left(self, pod: Pod, need: Need, homes: Collection[int], dimensions: Dimensions) -> int:
         """The nodes in those domains to which the spread of a pod lets it move, whatever becomes of the other pods on `homes`; all where that is not known.
 
         Known of a pod that is counted with none of these, where nothing but the pods of each of a few domains has a say.
 
         Cost: the domains; a setting where nobody has asked with these numbers of pods.
         """
-        home = self._home_of(pod)
+        home, facts = self._home_of(pod), facts_of(pod.shape)
+        relations = facts.required.relations
         counts = [one.count for one in relations.spreads if not one.count.on_hosts]
         if home is None or not counts or self._census.exact or pod.shape.volumes:
             return ALL
@@ -899,9 +912,13 @@ class _PlaceProof:
             if not alone or spread.count.eligibility is not None or spread.min_domains > 1:
                 return ALL
             amounts.append(self._by_domain(spread.count, spots))
-        where = tuple([label_value(self._bins[home].labels, count.key) for count in counts])
-        need = _needs({0: pod.shape.requests}, dimensions)[0]
-        key = relations, facts_of(pod.shape).filter, need, where, tuple(amounts)
+        where = [label_value(self._bins[home].labels, count.key) for count in counts]
+        others = ~(self._marks.leaving | 1 << home)
+        kept = [
+            (one, bool(self._ground.by_label(count.key).get(one, 0) & others))
+            for one, count in zip(where, counts, strict=True)
+        ]
+        key = self._ties(facts), facts.filter, need, tuple(kept), tuple(amounts)
         known = self._stock.legal(dimensions, self._made_of(dimensions))
         legal = known.get(key, _UNASKED)
         if legal is _UNASKED:
@@ -912,6 +929,26 @@ class _PlaceProof:
         for label, values in legal:
             places &= sum([self._ground.by_label(label).get(value, 0) for value in values])
         return places
+
+    def _ties(self, facts: ShapeFacts) -> Relations | tuple[tuple[str, int, bool], ...]:
+        """What the legal domains of such a pod follow from besides numbers: how it is spread, where nothing else has a say."""
+        relations, namespaces = facts.required.relations, self._world.namespaces
+        others = *relations.together, *relations.apart, *self._census.guarded(relations.pod, namespaces)
+        wishes, on_hosts = len(facts.ties.ladder) > 1, all(one.on_hosts for one in others)
+        if wishes or not on_hosts or self._is_near_daemons(relations):
+            return relations
+        return tuple([(one.count.key, one.max_skew, one.own) for one in relations.spreads])
+
+    def _is_near_daemons(self, relations: Relations) -> bool:
+        """Whether DaemonSets have a say in where such a pod may go."""
+        if not self._daemons:
+            return False
+        known = self._stock.near_daemons(self._daemons, self._world.namespaces)
+        found = known.get(relations)
+        if found is None:
+            some = concerned(self._daemons, relations.counts, (relations.pod,), self._world.namespaces)
+            found = _keep(known, relations, bool(some), _MOST_PROOFS)
+        return found
 
     def _home_of(self, pod: Pod) -> int | None:
         """The node that counts a pod: the one that it is promised to, else its own."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.constraints.bitsets import mask_of
@@ -223,12 +223,12 @@ class Layers(Generic[K, V]):
         over = self._over
         return over[key] if key in over else self._base.get(key)
 
-    def changed(self, changes: Mapping[K, V | None]) -> "Layers[K, V]":
-        """With other values for some keys."""
+    def changed(self, changes: Mapping[K, V | None], *, passing: bool = False) -> "Layers[K, V]":
+        """With other values for some keys; `passing`: it is not kept, so what is equal is not worth a copy."""
         if not changes:
             return self
         over = {**self._over, **changes}
-        if len(over) > max(_FEW_CHANGES, len(self._base) // 16):
+        if not passing and len(over) > max(_FEW_CHANGES, len(self._base) // 16):
             return Layers({key: value for key, value in {**self._base, **over}.items() if value is not None})
         return Layers(self._base, over)
 
@@ -243,24 +243,43 @@ class Spots:
 
     __slots__ = ("at_least", "counts", "known", "parts")
 
-    def __init__(self, counts: dict[int, int], known: int, parts: Sequence[object]) -> None:
+    def __init__(
+        self, counts: dict[int, int], known: int, parts: Sequence[object], at_least: list[int] | None = None
+    ) -> None:
         self.counts: Final = counts
         self.known: Final = known
         self.parts: Final = parts
-        by_level: dict[int, list[int]] = {}
-        for slot, pods in counts.items():
-            by_level.setdefault(pods, []).append(slot)
-        at_least = [0] * (max(by_level, default=0) + 1)
-        mask = 0
-        for level in range(len(at_least) - 1, 0, -1):
-            if level in by_level:
-                mask |= mask_of(by_level[level])
-            at_least[level] = mask
-        self.at_least: Final = at_least
+        self.at_least: Final = _levels(counts) if at_least is None else at_least
+
+    def moved(self, counts: dict[int, int], parts: Sequence[object], slots: Iterable[int]) -> "Spots":
+        """The same with other numbers of pods on some nodes. Cost: these nodes."""
+        levels, before = self.at_least.copy(), self.counts
+        for slot in slots:
+            low, high = sorted((before.get(slot, 0), counts.get(slot, 0)))
+            levels += [0] * (high + 1 - len(levels))
+            for level in range(low + 1, high + 1):
+                levels[level] ^= 1 << slot
+        while len(levels) > 1 and not levels[-1]:
+            levels.pop()
+        return Spots(counts, self.known, parts, levels)
 
     def pods_on(self, places: int) -> int:
         """Pods on a set of nodes."""
         return sum([(level & places).bit_count() for level in self.at_least])
+
+
+def _levels(counts: Mapping[int, int]) -> list[int]:
+    """By number, the nodes with so many pods or more; nothing at 0."""
+    by_level: dict[int, list[int]] = {}
+    for slot, pods in counts.items():
+        by_level.setdefault(pods, []).append(slot)
+    at_least = [0] * (max(by_level, default=0) + 1)
+    mask = 0
+    for level in range(len(at_least) - 1, 0, -1):
+        if level in by_level:
+            mask |= mask_of(by_level[level])
+        at_least[level] = mask
+    return at_least
 
 
 @dataclass(eq=False)
@@ -284,7 +303,9 @@ class Census:
     with_claims: int
     exact: bool
     _spots: dict[Count, Spots] = field(default_factory=dict)
-    _below: Mapping[Count, Spots] = field(default_factory=dict)
+    _below: "Census | None" = None
+    _slots: tuple[int, ...] = ()
+    """Of a passing one: the nodes on which other pods are than in the one below."""
 
     @classmethod
     def of(cls, tallies: Sequence[Tally], *, exact: bool) -> "Census":
@@ -340,7 +361,9 @@ class Census:
         strays: dict[str, int | None] = {}
         ports: dict[Port, int] | None = None
         with_claims = self.with_claims
+        slots = []
         for slot, before, after in changes:
+            slots.append(slot)
             new = {labels: (staying, dying) if dying or staying != 1 else _ONE for labels, staying, dying in after.pods}
             old = {
                 labels: (staying, dying) if dying or staying != 1 else _ONE for labels, staying, dying in before.pods
@@ -369,18 +392,21 @@ class Census:
             with_claims = with_claims | 1 << slot if after.claims else with_claims & ~(1 << slot)
         return replace(
             self,
-            _sets=self._sets.changed({labels: some or None for labels, some in sets.items()}),
-            _guarding=self._guarding.changed({count: some or None for count, some in guarding.items()}),
-            strays=self.strays.changed(strays),
+            _sets=self._sets.changed({labels: some or None for labels, some in sets.items()}, passing=passing),
+            _guarding=self._guarding.changed(
+                {count: some or None for count, some in guarding.items()}, passing=passing
+            ),
+            strays=self.strays.changed(strays, passing=passing),
             ports=self.ports if ports is None else {port: taken for port, taken in ports.items() if taken},
             with_claims=with_claims,
             _spots={} if passing else self._spots,
-            _below=self._spots if passing else {},
+            _below=self if passing else None,
+            _slots=tuple(slots) if passing else (),
         )
 
     def afresh(self) -> "Census":
         """The same pods, with nothing remembered of what namespaces mean."""
-        return replace(self, _spots={}, _below={})
+        return replace(self, _spots={}, _below=None, _slots=())
 
     def _guard(self, changed: dict[Count, dict[int, int] | None], slot: int, before: Tally, after: Tally) -> None:
         delta: Counter[Count] = Counter()
@@ -401,21 +427,30 @@ class Census:
         return [count for count in self.guards.including(pod, namespaces) if self._guarding.get(count)]
 
     def spots(self, count: Count, namespaces: Namespaces) -> Spots:
-        """Where what is counted runs. Cost: the pods that are meant, once."""
-        known = self._spots.get(count) or self._below.get(count)
+        """Where what is counted runs. Cost: the pods that are meant, once; of a passing one, the nodes with other pods where it is known of the one below."""
+        known = self._spots.get(count) or (None if self._below is None else self._below._spots.get(count))  # noqa: SLF001 - another of its class
         if count.owners:
             own = self._guarding.get(count) or _NOWHERE
             if known is not None and known.parts[0] is own:
                 return known
+            below = None if self._below is None else self._below._guarding.get(count) or _NOWHERE  # noqa: SLF001 - likewise
+            if known is not None and known.parts[0] is below:
+                return self._keep(count, known.moved(own, (own,), self._slots))
             return self._keep(count, Spots(own, 0, (own,)))
         size = len(self._labels.known)
-        if known is not None and known.known == size:
-            meant, parts = known.parts[0], known.parts[1:]
-            if all(map(is_, map(self._sets.get, meant), parts)):  # type: ignore[call-overload]
-                return known
-        sets = self._labels.meant(count, namespaces)
+        if known is not None and known.known != size:
+            known = None
+        sets = self._labels.meant(count, namespaces) if known is None else cast("list[LabelSet]", known.parts[0])
         found = [self._sets.get(labels) for labels in sets]
-        counts: dict[int, int] = {}
+        if known is not None:
+            if all(map(is_, found, known.parts[1:])):
+                return known
+            if self._is_of_below(sets, found, known.parts[1:]):
+                counts = known.counts.copy()
+                for slot in self._slots:
+                    _put(counts, slot, _counted(count, [part[slot] for part in found if part and slot in part]))
+                return self._keep(count, known.moved(counts, (sets, *found), self._slots))
+        counts = {}
         for part in found:
             if part:
                 for slot, (staying, dying) in part.items():
@@ -423,6 +458,13 @@ class Census:
                     if pods:
                         counts[slot] = counts.get(slot, 0) + pods
         return self._keep(count, Spots(counts, size, (sets, *found)))
+
+    def _is_of_below(self, sets: Iterable[LabelSet], found: Iterable[object], known: Iterable[object]) -> bool:
+        """Whether what is known of these labels is what holds in the census below."""
+        if self._below is None:
+            return False
+        below = self._below._sets  # noqa: SLF001 - another of its class
+        return all(new is old or below.get(labels) is old for labels, new, old in zip(sets, found, known, strict=True))
 
     def _keep(self, count: Count, spots: Spots) -> Spots:
         if len(self._spots) >= _MOST_SPOTS:
@@ -432,6 +474,11 @@ class Census:
 
 
 _NOWHERE: Final[dict[int, int]] = {}
+
+
+def _counted(count: Count, stays: Iterable[Stay]) -> int | None:
+    """The pods of one node that count; None for none."""
+    return sum([staying if count.spread else staying + dying for staying, dying in stays]) or None
 
 
 def _put(some: dict[int, V], slot: int, value: V | None) -> None:

@@ -8,7 +8,10 @@ import pytest
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
-from provisioner.apis.pods import Pod
+from provisioner.apis.meta import LabelSelector
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling.attempts.attempt import Attempt
+from provisioner.scheduling.constraints.classes import PodClass
 from provisioner.scheduling.prepared import Prepared, prepare, without_place
 from provisioner.scheduling.problem import Bin, Changes
 from provisioner.values.taints import Taint
@@ -188,3 +191,62 @@ def test_what_keeps_off_pods_in_a_zone_may_go_so_nothing_is_proved() -> None:
     prepared = world(there("home", "a", (one,)), there("other", "b", (job,)), there("third", "c", cpu="0"))
     free = prepared.updated(Changes(bins={"other": there("other", "b")}))
     assert [lacking(each, one) for each in (prepared, free)] == [[], []]
+
+
+def alike(daemons: tuple[PodShape, ...] = (), **of_db: Any) -> tuple[Prepared, Pod, Pod]:
+    """Two Deployments, with as many pods each in every zone, of which one pod each moves; only a node in zone b has room."""
+    web, db = (
+        {"topology_spread_constraints": (spread(ZONE, app(name)),), **more}
+        for name, more in (("web", {}), ("db", of_db))
+    )
+    at_home, in_b = (
+        [
+            changed(pod(f"{name}-{where}", of_app(name, **more)), node_name=where, phase="Running", scheduled=True)
+            for name, more in (("web", web), ("db", db))
+        ]
+        for where in ("home", "other")
+    )
+    shy = of_app("job", affinity=apart(ZONE, LabelSelector(match_labels={"kept-off": "yes"})))
+    job = changed(pod("job", shy), node_name="third", phase="Running", scheduled=True)
+    bins = there("home", "a", tuple(at_home)), there("other", "b", tuple(in_b)), there("third", "c", (job,), cpu="0")
+    return prepare(replace(world(*bins).world, daemons=daemons)), at_home[0], at_home[1]
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The pods whose domains the solver was asked for."""
+    asked: list[str] = []
+    found = Attempt.legal_domains
+
+    def told(self: Attempt, one: PodClass) -> Any:
+        asked.append(one.pods[0].name)
+        return found(self, one)
+
+    monkeypatch.setattr(Attempt, "legal_domains", told)
+    return asked
+
+
+@pytest.mark.parametrize("daemons", [(), (of_app("agent", cpu="1m"),)], ids=["", "daemons"])
+def test_what_is_known_of_one_spread_is_known_of_others_with_as_many_pods(
+    settings: list[str], daemons: tuple[PodShape, ...]
+) -> None:
+    prepared, web, db = alike(daemons)
+    assert [lacking(prepared, one) for one in (web, db)] == [["web-home"], ["db-home"]]
+    assert settings == ["web-home"]
+
+
+@pytest.mark.parametrize(
+    "of_db",
+    [
+        {"labels": {"app": "db", "kept-off": "yes"}},
+        {"affinity": apart(ZONE, app("job"))},
+        {"affinity": near(ZONE, app("db"))},
+        {"daemons": (of_app("db", cpu="1m"),)},
+    ],
+    ids=["kept off by others", "apart in zones", "near", "counted with daemons"],
+)
+def test_who_minds_more_than_a_spread_is_not_taken_for_alike(of_db: Mapping[str, Any]) -> None:
+    prepared, web, db = alike(**of_db)
+    assert lacking(prepared, web) == ["web-home"]
+    afresh = prepare(prepared.world)
+    assert lacking(prepared, db) == lacking(afresh, db) == []
