@@ -137,6 +137,10 @@ def test_a_pod_that_replaces_another_is_on_its_side_of_a_share() -> None:
     assert sorted(sides()) == ["on-demand"] * 2 + ["spot"] * 3
     cluster.owners.scale(Scale(at=1, name="web", count=10))
     assert sorted(sides()) == ["on-demand"] * 4 + ["spot"] * 6
+    for count in (1, 3):
+        cluster.owners.scale(Scale(at=2, name="web", count=count))
+        cluster.pods()
+    assert sides().count("on-demand") == 2, "the places that are free again are taken from the first on"
 
 
 def test_pods_tolerate_the_taints_that_their_nodepool_has_when_they_come() -> None:
