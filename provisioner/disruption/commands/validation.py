@@ -10,10 +10,11 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.eviction import forbids_for_ever
+from provisioner.apis.gangs import group_of
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
 from provisioner.disruption.candidates import blocked_by_annotation, budget_prevents_evictions, pod_is_annotated
 from provisioner.disruption.commands.progress import CommandVerdict
-from provisioner.disruption.gangs import PDBS_ALLOW_FEWER, moves_together, needs_others, never_back
+from provisioner.disruption.gangs import PDBS_ALLOW_FEWER, moves_together, needs_others, never_back, not_consolidated
 from provisioner.disruption.proposal import Proposal
 from provisioner.scheduling.topology.ties import any_spread, any_ties, kinds
 from provisioner.state.keys import NodeKey
@@ -72,8 +73,8 @@ def verdict(
     eventual = reason in (names.REASON_DRIFTED, names.REASON_UNHEALTHY)
     sighted = tuple(sighted)
     stands = any(one.stands for one in sighted)  # of nodes that go together one is enough
-    waiting = _not_at_once(sighted, budgets, snapshot)
-    if waiting.waits and not replaced:
+    waiting = _not_at_once(sighted, budgets, snapshot, eventual=eventual)
+    if waiting.objection and not (waiting.waits and replaced):
         return CommandVerdict(waiting.objection)
     for one in sighted:
         if one.unknown:
@@ -108,12 +109,39 @@ def verdict(
     return waiting
 
 
-def _not_at_once(sighted: Sequence[Sighted], budgets: PodBudgets, snapshot: Snapshot) -> CommandVerdict:
-    """What PodDisruptionBudgets say against the eviction of all pods at once, where PodGroups ask for that."""
-    pods = [pod for one in sighted if not one.forceful for pod in one.pods if is_evictable(pod, snapshot.at)]
+def _not_at_once(
+    sighted: Sequence[Sighted], budgets: PodBudgets, snapshot: Snapshot, *, eventual: bool
+) -> CommandVerdict:
+    """What stands against the eviction of all pods at once, where PodGroups ask for that."""
+    if not eventual and (stays := _stays(sighted, snapshot)):
+        return CommandVerdict(stays)
+    pods = [
+        pod for one in sighted if not (eventual and one.forceful) for pod in one.pods if is_evictable(pod, snapshot.at)
+    ]
     if not (group := moves_together(pods, snapshot.together)) or budgets.waves(pods) <= 1:
         return ALLOWED
     return CommandVerdict(needs_others(group, len(sighted), PDBS_ALLOW_FEWER), waits=True)
+
+
+def _stays(sighted: Sequence[Sighted], snapshot: Snapshot) -> str:
+    """Why consolidation does not disrupt all pods of PodGroups at once that ask for that: their owner forbids it by now, or others of them would stay.
+
+    Cost: O(pods) where any such PodGroup is concerned.
+    """
+    pods = [pod for one in sighted for pod in one.pods]
+    if group := moves_together(pods, snapshot.together, snapshot.consolidated):
+        return not_consolidated(group)
+    mine = {group_of(pod) for pod in pods if is_reschedulable(pod)} & snapshot.together
+    going = {one.name for one in sighted}
+    for node in snapshot.nodes if mine else ():
+        if node.key.of_claim and node.key.name in going:
+            continue
+        for pod in node.pods:
+            if is_reschedulable(pod) and (key := group_of(pod)) in mine:
+                return needs_others(
+                    key, len(going) + 1, Said(f'its pod {pod.key} runs on Node "{node.name}", which stays')
+                )
+    return ""
 
 
 def _passed(reason: str, claim: str) -> str:

@@ -99,11 +99,11 @@ def _units(work: Consolidation) -> list[Candidate]:
     """
     unreached: list[Candidate] = []
     for unit in work.units:
+        if work.over:
+            unreached += work.of_unit(unit)
+            continue
         some = work.whole(unit)
         if not some:
-            continue
-        if work.over:
-            unreached += some
             continue
         found = work.never_pays(some, len(some)) or work.judge(some, max_new=len(some), anew=len(some) > 1)
         if isinstance(found, Move):

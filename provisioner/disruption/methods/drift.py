@@ -176,7 +176,7 @@ def _together(
         return (one,)
     if never := never_whole(unit, eligible):
         return (one,) if one.claim.spec.termination_grace_period else never
-    return whole(unit, eligible, refused, view, allowance)
+    return whole(unit, eligible, refused, view, allowance, eventual=True)
 
 
 def concerns(snapshot: Snapshot) -> bool:

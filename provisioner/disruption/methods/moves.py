@@ -18,7 +18,7 @@ from provisioner.disruption import costs, replacement
 from provisioner.disruption.acceptance import WHOLE, AcceptanceRule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, CandidateTypes, candidates, label_is_missing
-from provisioner.disruption.gangs import NodeUnit, units
+from provisioner.disruption.gangs import NodeUnit, needs_others, units
 from provisioner.disruption.methods.candidate_sets import Sets, margins, priced_kinds
 from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
 from provisioner.disruption.methods.rebuilding_choice import FEWEST, MOST_WAVES, choices
@@ -103,7 +103,11 @@ class Consolidation:
         joined = units(view.snapshot) if view.snapshot.consolidated else {}
         those = tuple(self._consolidatable(self._found))
         self._in_units: Final = {one.key: one for one in those if one.key in joined}
-        self.units: Final = tuple({id(unit): unit for key, unit in joined.items() if key in self._in_units}.values())
+        found = {id(unit): unit for key, unit in joined.items() if key in self._in_units}.values()
+        self._eligible: Final = {one.key: one for one in self._found.eligible} if joined else {}
+        self._why_none: Final = {one.node.key.name: one.message for one in self._found.refused} if joined else {}
+        self._why_none.update({one.key: one.message for one in self._blocked} if joined else {})
+        self.units: Final = tuple(sorted(found, key=lambda unit: view.first.isdisjoint(keys_of(unit))))
         self.order, last = self._ranked([one for one in those if one.key not in joined], ranked or in_turns)
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
         self._turns: Final = turns_of(view)
@@ -142,22 +146,36 @@ class Consolidation:
             else:
                 yield one
 
+    def of_unit(self, unit: NodeUnit) -> list[Candidate]:
+        """Those of its nodes that may be consolidated by themselves."""
+        return [self._in_units[key] for key in keys_of(unit) if key in self._in_units]
+
     def whole(self, unit: NodeUnit) -> tuple[Candidate, ...]:
         """All nodes of a unit, where they may be consolidated now; else nothing, and it is said why not, or when."""
-        mine = [self._in_units[key] for key in keys_of(unit) if key in self._in_units]
+        mine = self.of_unit(unit)
         quiet = {key: self._quiet[key] for key in keys_of(unit) if key in self._quiet}
-        due = next((one for one in quiet.values() if one.standing is DisruptionStanding.NOT_DUE), None)
-        if due is not None and not never_whole(unit, self._in_units):
+        waits = [one for one in quiet.values() if one.standing is DisruptionStanding.NOT_DUE]
+        due = max(waits, key=lambda one: one.until or self._view.snapshot.at, default=None)
+        never = never_whole(unit, self._eligible)
+        if due is not None and not never:
             self._quiet.update((one.key, due) for one in mine)
             return ()
-        refused = {one.node.key.name: one.message for one in self._found.refused}
-        refused |= {one.key: one.message for one in self._blocked}
-        found = never_whole(unit, self._in_units) or whole(unit, self._in_units, refused, self._view, self.allowance)
+        found = never or whole(unit, self._in_units, self._why_none, self._view, self.allowance)
         if isinstance(found, str):
             for one in mine:
                 self.refuse(one, found)
             return ()
-        return found if all(map(self.free, found)) else ()
+        if any(map(self.allowance.lacks, {one.node.pool for one in found})):
+            return ()  # of one node: `_judge_rest` says it
+        busy = next((one for one in found if not self.free(one)), None)
+        if busy is None:
+            return found
+        if not self._turns.gangs.why_not(one.key for one in found):
+            why = needs_others(unit.group, len(found), Said(f'Node "{busy.node.name}" is not disrupted: {TAKES_PODS}'))
+            for one in found:
+                if self.free(one):
+                    self.refuse(one, why)
+        return ()
 
     def _ranked(self, some: Sequence[Candidate], ranked: Ranked) -> tuple[tuple[Candidate, ...], list[str]]:
         """Who is judged when, and the names of the nodes in the order in which they would rather go."""

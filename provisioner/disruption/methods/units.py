@@ -33,6 +33,8 @@ def whole(
     refused: Mapping[str, str],
     view: DisruptionView,
     allowance: Allowance,
+    *,
+    eventual: bool = False,
 ) -> tuple[Candidate, ...] | str:
     """All of its nodes; else why they do not go now, as users read it.
 
@@ -44,6 +46,7 @@ def whole(
         refused: why the others are none, likewise.
         view: the instant.
         allowance: what budgets leave.
+        eventual: it must come to pass: nodes whose drains have an end do not wait for PodDisruptionBudgets.
     """
     group, count = unit.group, len(unit.nodes)
     for node in unit.nodes:
@@ -51,7 +54,9 @@ def whole(
             why = refused.get(node.key.name) or _NO_REASON
             return needs_others(group, count, Said(f'Node "{node.name}" is not disrupted: {why}'))
     some = tuple([eligible[key] for key in keys_of(unit)])
-    held = [pod for each in some if not each.claim.spec.termination_grace_period for pod in each.node.pods]
+    held = [
+        pod for each in some if not (eventual and each.claim.spec.termination_grace_period) for pod in each.node.pods
+    ]
     evicted = [pod for pod in held if is_evictable(pod, view.snapshot.at)]
     if view.snapshot.pod_budgets.waves(evicted) > 1:
         return needs_others(group, count, PDBS_ALLOW_FEWER)

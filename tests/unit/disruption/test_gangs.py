@@ -1,8 +1,11 @@
 """Disruption and pods that need each other: no group comes below what it needs because there is no room, and nobody is evicted who would not come back."""
 
+import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -17,6 +20,7 @@ from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.apis.pods import Pod
 from provisioner.disruption.candidates import Obstacle, candidates
 from provisioner.disruption.commands.validation import Sighted, verdict
+from provisioner.disruption.gangs import PDBS_ALLOW_FEWER, STATIC_ONE_BY_ONE
 from provisioner.disruption.methods import consolidation, drift, static_drift, units
 from provisioner.disruption.methods.emptiness import emptiness
 from provisioner.disruption.proposal import Proposal
@@ -544,3 +548,98 @@ def test_nodes_of_a_static_pool_are_not_taken_from_a_gang_one_by_one() -> None:
     ]
     fleet.together = frozenset()
     assert gone(static_drift.propose(fleet.view())) == [("n0",)]
+
+
+# ------------------------------------------------------------------ at once for money
+
+
+def last_look(fleet: Fleet, count: int, **more: Any) -> str:
+    """What stands against a command of the nodes of a gang, once its replacement is there."""
+    there = fleet.nodes[:count]
+    fleet.node("new", kind=LARGE, assigned=tuple(pod for node in there for pod in node.pods))
+    snapshot = fleet.snapshot()
+    sighted = [Sighted(node.key.name, node.pods, **more) for node in there]
+    found = verdict(names.REASON_UNDERUTILIZED, sighted, snapshot.pod_budgets, snapshot, replaced=True)
+    return found.objection
+
+
+def test_at_the_last_look_the_owner_must_still_allow_that_all_move_for_money() -> None:
+    assert not last_look(allowed_at_once(2), 2)
+    fleet = allowed_at_once(2)
+    fleet.consolidated = frozenset()
+    assert "dovetail.dev/gang-consolidation: allow" in last_look(fleet, 2)
+
+
+def test_at_the_last_look_no_pod_of_the_gang_may_run_on_a_node_that_stays() -> None:
+    fleet = allowed_at_once(2)
+    fleet.node("y", [member("m9")], kind=LARGE)
+    assert 'its pod default/m9 runs on Node "node-y", which stays' in last_look(fleet, 2)
+
+
+def test_for_money_pod_budgets_count_though_drains_have_an_end() -> None:
+    fleet = Fleet([pool()], types=(SMALL, LARGE), budgets=[budget("pdb", "web", 1)])
+    for number in range(4):
+        fleet.node(f"n{number}", [member(f"m{number}")], kind=LARGE, claim_spec={"terminationGracePeriod": "1h"})
+    fleet.minima, fleet.together, fleet.consolidated = {GANG: 4}, frozenset([GANG]), frozenset([GANG])
+    answer = consolidation.propose(fleet.view())
+    assert not answer.proposals
+    assert {str(one) for one in answer.blocked} == {NEEDS + PDBS_ALLOW_FEWER}
+    assert last_look(fleet, 4, forceful=True) == "" or "at the same time" in last_look(fleet, 4, forceful=True)
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_gangs_on_one_node_each_stay_within_the_budget(most: int) -> None:
+    fleet = Fleet([pool(disruption={"budgets": [{"nodes": str(most)}]})], types=(SMALL, LARGE))
+    for number in range(3):
+        fleet.node(f"n{number}", [running(f"m{number}", SHAPE, group=f"g{number}")], kind=LARGE)
+    fleet.together = fleet.consolidated = frozenset(f"default/g{number}" for number in range(3))
+    assert len(gone(consolidation.propose(fleet.view()))) == most
+
+
+def test_why_a_gang_stays_of_which_a_node_takes_pods() -> None:
+    fleet = allowed_at_once(3)
+    fleet.types = (LARGE,)
+    fleet.node("x1", [running("x1", of_app("other", cpu="500m"))], kind=LARGE)
+    answer = consolidation.propose(fleet.view())
+    assert gone(answer) == [("x1",)]
+    held = {one.key: str(one) for one in answer.blocked}
+    stays = {f"n{number}" for number in range(3)} - answer.quiet.keys()
+    assert len(stays) == 2
+    assert all("PodGroup default/g (disruptionMode all) needs 3 nodes" in held[key] for key in stays)
+
+
+def _third(asked: Iterator[int]) -> bool:
+    """Whether this is the third question or a later one."""
+    return next(asked) > 1
+
+
+def test_gangs_that_a_pass_did_not_come_to_are_first_in_the_next() -> None:
+    fleet = Fleet([pool()], types=(SMALL, LARGE))
+    for number in range(8):
+        fleet.node(f"n{number}", [running(f"m{number}", SHAPE, group=f"g{number // 2}")], kind=SMALL)
+    fleet.together = fleet.consolidated = frozenset(f"default/g{number}" for number in range(4))
+    first, reached = frozenset[str](), set[str]()
+    for _ in range(6):
+        asked = itertools.count()
+        answer = consolidation.propose(fleet.view(first=first, expired=partial(_third, asked)))
+        reached |= {node.key.name for node in fleet.nodes} - answer.unreached
+        first = answer.unreached
+    assert len(reached) == 8
+
+
+def test_the_last_node_of_a_gang_that_is_due_says_when_it_goes() -> None:
+    fleet = allowed_at_once(3, disruption={"consolidateAfter": "10m"})
+    for number, minutes in ((0, 9), (1, 1)):
+        fleet.nodes[number] = replace(fleet.nodes[number], last_pod_event=NOON - timedelta(minutes=minutes))
+    assert consolidation.propose(fleet.view()).quiet["n2"].until == NOON + timedelta(minutes=9)
+
+
+def test_consolidation_says_that_static_nodes_go_one_by_one() -> None:
+    fleet = allowed_at_once(2)
+    fleet.pools.append(pool("static", replicas=1))
+    fleet.node("s", [member("ms")], kind=LARGE, of="static")
+    answer = consolidation.propose(fleet.view())
+    assert not answer.proposals
+    assert {str(one) for one in answer.blocked if one.key in ("n0", "n1")} == {
+        NEEDS.replace("4", "3") + STATIC_ONE_BY_ONE
+    }
