@@ -607,16 +607,6 @@ class GangsMachine(DisruptionMachine):
         self.what_waits_gets_nodes()
         self.at.need(name, max(1, len(self.at.members(name))), self.gangs[name][1])
 
-    @rule(allows=st.booleans())
-    def an_owner_allows_that_all_move_at_once_for_money(self, allows: bool) -> None:
-        """Some of the pods are alone on nodes that are larger than they need."""
-        for zone in ABC if len(self.at.nodes()) < CROWD else ():
-            self.at.add_node("general", "large", zone, old=True)
-        self.a_pod_group_needs_all_that_it_has("db", 3)
-        self.at.need("db", self.at.gangs["db"].minimum, "all", allows=allows)
-        self.at.edit_pool("general", paused=False, disruption={"budgets": [{"nodes": "100%"}]})
-        self.consolidation_looks(still=True, meanwhile="nothing")
-
     @rule(pool=pools, name=st.sampled_from(("db", "job")))
     def nodes_of_a_gang_drift(self, pool: str, name: str) -> None:
         """All of its pods are needed, and some of them are alone on nodes of the NodePool."""
