@@ -212,10 +212,10 @@ class PodGroups:
         self._succeeded: Counter[str] = Counter()  # how many of each gang
         self._minima: dict[str, int] = {}  # of the groups that are tried, where it is more than one
         self._frozen_minima: Mapping[str, int] = _NO_MINIMA
-        self._at_once: set[str] = set()  # keys of PodGroups whose pods are disrupted all at once
-        self._frozen_at_once: frozenset[str] | None = None
-        self._consolidated: set[str] = set()  # those of them that consolidation may disrupt
-        self._frozen_consolidated: frozenset[str] | None = None
+        self._at_once: dict[
+            str, bool
+        ] = {}  # by key of a PodGroup whose pods are disrupted all at once, whether consolidation may do that
+        self._frozen_at_once: tuple[frozenset[str], frozenset[str]] | None = None  # all of them, and those that it may
         self._topology: dict[str, str] = {}  # by key of a PodGroup that says one, its topology key
         self._frozen_topology: Mapping[str, str] | None = None
         self._held: dict[str, Group] = {}  # groups with members that kube-scheduler does not try
@@ -253,12 +253,11 @@ class PodGroups:
         self._review(key, now)
 
     def _note_extras(self, key: str, new: PodGroup | None) -> None:
-        if (new is not None and new.moves_together) != (key in self._at_once):
-            self._at_once ^= {key}
+        allows = new.consolidated if new is not None and new.moves_together else None
+        if allows != self._at_once.pop(key, None):
             self._frozen_at_once = None
-        if (new is not None and new.consolidated) != (key in self._consolidated):
-            self._consolidated ^= {key}
-            self._frozen_consolidated = None
+        if allows is not None:
+            self._at_once[key] = allows
         label = new.topology_key if new is not None else ""
         if label != self._topology.pop(key, ""):
             self._frozen_topology = None
@@ -405,19 +404,18 @@ class PodGroups:
 
     def together(self) -> frozenset[str]:
         """Keys of the PodGroups whose pods are disrupted all at once or not at all; the same object while nothing changes. O(these) after a change."""
-        if not self._is_read(GroupSource.POD_GROUP):
-            return frozenset()
-        if self._frozen_at_once is None:
-            self._frozen_at_once = frozenset(self._at_once)
-        return self._frozen_at_once
+        return self._both()[0]
 
     def consolidated(self) -> frozenset[str]:
         """Those of `together` that consolidation may disrupt; likewise."""
+        return self._both()[1]
+
+    def _both(self) -> tuple[frozenset[str], frozenset[str]]:
         if not self._is_read(GroupSource.POD_GROUP):
-            return frozenset()
-        if self._frozen_consolidated is None:
-            self._frozen_consolidated = frozenset(self._consolidated)
-        return self._frozen_consolidated
+            return frozenset(), frozenset()
+        if self._frozen_at_once is None:
+            self._frozen_at_once = frozenset(self._at_once), frozenset(key for key, may in self._at_once.items() if may)
+        return self._frozen_at_once
 
     def topology(self) -> Mapping[str, str]:
         """By key of a PodGroup whose pods must all run in one domain, the node label; the same object while nothing changes. O(these) after a change."""

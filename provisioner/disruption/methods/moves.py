@@ -104,9 +104,9 @@ class Consolidation:
         those = tuple(self._consolidatable(self._found))
         self._in_units: Final = {one.key: one for one in those if one.key in joined}
         found = {id(unit): unit for key, unit in joined.items() if key in self._in_units}.values()
-        self._eligible: Final = {one.key: one for one in self._found.eligible} if joined else {}
-        self._why_none: Final = {one.node.key.name: one.message for one in self._found.refused} if joined else {}
-        self._why_none.update({one.key: one.message for one in self._blocked} if joined else {})
+        self._eligible: Final = {one.key: one for one in self._found.eligible if one.key in joined}
+        refused = [(one.node.key.name, one.message) for one in self._found.refused]
+        self._why_none: Final = dict([*refused, *[(one.key, one.message) for one in self._blocked]]) if joined else {}
         self.units: Final = tuple(sorted(found, key=lambda unit: view.first.isdisjoint(keys_of(unit))))
         self.order, last = self._ranked([one for one in those if one.key not in joined], ranked or in_turns)
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
