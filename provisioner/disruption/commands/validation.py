@@ -3,7 +3,7 @@
 Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -73,7 +73,7 @@ def verdict(
     eventual = reason in (names.REASON_DRIFTED, names.REASON_UNHEALTHY)
     sighted = tuple(sighted)
     stands = any(one.stands for one in sighted)  # of nodes that go together one is enough
-    waiting = _not_at_once(sighted, budgets, snapshot, eventual=eventual)
+    waiting = _not_at_once(reason, sighted, budgets, snapshot)
     if waiting.objection and not (waiting.waits and replaced):
         return CommandVerdict(waiting.objection)
     for one in sighted:
@@ -109,32 +109,28 @@ def verdict(
     return waiting
 
 
-def _not_at_once(
-    sighted: Sequence[Sighted], budgets: PodBudgets, snapshot: Snapshot, *, eventual: bool
-) -> CommandVerdict:
-    """What stands against the eviction of all pods at once, where PodGroups ask for that."""
-    if not eventual and (stays := _stays(sighted, snapshot)):
+def _not_at_once(reason: str, sighted: Sequence[Sighted], budgets: PodBudgets, snapshot: Snapshot) -> CommandVerdict:
+    """What stands against the eviction of all pods at once, where PodGroups ask for that; nothing where a drain that must come to pass has an end."""
+    eventual = reason in (names.REASON_DRIFTED, names.REASON_UNHEALTHY)
+    pods = [pod for one in sighted if not (eventual and one.forceful) for pod in one.pods]
+    if not eventual and (group := moves_together(pods, snapshot.together, snapshot.consolidated)):
+        return CommandVerdict(not_consolidated(group))
+    if reason != names.REASON_UNHEALTHY and (stays := _stays(pods, {one.name for one in sighted}, snapshot)):
         return CommandVerdict(stays)
-    pods = [
-        pod for one in sighted if not (eventual and one.forceful) for pod in one.pods if is_evictable(pod, snapshot.at)
-    ]
-    if not (group := moves_together(pods, snapshot.together)) or budgets.waves(pods) <= 1:
+    evicted = [pod for pod in pods if is_evictable(pod, snapshot.at)]
+    if not (group := moves_together(evicted, snapshot.together)) or budgets.waves(evicted) <= 1:
         return ALLOWED
     return CommandVerdict(needs_others(group, len(sighted), PDBS_ALLOW_FEWER), waits=True)
 
 
-def _stays(sighted: Sequence[Sighted], snapshot: Snapshot) -> str:
-    """Why consolidation does not disrupt all pods of PodGroups at once that ask for that: their owner forbids it by now, or others of them would stay.
+def _stays(pods: Iterable[Pod], going: Collection[str], snapshot: Snapshot) -> str:
+    """That others of the PodGroups of these pods, which ask to be disrupted all at once, would stay; "" where none does.
 
     Cost: O(pods) where any such PodGroup is concerned.
     """
-    pods = [pod for one in sighted for pod in one.pods]
-    if group := moves_together(pods, snapshot.together, snapshot.consolidated):
-        return not_consolidated(group)
     mine = {group_of(pod) for pod in pods if is_reschedulable(pod)} & snapshot.together
-    going = {one.name for one in sighted}
     for node in snapshot.nodes if mine else ():
-        if node.key.of_claim and node.key.name in going:
+        if node.deleting or (node.key.of_claim and node.key.name in going):
             continue
         for pod in node.pods:
             if is_reschedulable(pod) and (key := group_of(pod)) in mine:

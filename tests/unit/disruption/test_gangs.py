@@ -553,13 +553,13 @@ def test_nodes_of_a_static_pool_are_not_taken_from_a_gang_one_by_one() -> None:
 # ------------------------------------------------------------------ at once for money
 
 
-def last_look(fleet: Fleet, count: int, **more: Any) -> str:
+def last_look(fleet: Fleet, count: int, reason: str = names.REASON_UNDERUTILIZED, **more: Any) -> str:
     """What stands against a command of the nodes of a gang, once its replacement is there."""
     there = fleet.nodes[:count]
     fleet.node("new", kind=LARGE, assigned=tuple(pod for node in there for pod in node.pods))
     snapshot = fleet.snapshot()
     sighted = [Sighted(node.key.name, node.pods, **more) for node in there]
-    found = verdict(names.REASON_UNDERUTILIZED, sighted, snapshot.pod_budgets, snapshot, replaced=True)
+    found = verdict(reason, sighted, snapshot.pod_budgets, snapshot, replaced=True)
     return found.objection
 
 
@@ -570,10 +570,30 @@ def test_at_the_last_look_the_owner_must_still_allow_that_all_move_for_money() -
     assert "dovetail.dev/gang-consolidation: allow" in last_look(fleet, 2)
 
 
-def test_at_the_last_look_no_pod_of_the_gang_may_run_on_a_node_that_stays() -> None:
+@pytest.mark.parametrize("reason", [names.REASON_UNDERUTILIZED, names.REASON_DRIFTED])
+def test_at_the_last_look_no_pod_of_the_gang_may_run_on_a_node_that_stays(reason: str) -> None:
     fleet = allowed_at_once(2)
     fleet.node("y", [member("m9")], kind=LARGE)
-    assert 'its pod default/m9 runs on Node "node-y", which stays' in last_look(fleet, 2)
+    assert 'its pod default/m9 runs on Node "node-y", which stays' in last_look(fleet, 2, reason)
+
+
+def test_at_the_last_look_drift_needs_no_leave_and_does_not_wait_for_what_goes_anyway() -> None:
+    fleet = allowed_at_once(2)
+    fleet.consolidated = frozenset()
+    fleet.node("y", [member("m9")], kind=LARGE, deleting=True)
+    assert not last_look(fleet, 2, names.REASON_DRIFTED)
+
+
+@pytest.mark.parametrize(
+    ("reason", "forceful"),
+    [(names.REASON_DRIFTED, True), (names.REASON_UNHEALTHY, False), (names.REASON_UNHEALTHY, True)],
+)
+def test_at_the_last_look_what_must_come_to_pass_does_not_wait_for_the_rest_of_a_gang(
+    reason: str, forceful: bool
+) -> None:
+    fleet = allowed_at_once(2)
+    fleet.node("y", [member("m9")], kind=LARGE)
+    assert not last_look(fleet, 2, reason, forceful=forceful)
 
 
 def test_for_money_pod_budgets_count_though_drains_have_an_end() -> None:
