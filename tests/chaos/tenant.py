@@ -83,10 +83,15 @@ def spreads(number: int) -> Document:
     return _pod(f"spreads-{number}", {"labels": {"app": "spreads"}}, {"topologySpreadConstraints": each})
 
 
-def ports(number: int) -> Document:
+def ports(number: int, **spec: Any) -> Document:
     """2,000 ports of the node."""
     each = [{"containerPort": 10_000 + one, "hostPort": 10_000 + one, "protocol": "TCP"} for one in range(2000)]
-    return _pod(f"ports-{number}", {}, {"containers": [{"name": "main", "image": "x", "ports": each}]})
+    return _pod(f"ports-{number}", {}, {"containers": [{"name": "main", "image": "x", "ports": each}], **spec})
+
+
+def ports_nowhere(number: int) -> Document:
+    """The same, of no node: one that runs keeps its node from consolidation, since too much of it is not read, and kube-scheduler takes a second for each."""
+    return ports(number, nodeSelector={"example.com/nowhere": ""})
 
 
 class Tenant:
@@ -94,7 +99,12 @@ class Tenant:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._many: tuple[Callable[[int], Document], ...] = (*[labels] * 40, *[spreads] * 5, *[ports] * 20)
+        self._many: tuple[Callable[[int], Document], ...] = (
+            *[labels] * 40,
+            *[spreads] * 5,
+            *[ports] * 5,
+            *[ports_nowhere] * 15,
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tenant", daemon=True)
         self.refused: list[str] = []
