@@ -1,13 +1,18 @@
 """Who makes pods: Deployments and Jobs of the day, bare pods, and DaemonSets; each replaces what is taken away from it."""
 
 import heapq
+import math
+import zlib
+from collections import Counter
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import DaemonSet
+from provisioner.apis.deletion_cost import read_int32
 from provisioner.apis.pods import PodShape
 from provisioner.kube.resources import DAEMONSETS, NODES
 from provisioner.simulator.admission import PodAdmission, PodBody
@@ -96,9 +101,31 @@ class Owners:
         workload.wanted = one.count
         if workload.owner is not None:
             self._store_owner(workload.arrival, one.count)
-        for name in list(workload.slots)[one.count :]:
+        for name in self._first_to_go(workload)[: max(0, len(workload.slots) - one.count)]:
             self._server.remove("pods", name, one.namespace)
         self._fill(workload)
+
+    def _first_to_go(self, workload: _Workload) -> list[str]:
+        """Its pods as a ReplicaSet deletes them when it shrinks: without a node, not running, of least deletion cost, beside most of their kind, youngest.
+
+        Ages count by powers of two, and among equals UIDs decide, which are random in a cluster. Source: Kubernetes' pkg/controller,
+        ActivePodsWithRanks with LogarithmicScaleDown, which is on by default.
+        """
+        named = (self._server.get("pods", name, workload.arrival.namespace) for name in workload.slots)
+        pods = [pod for pod in named if pod is not None]
+        together = Counter(pod["spec"].get("nodeName") for pod in pods)
+        now = self._clock.now()
+
+        def order(pod: dict[str, Any]) -> tuple[object, ...]:
+            meta, node, status = pod["metadata"], pod["spec"].get("nodeName"), pod["status"]
+            since = status.get("startTime") or meta["creationTimestamp"]
+            age = (now - msgspec.convert(since, datetime)).total_seconds()
+            cost = read_int32(meta.get("annotations", {}).get(names.POD_DELETION_COST, "")) or 0
+            running = status.get("phase") == "Running"
+            older = math.frexp(age)[1] if age > 0 else -math.inf
+            return bool(node), running, cost, -together[node], older, zlib.crc32(meta["uid"].encode()), meta["uid"]
+
+        return [pod["metadata"]["name"] for pod in sorted(pods, key=order)]
 
     def end(self, one: End) -> None:
         """A workload is deleted.

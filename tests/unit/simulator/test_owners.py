@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from provisioner.apis import names
 from provisioner.simulator.api_server import ApiServer
 from provisioner.simulator.errors import SimulationError
 from provisioner.simulator.owners import Owners
@@ -46,10 +47,36 @@ def test_a_deployment_replaces_what_is_taken_away_and_scales() -> None:
     cluster.server.remove("pods", "web-1", "default")
     assert cluster.pods() == ["web-0", "web-2", "web-3"]
     cluster.owners.scale(Scale(at=1, name="web", count=1))
-    assert cluster.pods() == ["web-0"]
+    assert len(cluster.pods()) == 1
     cluster.owners.end(End(at=2, name="web"))
     assert cluster.pods() == []
     assert not cluster.server.all("deployments")
+
+
+@pytest.mark.parametrize("count", range(9))
+def test_a_deployment_shrinks_as_a_replica_set_does(count: int) -> None:
+    """Without a node, not running, of least deletion cost, with most of its kind on the node, youngest."""
+    cluster = Cluster()
+    cluster.owners.arrive(Arrival(at=0, name="web", template=template("web"), count=9))
+    began = cluster.clock.stamp()
+    cluster.clock.forward(600)
+    late = cluster.clock.stamp()
+    for number, node in enumerate(("a", "a", "a", "b", "b", "c", "d", "e", "")):
+        status = {"phase": "Pending" if node == "e" else "Running", "startTime": late if number == 4 else began}
+        costs = {5: "-1", 0: "5"}
+        annotations = {names.POD_DELETION_COST: costs[number]} if number in costs else {}
+        placed = {"spec": {"nodeName": node}, "status": status} if node else {}
+        body = {"metadata": {"annotations": annotations}, **placed}
+        cluster.server.change("pods", f"web-{number}", body, "default")
+    cluster.clock.forward(30)
+    cluster.owners.scale(Scale(at=1, name="web", count=count))
+    equal = ["web-1", "web-2"]
+    order = ["web-0", "web-6", "web-3", "web-4", *equal, "web-5", "web-7", "web-8"]
+    if count == 5:
+        (left,) = set(cluster.pods()) - set(order[:4])
+        assert left in equal
+    else:
+        assert cluster.pods() == sorted(order[:count])
 
 
 def test_a_deployment_is_counted_and_its_replica_set_names_it() -> None:
