@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UnsetType
 
 from provisioner.apis import names
-from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2 import CONSUMABLE_CAPACITY_ANNOTATION, EC2NodeClass
 from provisioner.apis.karpenter import NEVER, Budget, LabelRequirement, NodeClaim, NodePool, requirements_of
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
@@ -162,15 +162,29 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
         for position, term in enumerate(terms)
         if not any(getattr(term, field) for field in term.__struct_fields__ if field not in _OWNERS)
     ]
-    return empty + [
-        Violation(
-            f"spec.amiSelectorTerms[{position}].alias",
-            _alias_selects_every_image(term.alias, term.alias_family.lower()),
-        )
-        for position, term in enumerate(node_class.spec.ami_selector_terms)
-        if term.alias.endswith("@latest")
-        and not term.alias.startswith("windows")  # of which only the latest can be had
+    return [
+        *_gpu_sharing(node_class.metadata.annotations),
+        *empty,
+        *(
+            Violation(
+                f"spec.amiSelectorTerms[{position}].alias",
+                _alias_selects_every_image(term.alias, term.alias_family.lower()),
+            )
+            for position, term in enumerate(node_class.spec.ami_selector_terms)
+            if term.alias.endswith("@latest")
+            and not term.alias.startswith("windows")  # of which only the latest can be had
+        ),
     ]
+
+
+def _gpu_sharing(annotations: Mapping[str, str]) -> Iterator[Violation]:
+    """Dynamic resource allocation, by which GPUs would be shared, is not supported."""
+    if annotations.get(CONSUMABLE_CAPACITY_ANNOTATION, "") not in ("", "disabled"):
+        text = Said(
+            "GPUs are not shared, because dynamic resource allocation is not supported: without the AWS feature gate "
+            "DRANVIDIAGPU, this EC2NodeClass is not ready, and with it, the annotation has no effect; remove it"
+        )
+        yield Violation(f"metadata.annotations[{CONSUMABLE_CAPACITY_ANNOTATION}]", text)
 
 
 def overlay_advice(overlay: NodeOverlay) -> list[Violation]:

@@ -280,6 +280,13 @@ def test_a_pool_of_another_class_is_not_shadowed() -> None:
     assert fleet_advice([other(low, spec=spec), pool(name="high", weight=50)], KNOWN) == {}
 
 
+@pytest.mark.parametrize(("value", "warned"), [("memory", True), ("2", True), ("disabled", False), ("", False)])
+def test_gpus_that_would_be_shared(value: str, warned: bool) -> None:
+    key = "karpenter.k8s.aws/nvidia-consumable-capacity"
+    found = class_advice(msgspec.convert({"metadata": {"annotations": {key: value}}, "spec": {}}, EC2NodeClass))
+    assert [one.path for one in found] == [f"metadata.annotations[{key}]"] * warned
+
+
 @pytest.mark.parametrize(
     ("alias", "want"),
     [("al2023@latest", ["spec.amiSelectorTerms[0].alias"]), ("al2023@v20250715", []), ("windows2022@latest", [])],
