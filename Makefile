@@ -27,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest
 PROCESSES ?= 5
 BY_MODULE := --dist loadscope --no-loadscope-reorder
 MINORS ?= 1.37 1.36 1.35
-JUDGED := $(addprefix tests/integration/test_,$(addsuffix .py,extender nomination scenarios_at_once scheduler_judge scheduling_wiring))
+JUDGED := $(addprefix tests/integration/test_,$(addsuffix .py,extender nomination scenarios_at_once scheduler_judge scheduling_wiring annotated_gangs))
 KEEPING := -p tests.support.durations
 # a container may forbid bytecode; then each of some hundred starts of a program would compile its modules anew, half a second of processor time each
 unexport PYTHONDONTWRITEBYTECODE

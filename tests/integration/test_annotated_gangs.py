@@ -15,10 +15,12 @@ from provisioner.lab.devcluster.cluster import DevCluster
 from tests.integration.test_gang_steering import LATE, bound, put_node
 from tests.integration.test_gangs import (
     GATED,
+    SINGLES,
     THERE,
     Act,
     Market,
     all_but_those_that_others_use_go_and_the_gang_comes_back,
+    all_run_once_there_is_room,
     answer_about,
     four_nodes_are_let_in_together,
     no_node_before_it_is_complete,
@@ -27,6 +29,7 @@ from tests.integration.test_gangs import (
     planned,
     put_pod,
     running,
+    singles_and_ten_gangs,
     ungate,
 )
 from tests.support.eventually import eventually
@@ -127,6 +130,13 @@ def test_of_two_gangs_with_room_for_one_one_runs_and_of_the_other_there_is_no_no
     of_two_gangs_one_runs(plot, lambda gang: in_a_gang(3, gang))
 
 
+def test_ten_gangs_and_single_pods_that_wait_for_room_all_run_in_the_end(plot: Plot) -> None:
+    pool = singles_and_ten_gangs(plot, lambda gang: in_a_gang(2, gang))
+    eventually(lambda: set(SINGLES) <= set(running(plot)) or plot.running() >= 6, "some of them run", SECONDS)
+    assert len(plot.claims()) <= 7
+    all_run_once_there_is_room(plot, pool)
+
+
 def test_of_five_members_of_which_three_are_needed_as_many_run_as_there_is_room_for(plot: Plot) -> None:
     plot.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "16"})
     for name in "abcde":
@@ -142,20 +152,20 @@ def test_consolidation_beside_gangs_without_pods_to_spare_moves_them_where_there
     plot.pool(disruption={**everything, "budgets": [{"nodes": "100%"}]}, requirements=[on_demand])
     plot.deploy("large", 6, cpu="3")
     plot.await_running(6)
-    gangs = [f"gang-{number}" for number in range(4)]
+    gangs = [f"gang-{number}" for number in range(50)]
     for gang in gangs:
-        plot.deploy(gang, 3, cpu="300m", annotations=in_a_gang(3, gang))
-    plot.await_running(6 + 12)
+        plot.deploy(gang, 2, cpu="45m", annotations=in_a_gang(2, gang))
+    plot.await_running(6 + 100)
     before = {one.name for one in plot.claims()}
     plot.scale("large", 0)
 
     def shrunk() -> bool:
         claims = {one.name for one in plot.claims()}
         assert claims <= before, "a pod that was moved had no room"
-        return len(claims) <= 2 and plot.running() == 12
+        return len(claims) <= 2 and plot.running() == 100
 
     eventually(shrunk, "two nodes are left, and all gangs run", 3 * SECONDS, 0.2)
-    assert [plot.running(gang) for gang in gangs] == [3] * 4
+    assert [plot.running(gang) for gang in gangs] == [2] * 50
 
 
 def test_without_the_extender_kube_scheduler_evicts_others_while_the_nodes_of_a_gang_come(plot: Plot) -> None:

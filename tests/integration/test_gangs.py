@@ -4,6 +4,7 @@
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -365,6 +366,38 @@ def of_two_gangs_one_runs(plot: Plot, notes: Callable[[str], dict[str, str] | No
     eventually(lambda: plot.running() == 3, "one of them runs", SECONDS)
     assert len({one.name.split("-")[0] for one in plot.pods() if one.phase == "Running"}) == 1
     assert len(plot.claims()) == 3
+
+
+SINGLES = ("s0", "s1", "s2", "s3")
+
+
+def test_of_ten_gangs_and_single_pods_with_too_little_room_no_half_runs_and_later_all_do(
+    provisioner: InProcess, plot: Plot
+) -> None:
+    for number in range(10):
+        put_group(plot, 2, f"g{number}")
+    pool = singles_and_ten_gangs(plot)
+    eventually(lambda: set(SINGLES) <= set(running(plot)) and plot.running() == 6, "one gang has the room", SECONDS)
+    assert set(Counter(one.split("-")[0] for one in running(plot) if one not in SINGLES).values()) == {2}
+    assert len(plot.claims()) == 6
+    all_run_once_there_is_room(plot, pool)
+
+
+def singles_and_ten_gangs(plot: Plot, notes: Callable[[str], dict[str, str] | None] = lambda _: None) -> str:
+    """Single pods, and then ten gangs of two, where seven nodes are allowed; the NodePool."""
+    pool = plot.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "28"})
+    for name in SINGLES:
+        put_pod(plot, name, group="")
+    eventually(lambda: len(plot.claims()) == len(SINGLES), "single pods are planned", SECONDS)
+    for number in range(10):
+        for each in range(2):
+            put_pod(plot, f"g{number}-{each}", group=f"g{number}", notes=notes(f"g{number}"))
+    return pool
+
+
+def all_run_once_there_is_room(plot: Plot, pool: str) -> None:
+    plot.client.patch(NODEPOOLS, pool, {"spec": {"limits": {"cpu": "400"}}})
+    eventually(lambda: plot.running() == 24, "all gangs and single pods run", 2 * SECONDS)
 
 
 def domains(plot: Plot, key: str) -> list[str]:

@@ -67,7 +67,7 @@ def mixed(each: int) -> tuple[Pods, ...]:
 
 PREFERRED, REQUIRED = "preferred", "required"
 ROWS = {
-    "100 equal pods": Row((Pods(100, "700m"),)),
+    "100 equal pods": Row((Pods(100, "700m"),), quick=True),
     "200 pods of two sizes": Row((Pods(100, "500m"), Pods(100, "1")), quick=True),
     "200 pods of two sizes on kwok's own instance types": Row((Pods(100, "500m"), Pods(100, "1")), KWOK),
     "140 pods of four sizes": Row(
