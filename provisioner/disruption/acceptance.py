@@ -105,6 +105,22 @@ class AcceptanceRule:
             return saving * hours
         return brings(saving, sum(map(self.evictions_usd, some)), new_usd, hours)
 
+    def most_one_by_one(self, some: Sequence[Candidate], turn: timedelta) -> float:
+        """USD per hour below which a new node may come for nodes that go to it one after another, in this order.
+
+        Whoever goes later is paid for until its turn. Nothing holds the others to it: if none goes but the first, the new node is too large for as
+        long as it is settled (`is_settled`), and that may cost no more than the whole move brings.
+
+        Args:
+            some: the nodes that go.
+            turn: from one to the next.
+        """
+        hours = self._hours(some, WHOLE)
+        whole = sum(one.usd_per_hour for one in some)
+        late = sum(turns * one.usd_per_hour for turns, one in enumerate(some)) * (turn / _HOUR)
+        paid = whole * hours + some[0].usd_per_hour * WHOLE - sum(map(self.evictions_usd, some)) - late
+        return paid / (hours + WHOLE + OVERLAP / _HOUR)
+
     def lasts(self, one: Candidate) -> bool:
         """Whether a node would live for as long as a saving counts by now."""
         return self._hours((one,), self.hours) >= self.hours

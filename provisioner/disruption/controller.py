@@ -181,6 +181,8 @@ class _Began:
 def _move(proposal: Proposal) -> str:
     gone = ", ".join(proposal.candidates)
     types = ", ".join(one.planned_type for one in proposal.replacements)
+    if proposal.then:
+        return Said(f"replace {gone} with {types}, then delete {', '.join(proposal.then)}")
     return Said(f"replace {gone} with {types}") if types else Said(f"delete {gone}")
 
 
@@ -589,7 +591,7 @@ class DisruptionController:
             publish(
                 self._recorder,
                 self._cluster,
-                one.candidates,
+                (*one.candidates, *one.then),
                 EventMessage(
                     "Normal",
                     "ConsolidationCandidate",

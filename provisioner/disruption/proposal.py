@@ -53,6 +53,8 @@ class Proposal:
         repair: how a broken node goes; None for other reasons.
         reboot: it is rebooted, and stays; no command carries that out.
         first: that the candidate goes before its replacement is launched; None where it does not.
+        then: names of the NodeClaims that are to follow it, each by a proposal of its own, once the replacement has room for their pods; the saving counts
+            them.
     """
 
     reason: str
@@ -66,6 +68,7 @@ class Proposal:
     repair: RepairTerms | None = None
     reboot: bool = False
     first: TerminateFirst | None = None
+    then: tuple[str, ...] = ()
 
     @property
     def pods(self) -> Iterator[Pod]:

@@ -310,6 +310,8 @@ def _proposal(one: Proposal, key: str) -> str:
             for claim in one.replacements
         )
         parts.append(f"replaced by {shown}")
+    if one.then:
+        parts.append(f"then {', '.join(one.then)} one after another, as their pods fit on it")
     moved = sum(map(len, one.placements.values()))
     if moved:
         parts.append(f"{moved} pods move to existing nodes")

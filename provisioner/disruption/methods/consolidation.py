@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
 from provisioner.disruption.gangs import moves_together
-from provisioner.disruption.methods.candidate_sets import Sets
+from provisioner.disruption.methods.candidate_sets import MOST, Sets
 from provisioner.disruption.methods.moves import Consolidation, Move, by_price, in_turns, would_save
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation.foresight import Play, ahead
@@ -61,18 +61,22 @@ def propose(view: DisruptionView) -> MethodAnswer:
     what Karpenter would do, in two ways: pods go to the nodes last that are the next to go in its order, or in ours. Of these passes the one
     is proposed after which most is saved by as many evictions once the next passes are played, too, unless one brings clearly most by itself.
 
-    Nodes of PodGroups that lose all pods at once or none go last, if their owner allows that.
+    Nodes of PodGroups that lose all pods at once or none go last, if their owner allows that. Where nothing goes and no command is under way, a set
+    that is larger than budgets allow begins with one of its nodes; see `Consolidation.first_step`.
 
     Differs: Karpenter proposes one command a pass, of several nodes if any prefix of its order can go for one new node, else of one;
     it never makes two nodes of one, and nodes that need none make one command there.
 
     Cost: O(nodes + pods), one question for each candidate, one more for each that needs a new node, and for sets a fifth of the candidates; two or
-    three times that, once for each of what pays, and up to nine times for small fleets.
+    three times that, once for each of what pays, and up to nine times for small fleets; where nothing goes, `_TRIES` for each of `_BARREN` nodes besides.
     """
     if view.prepared is None:
         return MethodAnswer()
     work, left = _best(view, view.prepared)
-    return work.answer([*left, *_units(work)])
+    unreached = [*left, *_units(work)]
+    if not work.proposals and not unreached and not view.under_way:
+        _one_by_one(work)
+    return work.answer(unreached)
 
 
 def _best(view: DisruptionView, prepared: Prepared) -> _Found:
@@ -262,6 +266,24 @@ def _together(
         if isinstance(found, Move):
             return found, asked
     return None, asked
+
+
+def _one_by_one(work: Consolidation) -> None:
+    """Accept the first node of a set that budgets do not let go together, if one is worth it; for when nothing else goes."""
+    sets = work.sets()
+    tight = [one for one in sets.seeds() if 0 < work.allowance.left(one.node.pool) < MOST]
+    for seed in tight[:_BARREN]:
+        asked = 0
+        for promised, some in sets.grown(seed, work.free):
+            if asked == _TRIES or promised <= 0 or work.over:
+                break
+            if work.allows(some) or work.never_pays(some, 1):
+                continue
+            asked += 1
+            found = work.judge(some, max_new=1)
+            if isinstance(found, Move) and (step := work.first_step(found)) is not None:
+                work.accept(step, SINGLE)
+                return
 
 
 def held(view: DisruptionView, key: str) -> str:

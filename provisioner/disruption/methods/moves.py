@@ -11,16 +11,25 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace as changed
+
 from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import costs, replacement
-from provisioner.disruption.acceptance import WHOLE, AcceptanceRule, is_news, is_settled, offering_of
+from provisioner.disruption.acceptance import (
+    OVERLAP,
+    WHOLE,
+    AcceptanceRule,
+    is_news,
+    is_settled,
+    offering_of,
+)
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, CandidateTypes, candidates, label_is_missing
 from provisioner.disruption.gangs import NodeUnit, needs_others, units
 from provisioner.disruption.methods.candidate_sets import Sets, margins, priced_kinds
-from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at
+from provisioner.disruption.methods.emptiness import came_or_went, consolidatable_at, consolidate_after
 from provisioner.disruption.methods.rebuilding_choice import FEWEST, MOST_WAVES, choices
 from provisioner.disruption.methods.units import keys_of, never_whole, whole
 from provisioner.disruption.proposal import Blocked, Proposal
@@ -40,6 +49,7 @@ from provisioner.scheduling.problem import NODE_PENALTY
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.state.pause import Activity
 from provisioner.values.message import Said
+from provisioner.values.resources import Resources
 
 UNCONSOLIDATABLE: Final = "Unconsolidatable"
 _ROOM_SHARE: Final = 0.95
@@ -60,12 +70,14 @@ class Move:
     Attributes:
         saving: USD per hour.
         gain: see `acceptance.AcceptanceRule.gain`.
+        then: nodes that are to follow, each by a move of its own, once the result has room for their pods; what is saved counts them.
     """
 
     some: tuple[Candidate, ...]
     result: Result
     saving: float
     gain: float
+    then: tuple[Candidate, ...] = ()
 
 
 def _several_replacements_needed(count: int) -> str:
@@ -118,7 +130,8 @@ class Consolidation:
         ] = {}  # without a cheaper node, whatever pays: how many moves had been accepted
         self._taken: Final[dict[str, tuple[Pod, ...]]] = {}
         asks = bool(self.order or self.units)
-        self._simulation = Simulation(view, prepared, self._closed(view), last) if asks else None
+        self._shut: Final = self._closed(view) if asks else set()
+        self._simulation = Simulation(view, prepared, self._shut, last) if asks else None
 
     # ------------------------------------------------------------------ who
 
@@ -348,6 +361,43 @@ class Consolidation:
         waits = self._turns.gangs.why_not(one.key for one in some)
         return not waits and self.allowance.allows([one.node.pool for one in some])
 
+    def first_step(self, move: Move) -> Move | None:
+        """The first node of a move of several for one new node, to which the others follow one after another; None where they may not, or it is not worth it.
+
+        Each of the others follows by a move of its own, if that pays and its pods still fit then. One whose pods fit on a node that takes none for
+        now, such as one of an earlier step, needs no new one.
+
+        Cost: a question for each node, and two about the first.
+        """
+        simulation = self._simulation
+        if simulation is None or len(move.result.claims) != 1:
+            return None
+        first, *then = some = sorted(move.some, key=lambda one: (-one.usd_per_hour, one.cost, one.key))
+        if not self.allows((first,)) or any(self._rule.refusal((one,), one.usd_per_hour, 0.0) for one in then):
+            return None
+        rests = [rest for one in some if (rest := consolidate_after(one.pool)) is not None]
+        most = self._rule.most_one_by_one(some, max(rests) + OVERLAP)
+        (claim,) = move.result.claims
+        types = self._types.of_pool(claim.pool)
+        new = replacement.cheaper(some, claim, types, self._view.settings, most, sources=some)
+        if isinstance(new, str):
+            return None
+        open_ = simulation.reopened(self._shut)
+        for one in some:
+            alone = open_.ask((one,), for_money=True, max_new=1)
+            if alone.result is not None and not alone.result.claims:
+                return None
+        result = _share(replace(move.result, claims=(new,)), first.pods)
+        if (
+            not result.claims
+            or simulation.goes_first(first, result)
+            or simulation.given_up((first,), result, self._types)
+        ):
+            return None
+        saving = sum(one.usd_per_hour for one in some) - new.usd_per_hour
+        step = Move((first,), result, saving, self._rule.gain(some, saving, new.usd_per_hour), tuple(then))
+        return None if self.waits(step) else step
+
     def sets(self, alone: Collection[str] = ()) -> Sets:
         """Sets of the nodes that are free by now; those that were bought a moment ago are in one only where there is news for them.
 
@@ -406,7 +456,8 @@ class Consolidation:
             move.result.claims,
             dict(move.result.existing),
             move.saving,
-            self._rule.scores(move.some, move.saving),
+            self._rule.scores((*move.some, *move.then), move.saving),
+            then=tuple(one.key for one in move.then),
         )
 
     @property
@@ -475,6 +526,19 @@ class Consolidation:
                 self._quiet[one.key] = self.allowance.why(one.node.pool)
             else:
                 self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
+
+
+def _share(result: Result, pods: Iterable[Pod]) -> Result:
+    """What becomes of some of its pods alone; a new node is for these, however large it is planned."""
+    uids = {pod.uid for pod in pods}
+    claims = []
+    for claim in result.claims:
+        others = Resources.total(pod.shape.requests for pod in claim.pods if pod.uid not in uids)
+        own = tuple(pod for pod in claim.pods if pod.uid in uids)
+        if own:
+            claims.append(changed(claim, pods=own, requests=claim.requests - others))
+    existing = {name: tuple(pod for pod in some if pod.uid in uids) for name, some in result.existing.items()}
+    return Result(tuple(claims), {name: some for name, some in existing.items() if some}, ())
 
 
 def _comes_again(claim: PlannedClaim, some: Iterable[Candidate]) -> bool:

@@ -68,6 +68,10 @@ def _reservation_held_by_other(reservation: str) -> str:
     return Said(f"capacity reservation {reservation} is held for another replacement")
 
 
+def _exceeds_limits(pool: str) -> str:
+    return Said(f"its replacement would exceed limits of NodePool {pool}")
+
+
 def _expects_pods(pod: str, more: int) -> str:
     """What is said of a node on which pods that wait are expected."""
     others = f" and {more} other pod{'s' if more > 1 else ''}" if more else ""
@@ -284,6 +288,21 @@ class Simulation:
             return SimulationAnswer(None, text, spoilt=tuple(one.pod for one in verdict.faults))
         stuck = self._drained(result, names)
         return SimulationAnswer(result) if stuck is None else SimulationAnswer(None, str(stuck), spoilt=(stuck.pod,))
+
+    def goes_first(self, one: Candidate, result: Result) -> str:
+        """Why a node cannot leave so by itself, as users read it; "" where it can. `result`: its share of what was answered about it and others."""
+        name, pools = {str(one.node.key)}, self._prepared.world.pools
+        for pool in limits_after(pools, [one.node], result.claims) or ():
+            if (
+                any(pool.name == new.pool for new in result.claims)
+                and min((pool.remaining or EMPTY).values(), default=0) < 0
+            ):
+                return _exceeds_limits(pool.name)
+        world = without_charges(self._prepared, [one.node])
+        verdict = world.judge(design_of(result), leaving=self._leaving | name)
+        if not verdict.legal:
+            return NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD]))
+        return str(self._drained(result, name) or "")
 
     def given_up(self, some: Sequence[Candidate], result: Result, types: CandidateTypes) -> str:
         """What a move of these nodes would give up; see `wishes.given_up`."""

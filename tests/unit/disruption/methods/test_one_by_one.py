@@ -1,0 +1,116 @@
+"""Several nodes for one that costs less, where budgets never let go of all of them at once: one goes first, and the others follow."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.disruption.methods import consolidation
+from provisioner.disruption.proposal import Proposal
+from tests.support.clock import NOON
+from tests.support.fleets import ABC, Fleet, gist, pool, running, several
+from tests.support.problems import instance_type, shape
+
+TWO = instance_type("two", "2", "4Gi", 0.054, zones=ABC, capacity_types=("on-demand",))
+FOUR = instance_type("four", "4", "16Gi", 0.117, zones=ABC, capacity_types=("on-demand",))
+WIDE = instance_type("wide", "8", "16Gi", 0.06, zones=ABC, capacity_types=("on-demand",))
+LOAD = shape("700m", "3Gi")
+LONG_AGO = NOON - timedelta(hours=1)
+
+
+def small_fleet(count: int = 4, *, kind: Any = FOUR, disruption: Any = None, **spec: Any) -> Fleet:
+    """Nodes of which none can be replaced alone, and whose pods all fit on one of a larger kind; one of them may go at a time."""
+    fleet = Fleet([pool(disruption={"budgets": [{"nodes": "1"}], **(disruption or {})}, **spec)], types=(TWO, kind))
+    for name in "abcdef"[:count]:
+        fleet.node(name, several(1, name, LOAD), kind=TWO, last_pod_event=LONG_AGO)
+    return fleet
+
+
+def proposals(fleet: Fleet, **view: Any) -> tuple[Proposal, ...]:
+    return consolidation.propose(fleet.view(**view)).proposals
+
+
+def done(fleet: Fleet, one: Proposal, **new: Any) -> None:
+    """Carry out a proposal; the replacement was just made."""
+    going = [node for node in fleet.nodes if node.key.name in one.candidates]
+    fleet.nodes = [node for node in fleet.nodes if node not in going]
+    for name, pods in one.placements.items():
+        (old,) = (node for node in fleet.nodes if str(node.key) == name)
+        fleet.nodes.remove(old)
+        kind = next(kind for kind in fleet.types if kind.name == old.labels[names.INSTANCE_TYPE_LABEL])
+        assert old.claim is not None
+        created = old.claim.metadata.creation_timestamp or NOON
+        fleet.node(old.key.name, (*old.pods, *pods), kind=kind, created=created, last_pod_event=old.last_pod_event)
+    for claim in one.replacements:
+        spec = {"resources": {"requests": {key: str(claim.requests.amount(key)) for key in ("memory",)}}}
+        kind = next(kind for kind in fleet.types if kind.name == claim.planned_type)
+        fleet.node("new", claim.pods, kind=kind, created=NOON, claim_spec=spec, **new)
+
+
+def test_one_goes_for_a_node_that_has_room_for_the_pods_of_all() -> None:
+    (one,) = proposals(small_fleet())
+    assert gist(one) == (("a",), ["four"], {})
+    assert one.then == ("b", "c", "d")
+    assert one.saving_usd_per_hour == pytest.approx(4 * 0.054 - 0.117), "once all of them have gone"
+    (new,) = one.replacements
+    assert [pod.name for pod in new.pods] == ["a-0"]
+    assert new.requests == LOAD.requests, "it is as full as it was bought for, so nothing takes its place meanwhile"
+
+
+def test_the_others_follow_one_after_another() -> None:
+    fleet = small_fleet()
+    went = []
+    while len(fleet.nodes) > 1:
+        (one,) = proposals(fleet)
+        went.append(one.candidates)
+        done(fleet, one)
+    assert went == [("a",), ("b",), ("c",), ("d",)]
+    assert proposals(fleet) == ()
+
+
+def test_all_go_at_once_where_budgets_allow_it() -> None:
+    (one,) = proposals(small_fleet(disruption={"budgets": [{"nodes": "4"}]}))
+    assert gist(one)[0] == ("a", "b", "c", "d")
+    assert one.then == ()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_no_more_is_risked_than_there_is_to_gain(count: int) -> None:
+    """Three would save $0.045 per hour; one alone, if no other follows, wastes $0.063."""
+    assert proposals(small_fleet(count)) == ()
+
+
+@pytest.mark.parametrize(("after", "begins"), [("0s", True), ("10m", True), ("30m", False)])
+def test_nodes_that_wait_for_their_turn_are_paid_for(after: str, begins: bool) -> None:
+    assert bool(proposals(small_fleet(disruption={"consolidateAfter": after}))) is begins
+
+
+def test_nothing_begins_beside_another_command() -> None:
+    fleet = small_fleet(disruption={"budgets": [{"nodes": "2"}]})
+    fleet.node("z", several(1, "z", LOAD), kind=TWO)
+    assert proposals(fleet)
+    assert proposals(fleet, under_way=["z"]) == ()
+
+
+def test_a_second_step_waits_for_the_room_of_the_first() -> None:
+    """Until consolidateAfter is over, the new node takes no pod of a candidate; that is no reason to buy another one."""
+    fleet = small_fleet(5, disruption={"consolidateAfter": "10m"})
+    (one,) = proposals(fleet)
+    done(fleet, one, last_pod_event=NOON - timedelta(minutes=1))
+    assert proposals(fleet) == ()
+
+
+def test_limits_hold_while_the_others_are_still_there() -> None:
+    """Of 8 CPUs, the new node takes 4, and the three that stay take 6."""
+    assert proposals(small_fleet(limits={"cpu": "8"})) == ()
+    assert proposals(small_fleet(limits={"cpu": "10"}))
+
+
+def test_nobody_is_to_follow_whose_move_would_not_pay() -> None:
+    """The eviction of one pod may cost $0.01, and this node saves $0.216 in four hours."""
+    fleet = small_fleet(2, kind=WIDE)
+    dear = {names.DISRUPTION_COST: "2147483647"}
+    fleet.node("c", [running(f"c-{n}", shape("50m", "100Mi"), annotations=dear) for n in range(25)], kind=TWO)
+    (one,) = proposals(fleet)
+    assert {*one.candidates, *one.then} == {"a", "b"}
