@@ -271,6 +271,18 @@ ROWS: tuple[Row, ...] = (
         evicted("web", count=3),
     ),
     row(
+        "four nodes go for one that is cheaper, one after another where the budget is one node",
+        bought_for_more(4),
+        deploy("web", 4, cpu="1960m"),
+        settled(4, 4),
+        requirement(names.KWOK_INSTANCE_CPU_LABEL, "4", "8"),
+        change_pool(disruption=tight(budgets=[{"nodes": "1"}])),
+        becomes(1, 4, new=True, seconds=300),
+        sizes(8),
+        evicted("web", count=4),
+        at_most_disrupted(1),
+    ),
+    row(
         "three nodes are replaced by two, which no one or two of them could be",
         bought_for_more(3),
         deploy("large", 1, cpu="3040m"),

@@ -6,15 +6,22 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
+from provisioner.apis.meta import LabelSelector
+from provisioner.disruption.candidates import candidates
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.simulation.simulator import NOT_ALL_PODS_FIT, Simulation
+from provisioner.scheduling.result import Result
+from provisioner.state.pause import Activity
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, Fleet, gist, pool, running, several
-from tests.support.problems import instance_type, shape
+from tests.support.problems import instance_type, of_app, shape
 
 TWO = instance_type("two", "2", "4Gi", 0.054, zones=ABC, capacity_types=("on-demand",))
 FOUR = instance_type("four", "4", "16Gi", 0.117, zones=ABC, capacity_types=("on-demand",))
 WIDE = instance_type("wide", "8", "16Gi", 0.06, zones=ABC, capacity_types=("on-demand",))
+ELSEWHERE = instance_type("four", "4", "16Gi", 0.117, zones=("b",), capacity_types=("on-demand",))
 LOAD = shape("700m", "3Gi")
 LONG_AGO = NOON - timedelta(hours=1)
 
@@ -101,16 +108,48 @@ def test_a_second_step_waits_for_the_room_of_the_first() -> None:
     assert proposals(fleet) == ()
 
 
+def test_the_first_needs_a_legal_place_while_the_others_are_still_there() -> None:
+    fleet = small_fleet(2)
+    view = fleet.view()
+    assert view.prepared is not None
+    first = next(one for one in candidates(view, Activity.CONSOLIDATION).eligible if one.key == "a")
+    why = Simulation(view, view.prepared).goes_first(first, Result((), {"b": first.pods}, ()))
+    assert why.startswith(NOT_ALL_PODS_FIT)
+
+
 def test_limits_hold_while_the_others_are_still_there() -> None:
     """Of 8 CPUs, the new node takes 4, and the three that stay take 6."""
     assert proposals(small_fleet(limits={"cpu": "8"})) == ()
     assert proposals(small_fleet(limits={"cpu": "10"}))
 
 
-def test_nobody_is_to_follow_whose_move_would_not_pay() -> None:
-    """The eviction of one pod may cost $0.01, and this node saves $0.216 in four hours."""
-    fleet = small_fleet(2, kind=WIDE)
-    dear = {names.DISRUPTION_COST: "2147483647"}
-    fleet.node("c", [running(f"c-{n}", shape("50m", "100Mi"), annotations=dear) for n in range(25)], kind=TWO)
+def test_nobody_is_to_follow_whose_own_move_is_refused() -> None:
+    """A third of the price for 26 of 30 parts of the disruption is no balance, though all three nodes together are one."""
+    fleet = small_fleet(2, kind=WIDE, disruption={"consolidationPolicy": "Balanced"})
+    fleet.node("c", several(25, "c", shape("50m", "100Mi")), kind=TWO)
     (one,) = proposals(fleet)
     assert {*one.candidates, *one.then} == {"a", "b"}
+
+
+NEAR = Affinity(
+    pod_affinity=PodAffinity(
+        preferred=(
+            WeightedPodAffinityTerm(
+                weight=10,
+                pod_affinity_term=PodAffinityTerm(
+                    topology_key=names.ZONE_LABEL, label_selector=LabelSelector(match_labels={"app": "web"})
+                ),
+            ),
+        )
+    )
+)
+
+
+@pytest.mark.parametrize(("allowed", "going"), [("4", [4]), ("1", [])])
+def test_no_wish_is_given_up_until_the_others_follow(allowed: str, going: list[int]) -> None:
+    """The larger kind is in another zone: pods that wish to be near each other go there together, or not at all."""
+    fleet = small_fleet(0, kind=ELSEWHERE, disruption={"budgets": [{"nodes": allowed}]})
+    wishful = of_app("web", cpu="700m", memory="3Gi", affinity=NEAR)
+    for name in "abcd":
+        fleet.node(name, [running(name, wishful)], kind=TWO)
+    assert [len(one.candidates) for one in proposals(fleet)] == going
