@@ -464,6 +464,24 @@ def test_a_move_is_announced_and_a_balanced_pool_says_why_it_agrees(stages: Make
     assert moves("approved") == before + 1
 
 
+def test_nodes_that_are_to_follow_are_told_too(stages: Make) -> None:
+    stage = stages("a", "b")
+    busy(stage, "a", "web", kind=LARGE)
+    ask = CONSOLIDATIONS[0].ask
+
+    def first_of_two(view: DisruptionView) -> MethodAnswer:
+        answer = ask(view)
+        return replace(answer, proposals=tuple(replace(one, then=("b",)) for one in answer.proposals))
+
+    stage.disruption._consolidations = (replace(CONSOLIDATIONS[0], ask=first_of_two),)
+    look(stage)
+    told = said(stage, "ConsolidationCandidate")
+    assert [one.split(":")[0] for one in told] == ["NodeClaim/a", "Node/a", "NodeClaim/b", "Node/b"]
+    assert all(
+        ": Consolidation candidate: replace a with " in one and ", then delete b (savings: $" in one for one in told
+    )
+
+
 def test_a_balanced_pool_that_refuses_is_counted(stages: Make) -> None:
     score = Score("general", 0.3, 0.03, 0.1)
     single = replace(CONSOLIDATIONS[0], ask=lambda _: MethodAnswer(rejected=(score, score)))
