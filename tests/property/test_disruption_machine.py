@@ -424,7 +424,8 @@ class DisruptionMachine(RuleBasedStateMachine):
                 )
             if len(at.pods) != pods:
                 at.wrong.append(f"{len(at.pods)} pods are left of {pods}")
-            if not unpaid and at.price() > before + SLACK:
+            risked = sum(one.saving_usd_per_hour for one in begun if one.then)  # until the others follow
+            if not unpaid and at.price() > before + risked + SLACK:
                 at.wrong.append(f"all nodes cost {at.price()} after {before}, by {begun}")
             quiet = 0 if begun or at.cluster.commands() else quiet + 1
             if at.wrong or quiet == patient:

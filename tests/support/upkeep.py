@@ -1218,12 +1218,15 @@ class Upkeep:
         if proposal.reason == names.REASON_EMPTY:
             yield from (f"{pod.name} runs there" for name in proposal.candidates for pod in self._moving(name))
         if proposal.reason == names.REASON_UNDERUTILIZED:
-            before = sum(
-                price_of(there[name].metadata.labels[names.INSTANCE_TYPE_LABEL]) for name in proposal.candidates
+            before, then = (
+                sum(price_of(there[name].metadata.labels[names.INSTANCE_TYPE_LABEL]) for name in some if name in there)
+                for some in (proposal.candidates, proposal.then)
             )
             after = sum(price_of(claim.planned_type) for claim in proposal.replacements)
-            if after >= before - _SLACK:
-                yield f"it costs {after} after {before}"
+            if after >= before + then - _SLACK:
+                yield f"it costs {after} after {before + then}"
+            if after - before > before + then - after + _SLACK:
+                yield f"it costs {after} after {before}, more than it saves once {proposal.then} have followed"
         yield from self._cuts(proposal)
         yield from self._over_budget(proposal)
         for pool in {claim.pool for claim in proposal.replacements}:
