@@ -35,6 +35,8 @@ _WEIGHTS: Final = {"resources": 1, "balanced": 1, "spread": 2, "affinity": 2, "p
 _TAINT_UNSCHEDULABLE: Final = Taint(key=names.CORDONED_TAINT_KEY, effect=names.NO_SCHEDULE)
 _DONE: Final = ("Succeeded", "Failed")
 _NEVER: Final = "Never"
+_MOST_KINDS: Final = 64
+"""Of pods, for which is kept which nodes let them in."""
 _FEWEST_CANDIDATES, _CANDIDATES_SHARE = 100, 10
 """Nodes on which preemption is tried: a tenth of them, but no fewer than a hundred. Source: DefaultPreemptionArgs."""
 
@@ -71,21 +73,23 @@ class _Pod:
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """A Node. `limits`: `room` by name; `used`: by pods that are bound to it; `counted`: the same as scores see it."""
+    """A Node. `order`: of its arrival; `limits`: `room` by name; `used`: by pods that are bound to it; `counted`: the same as scores see it."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     room: Resources
     limits: Mapping[str, int]
+    order: int
     used: dict[str, int] = field(default_factory=dict)
     counted: list[int] = field(default_factory=lambda: [0, 0])
     pods: dict[str, _Pod] = field(default_factory=dict)
     owners: Counter[str] = field(default_factory=Counter)
     nominated: dict[str, _Pod] = field(default_factory=dict)
+    admitted: dict[NodeFilter, bool] = field(default_factory=dict)  # by its taints and labels
 
     def has_room(self, pod: _Pod) -> bool:
-        """Beside what is bound to it, and whoever is nominated to it and no less important. Asked of every Node for every pod, it does as little as it can."""
+        """Beside what is bound to it, and whoever is nominated to it and no less important."""
         limits, used = self.limits, self.used
         for name, amount in pod.asks:
             if used.get(name, 0) + amount > limits.get(name, 0):
@@ -105,6 +109,14 @@ class _Node:
     def label(self, key: str) -> str | None:
         """A label's value."""
         return self.labels.get(key)
+
+
+@dataclass(eq=False, slots=True)
+class _Fitting:
+    """The nodes that let in pods of one kind, by their order, as of the change `seen`."""
+
+    nodes: dict[int, _Node] = field(default_factory=dict)
+    seen: int = 0
 
 
 class SchedulerExtender(Protocol):
@@ -142,7 +154,9 @@ class KubeScheduler:
         self._stuck: dict[str, _Pod] = {}
         self._guarding: dict[str, _Pod] = {}  # bound pods that keep others away
         self._counts: dict[Count, Counter[str]] = {}  # by node
-        self._admitted: dict[tuple[NodeFilter, str], bool] = {}
+        self._fitting: dict[tuple[object, ...], _Fitting] = {}  # those last that were asked about last
+        self._touched: dict[_Node, int] = {}  # the change that each node saw last, in their order
+        self._changes = 0
         self.priorities: Counter[int] = Counter()
         self._preemption = _Preemption(self, server, chance)
         self._asked, self._orders = False, 0
@@ -172,8 +186,8 @@ class KubeScheduler:
         wire, name = change.after, change.name
         if wire is None:
             node = self._nodes.pop(name, None)
-            if node is not None and node.pods:
-                self._orphans[name] = node.pods
+            if node is not None:
+                self._gone(node)
             return
         spec, known = wire["spec"], self._nodes.get(name)
         taints = tuple(
@@ -183,7 +197,8 @@ class KubeScheduler:
             taints += (_TAINT_UNSCHEDULABLE,)
         labels, room = wire["metadata"].get("labels") or {}, Resources.parse(wire["status"]["allocatable"])
         if known is None:
-            known = self._nodes[name] = _Node(name, labels, taints, room, room.to_dict())
+            known = self._nodes[name] = _Node(name, labels, taints, room, room.to_dict(), self._changes)
+            self._touch(known)
             for pod in self._orphans.pop(name, {}).values():
                 self._put(known, pod)
         elif (known.labels, known.taints, known.room) == (labels, taints, room):
@@ -191,9 +206,22 @@ class KubeScheduler:
                 return  # else it may be a sign of the extender's
         else:
             known.labels, known.taints, known.room, known.limits = labels, taints, room, room.to_dict()
-            for key in [key for key in self._admitted if key[1] == name]:
-                del self._admitted[key]
+            known.admitted.clear()
+            self._touch(known)
         self._help()
+
+    def _touch(self, node: _Node) -> None:
+        """Something has changed on which it depends whom the node lets in."""
+        self._changes += 1
+        self._touched.pop(node, None)
+        self._touched[node] = self._changes
+
+    def _gone(self, node: _Node) -> None:
+        if node.pods:
+            self._orphans[node.name] = node.pods
+        self._touched.pop(node, None)
+        for one in self._fitting.values():
+            one.nodes.pop(node.order, None)
 
     def _pod_changed(self, change: ServerChange) -> None:
         wire = change.after
@@ -245,14 +273,19 @@ class KubeScheduler:
     def _nominate(self, pod: _Pod, node: str) -> None:
         if pod.nominated == node:
             return
-        if pod.nominated in self._nodes:
-            self._nodes[pod.nominated].nominated.pop(pod.pod.uid, None)
+        self._unnominate(pod)
         pod.nominated = node
-        if node in self._nodes:
-            self._nodes[node].nominated[pod.pod.uid] = pod
+        if (there := self._nodes.get(node)) is not None:
+            there.nominated[pod.pod.uid] = pod
+            self._touch(there)
         if self._stuck.pop(pod.pod.uid, None) is not None:
             self._active[pod.pod.uid] = pod
         self._help()
+
+    def _unnominate(self, pod: _Pod) -> None:
+        there = self._nodes.get(pod.nominated)
+        if there is not None and there.nominated.pop(pod.pod.uid, None) is not None:
+            self._touch(there)
 
     def _leave(self, pod: _Pod) -> None:
         """It is being deleted: it takes its room until it is gone, but spreads do not count it any more."""
@@ -271,6 +304,7 @@ class KubeScheduler:
 
     def lay(self, node: _Node, pod: _Pod) -> None:
         """A pod is on a node."""
+        self._touch(node)
         node.pods[pod.pod.uid] = pod
         self.priorities[pod.priority] += 1
         for name, amount in pod.requests.items():
@@ -288,6 +322,7 @@ class KubeScheduler:
 
     def lift(self, node: _Node, pod: _Pod) -> None:
         """A pod is on a node no more."""
+        self._touch(node)
         del node.pods[pod.pod.uid]
         self._guarding.pop(pod.pod.uid, None)
         self.priorities[pod.priority] -= 1
@@ -312,8 +347,7 @@ class KubeScheduler:
         if orphans.pop(uid, None) is not None and not orphans:
             del self._orphans[pod.node]
         node = self._nodes.get(pod.node)
-        if pod.nominated in self._nodes:
-            self._nodes[pod.nominated].nominated.pop(uid, None)
+        self._unnominate(pod)
         if node is None or uid not in node.pods:
             return
         self.lift(node, pod)
@@ -363,7 +397,27 @@ class KubeScheduler:
         nominated, check = self._nodes.get(pod.nominated), self.check(pod, facts)
         if nominated is not None and self.takes(nominated, pod, facts, check) and self._extended(pod, [nominated]):
             return [nominated]
-        return [node for node in self._nodes.values() if self.takes(node, pod, facts, check)]
+        if nominated is not None:  # it does not stand in its own way
+            return [node for node in self._nodes.values() if self.takes(node, pod, facts, check)]
+        fitting = self._fitting_of(pod, facts)
+        return fitting if check is None else [node for node in fitting if check.admits(node)]
+
+    def _fitting_of(self, pod: _Pod, facts: ShapeFacts) -> list[_Node]:
+        """The nodes that have room for it and let it in, in their order. Cost: O(these, and what has changed since a pod of its kind asked)."""
+        kind = (facts.filter, pod.requests, facts.ports, pod.priority)
+        known = self._fitting.pop(kind, None) or _Fitting()
+        if len(self._fitting) >= _MOST_KINDS:
+            del self._fitting[next(iter(self._fitting))]
+        self._fitting[kind] = known
+        for node, change in reversed(self._touched.items()):
+            if change <= known.seen:
+                break
+            if self.takes(node, pod, facts, None):
+                known.nodes[node.order] = node
+            else:
+                known.nodes.pop(node.order, None)
+        known.seen = self._changes
+        return [known.nodes[one] for one in sorted(known.nodes)]
 
     def _extended(self, pod: _Pod, found: list[_Node]) -> list[_Node]:
         """Those of them that the extender lets pass."""
@@ -400,10 +454,9 @@ class KubeScheduler:
 
     def may_run(self, node: _Node, facts: ShapeFacts) -> bool:
         """Whether taints and labels of a node admit it, whoever else is there."""
-        key = (facts.filter, node.name)
-        admitted = self._admitted.get(key)
+        admitted = node.admitted.get(facts.filter)
         if admitted is None:
-            admitted = self._admitted[key] = first_untolerated(facts.filter.tolerations, node.taints) is None and any(
+            admitted = node.admitted[facts.filter] = first_untolerated(facts.filter.tolerations, node.taints) is None and any(
                 term.matches(node.labels, node.name) for term in facts.filter.terms
             )
         return admitted

@@ -69,6 +69,15 @@ def test_room_taints_selectors_and_cordons_keep_pods_off() -> None:
     assert (told["big"], told["picky"], told["tolerant"]) == ("Unschedulable", "Unschedulable", None)
 
 
+def test_a_node_that_is_cordoned_no_more_takes_who_waits() -> None:
+    cluster = Cluster()
+    cluster.node("one", unschedulable=True)
+    cluster.pod("web")
+    assert cluster.places() == {"web": ""}
+    cluster.node("one")
+    assert cluster.places() == {"web": "one"}
+
+
 def test_who_waits_is_bound_as_soon_as_there_is_room_the_more_important_first() -> None:
     cluster = Cluster()
     cluster.pod("first", cpu="3")
@@ -219,3 +228,40 @@ def test_nothing_is_kept_of_nodes_that_are_gone() -> None:
     cluster.node("empty")
     cluster.server.drop("nodes", "empty")
     assert not cluster.scheduler._orphans
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_known_of_nodes_is_what_looking_at_each_of_them_says(seed: int) -> None:
+    cluster, chance, number, some_fit = Cluster(), random.Random(seed), 0, 0
+    scheduler = cluster.scheduler
+    port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}
+    for _ in range(120):
+        number += 1
+        nodes, pods = list(scheduler.nodes), cluster.server.all("pods")
+        match chance.randrange(8):
+            case 0 | 1:
+                cluster.node(f"n{number}", cpu=chance.choice(("2", "4")), zone=chance.choice("ab"))
+            case 2 if nodes:
+                cluster.node(chance.choice(nodes), unschedulable=chance.random() < 0.5)
+            case 3 if len(nodes) > 2:
+                cluster.server.drop("nodes", chance.choice(nodes))
+            case 4 if pods:
+                cluster.server.remove("pods", chance.choice(pods)["metadata"]["name"], "default")
+            case 5 if pods:
+                cluster.server.drop("pods", chance.choice(pods)["metadata"]["name"], "default")
+            case 6 if nodes and pods:
+                told = {"status": {"nominatedNodeName": chance.choice(nodes)}}
+                cluster.server.change("pods", chance.choice(pods)["metadata"]["name"], told, "default")
+            case _:
+                own: dict[str, Any] = {"containers": [port]} if chance.random() < 0.2 else {"cpu": chance.choice("12")}
+                selector = {names.ZONE_LABEL: "b"} if chance.random() < 0.3 else {}
+                cluster.pod(f"p{number}", nodeSelector=selector, priority=chance.choice((0, 5)), **own)
+        if chance.random() < 0.6:
+            cluster.places()
+        for pod in scheduler._pods.values():
+            facts = pod.facts
+            if facts is not None and pod.nominated not in scheduler.nodes:
+                one_by_one = [one for one in scheduler.nodes.values() if scheduler.takes(one, pod, facts, None)]
+                assert scheduler._fitting_of(pod, facts) == one_by_one
+                some_fit += bool(one_by_one)
+    assert some_fit > 50
