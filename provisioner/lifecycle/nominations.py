@@ -30,7 +30,7 @@ from provisioner.scheduling.nomination.nomination_rules import (
     Withheld,
     withdrawal,
 )
-from provisioner.scheduling.nomination.unaided import OpenNode, needed
+from provisioner.scheduling.nomination.unaided import OpenNode, Running, needed
 from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
@@ -268,7 +268,7 @@ class Nominations:
             for claim, node in joining
             if claim.name in planned and (view := views.get(NodeKey(claim.name))) is not None
         ]
-        return needed(nodes, withheld, others, [(view.labels, view.pods) for view in views.values()]).nominated
+        return needed(nodes, withheld, others, Running((view.labels, view.pods) for view in views.values())).nominated
 
     def lost(self, pod: Pod, claim_name: str) -> None:
         """The nomination of a pod whose node is let in was cleared: give it back, a few times, where it was ours."""

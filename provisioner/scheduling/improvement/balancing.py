@@ -67,7 +67,7 @@ def balanced(
     hard = any(is_hard(one) for shape in {id(pod.shape): pod.shape for pod in placed}.values() for one in shape.spread)
     if not hard or len(placed) > _MOST_PLACED or len(result.claims) < 2:
         return result
-    running = [(one.labels, one.pods) for one in prepared.world.bins if not one.leaving]
+    running = Running((one.labels, one.pods) for one in prepared.world.bins if not one.leaving)
     least = spoiled(result.claims, running)
     if any(least) and grants is None:
         grants = granted(prepared, prepared.setting(placed), result)
@@ -97,7 +97,7 @@ def balanced(
     return best
 
 
-def spoiled(claims: Sequence[PlannedClaim], running: Sequence[Running]) -> tuple[int, int]:
+def spoiled(claims: Sequence[PlannedClaim], running: Running) -> tuple[int, int]:
     """How many pods of a plan kube-scheduler leaves, and how many need a nomination."""
     policy = NominationPolicy(pod for one in claims for pod in one.pods)
     withheld = {uid for one in claims for uid in policy.withheld(one.pods)}

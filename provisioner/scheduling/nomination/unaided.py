@@ -55,8 +55,39 @@ class OpenNode:
     late: bool = False
 
 
-Running = tuple[Mapping[str, str], Sequence[Pod]]
-"""Labels of a node that is there, and its pods: hard spreads count them."""
+class Running:
+    """The nodes that are there, with their pods, as hard spreads count them: each kind of spread once, however often it asks.
+
+    Args:
+        nodes: labels and pods of each.
+    """
+
+    def __init__(self, nodes: Iterable[tuple[Mapping[str, str], Sequence[Pod]]] = ()) -> None:
+        self._nodes: Final = tuple(nodes)
+        self._known: Final[dict[tuple[str, Expressions, str, tuple[FilterTerm, ...]], tuple[dict[str, int], int]]] = {}
+
+    def counted(
+        self, namespace: str, selector: Expressions, key: str, terms: tuple[FilterTerm, ...]
+    ) -> tuple[Mapping[str, int], int]:
+        """Pods by domain, of the nodes that the terms admit, and the looks that it takes to count them; beyond `MOST_LOOKS`, in part."""
+        asked = (namespace, selector, key, terms)
+        if asked not in self._known:
+            counts: dict[str, int] = {}
+            looks = 0
+            for labels, pods in self._nodes:
+                domain = label_value(labels, key)
+                if domain is None or not _match(terms, labels):
+                    continue
+                mine = [pod for pod in pods if pod.namespace == namespace and pod.deleted is None]
+                looks += len(terms) + len(mine) * (1 + len(selector))
+                if looks > MOST_LOOKS:
+                    break
+                counts[domain] = counts.get(domain, 0) + sum(holds(selector, pod.labels) for pod in mine)
+            self._known[asked] = counts, looks
+        return self._known[asked]
+
+
+_NOTHING: Final = Running()
 
 
 class Needed(NamedTuple):
@@ -72,7 +103,7 @@ class Needed(NamedTuple):
 
 
 def needed(
-    nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterable[Pod] = (), running: Iterable[Running] = ()
+    nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterable[Pod] = (), running: Running = _NOTHING
 ) -> Needed:
     """Which of the planned pods need a nomination: as few as it takes, or, where some are left whoever is nominated, those with whom the fewest are.
 
@@ -91,7 +122,6 @@ def needed(
         return Needed(frozenset())
     if len(nodes) * (sum(len(one.planned) for one in nodes) + len(strangers)) > MOST_LOOKS:
         return Needed(may)
-    running = tuple(running)
     world = _World(nodes, strangers, running)
     alone: list[tuple[_World, tuple[tuple[Pod, ...], ...]]] = []
     if not withheld and 0 < sum(len(one.planned) for one in nodes) <= FEW:
@@ -127,14 +157,14 @@ def _are_alike(shapes: Iterable[PodShape]) -> bool:
     return all(each == asked[0] for each in asked)
 
 
-def packed(nodes: Sequence[OpenNode], running: Iterable[Running] = ()) -> dict[str, int] | None:
+def packed(nodes: Sequence[OpenNode], running: Running = _NOTHING) -> dict[str, int] | None:
     """Where kube-scheduler would bind the planned pods of these nodes, whichever of them they are planned on, in the first order that leaves none.
 
     Numbers of nodes by UID; None where pods are left in each order.
     """
     world = _World(nodes, (), running)
     for order in (world.hardest_first, world.spread_first, *world.orders):
-        found = world.bound(order, ())
+        found = world.bound(order, (), whole=True)
         if len(found) == len(order):
             return found
     return None
@@ -182,7 +212,7 @@ class _State:
 class _World:
     """Nodes and pods, asked again and again."""
 
-    def __init__(self, nodes: Sequence[OpenNode], others: Iterable[Pod], running: Iterable[Running]) -> None:
+    def __init__(self, nodes: Sequence[OpenNode], others: Iterable[Pod], running: Running) -> None:
         self.looks = 0
         self._nodes: Final = nodes
         planned = [(pod, number) for number, one in enumerate(nodes) for pod in one.planned]
@@ -203,7 +233,7 @@ class _World:
         self._where: Final = [[label_value(one.labels, key) for one in nodes] for _, _, key in self._spreads]
         self._counts: Final = [{domain: 0 for domain in where if domain is not None} for where in self._where]
         if self.looks <= MOST_LOOKS:
-            self._count(tuple(running))
+            self._count(running)
         by_uid = sorted((pod for pod, _ in pods), key=lambda pod: pod.uid)
         self.orders: Final = tuple(
             tuple(sorted(some, key=lambda pod: -pod.shape.priority))
@@ -261,19 +291,15 @@ class _World:
                 if namespace == pod.namespace and holds(selector, pod.labels):
                     one.counted.append(number)
 
-    def _count(self, running: Iterable[Running]) -> None:
+    def _count(self, running: Running) -> None:
         """Count pods of nodes that are there, and these as domains; a spread looks at nodes that its own pods may be on, whatever the taints."""
         for (namespace, selector, key), shape, counts in zip(self._spreads, self._asking, self._counts, strict=True):
-            terms = node_filter(shape).terms
-            for labels, pods in running:
-                domain = label_value(labels, key)
-                if domain is None or not _match(terms, labels):
-                    continue
-                mine = [pod for pod in pods if pod.namespace == namespace and pod.deleted is None]
-                self.looks += len(terms) + len(mine) * (1 + len(selector))
-                if self.looks > MOST_LOOKS:
-                    return
-                counts[domain] = counts.get(domain, 0) + sum(holds(selector, pod.labels) for pod in mine)
+            there, looks = running.counted(namespace, selector, key, node_filter(shape).terms)
+            self.looks += looks
+            if self.looks > MOST_LOOKS:
+                return
+            for domain, count in there.items():
+                counts[domain] = counts.get(domain, 0) + count
 
     def _open_to(self, shape: PodShape) -> tuple[int, ...]:
         if not _is_short(shape):
@@ -297,8 +323,8 @@ class _World:
         count = len(self._place.keys() - self.bound(order, nominated).keys())
         return count if count > len(self._place) // _LEFT_OF else 0
 
-    def bound(self, order: Sequence[Pod], nominated: Collection[str]) -> dict[str, int]:
-        """Where pods end, by UID: those that are nominated where they are planned, the others as they come.
+    def bound(self, order: Sequence[Pod], nominated: Collection[str], *, whole: bool = False) -> dict[str, int]:
+        """Where pods end, by UID: those that are nominated where they are planned, the others as they come. `whole`: up to the first that is left.
 
         kube-scheduler keeps no room of a nominated pod from others of a higher priority. Nodes that are late open one after another when all others
         are full; in the last order, the last one first.
@@ -318,10 +344,12 @@ class _World:
         for opening in (None, *(late if order is not self.orders[-1] else late[::-1])):
             if opening is not None:
                 state.open.add(opening)
-            self._fill(state, [pod for pod in waiting if pod.uid not in state.bound], nominated, mine)
+            self._fill(state, [pod for pod in waiting if pod.uid not in state.bound], nominated, mine, whole=whole)
         return state.bound
 
-    def _fill(self, state: _State, order: Sequence[Pod], nominated: Collection[str], mine: Mapping[int, int]) -> None:
+    def _fill(
+        self, state: _State, order: Sequence[Pod], nominated: Collection[str], mine: Mapping[int, int], *, whole: bool
+    ) -> None:
         """Bind what the open nodes take, until that costs too many looks."""
         waiting = deque(order)
         refused: dict[int, list[Pod]] = {}
@@ -335,6 +363,8 @@ class _World:
             if node is None or node not in state.open or any(room[number] < amount for number, amount in one.needs):
                 node = self._chosen(state, one, mine[id(one)])
             if node is None:
+                if whole and not self._may_wait(state, one):
+                    return
                 if one.hard:
                     refused.setdefault(id(one), []).append(pod)
                 continue
@@ -344,6 +374,12 @@ class _World:
                 for others in refused.values():
                     if others:
                         waiting.append(others.pop())
+
+    def _may_wait(self, state: _State, one: _Class) -> bool:
+        """Whether others may yet make a place for such a pod: its spread, where there is room; room never grows."""
+        return bool(one.hard) and any(
+            all(state.room[node][number] >= amount for number, amount in one.needs) for node in one.nodes
+        )
 
     def _bind(self, state: _State, one: _Class, mine: int, node: int) -> None:
         self.looks += 1 + len(one.counted)

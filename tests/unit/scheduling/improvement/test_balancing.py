@@ -15,6 +15,7 @@ from provisioner.scheduling.improvement.balancing import balanced, spoiled
 from provisioner.scheduling.improvement.granted import Granted, granted
 from provisioner.scheduling.improvement.mending import mended
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
+from provisioner.scheduling.nomination.unaided import Running
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Packing, SchedulingPool
 from provisioner.scheduling.result import Result
@@ -169,7 +170,7 @@ def test_where_pods_are_left_whoever_is_nominated_nodes_are_bought_on_which_fewe
     mingled = [msgspec.structs.replace(one, uid=f"{37 * number % 101:03}") for number, one in enumerate(batch)]
     prepared = prepare(problem(mingled, pool("general", types=TYPES)))
     result = prepared.solve(mingled)
-    assert spoiled(result.claims, ())[0]
+    assert spoiled(result.claims, Running())[0]
     found = balanced(prepared, result)
-    assert not spoiled(found.claims, ())[0]
+    assert not spoiled(found.claims, Running())[0]
     assert found.usd_per_hour <= result.usd_per_hour

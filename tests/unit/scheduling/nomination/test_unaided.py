@@ -1,7 +1,7 @@
 """Which planned pods need a nomination."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Affinity, PodAffinity, WeightedPodAffinityTerm
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.nomination import unaided
-from provisioner.scheduling.nomination.unaided import OpenNode, looks_at_others, needed
+from provisioner.scheduling.nomination.unaided import OpenNode, Running, looks_at_others, needed, packed
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
 from tests.support.problems import app, meant, of_app, pods, spread, term
@@ -42,7 +42,7 @@ def world(*nodes: tuple[str, int, Mapping[PodShape, int]]) -> list[OpenNode]:
 
 def asked(nodes: list[OpenNode], withheld: Any = (), others: tuple[Pod, ...] = (), running: Any = ()) -> str:
     """Whom `needed` names: nobody, everybody, or which pods."""
-    found = needed(nodes, withheld, others, running).nominated
+    found = needed(nodes, withheld, others, Running(running)).nominated
     may = {one.uid for node in nodes for one in node.planned} - set(withheld)
     assert found <= may
     if not found or found == may:
@@ -140,11 +140,56 @@ def test_pods_that_run_count_in_a_hard_spread() -> None:
         assert asked(nodes, withheld, running=running) == whom, running
 
 
+class _Read(tuple[Pod, ...]):
+    """Pods, and how often they were read."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Pod]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_pods_that_run_are_counted_once_however_many_nodes_are_compared() -> None:
+    there = _Read(BY_ZONE_RUNS)
+    running = Running([({ZONE: "b"}, there)])
+    for cpus in (8, 9, 10):
+        nodes = world(("a", cpus, {BY_ZONE: 4, SMALL: 4}), ("b", cpus, {SMALL: 8}))
+        assert packed(nodes, running)
+        assert needed(nodes, (), running=running).nominated
+    assert there.times == 1
+
+
+KINDS = (SMALL, LARGE, BY_ZONE, BY_HOST, *TWO_KINDS, PINNED)
+
+
+@given(sizes=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9)), min_size=1, max_size=4), data=st.data())
+def test_a_plan_is_given_up_at_the_first_pod_that_is_left_and_not_before(
+    sizes: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    counts = {one: count for one in KINDS if (count := data.draw(st.integers(0, 4)))}
+    nodes = world(*[(zone, cpus, {} if number else counts) for number, (zone, cpus) in enumerate(sizes)])
+    tried = unaided._World(nodes, (), Running())
+    orders = (tried.hardest_first, tried.spread_first, *tried.orders)
+    ends = [tried.bound(order, ()) for order in orders]
+    assert packed(nodes) == next((one for one in ends if len(one) == sum(counts.values())), None)
+
+
+@pytest.mark.parametrize(("cpus", "bound"), [(4, 3), (0, 0)])
+def test_a_plan_is_not_given_up_while_a_spread_may_be_met_yet(cpus: int, bound: int) -> None:
+    """Two pods run in zone a, and a third may come there once there are as many in zone b; without any room, never."""
+    follows = of_app("follows", "1", selector={ZONE: "a"}, topology_spread_constraints=(spread(ZONE, app("small")),))
+    nodes = world(("a", cpus, {follows: 1}), ("b", 4, {of_app("small", "1", selector={ZONE: "b"}): 2}))
+    running = Running([({ZONE: "a"}, pods(2, SMALL, "runs"))])
+    tried = unaided._World(nodes, (), running)
+    assert len(tried.bound((*nodes[0].planned, *nodes[1].planned), (), whole=True)) == bound
+
+
 def test_nobody_is_nominated_where_that_leaves_no_pod_less() -> None:
     """A spread waits for a zone in which no node opens."""
     nodes = world(("a", 8, {BY_ZONE: 4, SMALL: 4}), ("b", 8, {SMALL: 8}))
     withheld = [one.uid for one in nodes[0].planned if one.shape is BY_ZONE]
-    found = needed(nodes, withheld, running=[({ZONE: "a"}, ()), ({ZONE: "c"}, ())])
+    found = needed(nodes, withheld, running=Running([({ZONE: "a"}, ()), ({ZONE: "c"}, ())]))
     assert found == (frozenset(), 2)
 
 
