@@ -20,6 +20,7 @@ from provisioner.apis.pods import Pod
 from provisioner.kube.resources import PODS
 from provisioner.scheduling.constraints.demands import Count, Relations, ShapeFacts, Spread, facts_of
 from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, NodeFilter, read_term
+from provisioner.scheduling.constraints.selectors import LabelSet
 from provisioner.simulator.api_server import ApiServer, ServerChange, Wire, covers
 from provisioner.simulator.preemption import PreemptionCandidate, importance, preferred
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
@@ -37,6 +38,8 @@ _DONE: Final = ("Succeeded", "Failed")
 _NEVER: Final = "Never"
 _MOST_KINDS: Final = 64
 """Of pods, for which is kept which nodes let them in."""
+_MOST_LABELS: Final = 1_000
+"""Sets of labels, for which is kept who counts such pods."""
 _FEWEST_CANDIDATES, _CANDIDATES_SHARE = 100, 10
 """Nodes on which preemption is tried: a tenth of them, but no fewer than a hundred. Source: DefaultPreemptionArgs."""
 
@@ -119,6 +122,27 @@ class _Fitting:
     seen: int = 0
 
 
+@dataclass(eq=False, slots=True)
+class _Counted:
+    """The pods that a `Count` means: `by_node` of all, and `sums` by domain, of nodes that count.
+
+    Attributes:
+        domain_of: of each node that counts.
+        known: whether `domain_of` and `sums` are as the nodes are.
+    """
+
+    by_node: Counter[str] = field(default_factory=Counter)
+    domain_of: dict[str, str] = field(default_factory=dict)
+    sums: Counter[str] = field(default_factory=Counter)
+    known: bool = False
+
+    def add(self, node: str, pods: int) -> None:
+        """So many more are on a node."""
+        self.by_node[node] += pods
+        if self.known and (domain := self.domain_of.get(node)) is not None:
+            self.sums[domain] += pods
+
+
 class SchedulerExtender(Protocol):
     """Whom kube-scheduler asks about nodes that its own filters let pass; nodes by name."""
 
@@ -153,7 +177,8 @@ class KubeScheduler:
         self._active: dict[str, _Pod] = {}
         self._stuck: dict[str, _Pod] = {}
         self._guarding: dict[str, _Pod] = {}  # bound pods that keep others away
-        self._counts: dict[Count, Counter[str]] = {}  # by node
+        self._counts: dict[Count, _Counted] = {}
+        self._counting: dict[LabelSet, list[Count]] = {}  # those of them that mean such pods
         self._fitting: dict[tuple[object, ...], _Fitting] = {}  # those last that were asked about last
         self._touched: dict[_Node, int] = {}  # the change that each node saw last, in their order
         self._changes = 0
@@ -199,6 +224,7 @@ class KubeScheduler:
         if known is None:
             known = self._nodes[name] = _Node(name, labels, taints, room, room.to_dict(), self._changes)
             self._touch(known)
+            self._recount()
             for pod in self._orphans.pop(name, {}).values():
                 self._put(known, pod)
         elif (known.labels, known.taints, known.room) == (labels, taints, room):
@@ -208,6 +234,7 @@ class KubeScheduler:
             known.labels, known.taints, known.room, known.limits = labels, taints, room, room.to_dict()
             known.admitted.clear()
             self._touch(known)
+            self._recount()
         self._help()
 
     def _touch(self, node: _Node) -> None:
@@ -216,12 +243,20 @@ class KubeScheduler:
         self._touched.pop(node, None)
         self._touched[node] = self._changes
 
+    def _recount(self) -> None:
+        """Nodes have come or gone, or changed what decides where they count."""
+        for one in self._counts.values():
+            one.known = False
+
     def _gone(self, node: _Node) -> None:
         if node.pods:
             self._orphans[node.name] = node.pods
         self._touched.pop(node, None)
         for one in self._fitting.values():
             one.nodes.pop(node.order, None)
+        for counted in self._counts.values():
+            counted.by_node.pop(node.name, None)
+        self._recount()
 
     def _pod_changed(self, change: ServerChange) -> None:
         wire = change.after
@@ -316,9 +351,7 @@ class KubeScheduler:
         if pod.facts is not None:
             if pod.facts.required.relations.apart:
                 self._guarding[pod.pod.uid] = pod
-            for count, by_node in self._counts.items():
-                if _is_counted(count, pod):
-                    by_node[node.name] += 1
+            self._count(node, pod, 1)
 
     def lift(self, node: _Node, pod: _Pod) -> None:
         """A pod is on a node no more."""
@@ -332,9 +365,19 @@ class KubeScheduler:
         node.counted[1] -= pod.counted[1]
         if pod.pod.owner is not None and not pod.leaving:
             node.owners[pod.pod.owner.uid] -= 1
-        for count, by_node in self._counts.items():
-            if _is_counted(count, pod):
-                by_node[node.name] -= 1
+        self._count(node, pod, -1)
+
+    def _count(self, node: _Node, pod: _Pod, pods: int) -> None:
+        if pod.facts is None:
+            return
+        found = self._counting.get(pod.facts.pod)
+        if found is None:
+            if len(self._counting) >= _MOST_LABELS:
+                self._counting.clear()
+            found = self._counting[pod.facts.pod] = [one for one in self._counts if one.include(pod.facts.pod, {})]
+        for count in found:
+            if _sees(count, pod):
+                self._counts[count].add(node.name, pods)
 
     def _forget(self, pod: _Pod) -> None:
         """It is gone, or has ended."""
@@ -397,13 +440,20 @@ class KubeScheduler:
         nominated, check = self._nodes.get(pod.nominated), self.check(pod, facts)
         if nominated is not None and self.takes(nominated, pod, facts, check) and self._extended(pod, [nominated]):
             return [nominated]
-        if nominated is not None:  # it does not stand in its own way
-            return [node for node in self._nodes.values() if self.takes(node, pod, facts, check)]
         fitting = self._fitting_of(pod, facts)
         return fitting if check is None else [node for node in fitting if check.admits(node)]
 
     def _fitting_of(self, pod: _Pod, facts: ShapeFacts) -> list[_Node]:
         """The nodes that have room for it and let it in, in their order. Cost: O(these, and what has changed since a pod of its kind asked)."""
+        nominated = self._nodes.get(pod.nominated)
+        if nominated is None:
+            return self._fitting_of_kind(pod, facts)
+        self._touch(nominated)  # where it does not stand in its own way,
+        found = self._fitting_of_kind(pod, facts)
+        self._touch(nominated)  # but in that of others
+        return found
+
+    def _fitting_of_kind(self, pod: _Pod, facts: ShapeFacts) -> list[_Node]:
         kind = (facts.filter, pod.requests, facts.ports, pod.priority)
         known = self._fitting.pop(kind, None) or _Fitting()
         if len(self._fitting) >= _MOST_KINDS:
@@ -463,13 +513,32 @@ class KubeScheduler:
 
     def counted(self, count: Count) -> Counter[str]:
         """How many pods that a count means each node has."""
+        return self._counted(count).by_node
+
+    def sums(self, count: Count) -> Counter[str]:
+        """The same by domain, of the nodes that count; those without any are there."""
+        found = self._counted(count)
+        if not found.known:
+            found.domain_of = {
+                node.name: value
+                for node in self._nodes.values()
+                if (value := node.label(count.key)) is not None and _is_eligible(node, count)
+            }
+            found.sums = Counter()
+            for name, domain in found.domain_of.items():
+                found.sums[domain] += found.by_node[name]
+            found.known = True
+        return found.sums
+
+    def _counted(self, count: Count) -> _Counted:
         found = self._counts.get(count)
         if found is None:
-            found = self._counts[count] = Counter()
+            found = self._counts[count] = _Counted()
+            self._counting.clear()
             for node in self._nodes.values():
                 for pod in node.pods.values():
-                    if _is_counted(count, pod):
-                        found[node.name] += 1
+                    if pod.facts is not None and _sees(count, pod) and count.include(pod.facts.pod, {}):
+                        found.by_node[node.name] += 1
         return found
 
     @property
@@ -655,8 +724,8 @@ class _Topology:
         self._relations: Relations = facts.required.relations
         self._kept_off = set(scheduler.keeping_off(facts))
         self._spreads = [(spread, *self._domains(spread)) for spread in self._relations.spreads]
-        self._near = [(count, self._sums(count)) for count in self._relations.together]
-        self._apart = [(count, self._sums(count)) for count in self._relations.apart]
+        self._near = [(count, scheduler.sums(count)) for count in self._relations.together]
+        self._apart = [(count, scheduler.sums(count)) for count in self._relations.apart]
         nobody = not any(sums.total() for _, sums in self._near)
         self._first = nobody and all(count.include(facts.pod, {}) for count, _ in self._near)
 
@@ -678,25 +747,16 @@ class _Topology:
                 return False
         return True
 
-    def _sums(self, count: Count, nodes: Iterable[_Node] | None = None) -> Counter[str]:
-        by_node, sums = self._scheduler.counted(count), Counter[str]()
-        for node in self._scheduler.nodes.values() if nodes is None else nodes:
-            value = node.label(count.key)
-            if value is not None:
-                sums[value] += by_node[node.name]
-        return sums
-
     def _domains(self, spread: Spread) -> tuple[Counter[str], int]:
         """Pods by domain, and the least of them."""
-        eligible = [node for node in self._scheduler.nodes.values() if _is_eligible(node, spread.count)]
-        sums = self._sums(spread.count, eligible)
+        sums = self._scheduler.sums(spread.count)
         least = min(sums.values(), default=0)
         return sums, least if not spread.stated or len(sums) >= spread.min_domains else 0
 
 
-def _is_counted(count: Count, pod: _Pod) -> bool:
-    """Whether a pod on a node counts. Affinity sees it until it is gone, spreads only until it is being deleted."""
-    return pod.facts is not None and not (count.spread and pod.leaving) and count.include(pod.facts.pod, {})
+def _sees(count: Count, pod: _Pod) -> bool:
+    """Whether a pod on a node counts, if it is meant. Affinity sees it until it is gone, spreads only until it is being deleted."""
+    return not (count.spread and pod.leaving)
 
 
 def _is_eligible(node: _Node, count: Count) -> bool:

@@ -1,12 +1,14 @@
 """The model of kube-scheduler: which nodes take a pod, and which of them it chooses."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from provisioner.apis import names
+from provisioner.scheduling.constraints.demands import Count
+from provisioner.simulator import kube_scheduler
 from provisioner.simulator.api_server import ApiServer
 from provisioner.simulator.kube_scheduler import KubeScheduler
 from provisioner.simulator.virtual_time import Agenda, VirtualClock
@@ -230,9 +232,33 @@ def test_nothing_is_kept_of_nodes_that_are_gone() -> None:
     assert not cluster.scheduler._orphans
 
 
+def counted(nodes: Iterable[Any], count: Count) -> dict[str, int]:
+    """The pods that a count means, by domain, counted one by one."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if (domain := node.label(count.key)) is not None and kube_scheduler._is_eligible(node, count):
+            meant = [one for one in node.pods.values() if one.facts is not None and count.include(one.facts.pod, {})]
+            pods = sum(not (count.spread and one.leaving) for one in meant)
+            found[domain] = found.get(domain, 0) + pods
+    return found
+
+
+TIES = {
+    "topologySpreadConstraints": [spread(names.ZONE_LABEL)],
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": {"app": "db"}}}
+            ]
+        }
+    },
+}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_known_of_nodes_is_what_looking_at_each_of_them_says(seed: int) -> None:
-    cluster, chance, number, some_fit = Cluster(), random.Random(seed), 0, 0
+    cluster, chance = Cluster(), random.Random(seed)
+    number = some_fit = some_count = 0
     scheduler = cluster.scheduler
     port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}
     for _ in range(120):
@@ -240,7 +266,7 @@ def test_what_is_known_of_nodes_is_what_looking_at_each_of_them_says(seed: int) 
         nodes, pods = list(scheduler.nodes), cluster.server.all("pods")
         match chance.randrange(8):
             case 0 | 1:
-                cluster.node(f"n{number}", cpu=chance.choice(("2", "4")), zone=chance.choice("ab"))
+                cluster.node(f"n{chance.randrange(20)}", cpu=chance.choice(("2", "4")), zone=chance.choice("ab"))
             case 2 if nodes:
                 cluster.node(chance.choice(nodes), unschedulable=chance.random() < 0.5)
             case 3 if len(nodes) > 2:
@@ -255,13 +281,17 @@ def test_what_is_known_of_nodes_is_what_looking_at_each_of_them_says(seed: int) 
             case _:
                 own: dict[str, Any] = {"containers": [port]} if chance.random() < 0.2 else {"cpu": chance.choice("12")}
                 selector = {names.ZONE_LABEL: "b"} if chance.random() < 0.3 else {}
-                cluster.pod(f"p{number}", nodeSelector=selector, priority=chance.choice((0, 5)), **own)
+                app, ties = chance.choice(("web", "db")), chance.choice(({}, TIES))
+                cluster.pod(f"p{number}", app, nodeSelector=selector, priority=chance.choice((0, 5)), **ties, **own)
         if chance.random() < 0.6:
             cluster.places()
         for pod in scheduler._pods.values():
             facts = pod.facts
-            if facts is not None and pod.nominated not in scheduler.nodes:
+            if facts is not None:
                 one_by_one = [one for one in scheduler.nodes.values() if scheduler.takes(one, pod, facts, None)]
                 assert scheduler._fitting_of(pod, facts) == one_by_one
                 some_fit += bool(one_by_one)
-    assert some_fit > 50
+        for count in scheduler._counts:
+            assert dict(scheduler.sums(count)) == counted(scheduler.nodes.values(), count)
+            some_count += any(scheduler.sums(count).values())
+    assert min(some_fit, some_count) > 50
