@@ -506,9 +506,9 @@ class KubeScheduler:
         """Whether taints and labels of a node admit it, whoever else is there."""
         admitted = node.admitted.get(facts.filter)
         if admitted is None:
-            admitted = node.admitted[facts.filter] = first_untolerated(facts.filter.tolerations, node.taints) is None and any(
-                term.matches(node.labels, node.name) for term in facts.filter.terms
-            )
+            tolerated = first_untolerated(facts.filter.tolerations, node.taints) is None
+            admitted = tolerated and any(term.matches(node.labels, node.name) for term in facts.filter.terms)
+            node.admitted[facts.filter] = admitted
         return admitted
 
     def counted(self, count: Count) -> Counter[str]:

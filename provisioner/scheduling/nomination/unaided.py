@@ -198,14 +198,22 @@ class _Class:
 
 @dataclass(slots=True)
 class _State:
-    """One order under way: open nodes, rooms, pods of each count by domain, pods of each class by domain of the default spread, who is bound where."""
+    """One order under way.
+
+    Attributes:
+        room: by resource and node.
+        used: CPU and memory of each node.
+        counts: pods of each count by domain.
+        mine: pods of each class by domain of the default spread.
+        bound: numbers of nodes by UID.
+    """
 
     open: set[int]
 
     room: list[list[int]]
     used: list[list[int]]
     counts: list[dict[str, int]]
-    mine: dict[tuple[int, str], int] = field(default_factory=dict)
+    mine: list[dict[str, int]]
     bound: dict[str, int] = field(default_factory=dict)
 
 
@@ -230,6 +238,7 @@ class _World:
         self._asking: Final[list[PodShape]] = []  # by number of a spread
         self._class: Final[dict[str, _Class]] = {}
         self._classes(pod for pod, _ in pods)
+        self._number: Final = {one: number for number, one in enumerate(dict.fromkeys(self._class.values()))}
         self._where: Final = [[label_value(one.labels, key) for one in nodes] for _, _, key in self._spreads]
         self._counts: Final = [{domain: 0 for domain in where if domain is not None} for where in self._where]
         if self.looks <= MOST_LOOKS:
@@ -315,7 +324,8 @@ class _World:
         return tuple(
             number
             for number, one in enumerate(self._nodes)
-            if first_untolerated(asked.tolerations, one.taints) is None and _match(asked.terms, one.labels)
+            if first_untolerated(asked.tolerations, one.taints) is None
+            and (asked.easy or _match(asked.terms, one.labels))
         )
 
     def left(self, order: Sequence[Pod], nominated: Collection[str]) -> int:
@@ -332,24 +342,23 @@ class _World:
         late = [number for number, one in enumerate(self._nodes) if one.late]
         state = _State(
             {number for number, one in enumerate(self._nodes) if not one.late},
-            [list(one.room.amounts_of(self._names)) for one in self._nodes],
+            [[one.room.amount(name) for one in self._nodes] for name in self._names],
             [
                 [one.allocatable.amount(name) - one.room.amount(name) for name in (names.CPU, names.MEMORY)]
                 for one in self._nodes
             ],
             [dict(one) for one in self._counts],
+            [{} for _ in self._number],
         )
-        mine = {id(one): number for number, one in enumerate(dict.fromkeys(self._class.values()))}
         waiting = sorted(order, key=lambda pod: (-pod.shape.priority, pod.uid not in nominated))
         for opening in (None, *(late if order is not self.orders[-1] else late[::-1])):
             if opening is not None:
                 state.open.add(opening)
-            self._fill(state, [pod for pod in waiting if pod.uid not in state.bound], nominated, mine, whole=whole)
+            rest = [pod for pod in waiting if pod.uid not in state.bound]
+            self._fill(state, rest, nominated, whole=whole and not late)
         return state.bound
 
-    def _fill(
-        self, state: _State, order: Sequence[Pod], nominated: Collection[str], mine: Mapping[int, int], *, whole: bool
-    ) -> None:
+    def _fill(self, state: _State, order: Sequence[Pod], nominated: Collection[str], *, whole: bool) -> None:
         """Bind what the open nodes take, until that costs too many looks."""
         waiting = deque(order)
         refused: dict[int, list[Pod]] = {}
@@ -359,16 +368,15 @@ class _World:
             if self.looks > MOST_LOOKS:
                 return
             node = self._place[pod.uid] if pod.uid in nominated else None
-            room = state.room[node] if node is not None else ()
-            if node is None or node not in state.open or any(room[number] < amount for number, amount in one.needs):
-                node = self._chosen(state, one, mine[id(one)])
+            if node is None or node not in state.open or not self._has_room(state, one, node):
+                node = self._chosen(state, one)
             if node is None:
                 if whole and not self._may_wait(state, one):
                     return
                 if one.hard:
                     refused.setdefault(id(one), []).append(pod)
                 continue
-            self._bind(state, one, mine[id(one)], node)
+            self._bind(state, one, node)
             state.bound[pod.uid] = node
             if one.counted:
                 for others in refused.values():
@@ -377,62 +385,65 @@ class _World:
 
     def _may_wait(self, state: _State, one: _Class) -> bool:
         """Whether others may yet make a place for such a pod: its spread, where there is room; room never grows."""
-        return bool(one.hard) and any(
-            all(state.room[node][number] >= amount for number, amount in one.needs) for node in one.nodes
-        )
+        return bool(one.hard) and any(self._has_room(state, one, node) for node in one.nodes)
 
-    def _bind(self, state: _State, one: _Class, mine: int, node: int) -> None:
+    def _has_room(self, state: _State, one: _Class, node: int) -> bool:
+        return all(state.room[number][node] >= amount for number, amount in one.needs)
+
+    def _bind(self, state: _State, one: _Class, node: int) -> None:
         self.looks += 1 + len(one.counted)
-        room, used = state.room[node], state.used[node]
-        for number, amount in enumerate(one.requests):
-            room[number] -= amount
+        used = state.used[node]
+        for number, amount in one.needs:
+            state.room[number][node] -= amount
         used[0] += one.cpu
         used[1] += one.memory
         if one.evenly:
+            mine = state.mine[self._number[one]]
             for domain in self._domain[node]:
-                state.mine[mine, domain] = state.mine.get((mine, domain), 0) + 1
+                mine[domain] = mine.get(domain, 0) + 1
         for number in one.counted:
             where = self._where[number][node]
             if where is not None:
                 state.counts[number][where] += 1
 
-    def _chosen(self, state: _State, one: _Class, mine: int) -> int | None:
+    def _chosen(self, state: _State, one: _Class) -> int | None:
         """The node with the best score of those that are legal; the first of equals."""
         self.looks += 1 + len(one.nodes) * (1 + len(one.hard))
-        room = state.room
-        found = [node for node in one.nodes if node in state.open]
+        found: Sequence[int] = one.nodes
+        if len(state.open) < len(self._nodes):
+            found = [node for node in found if node in state.open]
         for number, amount in one.needs:
-            found = [node for node in found if room[node][number] >= amount]
+            room = state.room[number]
+            found = [node for node in found if room[node] >= amount]
         for number, skew in one.hard:
             counts, where = state.counts[number], self._where[number]
             most = min(counts.values(), default=0) + skew - (number in one.counted)
             found = [node for node in found if (domain := where[node]) is not None and counts[domain] <= most]
         if len(found) < 2:
             return found[0] if found else None
-        uneven = self._uneven(state, found, mine) if one.evenly else None
+        uneven = self._uneven(state.mine[self._number[one]], found) if one.evenly else None
         best, score = found[0], -1.0
-        for node in found:
+        for place, node in enumerate(found):
             (cpus, memory), used = self._size[node], state.used[node]
             cpu, gib = (used[0] + one.cpu) / cpus, (used[1] + one.memory) / memory
             mark = 100 - 50 * (cpu + gib) + 100 - 50 * abs(cpu - gib)
             if uneven is not None:
-                mark += _WEIGHT_OF_SPREAD * uneven[node]
+                mark += _WEIGHT_OF_SPREAD * uneven[place]
             if mark > score:
                 best, score = node, mark
         return best
 
-    def _uneven(self, state: _State, found: Sequence[int], mine: int) -> dict[int, float]:
-        """The score of the default spread, as kube-scheduler makes it of the pods of a workload in each domain."""
-        raw = dict.fromkeys(found, 0.0)
+    def _uneven(self, mine: Mapping[str, int], found: Sequence[int]) -> list[float]:
+        """The scores of the default spread, as kube-scheduler makes them of the pods of a workload in each domain (`mine`)."""
+        if not mine:
+            return [100.0] * len(found)
+        raw = [0.0] * len(found)
         for at, (_, skew) in enumerate(_DEFAULT_SPREAD):
             domains = [self._domain[node][at] for node in found]
-            different = {*domains}
-            weight = log(len(different) + 2)
-            marks = {domain: state.mine.get((mine, domain), 0) * weight + skew - 1 for domain in different}
-            for node, domain in zip(found, domains, strict=True):
-                raw[node] += marks[domain]
-        most, least = max(raw.values()), min(raw.values())
-        return {node: 100 * (most + least - mark) / most for node, mark in raw.items()}
+            weight = log(len({*domains}) + 2)
+            raw = [mark + (mine.get(domain, 0) * weight + skew - 1) for mark, domain in zip(raw, domains, strict=True)]
+        most, least = max(raw), min(raw)
+        return [100 * (most + least - mark) / most for mark in raw]
 
 
 def _match(terms: Iterable[FilterTerm], labels: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling.improvement.acceptance import weighed
 from provisioner.scheduling.improvement.balancing import balanced, spoiled
 from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.nomination.unaided import Running
 from provisioner.scheduling.prepared import prepare
 from tests.support import problems
 from tests.support.problems import app, node, of_app, pods, pool, problem, spread
@@ -57,5 +58,5 @@ def test_what_takes_the_place_of_a_plan_is_legal_costs_no_more_and_needs_fewer_n
     assert sorted(one.uid for one in found.placed) == sorted(one.uid for one in result.placed)
     assert weighed(prepared, found.claims) <= weighed(prepared, result.claims) + 1e-6
     assert found.usd_per_hour <= result.usd_per_hour + 1e-6
-    running_now = [(one.labels, one.pods) for one in there]
+    running_now = Running((one.labels, one.pods) for one in there)
     assert spoiled(found.claims, running_now) < spoiled(result.claims, running_now)

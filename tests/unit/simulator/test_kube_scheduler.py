@@ -258,11 +258,10 @@ TIES = {
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_known_of_nodes_is_what_looking_at_each_of_them_says(seed: int) -> None:
     cluster, chance = Cluster(), random.Random(seed)
-    number = some_fit = some_count = 0
+    some_fit = some_count = 0
     scheduler = cluster.scheduler
     port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}
-    for _ in range(120):
-        number += 1
+    for number in range(120):
         nodes, pods = list(scheduler.nodes), cluster.server.all("pods")
         match chance.randrange(8):
             case 0 | 1:
@@ -281,7 +280,8 @@ def test_what_is_known_of_nodes_is_what_looking_at_each_of_them_says(seed: int) 
             case _:
                 own: dict[str, Any] = {"containers": [port]} if chance.random() < 0.2 else {"cpu": chance.choice("12")}
                 selector = {names.ZONE_LABEL: "b"} if chance.random() < 0.3 else {}
-                app, ties = chance.choice(("web", "db")), chance.choice(({}, TIES))
+                app = chance.choice(("web", "db"))
+                ties: dict[str, Any] = chance.choice(({}, TIES))
                 cluster.pod(f"p{number}", app, nodeSelector=selector, priority=chance.choice((0, 5)), **ties, **own)
         if chance.random() < 0.6:
             cluster.places()

@@ -140,7 +140,7 @@ def test_pods_that_run_count_in_a_hard_spread() -> None:
         assert asked(nodes, withheld, running=running) == whom, running
 
 
-class _Read(tuple[Pod, ...]):
+class _Read(list[Pod]):
     """Pods, and how often they were read."""
 
     times = 0
@@ -173,6 +173,15 @@ def test_a_plan_is_given_up_at_the_first_pod_that_is_left_and_not_before(
     orders = (tried.hardest_first, tried.spread_first, *tried.orders)
     ends = [tried.bound(order, ()) for order in orders]
     assert packed(nodes) == next((one for one in ends if len(one) == sum(counts.values())), None)
+
+
+def test_a_plan_is_not_given_up_while_a_node_is_to_open() -> None:
+    """The large pod waits for it; the small ones are bound by then."""
+    first, second = world(("a", 2, {LARGE: 1, SMALL: 2}), ("a", 16, {}))
+    assert packed([first]) is None
+    found = packed([first, replace(second, late=True)])
+    assert found is not None
+    assert sorted(found.values()) == [0, 0, 1]
 
 
 @pytest.mark.parametrize(("cpus", "bound"), [(4, 3), (0, 0)])
