@@ -5,6 +5,7 @@ help: an idle kube-scheduler waits for no back-off (SchedulerPopFromBackoffQ, on
 volumes, devices, and groups of pods.
 """
 
+import itertools
 import math
 import random
 from collections import Counter
@@ -143,6 +144,114 @@ class _Counted:
             self.sums[domain] += pods
 
 
+class _Fittings:
+    """The nodes that let pods in, whatever is said of topology: kept for each kind of pods, and looked at again when they change."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], _Fitting] = {}  # those last that were asked about last
+        self._touched: dict[_Node, int] = {}  # the change that each node saw last, in their order
+        self._changes = 0
+
+    def touch(self, node: _Node) -> None:
+        """Something has changed on which it depends whom the node lets in."""
+        self._changes += 1
+        self._touched.pop(node, None)
+        self._touched[node] = self._changes
+
+    def drop(self, node: _Node) -> None:
+        """A node is gone."""
+        self._touched.pop(node, None)
+        for one in self._known.values():
+            one.nodes.pop(node.order, None)
+
+    def of(self, pod: _Pod, facts: ShapeFacts, takes: Callable[[_Node, _Pod, ShapeFacts, None], bool]) -> list[_Node]:
+        """The nodes that take a pod, in their order. Cost: O(these, and what has changed since one of its kind asked)."""
+        kind = (facts.filter, pod.requests, facts.ports, pod.priority)
+        known = self._known.pop(kind, None) or _Fitting()
+        if len(self._known) >= _MOST_KINDS:
+            del self._known[next(iter(self._known))]
+        self._known[kind] = known
+        for node, change in reversed(self._touched.items()):
+            if change <= known.seen:
+                break
+            if takes(node, pod, facts, None):
+                known.nodes[node.order] = node
+            else:
+                known.nodes.pop(node.order, None)
+        known.seen = self._changes
+        return [known.nodes[one] for one in sorted(known.nodes)]
+
+
+class _Counts:
+    """The pods on nodes, counted for whoever asked about them once.
+
+    Args:
+        nodes: that are there, by name.
+    """
+
+    def __init__(self, nodes: Mapping[str, _Node]) -> None:
+        self._nodes = nodes
+        self._known: dict[Count, _Counted] = {}
+        self._meant_by: dict[LabelSet, list[Count]] = {}
+
+    def __iter__(self) -> Iterator[Count]:
+        return iter(self._known)
+
+    def add(self, node: _Node, pod: _Pod, pods: int) -> None:
+        """So many more such pods are on a node."""
+        if pod.facts is None:
+            return
+        found = self._meant_by.get(pod.facts.pod)
+        if found is None:
+            if len(self._meant_by) >= _MOST_LABELS:
+                self._meant_by.clear()
+            found = self._meant_by[pod.facts.pod] = [one for one in self._known if one.include(pod.facts.pod, {})]
+        for count in found:
+            if _sees(count, pod):
+                self._known[count].add(node.name, pods)
+
+    def recount(self) -> None:
+        """Nodes have come, or changed what decides where they count."""
+        for one in self._known.values():
+            one.known = False
+
+    def drop(self, node: _Node) -> None:
+        """A node is gone."""
+        for one in self._known.values():
+            one.by_node.pop(node.name, None)
+            one.known = False
+
+    def by_node(self, count: Count) -> Counter[str]:
+        """How many pods that a count means each node has."""
+        return self._of(count).by_node
+
+    def sums(self, count: Count) -> Counter[str]:
+        """The same by domain, of the nodes that count; those without any are there."""
+        found = self._of(count)
+        if not found.known:
+            found.domain_of = {
+                node.name: value
+                for node in self._nodes.values()
+                if (value := node.label(count.key)) is not None and _is_eligible(node, count)
+            }
+            found.sums = Counter()
+            for name, domain in found.domain_of.items():
+                found.sums[domain] += found.by_node[name]
+            found.known = True
+        return found.sums
+
+    def _of(self, count: Count) -> _Counted:
+        found = self._known.get(count)
+        if found is None:
+            found = self._known[count] = _Counted()
+            self._meant_by.clear()
+            for node in self._nodes.values():
+                for pod in node.pods.values():
+                    if pod.facts is not None and _sees(count, pod) and count.include(pod.facts.pod, {}):
+                        found.by_node[node.name] += 1
+        return found
+
+
 class SchedulerExtender(Protocol):
     """Whom kube-scheduler asks about nodes that its own filters let pass; nodes by name."""
 
@@ -177,11 +286,9 @@ class KubeScheduler:
         self._active: dict[str, _Pod] = {}
         self._stuck: dict[str, _Pod] = {}
         self._guarding: dict[str, _Pod] = {}  # bound pods that keep others away
-        self._counts: dict[Count, _Counted] = {}
-        self._counting: dict[LabelSet, list[Count]] = {}  # those of them that mean such pods
-        self._fitting: dict[tuple[object, ...], _Fitting] = {}  # those last that were asked about last
-        self._touched: dict[_Node, int] = {}  # the change that each node saw last, in their order
-        self._changes = 0
+        self.counts = _Counts(self._nodes)
+        self._fittings = _Fittings()
+        self._arrivals = itertools.count()
         self.priorities: Counter[int] = Counter()
         self._preemption = _Preemption(self, server, chance)
         self._asked, self._orders = False, 0
@@ -212,7 +319,10 @@ class KubeScheduler:
         if wire is None:
             node = self._nodes.pop(name, None)
             if node is not None:
-                self._gone(node)
+                if node.pods:
+                    self._orphans[name] = node.pods
+                self._fittings.drop(node)
+                self.counts.drop(node)
             return
         spec, known = wire["spec"], self._nodes.get(name)
         taints = tuple(
@@ -222,9 +332,9 @@ class KubeScheduler:
             taints += (_TAINT_UNSCHEDULABLE,)
         labels, room = wire["metadata"].get("labels") or {}, Resources.parse(wire["status"]["allocatable"])
         if known is None:
-            known = self._nodes[name] = _Node(name, labels, taints, room, room.to_dict(), self._changes)
-            self._touch(known)
-            self._recount()
+            known = self._nodes[name] = _Node(name, labels, taints, room, room.to_dict(), next(self._arrivals))
+            self._fittings.touch(known)
+            self.counts.recount()
             for pod in self._orphans.pop(name, {}).values():
                 self._put(known, pod)
         elif (known.labels, known.taints, known.room) == (labels, taints, room):
@@ -233,30 +343,9 @@ class KubeScheduler:
         else:
             known.labels, known.taints, known.room, known.limits = labels, taints, room, room.to_dict()
             known.admitted.clear()
-            self._touch(known)
-            self._recount()
+            self._fittings.touch(known)
+            self.counts.recount()
         self._help()
-
-    def _touch(self, node: _Node) -> None:
-        """Something has changed on which it depends whom the node lets in."""
-        self._changes += 1
-        self._touched.pop(node, None)
-        self._touched[node] = self._changes
-
-    def _recount(self) -> None:
-        """Nodes have come or gone, or changed what decides where they count."""
-        for one in self._counts.values():
-            one.known = False
-
-    def _gone(self, node: _Node) -> None:
-        if node.pods:
-            self._orphans[node.name] = node.pods
-        self._touched.pop(node, None)
-        for one in self._fitting.values():
-            one.nodes.pop(node.order, None)
-        for counted in self._counts.values():
-            counted.by_node.pop(node.name, None)
-        self._recount()
 
     def _pod_changed(self, change: ServerChange) -> None:
         wire = change.after
@@ -312,7 +401,7 @@ class KubeScheduler:
         pod.nominated = node
         if (there := self._nodes.get(node)) is not None:
             there.nominated[pod.pod.uid] = pod
-            self._touch(there)
+            self._fittings.touch(there)
         if self._stuck.pop(pod.pod.uid, None) is not None:
             self._active[pod.pod.uid] = pod
         self._help()
@@ -320,7 +409,7 @@ class KubeScheduler:
     def _unnominate(self, pod: _Pod) -> None:
         there = self._nodes.get(pod.nominated)
         if there is not None and there.nominated.pop(pod.pod.uid, None) is not None:
-            self._touch(there)
+            self._fittings.touch(there)
 
     def _leave(self, pod: _Pod) -> None:
         """It is being deleted: it takes its room until it is gone, but spreads do not count it any more."""
@@ -339,7 +428,7 @@ class KubeScheduler:
 
     def lay(self, node: _Node, pod: _Pod) -> None:
         """A pod is on a node."""
-        self._touch(node)
+        self._fittings.touch(node)
         node.pods[pod.pod.uid] = pod
         self.priorities[pod.priority] += 1
         for name, amount in pod.requests.items():
@@ -351,11 +440,11 @@ class KubeScheduler:
         if pod.facts is not None:
             if pod.facts.required.relations.apart:
                 self._guarding[pod.pod.uid] = pod
-            self._count(node, pod, 1)
+            self.counts.add(node, pod, 1)
 
     def lift(self, node: _Node, pod: _Pod) -> None:
         """A pod is on a node no more."""
-        self._touch(node)
+        self._fittings.touch(node)
         del node.pods[pod.pod.uid]
         self._guarding.pop(pod.pod.uid, None)
         self.priorities[pod.priority] -= 1
@@ -365,19 +454,7 @@ class KubeScheduler:
         node.counted[1] -= pod.counted[1]
         if pod.pod.owner is not None and not pod.leaving:
             node.owners[pod.pod.owner.uid] -= 1
-        self._count(node, pod, -1)
-
-    def _count(self, node: _Node, pod: _Pod, pods: int) -> None:
-        if pod.facts is None:
-            return
-        found = self._counting.get(pod.facts.pod)
-        if found is None:
-            if len(self._counting) >= _MOST_LABELS:
-                self._counting.clear()
-            found = self._counting[pod.facts.pod] = [one for one in self._counts if one.include(pod.facts.pod, {})]
-        for count in found:
-            if _sees(count, pod):
-                self._counts[count].add(node.name, pods)
+        self.counts.add(node, pod, -1)
 
     def _forget(self, pod: _Pod) -> None:
         """It is gone, or has ended."""
@@ -444,30 +521,14 @@ class KubeScheduler:
         return fitting if check is None else [node for node in fitting if check.admits(node)]
 
     def _fitting_of(self, pod: _Pod, facts: ShapeFacts) -> list[_Node]:
-        """The nodes that have room for it and let it in, in their order. Cost: O(these, and what has changed since a pod of its kind asked)."""
+        """The nodes that have room for it and let it in, in their order."""
         nominated = self._nodes.get(pod.nominated)
         if nominated is None:
-            return self._fitting_of_kind(pod, facts)
-        self._touch(nominated)  # where it does not stand in its own way,
-        found = self._fitting_of_kind(pod, facts)
-        self._touch(nominated)  # but in that of others
+            return self._fittings.of(pod, facts, self.takes)
+        self._fittings.touch(nominated)  # where it does not stand in its own way,
+        found = self._fittings.of(pod, facts, self.takes)
+        self._fittings.touch(nominated)  # but in that of others
         return found
-
-    def _fitting_of_kind(self, pod: _Pod, facts: ShapeFacts) -> list[_Node]:
-        kind = (facts.filter, pod.requests, facts.ports, pod.priority)
-        known = self._fitting.pop(kind, None) or _Fitting()
-        if len(self._fitting) >= _MOST_KINDS:
-            del self._fitting[next(iter(self._fitting))]
-        self._fitting[kind] = known
-        for node, change in reversed(self._touched.items()):
-            if change <= known.seen:
-                break
-            if self.takes(node, pod, facts, None):
-                known.nodes[node.order] = node
-            else:
-                known.nodes.pop(node.order, None)
-        known.seen = self._changes
-        return [known.nodes[one] for one in sorted(known.nodes)]
 
     def _extended(self, pod: _Pod, found: list[_Node]) -> list[_Node]:
         """Those of them that the extender lets pass."""
@@ -510,36 +571,6 @@ class KubeScheduler:
             admitted = tolerated and any(term.matches(node.labels, node.name) for term in facts.filter.terms)
             node.admitted[facts.filter] = admitted
         return admitted
-
-    def counted(self, count: Count) -> Counter[str]:
-        """How many pods that a count means each node has."""
-        return self._counted(count).by_node
-
-    def sums(self, count: Count) -> Counter[str]:
-        """The same by domain, of the nodes that count; those without any are there."""
-        found = self._counted(count)
-        if not found.known:
-            found.domain_of = {
-                node.name: value
-                for node in self._nodes.values()
-                if (value := node.label(count.key)) is not None and _is_eligible(node, count)
-            }
-            found.sums = Counter()
-            for name, domain in found.domain_of.items():
-                found.sums[domain] += found.by_node[name]
-            found.known = True
-        return found.sums
-
-    def _counted(self, count: Count) -> _Counted:
-        found = self._counts.get(count)
-        if found is None:
-            found = self._counts[count] = _Counted()
-            self._counting.clear()
-            for node in self._nodes.values():
-                for pod in node.pods.values():
-                    if pod.facts is not None and _sees(count, pod) and count.include(pod.facts.pod, {}):
-                        found.by_node[node.name] += 1
-        return found
 
     @property
     def nodes(self) -> Mapping[str, _Node]:
@@ -586,7 +617,7 @@ class KubeScheduler:
         wishes = facts.ties.wishes.spreads
         by_key: list[tuple[str, int, Callable[[_Node], int]]] = []
         for spread in wishes:
-            by_node = self.counted(spread.count)
+            by_node = self.counts.by_node(spread.count)
             by_key.append((spread.count.key, spread.max_skew, lambda node, by_node=by_node: by_node[node.name]))  # type: ignore[misc]
         owner = pod.pod.owner
         if not wishes and not pod.pod.shape.spread and owner is not None:
@@ -616,7 +647,7 @@ class KubeScheduler:
         raw = [0] * len(nodes)
         for sign, counts in ((1, wishes.together), (-1, wishes.apart)):
             for count in counts:
-                by_node, sums = self.counted(count), Counter[str | None]()
+                by_node, sums = self.counts.by_node(count), Counter[str | None]()
                 for node in self._nodes.values():
                     sums[node.label(count.key)] += by_node[node.name]
                 for number, node in enumerate(nodes):
@@ -724,8 +755,8 @@ class _Topology:
         self._relations: Relations = facts.required.relations
         self._kept_off = set(scheduler.keeping_off(facts))
         self._spreads = [(spread, *self._domains(spread)) for spread in self._relations.spreads]
-        self._near = [(count, scheduler.sums(count)) for count in self._relations.together]
-        self._apart = [(count, scheduler.sums(count)) for count in self._relations.apart]
+        self._near = [(count, scheduler.counts.sums(count)) for count in self._relations.together]
+        self._apart = [(count, scheduler.counts.sums(count)) for count in self._relations.apart]
         nobody = not any(sums.total() for _, sums in self._near)
         self._first = nobody and all(count.include(facts.pod, {}) for count, _ in self._near)
 
@@ -749,7 +780,7 @@ class _Topology:
 
     def _domains(self, spread: Spread) -> tuple[Counter[str], int]:
         """Pods by domain, and the least of them."""
-        sums = self._scheduler.sums(spread.count)
+        sums = self._scheduler.counts.sums(spread.count)
         least = min(sums.values(), default=0)
         return sums, least if not spread.stated or len(sums) >= spread.min_domains else 0
 

@@ -291,7 +291,7 @@ def test_what_is_known_of_nodes_is_what_looking_at_each_of_them_says(seed: int) 
                 one_by_one = [one for one in scheduler.nodes.values() if scheduler.takes(one, pod, facts, None)]
                 assert scheduler._fitting_of(pod, facts) == one_by_one
                 some_fit += bool(one_by_one)
-        for count in scheduler._counts:
-            assert dict(scheduler.sums(count)) == counted(scheduler.nodes.values(), count)
-            some_count += any(scheduler.sums(count).values())
+        for count in scheduler.counts:
+            assert dict(scheduler.counts.sums(count)) == counted(scheduler.nodes.values(), count)
+            some_count += any(scheduler.counts.sums(count).values())
     assert min(some_fit, some_count) > 50
