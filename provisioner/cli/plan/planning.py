@@ -8,6 +8,7 @@ from provisioner.apis.pods import Pod
 from provisioner.cli.plan.gangs import PlannedGang, gangs_of
 from provisioner.cli.plan.questions import PlanQuestion
 from provisioner.cli.plan.relaxation import CONSTRAINTS, PricedConstraint
+from provisioner.cli.plan.unnominated import Unnominated, unnominated
 from provisioner.packing.planner import settled
 from provisioner.packing.process import PackingRefusal, PlannerProcess, ProcessReply
 from provisioner.packing.protocol import ROUNDS, SEED, PackingProtocolError
@@ -55,6 +56,7 @@ class PlanAnswer:
         greedy_usd_per_hour: what the scheduler's own plan costs.
         faults: what the judge says against the plan; empty.
         gangs: what it comes to for each group of pods.
+        unnominated: what it comes to with nominations off; None where that is not known.
     """
 
     result: Result
@@ -66,6 +68,7 @@ class PlanAnswer:
     greedy_usd_per_hour: float
     faults: tuple[str, ...] = ()
     gangs: tuple[PlannedGang, ...] = ()
+    unnominated: Unnominated | None = None
 
 
 def plan(question: PlanQuestion, settings: PlanSettings, process: PlannerProcess | None = None) -> PlanAnswer:
@@ -110,7 +113,8 @@ def _planned(question: PlanQuestion, settings: PlanSettings, process: PlannerPro
     verdict = prepared.judge(design_of(found))
     said = tuple(map(str, verdict.faults[:3]))
     gangs = gangs_of(prepared, question.pods, found)
-    return PlanAnswer(found, least, stage, fallback, in_time, priced, greedy.usd_per_hour, said, gangs)
+    other = unnominated(prepared, found, improve=settings.improve, expired=_expired_in(settings.seconds))
+    return PlanAnswer(found, least, stage, fallback, in_time, priced, greedy.usd_per_hour, said, gangs, other)
 
 
 def _expired_in(seconds: float) -> Callable[[], bool]:

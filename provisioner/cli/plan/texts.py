@@ -12,6 +12,7 @@ from provisioner.cli.plan.objects import InputProblem
 from provisioner.cli.plan.planning import GREEDY, MENDED, PlanAnswer
 from provisioner.cli.plan.questions import Current
 from provisioner.cli.plan.relaxation import PricedConstraint
+from provisioner.cli.plan.unnominated import Unnominated
 from provisioner.values.printable import counted, listed, one_line
 from provisioner.values.resources import CPU, MEMORY
 
@@ -24,7 +25,7 @@ _MOST_GANGS: Final = 12
 _MOST_LEFT: Final = 12
 _MOST_REASONS: Final = 4
 _LITTLE: Final = 0.005
-"""Constraints that cost less of the fleet than this are not told in the table."""
+"""Constraints that cost less of the fleet than this are not told in the table; likewise what nominations save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +142,22 @@ def _plan_json(one: PlannedRow, current: Current | None) -> dict[str, Any]:
             }
             for priced in answer.priced
         ],
+        "withoutNominations": _unnominated_json(answer.unnominated),
         "savingPerMonth": _money(saving(current, fleet) * HOURS_A_MONTH)
         if current is not None and current.is_known
         else None,
+    }
+
+
+def _unnominated_json(one: Unnominated | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    return {
+        "nodes": one.nodes,
+        "perHour": _money(one.usd_per_hour),
+        "podsLeft": one.left,
+        "podsWithoutNode": one.without_node,
+        "podsAssumed": one.assumed,
     }
 
 
@@ -252,6 +266,7 @@ def _plan_lines(one: PlannedRow, currency: str, *, estimated: bool) -> list[str]
         lines.append(
             f"The greedy plan would cost {answer.greedy_usd_per_hour:.4f} {currency}/h; this one is {saved:.1f} % cheaper"
         )
+    lines += _unnominated(answer.unnominated, fleet, currency)
     lines += _gangs(answer.gangs, currency)
     lines += _constraints(answer.priced, fleet, currency)
     if fleet.groups:
@@ -266,6 +281,23 @@ def _plan_lines(one: PlannedRow, currency: str, *, estimated: bool) -> list[str]
     for fault in answer.faults:
         lines += _wrapped(f"The plan violates a scheduling rule; please report this as a bug: {fault}", "")
     return lines
+
+
+def _unnominated(one: Unnominated | None, fleet: FleetSummary, currency: str) -> list[str]:
+    """What more there is to pay without nominations, where there is."""
+    if one is None:
+        return []
+    dear = one.usd_per_hour - fleet.usd_per_hour
+    if dear <= _LITTLE * fleet.usd_per_hour and not one.without_node:
+        return []
+    share = f" ({100 * dear / fleet.usd_per_hour:.0f} % more)" if fleet.usd_per_hour > 0 else ""
+    waiting = f"{counted(one.left, 'pod')} may have to wait for other nodes"
+    text = f"Without nominations: about {counted(one.nodes, 'node')}, {one.usd_per_hour:.2f} {currency}/h{share}; {waiting}"
+    if one.without_node:
+        text += f", of which {one.without_node:,} cannot be placed"
+    if one.assumed:
+        text += f"; {counted(one.assumed, 'pod')} {'is' if one.assumed == 1 else 'are'} assumed to run as planned"
+    return _wrapped(f"{text}.", "")
 
 
 def _constraints(priced: Sequence[PricedConstraint], fleet: FleetSummary, currency: str) -> list[str]:

@@ -101,13 +101,18 @@ def spoiled(claims: Sequence[PlannedClaim], running: Running) -> tuple[int, int]
     """How many pods of a plan kube-scheduler leaves, and how many need a nomination."""
     policy = NominationPolicy(pod for one in claims for pod in one.pods)
     withheld = {uid for one in claims for uid in policy.withheld(one.pods)}
+    found = needed(coming(claims), withheld, running=running)
+    return found.left, len(found.nominated)
+
+
+def coming(claims: Sequence[PlannedClaim]) -> list[OpenNode]:
+    """The nodes of a plan as kube-scheduler will find them; each hostname is "planned-" and its number."""
     nodes = []
     for number, claim in enumerate(claims):
         node = opened(claim, f"planned-{number}")
         labels = {**node.labels, names.HOSTNAME_LABEL: node.name}
         nodes.append(OpenNode(labels, claim.allocatable, node.room, claim.pods, node.taints))
-    found = needed(nodes, withheld, running=running)
-    return found.left, len(found.nominated)
+    return nodes
 
 
 class _Balancing:

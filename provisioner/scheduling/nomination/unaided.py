@@ -8,12 +8,13 @@ who lands where.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
 from typing import Final, NamedTuple
 
 from provisioner.apis import names
+from provisioner.apis.gangs import group_of
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value, node_filter
 from provisioner.scheduling.constraints.selectors import Expressions, holds
@@ -102,6 +103,18 @@ class Needed(NamedTuple):
     left: int = 0
 
 
+class Unaided(NamedTuple):
+    """What kube-scheduler would do with a plan of which no pod is nominated.
+
+    Attributes:
+        bound: where planned pods end, hostnames by UID; who is absent finds no place on these nodes.
+        assumed: how many pods are said to be where they are planned, as it is not modelled where they go.
+    """
+
+    bound: Mapping[str, str]
+    assumed: int
+
+
 def needed(
     nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterable[Pod] = (), running: Running = _NOTHING
 ) -> Needed:
@@ -123,11 +136,7 @@ def needed(
     if len(nodes) * (sum(len(one.planned) for one in nodes) + len(strangers)) > MOST_LOOKS:
         return Needed(may)
     world = _World(nodes, strangers, running)
-    alone: list[tuple[_World, tuple[tuple[Pod, ...], ...]]] = []
-    if not withheld and 0 < sum(len(one.planned) for one in nodes) <= FEW:
-        late = [replace(one, late=True) for one in nodes]
-        worlds = (_World(late, strangers, running), _World(late[::-1], strangers, running))
-        alone = [(one, (*one.orders, one.hardest_first, one.hardest_first[::-1])) for one in worlds]
+    alone = [] if withheld else list(_alone(nodes, strangers, running))
     asking = {pod.uid for one in nodes for pod in one.planned if not is_modelled(pod.shape)} & may
     if not asking and len(world.orders) * world.looks_of_all > MOST_LOOKS:
         return Needed(may)
@@ -146,6 +155,42 @@ def needed(
         if not left and not any(each.left(order, chosen) for each, orders in alone for order in orders):
             return Needed(chosen)
     return best if best is not None and best.left else Needed(may)
+
+
+def _alone(
+    nodes: Sequence[OpenNode], others: Sequence[Pod], running: Running
+) -> Iterator[tuple["_World", tuple[tuple[Pod, ...], ...]]]:
+    """Of a few pods, the worlds in which each node opens by itself, and the orders of pods to be tried there."""
+    if 0 < sum(len(one.planned) for one in nodes) <= FEW:
+        late = [replace(one, late=True) for one in nodes]
+        for some in (late, late[::-1]):
+            world = _World(some, others, running)
+            yield world, (*world.orders, world.hardest_first, world.hardest_first[::-1])
+
+
+def unaided(nodes: Sequence[OpenNode], running: Running) -> Unaided | None:
+    """Where kube-scheduler would bind the planned pods of these nodes, were none of them nominated: of the orders that `needed` tries, in one that leaves most.
+
+    Members of groups, and pods that ask for what is not modelled, are taken to be where they are planned. None where it takes too many looks.
+    """
+    pods = [pod for one in nodes for pod in one.planned]
+    worst = {pod.uid: one.labels[names.HOSTNAME_LABEL] for one in nodes for pod in one.planned}
+    assumed = frozenset([pod.uid for pod in pods if group_of(pod) or not is_modelled(pod.shape)])
+    if not assumed and _are_alike(pod.shape for pod in pods):
+        return Unaided(worst, 0)
+    if len(nodes) * len(pods) > MOST_LOOKS:
+        return None
+    world = _World(nodes, (), running)
+    if len(world.orders) * world.looks_of_all > MOST_LOOKS:
+        return None
+    for each, orders in ((world, world.orders), *_alone(nodes, (), running)):
+        for order in orders:
+            found = each.bound(order, assumed)
+            if each.looks > MOST_LOOKS:
+                return None
+            if len(found) < len(worst):
+                worst = {uid: each.hostname(number) for uid, number in found.items()}
+    return Unaided(worst, len(assumed))
 
 
 def _are_alike(shapes: Iterable[PodShape]) -> bool:
@@ -248,6 +293,10 @@ class _World:
             tuple(sorted(some, key=lambda pod: -pod.shape.priority))
             for some in (sorted(by_uid, key=lambda pod: pod.created), by_uid, by_uid[::-1])
         )
+
+    def hostname(self, number: int) -> str:
+        """Of one of the nodes."""
+        return self._nodes[number].labels[names.HOSTNAME_LABEL]
 
     @property
     def looks_of_all(self) -> int:

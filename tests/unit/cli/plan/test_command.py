@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import fromstring
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from provisioner.cli.documents import InputError
 from provisioner.cli.plan.command import command
+from provisioner.cli.plan.unnominated import Unnominated
 from provisioner.values.errors import UserError
 
 ROOT = Path(__file__).parents[4]
@@ -82,6 +84,7 @@ PLAN = {
     "unplaced": [{"count": "number", "pods": ["text"], "reasons": ["text"]}],
     "gangs": [],
     "constraints": [{"constraint": "text", "perHourWithout": "number", "morePodsWithout": "number"}],
+    "withoutNominations": dict.fromkeys(("nodes", "perHour", "podsLeft", "podsWithoutNode", "podsAssumed"), "number"),
     "savingPerMonth": "null",
 }
 SCHEMA = {
@@ -112,6 +115,38 @@ def test_the_fields_of_the_json_stay() -> None:
         "refusingNodePools": 0,
     }
     assert plan["unplaced"][0]["pods"] == ["default/training-0"]
+    without = plan["withoutNominations"]
+    assert (without["nodes"], without["perHour"]) > (plan["nodes"], plan["perHour"])
+    assert (without["podsWithoutNode"], without["podsAssumed"]) == (0, 3), (
+        "of the queue: they keep away from each other"
+    )
+
+
+TOLD = {
+    "not known": (None, ""),
+    "nobody is left": (Unnominated(4, 1.0), ""),
+    "nearly nothing": (Unnominated(5, 1.004, left=2), ""),
+    "another node": (Unnominated(5, 1.1, left=2), "(10 % more); 2 pods may have to wait for other nodes."),
+    "a pod without a node": (
+        Unnominated(4, 1.0, left=2, without_node=1, assumed=1),
+        "(0 % more); 2 pods may have to wait for other nodes, of which 1 cannot be placed; 1 pod is assumed to run as planned.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "said"), TOLD.values(), ids=TOLD)
+def test_what_nominations_save_is_told_where_they_do(
+    found: Unnominated | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prices here are of what was planned."""
+
+    def answer(_: object, planned: Any, **__: object) -> Unnominated | None:
+        return found and replace(found, usd_per_hour=found.usd_per_hour * planned.usd_per_hour)
+
+    monkeypatch.setattr("provisioner.cli.plan.planning.unnominated", answer)
+    text = " ".join(run(SHOP, *GREEDY).stdout.split())
+    assert said in text
+    assert ("Without nominations: about " in text) is bool(said)
 
 
 def figures(text: str) -> list[float]:
@@ -129,6 +164,11 @@ def test_the_guide_shows_what_the_command_prints() -> None:
     (cost, least, greedy), (real, real_least, real_greedy) = figures(shown), figures(result.stdout)
     assert real == pytest.approx(cost, rel=0.03)
     assert (real_least, real_greedy) == (least, greedy)
+    without = re.compile(
+        r"^Without nominations: about \d+ nodes, [\d.]+ USD/h \(\d+ % more\); \d+ pods may", re.MULTILINE
+    )
+    assert without.search(shown)
+    assert without.search(result.stdout)
     after = "No node for default/training-0:"
     assert shown.partition(after)[1:] == result.stdout.strip().partition(after)[1:]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -270,3 +270,81 @@ def test_what_pods_ask_of_each_node_counts_as_it_is_looked_at(monkeypatch: pytes
 @pytest.mark.parametrize(("of", "looks"), [(SMALL, False), (APART, True), (BY_ZONE, True), (PINNED, False)])
 def test_who_looks_at_others(of: PodShape, looks: bool) -> None:
     assert looks_at_others(of) is looks
+
+
+def absent(nodes: list[OpenNode], running: Any = ()) -> tuple[list[str], int]:
+    """The workloads of the pods that are left if nobody is nominated, and how many pods are taken to be where they are planned."""
+    found = unaided.unaided(nodes, Running(running))
+    assert found is not None
+    every = [one.uid for node in nodes for one in node.planned]
+    left = [uid.removeprefix("uid-").rsplit("-", 2)[0] for uid in every if uid not in found.bound]
+    rooms = {one.labels[HOSTNAME]: one.room for one in nodes}
+    for node in nodes:
+        for one in node.planned:
+            if one.uid in found.bound:
+                rooms[found.bound[one.uid]] -= one.shape.requests
+    assert all(room.amount("cpu") >= 0 for room in rooms.values())
+    return left, found.assumed
+
+
+GROUPED = tuple(msgspec.structs.replace(one, group="job") for one in pods(2, LARGE, "large"))
+LEFT = {
+    "no node": ([], [], 0),
+    "equal pods": (world(("a", 8, {SMALL: 8}), ("a", 4, {SMALL: 4})), [], 0),
+    "small pods take the room of a large one": (
+        world(("a", 5, {LARGE: 1, SMALL: 1}), ("a", 5, {SMALL: 5})),
+        ["large"],
+        0,
+    ),
+    "few, of nodes that open one after another": (
+        world(("a", 6, {LARGE: 1, SMALL: 2}), ("a", 6, {LARGE: 1, SMALL: 2})),
+        ["large"],
+        0,
+    ),
+    "room to spare": (world(("a", 16, {LARGE: 2}), ("a", 16, {SMALL: 8})), [], 0),
+    "a spread that plain pods spoil": (
+        world(("a", 16, {BY_ZONE: 4, SMALL: 12}), ("b", 4, {BY_ZONE: 4}), ("c", 4, {BY_ZONE: 4})),
+        ["zonal"] * 8,
+        0,
+    ),
+    "what is not modelled is where it is planned": (
+        world(("a", 5, {APART: 1, SMALL: 4}), ("a", 5, {APART: 1, SMALL: 4})),
+        [],
+        2,
+    ),
+    "so are members of groups": (
+        [
+            replace(one, planned=(*one.planned, pod))
+            for one, pod in zip(world(*((("a", 5, {SMALL: 1}),) * 2)), GROUPED, strict=True)
+        ],
+        [],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "left", "assumed"), LEFT.values(), ids=LEFT)
+def test_who_is_left_where_nobody_is_nominated(nodes: list[OpenNode], left: list[str], assumed: int) -> None:
+    assert absent(nodes) == (left, assumed)
+
+
+def test_who_is_left_depends_on_who_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unaided, "FEW", 0)
+    nodes = world(("a", 8, {BY_ZONE: 4, SMALL: 4}), ("b", 8, {SMALL: 8}))
+    assert absent(nodes) == ([], 0)
+    left, _ = absent(nodes, [({ZONE: "b"}, BY_ZONE_RUNS)])
+    assert left
+
+
+def test_who_is_left_of_too_many_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}), ("a", 8, {LARGE: 2}))
+    assert unaided.unaided(nodes, Running()) is not None
+    monkeypatch.setattr(unaided, "MOST_LOOKS", 300)
+    assert unaided.unaided(nodes, Running()) is None
+    monkeypatch.setattr("provisioner.scheduling.nomination.unaided._World.bound", None)  # nobody is bound in vain
+    monkeypatch.setattr(unaided, "MOST_LOOKS", 100)
+    assert unaided.unaided(nodes, Running()) is None
+    monkeypatch.setattr(unaided, "_World", None)
+    monkeypatch.setattr(unaided, "MOST_LOOKS", 20)
+    assert unaided.unaided(nodes, Running()) is None
+    assert absent(world(("a", 8, {SMALL: 8}), ("a", 32, {SMALL: 16}))) == ([], 0), "equal pods are no question"
