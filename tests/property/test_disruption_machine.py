@@ -44,8 +44,6 @@ from provisioner.disruption.view import Acceptance, DisruptionSettings
 from provisioner.lifecycle import launch_gate
 from provisioner.lifecycle.launch_gate import LaunchGate
 from provisioner.nodeclaims.growth_ledger import GrowthLedger
-from provisioner.scheduling import prepared as prepared_world
-from provisioner.scheduling.gangs import NO_GROUPS
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.topology.ties import topology_keys
 from provisioner.state import node_views as views
@@ -1522,12 +1520,6 @@ GANG_MUTANTS: Final[dict[str, tuple[object, str, object, str]]] = {
     "pods go that would not be scheduled": (candidates, "never_back", lambda *_: "", "would not be scheduled"),
     "drift takes nodes from a gang": (drifted, "units", lambda _: {}, "whose pods go at once"),
     "consolidation takes nodes from a gang": (candidates, "moves_together", lambda *_: "", "whose pods go at once"),
-    "what a gang needs is not asked of the solver": (
-        prepared_world,
-        "groups_asked",
-        lambda *_: NO_GROUPS,
-        "has no place|cannot be bound|a second pass right after",
-    ),
 }
 
 

@@ -25,7 +25,8 @@ from provisioner.disruption.methods import consolidation, drift, static_drift, u
 from provisioner.disruption.methods.emptiness import emptiness
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation.turns import in_turn
-from provisioner.scheduling.gangs import groups_asked
+from provisioner.scheduling import prepared
+from provisioner.scheduling.gangs import NO_GROUPS, groups_asked
 from provisioner.state.groups import Group
 from provisioner.state.pause import Activity
 from tests.support.clock import NOON
@@ -111,6 +112,12 @@ def test_pods_of_one_domain_that_go_one_by_one_get_their_new_node_there() -> Non
     fleet.budgets = [budget("pdb", "web", 1)]
     (one,) = drift.propose(fleet.view()).proposals
     assert [claim.planned_zone for claim in one.replacements] == ["c"]
+
+
+def test_that_what_a_gang_needs_is_not_asked_of_the_solver_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared, "groups_asked", lambda *_, **__: NO_GROUPS)
+    with pytest.raises(AssertionError):
+        test_pods_of_one_domain_that_go_one_by_one_get_their_new_node_there()
 
 
 LACKS: dict[str, tuple[Group, str]] = {
