@@ -68,14 +68,15 @@ def propose(view: DisruptionView) -> MethodAnswer:
     it never makes two nodes of one, and nodes that need none make one command there.
 
     Cost: O(nodes + pods), one question for each candidate, one more for each that needs a new node, and for sets a fifth of the candidates; two or
-    three times that, once for each of what pays, and up to nine times for small fleets; where nothing goes, `_TRIES` for each of `_BARREN` nodes besides.
+    three times that, once for each of what pays, and up to nine times for small fleets; where nothing goes, besides `_TRIES`
+    for each of `_BARREN` nodes, one for each node of a set that pays, and what it takes to see whether the others would follow, `MOST` times.
     """
     if view.prepared is None:
         return MethodAnswer()
     work, left = _best(view, view.prepared)
     unreached = [*left, *_units(work)]
     if not work.proposals and not unreached and not view.under_way:
-        _one_by_one(work)
+        _one_by_one(view, view.prepared, work)
     return work.answer(unreached)
 
 
@@ -268,22 +269,51 @@ def _together(
     return None, asked
 
 
-def _one_by_one(work: Consolidation) -> None:
+def _one_by_one(view: DisruptionView, prepared: Prepared, work: Consolidation) -> None:
     """Accept the first node of a set that budgets do not let go together, if one is worth it; for when nothing else goes."""
-    sets = work.sets()
+    sets, stuck = work.sets(), set[str]()
     tight = [one for one in sets.seeds() if 0 < work.allowance.left(one.node.pool) < MOST]
     for seed in tight[:_BARREN]:
+        if work.over:
+            return
         asked = 0
         for promised, some in sets.grown(seed, work.free):
             if asked == _TRIES or promised <= 0 or work.over:
                 break
-            if work.allows(some) or work.never_pays(some, 1):
+            if work.allows(some) or not stuck.isdisjoint(one.key for one in some) or work.never_pays(some, 1):
                 continue
             asked += 1
             found = work.judge(some, max_new=1)
-            if isinstance(found, Move) and (step := work.first_step(found)) is not None:
+            if not isinstance(found, Move) or (step := work.first_step(found)) is None:
+                continue
+            stays = _stays(view, prepared, work.proposal(step, SINGLE))
+            if not stays:
                 work.accept(step, SINGLE)
                 return
+            stuck.add(stays)
+            if len(stuck) == MOST:
+                return
+
+
+def _stays(view: DisruptionView, prepared: Prepared, step: Proposal) -> str:
+    """The first NodeClaim that cannot follow a first step without a new node, each after those before it, if nothing else happens; "" where all can.
+
+    Cost: a pass's beginning and a question for each that follows.
+    """
+    play = Play(view, prepared)
+    play.carry_out([step])
+    for key in step.then:
+        after = Consolidation(play.view, play.prepared)
+        while after.relax():
+            pass
+        one = next((each for each in after.order if each.key == key), None)
+        if one is None or not after.free(one) or not after.allows((one,)):
+            return key
+        found = after.judge((one,), max_new=1)
+        if not isinstance(found, Move) or found.result.claims:
+            return key
+        play.carry_out([after.proposal(found, SINGLE)])
+    return ""
 
 
 def held(view: DisruptionView, key: str) -> str:

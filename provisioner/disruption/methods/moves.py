@@ -26,6 +26,7 @@ from provisioner.disruption.acceptance import (
     offering_of,
 )
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
+from provisioner.disruption.budgets import disruptions_at_once
 from provisioner.disruption.candidates import Candidate, Candidates, CandidateTypes, candidates, label_is_missing
 from provisioner.disruption.gangs import NodeUnit, needs_others, units
 from provisioner.disruption.methods.candidate_sets import Sets, margins, priced_kinds
@@ -132,6 +133,8 @@ class Consolidation:
         asks = bool(self.order or self.units)
         self._shut: Final = self._closed(view) if asks else set()
         self._simulation = Simulation(view, prepared, self._shut, last) if asks else None
+        self._open: Simulation | None = None
+        self._soon: Final[dict[str, bool]] = {}
 
     # ------------------------------------------------------------------ who
 
@@ -354,7 +357,7 @@ class Consolidation:
 
     def waits(self, move: Move) -> str:
         """Why a move waits until other nodes are drained, "" where it does not."""
-        return self._turns.why_not(self._proposal(move, ""))
+        return self._turns.why_not(self.proposal(move, ""))
 
     def allows(self, some: Sequence[Candidate]) -> bool:
         """Whether budgets leave room for all of these nodes at once, and the groups of their pods may lose them."""
@@ -367,7 +370,7 @@ class Consolidation:
         Each of the others follows by a move of its own, if that pays and its pods still fit then. One whose pods fit on a node that takes none for
         now, such as one of an earlier step, needs no new one.
 
-        Cost: a question for each node, and two about the first.
+        For a pass that has accepted nothing. Cost: two questions about the first, and one about each node that was not in such a set before.
         """
         simulation = self._simulation
         if simulation is None or len(move.result.claims) != 1:
@@ -375,28 +378,57 @@ class Consolidation:
         first, *then = some = sorted(move.some, key=lambda one: (-one.usd_per_hour, one.cost, one.key))
         if not self.allows((first,)) or any(self._rule.refusal((one,), one.usd_per_hour, 0.0) for one in then):
             return None
-        rests = [rest for one in some if (rest := consolidate_after(one.pool)) is not None]
-        most = self._rule.most_one_by_one(some, max(rests) + OVERLAP)
         (claim,) = move.result.claims
+        turn = self._turn(some, claim)
+        if turn is None or self._is_late(some, turn):
+            return None
         types = self._types.of_pool(claim.pool)
+        most = self._rule.most_one_by_one(some, turn)
         new = replacement.cheaper(some, claim, types, self._view.settings, most, sources=some)
         if isinstance(new, str):
             return None
-        open_ = simulation.reopened(self._shut)
-        for one in some:
-            alone = open_.ask((one,), for_money=True, max_new=1)
-            if alone.result is not None and not alone.result.claims:
-                return None
         result = _share(replace(move.result, claims=(new,)), first.pods)
         if (
             not result.claims
             or simulation.goes_first(first, result)
             or simulation.given_up((first,), result, self._types)
+            or any(self._fits_soon(one, simulation) for one in some)
         ):
             return None
         saving = sum(one.usd_per_hour for one in some) - new.usd_per_hour
         step = Move((first,), result, saving, self._rule.gain(some, saving, new.usd_per_hour), tuple(then))
         return None if self.waits(step) else step
+
+    def _turn(self, some: Iterable[Candidate], claim: PlannedClaim) -> timedelta | None:
+        """From one node that goes to the next: until then, the new node takes no pods of others; None where that cannot be told."""
+        pools = [*(one.pool for one in some)]
+        pools += [one.pool for one in self._view.snapshot.pools if one.pool.metadata.name == claim.pool]
+        try:
+            rests = [rest for pool in pools if (rest := consolidate_after(pool)) is not None]
+        except ValueError:
+            return None
+        return max(rests) + OVERLAP
+
+    def _is_late(self, some: Iterable[Candidate], turn: timedelta) -> bool:
+        """Whether budgets let one of these nodes go no more when its turn comes, or not yet."""
+        return any(
+            not disruptions_at_once(
+                one.pool.spec.disruption.budgets,
+                reason=names.REASON_UNDERUTILIZED,
+                nodes=1,
+                now=self._view.snapshot.at + turns * turn,
+            )
+            for turns, one in enumerate(some)
+        )
+
+    def _fits_soon(self, one: Candidate, simulation: Simulation) -> bool:
+        """Whether the pods of a node fit on others once all of these take pods. Asked once for each node, while nothing is accepted."""
+        if self._open is None:
+            self._open = simulation.reopened(self._shut)
+        if one.key not in self._soon:
+            alone = self._open.ask((one,), for_money=True, max_new=1)
+            self._soon[one.key] = alone.result is not None and not alone.result.claims
+        return self._soon[one.key]
 
     def sets(self, alone: Collection[str] = ()) -> Sets:
         """Sets of the nodes that are free by now; those that were bought a moment ago are in one only where there is news for them.
@@ -445,10 +477,11 @@ class Consolidation:
             self.allowance.take(one.node)
         for name, pods in move.result.existing.items():
             self._taken[name] = (*self._taken.get(name, ()), *pods)
-        self.proposals.append(proposal := self._proposal(move, method))
+        self.proposals.append(proposal := self.proposal(move, method))
         self._turns.take(proposal)
 
-    def _proposal(self, move: Move, method: str) -> Proposal:
+    def proposal(self, move: Move, method: str) -> Proposal:
+        """A move, as it is proposed."""
         return Proposal(
             names.REASON_UNDERUTILIZED,
             method,

@@ -1,5 +1,6 @@
 """Several nodes for one that costs less, where budgets never let go of all of them at once: one goes first, and the others follow."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from provisioner.apis.meta import LabelSelector
-from provisioner.disruption.candidates import candidates
+from provisioner.disruption.candidates import Candidate, candidates
 from provisioner.disruption.methods import consolidation
+from provisioner.disruption.methods.candidate_sets import Sets
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation.simulator import NOT_ALL_PODS_FIT, Simulation
 from provisioner.scheduling.result import Result
@@ -153,3 +155,70 @@ def test_no_wish_is_given_up_until_the_others_follow(allowed: str, going: list[i
     for name in "abcd":
         fleet.node(name, [running(name, wishful)], kind=TWO)
     assert [len(one.candidates) for one in proposals(fleet)] == going
+
+
+def two_pools(first: Mapping[str, Any], second: Mapping[str, Any], *, of: str = "abbb", **spec: Any) -> Fleet:
+    """The same nodes in two NodePools; the larger kind comes from the second one. `first`, `second`: how they disrupt; `of`: whose each node is."""
+    one = {"budgets": [{"nodes": "1"}]}
+    kinds = {"requirements": [{"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["two"]}]}
+    fleet = Fleet([pool("a", disruption={**one, **first}, **kinds), pool("b", disruption={**one, **second}, **spec)])
+    fleet.types = (TWO, FOUR)
+    for name, owner in zip("abcdef", of, strict=False):
+        fleet.node(name, several(1, name, LOAD), kind=TWO, of=owner, last_pod_event=LONG_AGO)
+    return fleet
+
+
+CLOSED = [{"nodes": "0"}]
+NIGHT = [{"nodes": "1"}, {"nodes": "0", "schedule": "5 12 * * *", "duration": "12h"}]
+
+
+@pytest.mark.parametrize(("budgets", "begins"), [([{"nodes": "1"}], True), (CLOSED, False), (NIGHT, False)])
+def test_none_begins_where_budgets_never_let_the_others_follow(budgets: Any, begins: bool) -> None:
+    """The last one would go nine minutes past noon."""
+    assert bool(proposals(two_pools({}, {"budgets": budgets}))) is begins
+
+
+@pytest.mark.parametrize(("after", "begins"), [("0s", True), ("10m", True), ("5h", False), ("Never", True)])
+def test_how_long_a_turn_takes_is_also_a_matter_of_the_new_nodes_pool(after: str, begins: bool) -> None:
+    """It takes no pod of a candidate until its own consolidateAfter is over."""
+    assert bool(proposals(two_pools({}, {"consolidateAfter": after}, of="aaaa"))) is begins
+
+
+def test_the_others_give_up_no_wish_either() -> None:
+    """Those that wish to be near each other would stay where they are, beside a node that is too large."""
+    fleet = small_fleet(1, kind=ELSEWHERE)
+    wishful = of_app("web", cpu="700m", memory="3Gi", affinity=NEAR)
+    for name in "bcd":
+        fleet.node(name, [running(name, wishful)], kind=TWO)
+    assert proposals(fleet) == ()
+
+
+def test_no_set_is_grown_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = small_fleet()
+    asked: list[str] = []
+
+    def grown(_: Sets, seed: Candidate, _free: Any) -> list[Any]:
+        asked.append(seed.key)
+        return []
+
+    monkeypatch.setattr(Sets, "grown", grown)
+    view, prepared = fleet.view(expired=lambda: True), fleet.prepared()
+    consolidation._one_by_one(view, prepared, consolidation.Consolidation(view, prepared))
+    assert asked == []
+
+
+def test_few_questions_are_asked_where_no_step_may_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The NodePool is at its limit: sets are asked about, their nodes are not."""
+    fleet = small_fleet(0, limits={"cpu": "61"})
+    for number in range(30):
+        fleet.node(f"n{number:02}", several(1, f"n{number:02}", LOAD), kind=TWO, last_pod_event=LONG_AGO)
+    asked: list[int] = []
+    ask = Simulation.ask
+
+    def counted(self: Simulation, some: Any, **how: Any) -> Any:
+        asked.append(len(some))
+        return ask(self, some, **how)
+
+    monkeypatch.setattr(Simulation, "ask", counted)
+    assert proposals(fleet) == ()
+    assert 0 < len(asked) <= 3 * 30
