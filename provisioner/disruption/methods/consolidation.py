@@ -276,8 +276,10 @@ def _one_by_one(view: DisruptionView, prepared: Prepared, work: Consolidation) -
     for seed in tight[:_BARREN]:
         if work.over:
             return
+        if seed.key in stuck:
+            continue
         asked = 0
-        for promised, some in sets.grown(seed, work.free):
+        for promised, some in sets.grown(seed, lambda one: one.key not in stuck and work.free(one)):
             if asked == _TRIES or promised <= 0 or work.over:
                 break
             if work.allows(some) or not stuck.isdisjoint(one.key for one in some) or work.never_pays(some, 1):

@@ -12,6 +12,7 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.disruption.candidates import Candidate, candidates
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.methods.candidate_sets import Sets
+from provisioner.disruption.methods.moves import Consolidation
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation.simulator import NOT_ALL_PODS_FIT, Simulation
 from provisioner.scheduling.result import Result
@@ -203,7 +204,7 @@ def test_no_set_is_grown_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Sets, "grown", grown)
     view, prepared = fleet.view(expired=lambda: True), fleet.prepared()
-    consolidation._one_by_one(view, prepared, consolidation.Consolidation(view, prepared))
+    consolidation._one_by_one(view, prepared, Consolidation(view, prepared))
     assert asked == []
 
 
