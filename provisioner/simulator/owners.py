@@ -1,11 +1,10 @@
 """Who makes pods: Deployments and Jobs of the day, bare pods, and DaemonSets; each replaces what is taken away from it."""
 
 import heapq
-import math
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +23,7 @@ from provisioner.state.daemons import runs_on
 
 _encode: Final = msgspec.json.Encoder().encode
 _MOST_NOTES: Final = 20
+_MICROSECOND: Final = timedelta(microseconds=1)
 _OWNER_KINDS: Final = {"Deployment": ("ReplicaSet", "apps/v1"), "Job": ("Job", "batch/v1")}
 
 
@@ -101,16 +101,18 @@ class Owners:
         workload.wanted = one.count
         if workload.owner is not None:
             self._store_owner(workload.arrival, one.count)
-        for name in self._first_to_go(workload)[: max(0, len(workload.slots) - one.count)]:
+        for name in self._first_to_go(workload, len(workload.slots) - one.count):
             self._server.remove("pods", name, one.namespace)
         self._fill(workload)
 
-    def _first_to_go(self, workload: _Workload) -> list[str]:
-        """Its pods as a ReplicaSet deletes them when it shrinks: without a node, not running, of least deletion cost, beside most of their kind, youngest.
+    def _first_to_go(self, workload: _Workload, count: int) -> list[str]:
+        """So many of its pods, as a ReplicaSet that shrinks picks them: without a node, not running, of least deletion cost, beside most others, youngest.
 
-        Ages count by powers of two, and among equals UIDs decide, which are random in a cluster. Source: Kubernetes' pkg/controller,
-        ActivePodsWithRanks with LogarithmicScaleDown, which is on by default.
+        Ages count by powers of two of nanoseconds, and among equals UIDs decide, which are random in a cluster. Source: Kubernetes' pkg/controller,
+        ActivePodsWithRanks with LogarithmicScaleDown, which is on by default. Cost: O(its pods) where any goes.
         """
+        if count <= 0:
+            return []
         named = (self._server.get("pods", name, workload.arrival.namespace) for name in workload.slots)
         pods = [pod for pod in named if pod is not None]
         together = Counter(pod["spec"].get("nodeName") for pod in pods)
@@ -119,13 +121,13 @@ class Owners:
         def order(pod: dict[str, Any]) -> tuple[object, ...]:
             meta, node, status = pod["metadata"], pod["spec"].get("nodeName"), pod["status"]
             since = status.get("startTime") or meta["creationTimestamp"]
-            age = (now - msgspec.convert(since, datetime)).total_seconds()
+            nanoseconds = max(0, (now - msgspec.convert(since, datetime)) // _MICROSECOND * 1000)
             cost = read_int32(meta.get("annotations", {}).get(names.POD_DELETION_COST, "")) or 0
             running = status.get("phase") == "Running"
-            older = math.frexp(age)[1] if age > 0 else -math.inf
-            return bool(node), running, cost, -together[node], older, zlib.crc32(meta["uid"].encode()), meta["uid"]
+            age, uid = nanoseconds.bit_length(), meta["uid"]
+            return bool(node), running, cost, -together[node], age, zlib.crc32(uid.encode()), uid
 
-        return [pod["metadata"]["name"] for pod in sorted(pods, key=order)]
+        return [pod["metadata"]["name"] for pod in heapq.nsmallest(count, pods, key=order)]
 
     def end(self, one: End) -> None:
         """A workload is deleted.

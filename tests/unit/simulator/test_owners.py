@@ -79,6 +79,36 @@ def test_a_deployment_shrinks_as_a_replica_set_does(count: int) -> None:
         assert cluster.pods() == sorted(order[:count])
 
 
+@pytest.mark.parametrize(("ages", "alike"), [((63, 65), True), ((68, 69), False)])
+def test_ages_of_pods_count_by_powers_of_two_of_nanoseconds(ages: tuple[int, int], alike: bool) -> None:
+    """2**36 ns are 68.7 s: which of two pods goes does not depend on their ages, or the younger does."""
+    gone = set()
+    for each in (ages, ages[::-1]):
+        cluster = Cluster()
+        cluster.owners.arrive(Arrival(at=0, name="web", template=template("web"), count=2))
+        for number in sorted(range(2), key=lambda one: -each[one]):
+            cluster.clock.forward(max(ages) - each[number] - cluster.clock.seconds)
+            status = {"phase": "Running", "startTime": cluster.clock.stamp()}
+            placed = {"spec": {"nodeName": f"n{number}"}, "status": status}
+            cluster.server.change("pods", f"web-{number}", placed, "default")
+        cluster.clock.forward(max(ages) - cluster.clock.seconds)
+        cluster.owners.scale(Scale(at=1, name="web", count=1))
+        gone |= {"web-0", "web-1"} - set(cluster.pods())
+    assert len(gone) == (1 if alike else 2)
+
+
+def test_a_deployment_that_grows_looks_at_none_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, looked_at = Cluster(), list[str]()
+    cluster.owners.arrive(Arrival(at=0, name="web", template=template("web"), count=3))
+    assert len(cluster.pods()) == 3
+    get = cluster.server.get
+    monkeypatch.setattr(cluster.server, "get", lambda plural, *about: looked_at.append(plural) or get(plural, *about))
+    cluster.owners.scale(Scale(at=1, name="web", count=4))
+    assert "pods" not in looked_at
+    cluster.owners.scale(Scale(at=2, name="web", count=3))
+    assert "pods" in looked_at
+
+
 def test_a_deployment_is_counted_and_its_replica_set_names_it() -> None:
     """Else a batch would wait for pods of the same namespace that never come; see `provisioning.expected_pods`."""
     cluster = Cluster()
