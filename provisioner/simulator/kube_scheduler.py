@@ -41,6 +41,8 @@ _MOST_KINDS: Final = 64
 """Of pods, for which is kept which nodes let them in."""
 _MOST_LABELS: Final = 1_000
 """Sets of labels, for which is kept who counts such pods."""
+_MOST_COUNTS: Final = 2_000
+"""Kinds of count that are kept."""
 _FEWEST_CANDIDATES, _CANDIDATES_SHARE = 100, 10
 """Nodes on which preemption is tried: a tenth of them, but no fewer than a hundred. Source: DefaultPreemptionArgs."""
 
@@ -191,11 +193,11 @@ class _Counts:
 
     def __init__(self, nodes: Mapping[str, _Node]) -> None:
         self._nodes = nodes
-        self._known: dict[Count, _Counted] = {}
+        self._known: dict[Count, _Counted] = {}  # those last that were asked about last
         self._meant_by: dict[LabelSet, list[Count]] = {}
 
     def __iter__(self) -> Iterator[Count]:
-        return iter(self._known)
+        return iter(tuple(self._known))
 
     def add(self, node: _Node, pod: _Pod, pods: int) -> None:
         """So many more such pods are on a node."""
@@ -241,14 +243,17 @@ class _Counts:
         return found.sums
 
     def _of(self, count: Count) -> _Counted:
-        found = self._known.get(count)
+        found = self._known.pop(count, None)
         if found is None:
-            found = self._known[count] = _Counted()
+            if len(self._known) >= _MOST_COUNTS:
+                del self._known[next(iter(self._known))]
+            found = _Counted()
             self._meant_by.clear()
             for node in self._nodes.values():
                 for pod in node.pods.values():
                     if pod.facts is not None and _sees(count, pod) and count.include(pod.facts.pod, {}):
                         found.by_node[node.name] += 1
+        self._known[count] = found
         return found
 
 
@@ -569,6 +574,8 @@ class KubeScheduler:
         if admitted is None:
             tolerated = first_untolerated(facts.filter.tolerations, node.taints) is None
             admitted = tolerated and any(term.matches(node.labels, node.name) for term in facts.filter.terms)
+            if len(node.admitted) >= _MOST_KINDS:
+                node.admitted.clear()
             node.admitted[facts.filter] = admitted
         return admitted
 

@@ -243,6 +243,35 @@ def counted(nodes: Iterable[Any], count: Count) -> dict[str, int]:
     return found
 
 
+def test_what_was_counted_for_pods_long_ago_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a week of Jobs that spread over zones, each its own pods, fills the memory."""
+    monkeypatch.setattr(kube_scheduler, "_MOST_COUNTS", 3)
+    cluster = Cluster()
+    cluster.node("a", zone="a", cpu="64")
+    cluster.node("b", zone="b", cpu="16")
+    for number in range(12):
+        app = f"job-{number % 6}"
+        own = {**spread(names.ZONE_LABEL), "labelSelector": {"matchLabels": {"app": app}}}
+        cluster.pod(f"p{number}", app, topologySpreadConstraints=[own])
+        cluster.places()
+        assert len(tuple(cluster.scheduler.counts)) == min(number + 1, 3)
+    places = cluster.places()
+    assert all({places[f"p{number}"], places[f"p{number + 6}"]} == {"a", "b"} for number in range(6))
+
+
+def test_nodes_remember_a_few_kinds_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_scheduler, "_MOST_KINDS", 2)
+    cluster = Cluster()
+    cluster.node("a", zone="a")
+    for number in range(6):
+        cluster.pod(f"p{number}", nodeSelector={names.ZONE_LABEL: "a", names.HOSTNAME_LABEL: "ab"[number % 2] * number})
+        cluster.places()
+        assert len(cluster.scheduler.nodes["a"].admitted) <= 2
+    assert not any(cluster.places().values())
+    cluster.pod("own", nodeSelector={names.HOSTNAME_LABEL: "a"})
+    assert cluster.places()["own"] == "a"
+
+
 TIES = {
     "topologySpreadConstraints": [spread(names.ZONE_LABEL)],
     "affinity": {
