@@ -71,6 +71,8 @@ class Running:
         self, namespace: str, selector: Expressions, key: str, terms: tuple[FilterTerm, ...]
     ) -> tuple[Mapping[str, int], int]:
         """Pods by domain, of the nodes that the terms admit, and the looks that it takes to count them; beyond `MOST_LOOKS`, in part."""
+        if not self._nodes:
+            return {}, 0
         asked = (namespace, selector, key, terms)
         if asked not in self._known:
             counts: dict[str, int] = {}

@@ -160,6 +160,13 @@ def test_pods_that_run_are_counted_once_however_many_nodes_are_compared() -> Non
     assert there.times == 1
 
 
+def test_where_no_node_is_there_nothing_is_kept_for_the_next_question() -> None:
+    """The default is one object for as long as the process lives."""
+    nodes = world(("a", 8, {BY_ZONE: 4, SMALL: 4}), ("b", 8, {SMALL: 8}))
+    assert needed(nodes, ()).nominated
+    assert not unaided._NOTHING._known
+
+
 KINDS = (SMALL, LARGE, BY_ZONE, BY_HOST, *TWO_KINDS, PINNED)
 
 
