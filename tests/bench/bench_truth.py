@@ -212,7 +212,9 @@ def settled(course: Course, found: Figures) -> float:
     if not (course.scaled or course.drifts):
         return found.wait_p99
     last = found.samples[-1].nodes
-    return max((one.at for one in found.samples if abs(one.nodes - last) > 0.01), default=CHANGE_AT) - CHANGE_AT
+    others = [one.at for one in found.samples if one.at > CHANGE_AT and abs(one.nodes - last) > 0.01]
+    assert others, f"the number of nodes is {last:g} ever since {CHANGE_AT:g} s: the change changed nothing"
+    return max(others) - CHANGE_AT
 
 
 @pytest.fixture(scope="module")
