@@ -102,7 +102,12 @@ def test_a_deployment_that_grows_looks_at_none_of_its_pods(monkeypatch: pytest.M
     cluster.owners.arrive(Arrival(at=0, name="web", template=template("web"), count=3))
     assert len(cluster.pods()) == 3
     get = cluster.server.get
-    monkeypatch.setattr(cluster.server, "get", lambda plural, *about: looked_at.append(plural) or get(plural, *about))
+
+    def noted(plural: str, name: str, namespace: str = "") -> dict[str, Any] | None:
+        looked_at.append(plural)
+        return get(plural, name, namespace)
+
+    monkeypatch.setattr(cluster.server, "get", noted)
     cluster.owners.scale(Scale(at=1, name="web", count=4))
     assert "pods" not in looked_at
     cluster.owners.scale(Scale(at=2, name="web", count=3))
