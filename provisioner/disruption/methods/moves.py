@@ -379,8 +379,8 @@ class Consolidation:
         if not self.allows((first,)) or any(self._rule.refusal((one,), one.usd_per_hour, 0.0) for one in then):
             return None
         (claim,) = move.result.claims
-        turn = self._turn(some, claim)
-        if turn is None or self._is_late(some, turn):
+        turn = _turn(some, claim, self._view)
+        if turn is None or _is_late(some, turn, self._view.snapshot.at):
             return None
         types = self._types.of_pool(claim.pool)
         most = self._rule.most_one_by_one(some, turn)
@@ -398,28 +398,6 @@ class Consolidation:
         saving = sum(one.usd_per_hour for one in some) - new.usd_per_hour
         step = Move((first,), result, saving, self._rule.gain(some, saving, new.usd_per_hour), tuple(then))
         return None if self.waits(step) else step
-
-    def _turn(self, some: Iterable[Candidate], claim: PlannedClaim) -> timedelta | None:
-        """From one node that goes to the next: until then, the new node takes no pods of others; None where that cannot be told."""
-        pools = [*(one.pool for one in some)]
-        pools += [one.pool for one in self._view.snapshot.pools if one.pool.metadata.name == claim.pool]
-        try:
-            rests = [rest for pool in pools if (rest := consolidate_after(pool)) is not None]
-        except ValueError:
-            return None
-        return max(rests) + OVERLAP
-
-    def _is_late(self, some: Iterable[Candidate], turn: timedelta) -> bool:
-        """Whether budgets let one of these nodes go no more when its turn comes, or not yet."""
-        return any(
-            not disruptions_at_once(
-                one.pool.spec.disruption.budgets,
-                reason=names.REASON_UNDERUTILIZED,
-                nodes=1,
-                now=self._view.snapshot.at + turns * turn,
-            )
-            for turns, one in enumerate(some)
-        )
 
     def _fits_soon(self, one: Candidate, simulation: Simulation) -> bool:
         """Whether the pods of a node fit on others once all of these take pods. Asked once for each node, while nothing is accepted."""
@@ -559,6 +537,30 @@ class Consolidation:
                 self._quiet[one.key] = self.allowance.why(one.node.pool)
             else:
                 self._quiet[one.key] = DisruptionVerdict(DisruptionStanding.NOT_REACHED, NOT_JUDGED)
+
+
+def _turn(some: Iterable[Candidate], claim: PlannedClaim, view: DisruptionView) -> timedelta | None:
+    """From one node that goes to the next: until then, the new node takes no pods of others; None where that cannot be told."""
+    pools = [*(one.pool for one in some)]
+    pools += [one.pool for one in view.snapshot.pools if one.pool.metadata.name == claim.pool]
+    try:
+        rests = [rest for pool in pools if (rest := consolidate_after(pool)) is not None]
+    except ValueError:
+        return None
+    return max(rests) + OVERLAP
+
+
+def _is_late(some: Iterable[Candidate], turn: timedelta, now: datetime) -> bool:
+    """Whether budgets let one of these nodes go no more when its turn comes, or not yet."""
+    return any(
+        not disruptions_at_once(
+            one.pool.spec.disruption.budgets,
+            reason=names.REASON_UNDERUTILIZED,
+            nodes=1,
+            now=now + turns * turn,
+        )
+        for turns, one in enumerate(some)
+    )
 
 
 def _share(result: Result, pods: Iterable[Pod]) -> Result:
