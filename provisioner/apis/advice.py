@@ -163,7 +163,7 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
         if not any(getattr(term, field) for field in term.__struct_fields__ if field not in _OWNERS)
     ]
     return [
-        *_gpu_sharing(node_class.metadata.annotations),
+        *_gpu_sharing(node_class),
         *empty,
         *(
             Violation(
@@ -177,9 +177,9 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
     ]
 
 
-def _gpu_sharing(annotations: Mapping[str, str]) -> Iterator[Violation]:
+def _gpu_sharing(node_class: EC2NodeClass) -> Iterator[Violation]:
     """Dynamic resource allocation, by which GPUs would be shared, is not supported."""
-    if annotations.get(CONSUMABLE_CAPACITY_ANNOTATION, "") not in ("", "disabled"):
+    if node_class.gpu_sharing:
         text = Said(
             "GPUs are not shared, because dynamic resource allocation is not supported: without the AWS feature gate "
             "DRANVIDIAGPU, this EC2NodeClass is not ready, and with it, the annotation has no effect; remove it"

@@ -721,6 +721,12 @@ class EC2NodeClass(Object, frozen=True, kw_only=True):
         return {} if isinstance(self.spec.kubelet, UnsetType) else self.spec.kubelet
 
     @property
+    def gpu_sharing(self) -> str:
+        """What the annotation says of sharing GPUs by dynamic resource allocation; "" where they are not shared."""
+        value = self.metadata.annotations.get(CONSUMABLE_CAPACITY_ANNOTATION, "")
+        return "" if value == "disabled" else value
+
+    @property
     def enclaves(self) -> bool:
         """Whether instances have AWS Nitro Enclaves."""
         return isinstance(self.spec.enclave_options, EnclaveOptions) and self.spec.enclave_options.enabled

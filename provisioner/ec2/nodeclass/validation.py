@@ -128,8 +128,8 @@ def validate(node_class: ec2.EC2NodeClass, cluster: JoinedCluster, gates: "Class
 
 def _gpu_sharing(node_class: ec2.EC2NodeClass, gates: ClassGates) -> tuple[str, str] | None:
     """What is wrong with how GPUs are to be shared over DRA, as reason and message; None for nothing."""
-    value = node_class.metadata.annotations.get(ec2.CONSUMABLE_CAPACITY_ANNOTATION, "")
-    if value in ("", "disabled"):
+    value = node_class.gpu_sharing
+    if not value:
         return None
     shares = parse_int(value.removeprefix("+")) or 0
     if value not in ("memory", "unlimited") and shares < 1:
