@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
 from provisioner.scheduling.becoming import opened, with_pods
 from provisioner.scheduling.improvement.balancing import coming
 from provisioner.scheduling.improvement.limits_after import limits_after
@@ -51,23 +53,26 @@ def unnominated(
     existing = {one.name: one for one in prepared.world.bins}
     fuller = {name: with_pods(existing[name], pods) for name, pods in result.existing.items()}
     running = Running((one.labels, one.pods) for one in (existing | fuller).values() if not one.leaving)
-    found = unaided(coming(result.claims), running)
+    nodes = coming(result.claims)
+    found = unaided(nodes, running)
     if found is None:
         return None
-    nodes, usd = len(result.claims), result.usd_per_hour
+    count, usd = len(nodes), result.usd_per_hour
     pods = {pod.uid: pod for claim in result.claims for pod in claim.pods}
     left = [pod for uid, pod in pods.items() if uid not in found.bound]
     if not left:
-        return Unnominated(nodes, usd, assumed=found.assumed)
-    new = {}
-    for number, claim in enumerate(result.claims):
-        name = f"planned-{number}"
-        mine = [pods[uid] for uid, host in found.bound.items() if host == name]
-        new[name] = with_pods(opened(claim, name), mine)
+        return Unnominated(count, usd, assumed=found.assumed)
+    mine: dict[str, list[Pod]] = {node.labels[names.HOSTNAME_LABEL]: [] for node in nodes}
+    for uid, host in found.bound.items():
+        mine[host].append(pods[uid])
+    new = {
+        host: with_pods(opened(claim, host), some)
+        for claim, (host, some) in zip(result.claims, mine.items(), strict=True)
+    }
     rest = prepared.updated(Changes(bins=fuller | new, pools=limits_after(prepared.world.pools, planned=result.claims)))
     more = rest.solve(left, explain=False, expired=expired)
     if more.is_late:
         return None
     if improve:
         more = mended(rest, more, expired=expired)
-    return Unnominated(nodes + len(more.claims), usd + more.usd_per_hour, len(left), len(more.unplaced), found.assumed)
+    return Unnominated(count + len(more.claims), usd + more.usd_per_hour, len(left), len(more.unplaced), found.assumed)
