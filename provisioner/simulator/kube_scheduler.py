@@ -196,9 +196,6 @@ class _Counts:
         self._known: dict[Count, _Counted] = {}  # those last that were asked about last
         self._meant_by: dict[LabelSet, list[Count]] = {}
 
-    def __iter__(self) -> Iterator[Count]:
-        return iter(tuple(self._known))
-
     def add(self, node: _Node, pod: _Pod, pods: int) -> None:
         """So many more such pods are on a node."""
         if pod.facts is None:

@@ -20,10 +20,8 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.options import Options
-from provisioner.simulator.cloud import Offer
 from provisioner.simulator.simulation import SimulationSetting, simulated
 from provisioner.simulator.workloads.generator import (
     BurstSettings,
@@ -35,6 +33,7 @@ from provisioner.simulator.workloads.generator import (
 )
 from provisioner.support import logs
 from tests.bench.machine import peak_megabytes
+from tests.unit.simulator.days import offer
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(14_400)]
 
@@ -106,11 +105,8 @@ class _Cost:
 def took(nodes: int, interval: float, *, counted: bool) -> _Cost:
     """One simulation, in this process."""
     logs.configure("error")
-    catalogue = generated()
-    known = names.WELL_KNOWN_LABELS | catalogue.well_known_labels
-    offer = Offer(lambda _: catalogue.types, known, "", frozenset({("karpenter.kwok.sh", "KWOKNodeClass")}))
     options = Options.parse(["--history-duration=0s"], {})
-    setting = SimulationSetting(generate(settings(nodes), 1), (pool(),), offer, options, (40.0,), interval)
+    setting = SimulationSetting(generate(settings(nodes), 1), (pool(),), offer(), options, (40.0,), interval)
     profile, began = cProfile.Profile(), time.process_time()
     if counted:
         profile.enable()

@@ -30,13 +30,13 @@ from provisioner.kube.resources import DEPLOYMENTS, PODS
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.options import Options
-from provisioner.simulator.cloud import Offer
 from provisioner.simulator.ledger import Figures, InstanceTime, Ledger
 from provisioner.simulator.simulation import SimulationSetting, simulated
 from provisioner.simulator.workload import Apply, Arrival, Change, Day, Scale
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
+from tests.unit.simulator.days import offer
 
 pytestmark = [pytest.mark.bench, pytest.mark.plane, pytest.mark.timeout(7200)]
 
@@ -200,11 +200,9 @@ def foretold(course: Course, templates: dict[str, Any], pool: dict[str, Any], bo
         metadata = {**pool["spec"]["template"]["metadata"], "labels": labels}
         spec = {**pool["spec"], "template": {**pool["spec"]["template"], "metadata": metadata}}
         changes.append(Apply(at=CHANGE_AT, object={**pool, "spec": spec}))
-    known = names.WELL_KNOWN_LABELS | CATALOGUE.well_known_labels
-    offer = Offer(lambda _: CATALOGUE.types, known, "", frozenset({("karpenter.kwok.sh", "KWOKNodeClass")}))
     options = Options.parse(["--history-duration=0s"], {})
     day = Day(duration_seconds=course.seconds, changes=tuple(changes))
-    return simulated(SimulationSetting(day, (pool,), offer, options, tuple(boots)), seed)
+    return simulated(SimulationSetting(day, (pool,), offer(), options, tuple(boots)), seed)
 
 
 def settled(course: Course, found: Figures) -> float:

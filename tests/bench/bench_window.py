@@ -20,15 +20,14 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.lab.harness.mixes import MIXES
 from provisioner.lab.harness.results import Figure, at_most, write
 from provisioner.lab.harness.workload import Document, deployment, spread
 from provisioner.options import Options
-from provisioner.simulator.cloud import Offer
 from provisioner.simulator.ledger import Figures
 from provisioner.simulator.simulation import SimulationSetting, simulated
 from provisioner.simulator.workload import Arrival, Day, OwnerKind
+from tests.unit.simulator.days import offer
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
@@ -99,11 +98,8 @@ def pool(capacity_type: str) -> Document:
 
 
 def ran(simulated_day: Day, capacity_type: str, idle: str, seed: int) -> Figures:
-    catalogue = generated()
-    known = names.WELL_KNOWN_LABELS | catalogue.well_known_labels
-    offer = Offer(lambda _: catalogue.types, known, "", frozenset({("karpenter.kwok.sh", "KWOKNodeClass")}))
     options = Options.parse(["--history-duration=0s", f"--batch-idle-duration={idle}"], {})
-    setting = SimulationSetting(simulated_day, (pool(capacity_type),), offer, options, (40.0,), pass_interval=300.0)
+    setting = SimulationSetting(simulated_day, (pool(capacity_type),), offer(), options, (40.0,), pass_interval=300.0)
     return simulated(setting, seed)
 
 

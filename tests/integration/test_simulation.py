@@ -14,12 +14,12 @@ from provisioner.kube.client import Client
 from provisioner.kube.resources import DEPLOYMENTS, PODS, PRIORITYCLASSES
 from provisioner.lab.devcluster.cluster import DevCluster
 from provisioner.options import Options
-from provisioner.simulator.cloud import Offer
 from provisioner.simulator.ledger import Figures
 from provisioner.simulator.simulation import SimulationSetting, simulated
 from provisioner.simulator.workload import Arrival, Change, Day, Scale
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
+from tests.unit.simulator.days import offer
 
 pytestmark = pytest.mark.plane
 
@@ -117,11 +117,10 @@ def simulation(plot: Plot, case: Case, templates: dict[str, Any]) -> Figures:
     ]
     if case.scaled is not None:
         changes.append(Scale(at=300.0, name=case.scaled[0], namespace=plot.name, count=case.scaled[1]))
-    known = names.WELL_KNOWN_LABELS | CATALOGUE.well_known_labels
-    offer = Offer(lambda _: CATALOGUE.types, known, "", frozenset({("karpenter.kwok.sh", "KWOKNodeClass")}))
     options = Options.parse(["--history-duration=0s"], {})
     return simulated(
-        SimulationSetting(Day(duration_seconds=900.0, changes=tuple(changes)), tuple(pools), offer, options, (5.0,)), 1
+        SimulationSetting(Day(duration_seconds=900.0, changes=tuple(changes)), tuple(pools), offer(), options, (5.0,)),
+        1,
     )
 
 
