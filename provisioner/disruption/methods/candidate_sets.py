@@ -127,22 +127,34 @@ class Sets:
         some = (one for one in self._ranked if self.margins[one.key] > 0)
         return sorted(some, key=lambda one: (-self.margins[one.key] / one.cost, one.key))
 
-    def grown(self, seed: Candidate, free: Callable[[Candidate], bool]) -> list[tuple[float, tuple[Candidate, ...]]]:
+    def grown(
+        self, seed: Candidate, free: Callable[[Candidate], bool], *, zonal: bool = False
+    ) -> list[tuple[float, tuple[Candidate, ...]]]:
         """Sets with this node, each with what it may bring: the most promising first, none that brings nothing.
 
         Young nodes do not keep others from a set: sets without them are grown first, by themselves.
 
+        Args:
+            seed: the node.
+            free: whether another one may be in a set.
+            zonal: only with nodes of its zone.
+
         Cost: `MOST` times `_BEAM` times `_PARTNERS` estimates, twice that where some are young.
         """
-        found = [] if seed.key in self.young else self._grown(seed, lambda one: one.key not in self.young and free(one))
+        found = []
+        if seed.key not in self.young:
+            found = self._grown(seed, lambda one: one.key not in self.young and free(one), zonal)
         if self.young:
-            mixed = self._grown(seed, free)
+            mixed = self._grown(seed, free, zonal)
             found += [entry for entry in mixed if any(one.key in self.young for one in entry[1])]
             found.sort(key=lambda entry: (-entry[0], [one.key for one in entry[1]]))
         return found
 
-    def _grown(self, seed: Candidate, free: Callable[[Candidate], bool]) -> list[tuple[float, tuple[Candidate, ...]]]:
-        partners = {one.key: one for one in (*self._first(self._ranked, seed, free), *self._near(seed, free))}
+    def _grown(
+        self, seed: Candidate, free: Callable[[Candidate], bool], zonal: bool
+    ) -> list[tuple[float, tuple[Candidate, ...]]]:
+        promising = () if zonal else self._first(self._ranked, seed, free)
+        partners = {one.key: one for one in (*promising, *self._near(seed, free))}
         beams: list[_Grown] = [(0.0, (seed.key,), (*self._loads[seed.key], seed.usd_per_hour, self._costs[seed.key]))]
         found: list[tuple[float, tuple[str, ...]]] = []
         best, lull = -math.inf, 0

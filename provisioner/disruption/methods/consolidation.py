@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Final, TypeAlias
 
 from provisioner.disruption.acceptance import AcceptanceRule
@@ -270,21 +271,30 @@ def _together(
 
 
 def _one_by_one(view: DisruptionView, prepared: Prepared, work: Consolidation) -> None:
-    """Accept the first node of a set that budgets do not let go together, if one is worth it; for when nothing else goes."""
-    sets, stuck = work.sets(), set[str]()
+    """Accept the first node of a set that budgets do not let go together, if one is worth it; for when nothing else goes.
+
+    Sets of one zone come first: no other has room on one node for pods that are spread over zones, however much sizes promise.
+    """
+    sets, stuck, known = work.sets(), set[str](), set[frozenset[str]]()
+
+    def free(one: Candidate) -> bool:
+        return one.key not in stuck and work.free(one)
+
     tight = [one for one in sets.seeds() if 0 < work.allowance.left(one.node.pool) < MOST]
-    for seed in tight[:_BARREN]:
+    for seed, (zonal, most) in product(tight[:_BARREN], ((True, _TRIES - 1), (False, 1))):
         if work.over:
             return
         if seed.key in stuck:
             continue
         asked = 0
-        for promised, some in sets.grown(seed, lambda one: one.key not in stuck and work.free(one)):
-            if asked == _TRIES or promised <= 0 or work.over:
+        for _, some in sets.grown(seed, free, zonal=zonal):
+            keys = frozenset(one.key for one in some)
+            if asked == most or work.over:
                 break
-            if work.allows(some) or not stuck.isdisjoint(one.key for one in some) or work.never_pays(some, 1):
+            if not stuck.isdisjoint(keys) or keys in known or work.allows(some) or work.never_pays(some, 1):
                 continue
             asked += 1
+            known.add(keys)
             found = work.judge(some, max_new=1)
             if not isinstance(found, Move) or (step := work.first_step(found)) is None:
                 continue

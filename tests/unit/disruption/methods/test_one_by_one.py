@@ -19,7 +19,7 @@ from provisioner.scheduling.result import Result
 from provisioner.state.pause import Activity
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, Fleet, gist, pool, running, several
-from tests.support.problems import instance_type, of_app, shape
+from tests.support.problems import instance_type, of_app, shape, spread
 
 TWO = instance_type("two", "2", "4Gi", 0.054, zones=ABC, capacity_types=("on-demand",))
 FOUR = instance_type("four", "4", "16Gi", 0.117, zones=ABC, capacity_types=("on-demand",))
@@ -156,6 +156,21 @@ def test_no_wish_is_given_up_until_the_others_follow(allowed: str, going: list[i
     for name in "abcd":
         fleet.node(name, [running(name, wishful)], kind=TWO)
     assert [len(one.candidates) for one in proposals(fleet)] == going
+
+
+@pytest.mark.parametrize("when", ["DoNotSchedule", "ScheduleAnyway"])
+def test_pods_that_are_spread_over_zones_are_gathered_in_each_zone(when: str) -> None:
+    """Larger sets promise more, as far as sizes tell, but no single node takes pods of two zones."""
+    fleet = small_fleet(0)
+    spreads = (spread(names.ZONE_LABEL, LabelSelector(match_labels={"app": "web"}), when_unsatisfiable=when),)
+    web = of_app("web", cpu="700m", memory="3Gi", topology_spread_constraints=spreads)
+    for zone in ABC:
+        for number in range(4):
+            name = f"{zone}{number}"
+            fleet.node(name, [running(name, web)], kind=TWO, zone=zone, last_pod_event=LONG_AGO)
+    (one,) = proposals(fleet)
+    zone = one.candidates[0][0]
+    assert sorted((*one.candidates, *one.then)) == [f"{zone}{number}" for number in range(4)]
 
 
 def two_pools(first: Mapping[str, Any], second: Mapping[str, Any], *, of: str = "abbb", **spec: Any) -> Fleet:
