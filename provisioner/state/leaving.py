@@ -35,6 +35,9 @@ class Leaving:
     def node_changed(self, key: NodeKey, view: NodeView | None) -> None:
         """A node is seen so now; None where it is gone."""
         if view is not None and view.deleting and view.claim is not None and not view.awaits:
+            known = self._views.get(key)
+            if known is not None and known.initialized is not view.initialized:
+                self._frozen = None  # its place among the others
             self._views[key] = view
             self._stale.add(key)
         elif self._views.pop(key, None) is not None:

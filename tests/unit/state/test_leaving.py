@@ -87,3 +87,19 @@ def test_a_claim_that_cannot_be_read_hides_no_node(world: World) -> None:
     )
     world.cluster.claim_changed(None, bad)
     assert {view.key.name for view in world.cluster.snapshot().nodes} == {"old", "new", "bad"}
+
+
+def test_the_pods_of_a_node_that_is_initialized_while_it_goes_take_their_turn() -> None:
+    """Those of nodes that are not initialized come last."""
+    world = World()
+    registered = (names.LAUNCHED, names.REGISTERED)
+    young = claim("a", provider_id="kwok://a", true=registered)
+    world.cluster.claim_changed(None, young)
+    world.existing_node("b")
+    for name in ("a", "b"):
+        taint = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
+        world.cluster.node_changed(None, node(name, labels={names.NODEPOOL_LABEL: "general"}, taints=(taint,)))
+        world.add(pod(f"of-{name}", node=name))
+    assert [one.name for one in world.cluster.snapshot().leaving] == ["of-b", "of-a"]
+    world.cluster.claim_changed(young, claim("a", provider_id="kwok://a", true=(*registered, names.INITIALIZED)))
+    assert [one.name for one in world.cluster.snapshot().leaving] == ["of-a", "of-b"]
