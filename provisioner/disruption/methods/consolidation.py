@@ -1,8 +1,8 @@
 """Nodes whose pods fit elsewhere, or for less on other nodes: alone, then several together. Source: core spec 6.9-6.11."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, zip_longest
 from typing import Final, TypeAlias
 
 from provisioner.disruption.acceptance import AcceptanceRule
@@ -228,6 +228,7 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
     seeds = {move.some[0].key: (move.gain / move.some[0].cost, move.some[0]) for move in alone.values()}
     for one in sets.seeds():
         seeds.setdefault(one.key, (sets.margins[one.key] / one.cost, one))
+    refused = set[frozenset[str]]()
     unreached, barren = [], {True: 0, False: 0}  # young nodes, of which few may have news, do not end it for others
     for _, one in sorted(seeds.values(), key=lambda entry: (-entry[0], entry[1].key)):
         own = alone.get(one.key)
@@ -239,13 +240,15 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
         together: Move | None = None
         young = one.key in sets.young
         if left > 0 and barren[young] < _BARREN and one.key in sets.margins:
-            together, asked = _together(work, sets, one, alone, min(left, _TRIES))
+            together, asked = _together(work, sets, one, alone, min(left, _TRIES), refused)
             left, barren[young] = left - asked, 0 if asked else barren[young] + 1
         if together is not None:
+            refused.clear()  # in another world they may bring more
             work.accept(together, MULTI)
         elif own is not None:
             found = work.never_pays((one,), NEW) or work.judge((one,), max_new=NEW)
             if isinstance(found, Move):
+                refused.clear()
                 work.accept(found, SINGLE)
             else:
                 work.refuse(one, found)
@@ -253,48 +256,71 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
 
 
 def _together(
-    work: Consolidation, sets: Sets, seed: Candidate, alone: Mapping[str, Move], most: int
+    work: Consolidation, sets: Sets, seed: Candidate, alone: Mapping[str, Move], most: int, refused: set[frozenset[str]]
 ) -> tuple[Move | None, int]:
-    """The first set with a node, of the most promising, that brings more than its nodes do alone; and how many were asked about."""
+    """The first set with a node, of the most promising, that brings more than its nodes do alone; and how many were asked about.
+
+    `refused`: sets that bring no more; it grows.
+    """
     asked = 0
-    for promised, some in sets.grown(seed, work.free):
-        by_themselves = sum(alone[one.key].gain for one in some if one.key in alone)
-        if asked == most or promised <= 0:
+    for promised, some in _promising(sets, seed, work.free):
+        keys = frozenset(one.key for one in some)
+        by_themselves = sum(alone[key].gain for key in keys if key in alone)
+        if asked == most:
             break
-        if promised <= by_themselves or not work.allows(some) or work.never_pays(some, len(some) - 1):
+        if (
+            promised <= by_themselves
+            or keys in refused
+            or not work.allows(some)
+            or work.never_pays(some, len(some) - 1)
+        ):
             continue
         asked += 1
         found = work.judge(some, max_new=len(some) - 1, above=by_themselves)
         if isinstance(found, Move):
             return found, asked
+        refused.add(keys)
     return None, asked
 
 
-def _one_by_one(view: DisruptionView, prepared: Prepared, work: Consolidation) -> None:
-    """Accept the first node of a set that budgets do not let go together, if one is worth it; for when nothing else goes.
+def _promising(
+    sets: Sets, seed: Candidate, free: Callable[[Candidate], bool]
+) -> Iterator[tuple[float, tuple[Candidate, ...]]]:
+    """Sets with a node, each with what it may bring: by turns of any nodes and of those in its zone, the most promising of each first.
 
-    Sets of one zone come first: no other has room on one node for pods that are spread over zones, however much sizes promise.
+    Sizes do not tell that pods are spread over zones; then sets of several zones promise as much as those of one, and bring nothing.
     """
-    sets, stuck, known = work.sets(), set[str](), set[frozenset[str]]()
+    told = set[frozenset[str]]()
+    wide = iter(sets.grown(seed, free))
+    first = next(wide, None)
+    if first is None:
+        return
+    yield first
+    told.add(frozenset(one.key for one in first[1]))
+    for entry in chain.from_iterable(zip_longest(sets.grown(seed, free, zonal=True), wide)):
+        if entry is not None and (keys := frozenset(one.key for one in entry[1])) not in told:
+            told.add(keys)
+            yield entry
 
-    def free(one: Candidate) -> bool:
-        return one.key not in stuck and work.free(one)
 
+def _one_by_one(view: DisruptionView, prepared: Prepared, work: Consolidation) -> None:
+    """Accept the first node of a set that budgets do not let go together, if one is worth it; for when nothing else goes."""
+    sets, stuck, refused = work.sets(), set[str](), set[frozenset[str]]()
     tight = [one for one in sets.seeds() if 0 < work.allowance.left(one.node.pool) < MOST]
-    for seed, (zonal, most) in product(tight[:_BARREN], ((True, _TRIES - 1), (False, 1))):
+    for seed in tight[:_BARREN]:
         if work.over:
             return
         if seed.key in stuck:
             continue
         asked = 0
-        for _, some in sets.grown(seed, free, zonal=zonal):
-            keys = frozenset(one.key for one in some)
-            if asked == most or work.over:
+        for _, some in _promising(sets, seed, lambda one: one.key not in stuck and work.free(one)):
+            if asked == _TRIES or work.over:
                 break
-            if not stuck.isdisjoint(keys) or keys in known or work.allows(some) or work.never_pays(some, 1):
+            keys = frozenset(one.key for one in some)
+            if not stuck.isdisjoint(keys) or keys in refused or work.allows(some) or work.never_pays(some, 1):
                 continue
             asked += 1
-            known.add(keys)
+            refused.add(keys)
             found = work.judge(some, max_new=1)
             if not isinstance(found, Move) or (step := work.first_step(found)) is None:
                 continue

@@ -24,6 +24,7 @@ from provisioner.apis.core import (
     NodeSelectorTerm,
     PodAffinity,
     PreferredSchedulingTerm,
+    TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
 from provisioner.apis.pods import Pod, PodShape
@@ -119,7 +120,8 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
     """By UID, the pods of nodes that have wishes, with those alone that they have there: what a move for money is asked for.
 
     Preferred node affinity is one preference then: of several the solver would look at one only. Required, it would change which nodes the
-    pod's spreads count. Whoever lacks a wish does not get a new node for it.
+    pod's spreads count. Whoever lacks a wish does not get a new node for it. Pods that are more uneven than a spread wishes are to get no more
+    uneven, as `given_up` asks.
 
     Cost: as of `given_up`.
     """
@@ -134,12 +136,7 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
             tuple([term.matches(way.home.labels, way.home.node_name) for term in wishes.nodes]),
             tuple([(found := domains(one)) is not None and found.others(way)[0] > 0 for one in wishes.together]),
             tuple([(found := domains(one)) is not None and found.others(way)[0] <= 0 for one in wishes.apart]),
-            tuple(
-                [
-                    found.least(one) if (found := domains(one.count)) is not None and found.holds(one) else 0
-                    for one in wishes.spreads
-                ]
-            ),
+            tuple([None if (found := domains(one.count)) is None else found.had(one) for one in wishes.spreads]),
             tuple([one for one in way.home.taints if one.effect == PREFER_NO_SCHEDULE]),
         )
         own = _narrowed(shape, has)
@@ -148,27 +145,35 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
     return pods
 
 
+class _Had(NamedTuple):
+    """How even pods are spread: the maxSkew that holds, and how many domains there must be before the emptiest counts."""
+
+    max_skew: int
+    least: int
+
+
 class _Has(NamedTuple):
-    """Which of its wishes a pod has, by number, and with how many domains its spreads; and the PreferNoSchedule taints of its node."""
+    """Which of its wishes a pod has, by number; what is left of its spreads, None for nothing; and the PreferNoSchedule taints of its node."""
 
     nodes: tuple[bool, ...]
     together: tuple[bool, ...]
     apart: tuple[bool, ...]
-    spreads: tuple[int, ...]
+    spreads: tuple[_Had | None, ...]
     taints: tuple[Taint, ...]
 
 
 def _narrowed(shape: PodShape, has: _Has) -> PodShape:
     """A shape that wishes what it has alone; remembered with it."""
-    if not has.nodes and all(has.together) and all(has.apart) and all(n == 1 for n in has.spreads) and not has.taints:
+    soft = [one for one in shape.spread if one.when_unsatisfiable == "ScheduleAnyway"]
+    left = {id(one): _left(one, had) for one, had in zip(soft, has.spreads, strict=False)}
+    whole = all(left.get(id(one), one) is one for one in soft)
+    if not has.nodes and all(has.together) and all(has.apart) and whole and not has.taints:
         return shape
     known: dict[_Has, PodShape] = shape.derived.setdefault("kept", {})  # type: ignore[assignment]
     if has not in known:
         if len(known) >= _MOST_KEPT:
             known.clear()
         affinity = shape.affinity or Affinity()
-        soft = [one for one in shape.spread if one.when_unsatisfiable == "ScheduleAnyway"]
-        least = {id(one): domains for one, domains in zip(soft, has.spreads, strict=False)}
         known[has] = changed(
             shape,
             key=f"{shape.key} with {has}",
@@ -177,17 +182,19 @@ def _narrowed(shape: PodShape, has: _Has) -> PodShape:
                 pod_affinity=_of_peers(affinity.pod_affinity, has.together),
                 pod_anti_affinity=_of_peers(affinity.pod_anti_affinity, has.apart),
             ),
-            spread=tuple(
-                [
-                    changed(one, min_domains=most) if (most := least.get(id(one), 1)) > 1 else one
-                    for one in shape.spread
-                    if least.get(id(one), 1)
-                ]
-            ),
+            spread=tuple([own for one in shape.spread if (own := left.get(id(one), one)) is not None]),
             tolerations=shape.tolerations
             + tuple([Toleration(key=one.key, operator="Exists", effect=one.effect) for one in has.taints]),
         )
     return known[has]
+
+
+def _left(one: TopologySpreadConstraint, had: _Had | None) -> TopologySpreadConstraint | None:
+    if had is None:
+        return None
+    if had == (one.max_skew, 1):
+        return one
+    return changed(one, max_skew=had.max_skew, min_domains=had.least if had.least > 1 else one.min_domains)
 
 
 def _as_one(own: NodeAffinity | None, has: Iterable[bool]) -> NodeAffinity | None:
@@ -322,13 +329,13 @@ class _Domains:
         own = way.pod.uid in self.meant
         return self.before[self.of(way.home)] - own, self.after[self.of(way.goal)] - own
 
-    def holds(self, spread: Spread) -> bool:
-        """Whether they are no more uneven than a spread wishes, before the move."""
-        return self.skews(spread, 0)[0] <= spread.max_skew
+    def had(self, spread: Spread) -> _Had:
+        """What holds before the move: pods that are more uneven than a spread wishes still get no more uneven.
 
-    def least(self, spread: Spread) -> int:
-        """How many domains there must be before the emptiest counts: a host that goes is one that is left without pods, as in `skews`."""
-        return max(spread.min_domains, self.hosts) if self._count.on_hosts else spread.min_domains
+        A host that goes is one that is left without pods, as in `skews`.
+        """
+        least = max(spread.min_domains, self.hosts) if self._count.on_hosts else spread.min_domains
+        return _Had(max(spread.max_skew, self.skews(spread, 0)[0]), least)
 
     def skews(self, spread: Spread, more: int) -> tuple[int, int]:
         """How uneven they are, before and after; `more` nodes come than go. A host that goes counts as one that is left without pods."""

@@ -132,6 +132,26 @@ def test_a_pod_moves_that_wishes(wishes: dict[str, Any]) -> None:
     assert gone(consolidation.propose(fleet.view())) == [("from",)]
 
 
+def test_pods_that_are_uneven_already_find_the_places_that_make_them_no_more_uneven() -> None:
+    """The cheapest place would make them more uneven, so it is not taken; the next one is."""
+    web = shape("1100m", "512Mi", labels={"app": "web"}, topology_spread_constraints=(softly(ZONE),))
+    small = instance_type("small", "2", "4Gi", 0.068, zones=ABC, capacity_types=("on-demand",))
+    large = instance_type("large", "5", "8Gi", 0.136, zones=ABC, capacity_types=("on-demand",))
+    fleet = Fleet([pool(disruption={"budgets": [{"nodes": "100%"}]})], types=(small, large))
+    for zone, count in (("a", 4), ("b", 6), ("c", 6)):
+        for number in range(count):
+            fleet.node(
+                f"{zone}{number}",
+                [running(f"{zone}{number}", web)],
+                kind=small,
+                zone=zone,
+                do_not_disrupt=zone != "a",
+            )
+    (one,) = consolidation.propose(fleet.view()).proposals
+    assert sorted(one.candidates) == ["a0", "a1", "a2", "a3"]
+    assert [(new.planned_type, new.planned_zone) for new in one.replacements] == [("large", "a")]
+
+
 def test_a_zone_without_pods_counts_for_their_spread() -> None:
     """Two, two and none are no more uneven than maxSkew; three, one and none are."""
     web = shape("500m", "512Mi", labels={"app": "web"}, topology_spread_constraints=(softly(ZONE, 2),))
