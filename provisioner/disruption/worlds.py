@@ -72,6 +72,7 @@ class DisruptionWorlds:
             return proposals, ()
         now = self._cluster.snapshot()
         keys = self.source.default_keys
+        under_way = {str(node.key) for node in now.nodes if node.deleting}
         # made once, where it is asked for: the other thread has a world of another instant
         world = functools.cache(lambda: self.at(now))
 
@@ -79,14 +80,14 @@ class DisruptionWorlds:
             names = {name for one in some for name in one.candidates}
             prepared = without_charges(world(), [node for node in now.nodes if node.key.name in names])
             going = {
-                late: [str(NodeKey(name)) for one in some if one.late is late for name in one.candidates]
+                late: {str(NodeKey(name)) for one in some if one.late is late for name in one.candidates}
                 for late in (False, True)
             }
             placements: dict[str, tuple[Pod, ...]] = {}
             for one in some:
                 placements.update((name, placements.get(name, ()) + pods) for name, pods in one.placements.items())
             design = Design(tuple(new for one in some for new in designed(one.replacements)), placements)
-            return prepared.judge(design, leaving=going[False], gone=going[True]).legal
+            return prepared.judge(design, leaving=going[False] | under_way, gone=going[True]).legal
 
         return in_turn(with_room(proposals, then, now, legal, by_default=bool(keys)), now, keys)
 

@@ -130,7 +130,7 @@ def staying(prepared: Prepared, pods: Iterable[Pod]) -> Prepared:
 
 def _place(world: Prepared, pod: Pod, goal: str, leaving: Sequence[str]) -> str | StuckEviction:
     """The name of the bin that takes the pod by now."""
-    if world.judge(Design(existing={goal: (pod,)}), leaving=leaving).legal:
+    if world.judge(Design(existing={goal: (pod,)}), leaving=leaving, afterwards=False).legal:
         return goal
     result = world.solve([pod], leaving=leaving, afterwards=False, max_new=0, effort=0, budget=_STEPS)
     return next(iter(result.existing)) if result.existing else StuckEviction(pod, str(result.unplaced[0]))

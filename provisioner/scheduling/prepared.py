@@ -419,18 +419,27 @@ class Prepared:
             setting.lingering & level for count in scope.index.numbers for level in scope.spots(count).at_least[1:2]
         )
 
-    def judge(self, design: Design, *, leaving: Collection[str] = (), gone: Collection[str] = ()) -> LegalityVerdict:
+    def judge(
+        self, design: Design, *, leaving: Collection[str] = (), gone: Collection[str] = (), afterwards: bool = True
+    ) -> LegalityVerdict:
         """What is wrong with nodes that somebody else designed: each by itself, and all together once every pod is bound.
+
+        `leaving`, `gone` and `afterwards` as of `solve`: it is legal before and after.
 
         Lists of instance types, and so minValues, are not judged: a designed node has one type.
         """
-        verdict = self._judged(design, leaving, gone)
+        verdict = self._judged(design, leaving, gone, afterwards=afterwards)
         return self._whole(design, verdict, gone)
 
-    def _judged(self, design: Design, leaving: Collection[str], gone: Collection[str]) -> LegalityVerdict:
+    def _judged(
+        self, design: Design, leaving: Collection[str], gone: Collection[str], *, afterwards: bool = False
+    ) -> LegalityVerdict:
         setting, left_out = self._setting(design.pods, leaving, gone, Terms(Work(), 0))
         setting = replace(setting, offers=[offer.without_min_values() for offer in setting.offers])
-        return judge(setting, left_out, design, self._numbers)
+        verdict = judge(setting, left_out, design, self._numbers)
+        if afterwards and verdict.legal and setting.lingering and self._followed(setting):
+            return self._judged(design, (), {*leaving, *gone})
+        return verdict
 
     def settle(self, design: Design, asked: Setting | None = None) -> tuple[LegalityVerdict, tuple[PlannedClaim, ...]]:
         """Judge a design as a whole, minValues included, and make claims of its nodes, in their order.

@@ -1032,6 +1032,56 @@ def test_pods_without_a_budget_may_take_each_others_places_while_their_nodes_dra
     life.every_promise_is_kept()
 
 
+def test_a_pod_that_moves_within_its_zone_counts_there_once() -> None:
+    """A life that was found: what had just begun to go counted on both of its nodes, so a pod went back to the zone that has most of them already."""
+    life = GangsMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=False, policies=["WhenEmptyOrUnderutilized"] * 2, static=2,
+        nodes=[(0, "tiny", "a", False), (0, "tiny", "b", False)], pods=["web", "web"],
+        of={"web": ("250m", "zones"), "db": ("250m", "nothing"), "job": ("250m", "nothing")},
+    )  # fmt: skip
+    life.nodes_drift_whose_pods_have_to_change_zones(most="2", pool="other", zone="a")
+    life.nothing_happens_any_more()
+    life.every_promise_is_kept()
+    life.teardown()
+
+
+@pytest.mark.parametrize("fewer", [False, True], ids=["as it was", "where a zone has lost a pod"])
+def test_a_pod_whose_move_has_begun_meanwhile_counts_once(fewer: bool) -> None:
+    """Drift moves a pod within its zone while consolidation looks; without another pod there, the zone that consolidation moves a pod back to has too many."""
+    web = of_app("web", "250m", "512Mi", **terms("web", "zones"))
+    never = {"consolidateAfter": "Never"}
+    at = Upkeep({"web": web}, {"general": {"consolidateAfter": "0s"}, "other": never, "third": never})
+    nodes = []
+    for pool, kind, zone, count in (
+        ("third", "large", "a", 2),
+        ("third", "large", "b", 2),
+        ("third", "large", "c", 1),
+        ("other", "tiny", "c", 1),
+        ("general", "tiny", "b", 1),
+    ):
+        nodes.append(at.add_node(pool, kind, zone, old=True))
+        for _ in range(count):
+            at.create("web")
+            at._bind(at.waiting()[0], nodes[-1])
+    at.look()
+    at.clock.advance(20)
+    at.look()
+    at.edit_pool("other", label="v2")
+
+    def happens() -> None:
+        if fewer:
+            (pod,) = at.on(nodes[2])
+            at.remove(pod)
+        at.disruption.run_once()
+
+    at.meanwhile = happens
+    begun = at.consolidate()
+    assert not at.wrong
+    assert [one.method for one in begun] == (["drift"] if fewer else ["drift", "single"])
+    assert [*begun[0].placements] == [nodes[2]]
+
+
 @pytest.mark.parametrize("most", [0, 2], ids=["the budget", "the limit over all NodePools"])
 def test_nodes_that_wait_for_their_gang_leave_to_others_what_is_left_of(most: int) -> None:
     """A life that was found: a node of no gang began in the second pass only, since two that waited in the first had used up the limit."""

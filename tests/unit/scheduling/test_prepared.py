@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 from provisioner.apis import names
 from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
 from provisioner.apis.meta import LabelSelector
-from provisioner.apis.pods import Pod
+from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling import prepared as prepared_module
 from provisioner.scheduling.attempts.binding_order import domain_not_settled
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
@@ -327,6 +327,31 @@ def test_whoever_stays_on_a_leaving_node_goes_with_it() -> None:
     assert where(prepared.solve(follower)) == {"m": ["f-00000"]}
     (left,) = prepared.solve(follower, leaving={"m"}).unplaced
     assert "didn't match pod affinity rules" in str(left)
+
+
+@pytest.mark.parametrize(
+    ("asked", "looks"), [(of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), 2), (shape(), 1)]
+)
+def test_a_design_is_legal_before_and_after_nodes_leave(
+    asked: PodShape, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that has to move within its zone counts on both nodes until the old one is gone; what nobody on it has to do with is judged once."""
+    counted = []
+    judge = prepared_module.judge
+    monkeypatch.setattr(prepared_module, "judge", lambda *args: counted.append(args) or judge(*args))
+    moving = running("moving", "old")
+    bins = [
+        node("m", "4", labels={ZONE: "a"}, running=[running(f"a{number}", "m") for number in range(2)]),
+        node("n", "4", labels={ZONE: "b"}, running=[running(f"b{number}", "n") for number in range(2)]),
+        node("old", "4", labels={ZONE: "c"}, running=[moving]),
+        node("new", "4", labels={ZONE: "c"}, running=[moving]),
+    ]
+    prepared, design = prepare(problem((), bins=bins)), designed(n=pods(1, asked, "w"))
+    assert prepared.judge(design, leaving={"old"}, afterwards=False).legal
+    counted.clear()
+    assert prepared.judge(design, leaving={"old"}).legal is (looks == 1)
+    assert len(counted) == looks
+    assert prepared.judge(design, gone={"old"}).legal is (looks == 1)
 
 
 def test_a_closed_node_takes_nothing_and_counts() -> None:
