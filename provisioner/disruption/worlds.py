@@ -72,7 +72,10 @@ class DisruptionWorlds:
             return proposals, ()
         now = self._cluster.snapshot()
         keys = self.source.default_keys
-        under_way = {str(node.key) for node in now.nodes if node.deleting}
+        unplanned = {pod.uid for pod in now.leaving}  # where they will be is not known, so they count where they are
+        under_way = {
+            str(node.key) for node in now.nodes if node.deleting and unplanned.isdisjoint(pod.uid for pod in node.pods)
+        }
         # made once, where it is asked for: the other thread has a world of another instant
         world = functools.cache(lambda: self.at(now))
 

@@ -1172,7 +1172,7 @@ class Upkeep:
             )
             ordered = {one.name: places[one.name] for one in problem.bins if one.name in places}
             result = Result(tuple(claim for one in begun for claim in one.replacements), ordered, ())
-            return [text for text in checker.violations(problem, result) if not _of_two(text, begun)]
+            return [text for text in checker.violations(problem, result) if not of_two(text, begun)]
 
         first = violations(())
         choices: list[list[tuple[Pod, str] | None]] = [
@@ -1364,7 +1364,7 @@ def _in_words(misfit: str) -> str:
     return "node(s) had untolerated taint(s)" if misfit.startswith("taint") else "Insufficient cpu"
 
 
-def _of_two(text: str, begun: Iterable[Proposal]) -> bool:
+def of_two(text: str, begun: Iterable[Proposal]) -> bool:
     """Whether the checker means that a node of one command may come elsewhere, and that a pod of another one has no place then."""
     found = _ELSEWHERE.match(text)
     if found is None:
