@@ -15,7 +15,7 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling import prepared as prepared_module
 from provisioner.scheduling.attempts.binding_order import domain_not_settled
-from provisioner.scheduling.judging import Design, DesignedNode, design_of
+from provisioner.scheduling.judging import Design, DesignedNode, LegalityVerdict, design_of, judge
 from provisioner.scheduling.prepared import Prepared, derived, prepare
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool
 from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, PoolRefuses
@@ -336,9 +336,13 @@ def test_a_design_is_legal_before_and_after_nodes_leave(
     asked: PodShape, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod that has to move within its zone counts on both nodes until the old one is gone; what nobody on it has to do with is judged once."""
-    counted = []
-    judge = prepared_module.judge
-    monkeypatch.setattr(prepared_module, "judge", lambda *args: counted.append(args) or judge(*args))
+    counted: list[object] = []
+
+    def noted(*args: Any) -> LegalityVerdict:
+        counted.append(args)
+        return judge(*args)
+
+    monkeypatch.setattr(prepared_module, "judge", noted)
     moving = running("moving", "old")
     bins = [
         node("m", "4", labels={ZONE: "a"}, running=[running(f"a{number}", "m") for number in range(2)]),
