@@ -265,7 +265,7 @@ def _together(
     asked = 0
     for promised, some in _promising(sets, seed, work.free):
         keys = frozenset(one.key for one in some)
-        by_themselves = sum(alone[key].gain for key in keys if key in alone)
+        by_themselves = sum(alone[one.key].gain for one in some if one.key in alone)
         if asked == most:
             break
         if (

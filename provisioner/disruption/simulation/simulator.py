@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace as changed
@@ -10,7 +11,7 @@ from msgspec.structs import replace as changed
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.buffers.virtual_pods import is_virtual
 from provisioner.disruption.candidates import Candidate, CandidateTypes
-from provisioner.disruption.simulation.wishes import given_up, kept
+from provisioner.disruption.simulation.wishes import Kept, given_up, kept
 from provisioner.disruption.view import DisruptionView, Improved
 from provisioner.scheduling.becoming import filled, with_pods, without
 from provisioner.scheduling.drainability import (
@@ -182,12 +183,12 @@ class Simulation:
             thorough: every pod is tried, so that the refusal says of each why it has no place.
             late: it is enough that pods find their places once the nodes are gone, where no PodDisruptionBudget waits for it. Of pods that must all be in
                 one domain (`World.topology`) it is enough also where one does, if the drain has an end.
-            for_money: pods wish no more than what they have where they run; see `wishes.kept`.
+            for_money: pods wish no more than what they have where they run; see `wishes.kept`. Where pods are uneven, and nothing comes of asking for
+                places that make them no more uneven, it is asked without: the answer may do so all the same, as `given_up` tells.
             max_new: most new nodes in a cheaper partition of few pods, see `partitions`; scheduling's own answer may have more.
             pays: why an answer does not pay, "" where it does; asked before what takes longer: whether the drain could end.
             hopeless: why an answer does not pay, however its new nodes are shared among the same pods; "" where one may. Asked first of all.
         """
-        names = {str(one.node.key) for one in some}
         pods = [pod for one in some for pod in one.pods]
         if effort:
             effort = effort if self._efforts > 0 else 0
@@ -196,8 +197,38 @@ class Simulation:
             return SimulationAnswer(Result((), {}, ()))
         if follows(pods, self._moved):
             return SimulationAnswer(None, _AFFINITY_TO_OTHERS)
+        how = partial(
+            self._asked,
+            some,
+            effort=effort,
+            late=late,
+            thorough=thorough,
+            max_new=max_new,
+            pays=pays,
+            hopeless=hopeless,
+        )
+        wished = kept(self._prepared, self._bins, some) if for_money else Kept({})
+        answer = how(wished.pods)
+        if answer.result is None and wished.uneven:
+            return how(kept(self._prepared, self._bins, some, evenly=False).pods)
+        return answer
+
+    def _asked(
+        self,
+        some: Sequence[Candidate],
+        asked: Mapping[str, Pod],
+        *,
+        effort: int,
+        late: bool,
+        thorough: bool,
+        max_new: int | None,
+        pays: Callable[[Result], str] | None,
+        hopeless: Callable[[Result], str] | None,
+    ) -> SimulationAnswer:
+        """`ask`, of pods with these wishes, by UID; the others have their own."""
+        names = {str(one.node.key) for one in some}
+        pods = [pod for one in some for pod in one.pods]
         leaving = self._leaving | names
-        asked = kept(self._prepared, self._bins, some) if for_money else {}
         prepared = without_charges(self._prepared, [one.node for one in some])
         stuck: StuckEviction | None = None
         world, stay = prepared, set[str]()

@@ -116,33 +116,56 @@ def given_up(
     return _of_pods(_domains_of(prepared, ways), alike.values(), len(result.claims) - len(some))
 
 
-def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate]) -> dict[str, Pod]:
-    """By UID, the pods of nodes that have wishes, with those alone that they have there: what a move for money is asked for.
+class Kept(NamedTuple):
+    """What a move for money is asked for.
+
+    Attributes:
+        pods: by UID, those that have wishes, with those alone that they have where they run.
+        uneven: whether some are more uneven than they wish.
+    """
+
+    pods: dict[str, Pod]
+    uneven: bool = False
+
+
+def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate], *, evenly: bool = True) -> Kept:
+    """The pods of nodes with the wishes that they have there.
 
     Preferred node affinity is one preference then: of several the solver would look at one only. Required, it would change which nodes the
     pod's spreads count. Whoever lacks a wish does not get a new node for it. Pods that are more uneven than a spread wishes are to get no more
-    uneven, as `given_up` asks.
+    uneven, as `given_up` asks; the solver then prefers the emptiest zones, where that may take more nodes.
+
+    Args:
+        prepared: the world before the move.
+        bins: the nodes of that world, by name.
+        some: the nodes that go.
+        evenly: whether that is asked for, or the spread of uneven pods left out.
 
     Cost: as of `given_up`.
     """
     if prepared.world.preferences is PreferencePolicy.IGNORE:
-        return {}
+        return Kept({})
     ways = [_Way(pod, home, home, None) for one in some for home in (bins[str(one.node.key)],) for pod in one.pods]
     domains = _domains_of(prepared, ways)
-    pods = {}
+    pods, uneven = {}, False
     for way in ways:
         wishes, shape = way.wishes, way.pod.shape
+        spreads = [None if (found := domains(one.count)) is None else found.had(one) for one in wishes.spreads]
+        for place, (one, had) in enumerate(zip(wishes.spreads, spreads, strict=True)):
+            if had is not None and had.max_skew > one.max_skew:
+                uneven = True
+                spreads[place] = had if evenly else None
         has = _Has(
             tuple([term.matches(way.home.labels, way.home.node_name) for term in wishes.nodes]),
             tuple([(found := domains(one)) is not None and found.others(way)[0] > 0 for one in wishes.together]),
             tuple([(found := domains(one)) is not None and found.others(way)[0] <= 0 for one in wishes.apart]),
-            tuple([None if (found := domains(one.count)) is None else found.had(one) for one in wishes.spreads]),
+            tuple(spreads),
             tuple([one for one in way.home.taints if one.effect == PREFER_NO_SCHEDULE]),
         )
         own = _narrowed(shape, has)
         if own is not shape:
             pods[way.pod.uid] = changed(way.pod, shape=own)
-    return pods
+    return Kept(pods, uneven)
 
 
 class _Had(NamedTuple):
@@ -332,10 +355,13 @@ class _Domains:
     def had(self, spread: Spread) -> _Had:
         """What holds before the move: pods that are more uneven than a spread wishes still get no more uneven.
 
-        A host that goes is one that is left without pods, as in `skews`.
+        As the solver counts: a zone that only new nodes can have is one without pods. A host that goes is left without pods, as in `skews`.
         """
-        least = max(spread.min_domains, self.hosts) if self._count.on_hosts else spread.min_domains
-        return _Had(max(spread.max_skew, self.skews(spread, 0)[0]), least)
+        if self._count.on_hosts:
+            return _Had(max(spread.max_skew, self.skews(spread, 0)[0]), max(spread.min_domains, self.hosts))
+        zones = {value for value in (*self.before, *self.nodes) if value and _counts(spread.count, value)}
+        pods = [self.before[value] for value in zones]
+        return _Had(max(spread.max_skew, max(pods, default=0) - min(pods, default=0)), spread.min_domains)
 
     def skews(self, spread: Spread, more: int) -> tuple[int, int]:
         """How uneven they are, before and after; `more` nodes come than go. A host that goes counts as one that is left without pods."""
