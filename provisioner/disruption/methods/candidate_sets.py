@@ -27,6 +27,9 @@ _BEAM: Final = 3
 """Sets of one size that are grown further."""
 _LULL: Final = 2
 """Sizes in a row that are no better than one before ends the growing."""
+Labels: TypeAlias = tuple[str, ...]
+ZONE: Final[Labels] = (names.ZONE_LABEL,)
+POOL: Final[Labels] = (names.NODEPOOL_LABEL,)
 _NOBODY: Final[Mapping[str, datetime]] = {}
 _Load = tuple[int, int, int]
 """CPU in thousandths, memory in bytes, pods."""
@@ -118,9 +121,7 @@ class Sets:
         self.margins: Final[Mapping[str, float]] = margins(those, rates, rule)
         """The most that a node adds to what a set brings within the horizon, where its pods go to new nodes."""
         self._ranked: Final = sorted(those, key=lambda one: (-self.margins[one.key], one.key))
-        self._by_zone: Final[dict[str, list[Candidate]]] = {}
-        for one in self._ranked:
-            self._by_zone.setdefault(_zone(one), []).append(one)
+        self._alike: Final[dict[Labels, dict[tuple[str, ...], list[Candidate]]]] = {}
 
     def seeds(self) -> Iterable[Candidate]:
         """The nodes from which a set may grow: those that bring something themselves, most for each unit of disruption first."""
@@ -128,7 +129,7 @@ class Sets:
         return sorted(some, key=lambda one: (-self.margins[one.key] / one.cost, one.key))
 
     def grown(
-        self, seed: Candidate, free: Callable[[Candidate], bool], *, zonal: bool = False
+        self, seed: Candidate, free: Callable[[Candidate], bool], alike: Labels = ()
     ) -> list[tuple[float, tuple[Candidate, ...]]]:
         """Sets with this node, each with what it may bring: the most promising first, none that brings nothing.
 
@@ -137,24 +138,27 @@ class Sets:
         Args:
             seed: the node.
             free: whether another one may be in a set.
-            zonal: only with nodes of its zone.
+            alike: only with nodes that have the same values of these labels; nothing where all have them.
 
         Cost: `MOST` times `_BEAM` times `_PARTNERS` estimates, twice that where some are young.
         """
-        found = []
+        found: list[tuple[float, tuple[Candidate, ...]]] = []
+        if alike and len(self._like(seed, alike)) == len(self._ranked):
+            return found
         if seed.key not in self.young:
-            found = self._grown(seed, lambda one: one.key not in self.young and free(one), zonal)
+            found = self._grown(seed, lambda one: one.key not in self.young and free(one), alike)
         if self.young:
-            mixed = self._grown(seed, free, zonal)
+            mixed = self._grown(seed, free, alike)
             found += [entry for entry in mixed if any(one.key in self.young for one in entry[1])]
             found.sort(key=lambda entry: (-entry[0], [one.key for one in entry[1]]))
         return found
 
     def _grown(
-        self, seed: Candidate, free: Callable[[Candidate], bool], zonal: bool
+        self, seed: Candidate, free: Callable[[Candidate], bool], alike: Labels
     ) -> list[tuple[float, tuple[Candidate, ...]]]:
-        promising = () if zonal else self._first(self._ranked, seed, free)
-        partners = {one.key: one for one in (*promising, *self._near(seed, free))}
+        promising = () if alike else self._first(self._ranked, seed, free)
+        near = self._first(self._like(seed, alike or ZONE), seed, free)
+        partners = {one.key: one for one in (*promising, *near)}
         beams: list[_Grown] = [(0.0, (seed.key,), (*self._loads[seed.key], seed.usd_per_hour, self._costs[seed.key]))]
         found: list[tuple[float, tuple[str, ...]]] = []
         best, lull = -math.inf, 0
@@ -191,8 +195,14 @@ class Sets:
         bought = max((self.young[key] for key in some if key in self.young), default=None)
         return bought is None or _is_before(bought, self._new.cheapest(*load)[1])
 
-    def _near(self, seed: Candidate, free: Callable[[Candidate], bool]) -> list[Candidate]:
-        return self._first(self._by_zone[_zone(seed)], seed, free)
+    def _like(self, seed: Candidate, labels: Labels) -> list[Candidate]:
+        """All with the same values of these labels, the most promising first."""
+        known = self._alike.get(labels)
+        if known is None:
+            known = self._alike[labels] = {}
+            for one in self._ranked:
+                known.setdefault(_values(one, labels), []).append(one)
+        return known.get(_values(seed, labels), [])
 
     @staticmethod
     def _first(some: Iterable[Candidate], seed: Candidate, free: Callable[[Candidate], bool]) -> list[Candidate]:
@@ -209,8 +219,8 @@ def _is_before(bought: datetime, fell: datetime | None) -> bool:
     return fell is not None and bought < fell
 
 
-def _zone(one: Candidate) -> str:
-    return one.node.labels.get(names.ZONE_LABEL, "")
+def _values(one: Candidate, labels: Labels) -> tuple[str, ...]:
+    return tuple([one.node.labels.get(label, "") for label in labels])
 
 
 def _room(amounts: Mapping[str, int]) -> _Load:

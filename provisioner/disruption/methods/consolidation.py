@@ -1,14 +1,14 @@
 """Nodes whose pods fit elsewhere, or for less on other nodes: alone, then several together. Source: core spec 6.9-6.11."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
 from typing import Final, TypeAlias
 
 from provisioner.disruption.acceptance import AcceptanceRule
 from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
 from provisioner.disruption.gangs import moves_together
-from provisioner.disruption.methods.candidate_sets import MOST, Sets
+from provisioner.disruption.methods.candidate_sets import MOST, POOL, ZONE, Labels, Sets
 from provisioner.disruption.methods.moves import Consolidation, Move, by_price, in_turns, would_save
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.simulation.foresight import Play, ahead
@@ -286,19 +286,25 @@ def _together(
 def _promising(
     sets: Sets, seed: Candidate, free: Callable[[Candidate], bool]
 ) -> Iterator[tuple[float, tuple[Candidate, ...]]]:
-    """Sets with a node, each with what it may bring: by turns of any nodes and of those in its zone, the most promising of each first.
+    """Sets with a node, each with what it may bring: the most promising, then by turns those of nodes that are like it and the others.
 
-    Sizes do not tell that pods are spread over zones; then sets of several zones promise as much as those of one, and bring nothing.
+    Sizes do not tell that pods are spread over zones, or may run on nodes of one NodePool alone; then sets of several zones or NodePools
+    promise as much as those of one, and bring nothing.
     """
     told = set[frozenset[str]]()
-    wide = iter(sets.grown(seed, free))
-    first = next(wide, None)
-    if first is None:
-        return
-    yield first
-    told.add(frozenset(one.key for one in first[1]))
-    for entry in chain.from_iterable(zip_longest(sets.grown(seed, free, zonal=True), wide)):
-        if entry is not None and (keys := frozenset(one.key for one in entry[1])) not in told:
+
+    def grown(labels: Labels) -> Iterator[tuple[float, tuple[Candidate, ...]]]:
+        yield from sets.grown(seed, free, labels)
+
+    turns = deque([grown(()), grown(ZONE + POOL), grown(POOL), grown(ZONE)])
+    while turns:
+        entry = next(turns[0], None)
+        if entry is None:
+            turns.popleft()
+            continue
+        turns.rotate(-1)
+        keys = frozenset(one.key for one in entry[1])
+        if keys not in told:
             told.add(keys)
             yield entry
 

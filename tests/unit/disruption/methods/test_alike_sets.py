@@ -1,5 +1,6 @@
-"""Sets of nodes whose pods are spread over zones: as far as sizes tell, those of several zones promise as much as those of one."""
+"""Sets of nodes that are alike: as far as sizes tell, those of several zones or NodePools promise as much as those of one, but their pods share no node."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -35,6 +36,21 @@ def test_nodes_go_zone_by_zone(when: str) -> None:
         for one in found:
             left.carry_out(one)
     assert left.usd_per_hour == pytest.approx(3 * LARGE.offerings[0].price)
+
+
+def test_nodes_go_pool_by_pool_where_their_pods_may_run_on_nodes_of_no_other() -> None:
+    """By size, small pods of several NodePools fill a new node as well as those of one."""
+    cpus = {"a": "1300m", "b": "1100m", "c": "550m", "d": "550m"}
+    pools = [pool(name=name, disruption={"budgets": [{"nodes": "100%"}]}) for name in cpus]
+    fleet = Fleet(pools, types=(SMALL, LARGE))
+    for number, of in enumerate("dbdcadbadcbc"):
+        own = of_app(of, cpu=cpus[of], memory="512Mi", selector={names.NODEPOOL_LABEL: of})
+        fleet.node(f"{of}{number}", [running(f"{of}{number}", own)], kind=SMALL, of=of)
+    left = Economy(fleet)
+    while found := consolidation.propose(left.view()).proposals:
+        for one in found:
+            left.carry_out(one)
+    assert Counter(node.pool for node in left.fleet.nodes) == {"a": 2, "b": 1, "c": 1, "d": 2}
 
 
 def test_no_set_is_asked_about_twice_in_one_world(monkeypatch: pytest.MonkeyPatch) -> None:
