@@ -7,7 +7,7 @@ What a predecessor left is found by its plans. Who may be nominated is decided i
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from provisioner.scheduling.nomination.nomination_rules import (
     Withheld,
     withdrawal,
 )
-from provisioner.scheduling.nomination.unaided import OpenNode, Running, needed
+from provisioner.scheduling.nomination.unaided import FEW, OpenNode, Running, needed
 from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
@@ -46,6 +46,11 @@ from provisioner.values.message import Said
 ROUNDS: Final = 5
 SEEN_SECONDS: Final = 0.1
 """How long the watch may take to tell what became of nominations."""
+QUIET_SECONDS: Final = (0.2, 2.0)
+"""kube-scheduler has tried few pods (`unaided.FEW`) when it has written to none of them for so long; the second: nobody waits longer for that."""
+NO_NODES: Final = "no nodes available to schedule pods"
+"""What kube-scheduler says of a pod that it tried while there was no Node at all. It takes that for a failure of its own: no Node that joins makes
+it try the pod again, but its clock does, at a whole second. Source: kube-scheduler 1.35 to 1.37, `ErrNoNodesAvailable`, `entityErrorBackoffQ`."""
 MAX_WRITES: Final = 8
 """How often one pod is nominated to one node: a pod that fails there again and again is kube-scheduler's to place."""
 POLICY_SECONDS: Final = 1.0
@@ -203,31 +208,62 @@ class Nominations:
             patience: seconds that one round of writes is waited for; None for any time.
         """
         joining = list(joining)
-        pairs = [(claim, node) for claim, node in joining if kept.nominated.get(claim.name)]
+        pairs = _with_nominated(joining, kept)
+        self._await_quiet(pairs, kept)
         self._nominate(pairs, kept, patience, lambda pod: not group_of(pod))
         waiting = {"", *self._groups_waiting({claim.name for claim, _ in joining})}
         self._nominate(pairs, kept, patience, lambda pod: group_of(pod) not in waiting)
 
+    def renew(self, joined: Iterable[_Joining], kept: KeptRoom, patience: float | None = None) -> None:
+        """Nominate again who lost that while these Nodes were let in: until it is known that they are open, nobody gets a nomination back (`lost`)."""
+        waiting = self._groups_waiting()
+        self._round(_with_nominated(joined, kept), kept, patience, lambda pod: group_of(pod) not in waiting)
+
+    def _await_quiet(self, pairs: Sequence[_Joining], kept: KeptRoom) -> None:
+        """Until kube-scheduler has tried the chosen pods since the Nodes joined: a cycle that fails later clears the nomination, and the room is anybody's."""
+        if not 0 < sum(len(kept.nominated[claim.name]) for claim, _ in pairs) <= FEW:
+            return
+        least, most = QUIET_SECONDS
+        now = changed = self._clock.monotonic()
+        end = now + most
+        known = self._chosen_pods(pairs, kept)
+        while now < end and (now < changed + least or any(pod.scheduled_message == NO_NODES for pod in known)):
+            self._clock.sleep(SEEN_SECONDS)
+            now, before, known = self._clock.monotonic(), known, self._chosen_pods(pairs, kept)
+            if known != before:
+                changed = now
+
+    def _chosen_pods(self, pairs: Iterable[_Joining], kept: KeptRoom) -> list[Pod]:
+        """Those that are still planned there."""
+        assigned = ((claim.name, pod) for claim, _ in pairs for pod in self._cluster.assigned(NodeKey(claim.name)))
+        return [pod for name, pod in assigned if pod.uid in kept.nominated[name]]
+
     def _nominate(
-        self, pairs: Iterable[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
+        self, pairs: Sequence[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
     ) -> None:
         for _ in range(ROUNDS):
-            wanted: list[tuple[Pod, str, str]] = []
-            behind = False
-            for claim, node in pairs:
-                for pod in self._cluster.assigned(NodeKey(claim.name)):
-                    if pod.uid not in kept.nominated[claim.name] or not may(pod):
-                        continue
-                    if pod.nominated_node_name == node.metadata.name:
-                        self._note(pod, claim.name, node.metadata.name)
-                    elif self._is_behind(pod):
-                        behind = True
-                    elif self._may_write(pod):
-                        wanted.append((pod, claim.name, node.metadata.name))
-            if not wanted and not behind:
+            if not self._round(pairs, kept, patience, may):
                 break
-            run_parallel(self._workers, lambda item: self._write(*item), wanted, patience=patience)
             self._clock.sleep(SEEN_SECONDS)
+
+    def _round(
+        self, pairs: Iterable[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
+    ) -> bool:
+        """Nominate who is not nominated; whether anybody was not, or may not have been."""
+        wanted: list[tuple[Pod, str, str]] = []
+        behind = False
+        for claim, node in pairs:
+            for pod in self._cluster.assigned(NodeKey(claim.name)):
+                if pod.uid not in kept.nominated[claim.name] or not may(pod):
+                    continue
+                if pod.nominated_node_name == node.metadata.name:
+                    self._note(pod, claim.name, node.metadata.name)
+                elif self._is_behind(pod):
+                    behind = True
+                elif self._may_write(pod):
+                    wanted.append((pod, claim.name, node.metadata.name))
+        run_parallel(self._workers, lambda item: self._write(*item), wanted, patience=patience)
+        return bool(wanted) or behind
 
     def _groups_waiting(self, opening: Collection[str] = ()) -> frozenset[str]:
         """The groups that need a node which is neither let in nor one of these NodeClaims, or is not planned."""
@@ -462,6 +498,10 @@ class Nominations:
 
 
 _PATH: Final = "/status/nominatedNodeName"
+
+
+def _with_nominated(joining: Iterable[_Joining], kept: KeptRoom) -> list[_Joining]:
+    return [(claim, node) for claim, node in joining if kept.nominated.get(claim.name)]
 
 
 def _is_nominated(pod: Pod) -> bool:

@@ -74,7 +74,8 @@ _log = logs.get_logger(__name__)
 
 _Joining = tuple[NodeClaim, Node]
 _Opened = tuple[NodeClaim, Node, bool]  # and whether it is initialised with that
-_Item = TypeVar("_Item", _Joining, _Opened)
+_Prepared = tuple[NodeClaim, Node, "NodePatch"]
+_Item = TypeVar("_Item", _Joining, _Opened, "_Prepared")
 
 
 class _Offer(NamedTuple):
@@ -90,10 +91,12 @@ class _WaveProgress:
 
     Attributes:
         opened: the Nodes that were let in while it was waited for.
+        told: of how many of these the state was told.
         over: nobody waits for the others.
     """
 
     opened: list[_Opened] = field(default_factory=list)
+    told: int = 0
     over: bool = False
 
 
@@ -397,9 +400,11 @@ class Registrar:
         for stage in _in_stages(pairs, kept):
             self._await_bound(progress, kept)
             self._nominations.nominate(stage, kept, self._patience)
-            self._each(lambda pair: self._open(*pair, progress), stage, patience)
+            self._open_together(stage, progress, patience)
+            self._nominations.renew(stage, kept, self._patience)
         with self._lock:
             progress.over = True
+        self._tell_of(progress)
         self._each(lambda opened: self._record(*opened), progress.opened, self._patience)
 
     def _await_bound(self, progress: _WaveProgress, kept: KeptRoom) -> None:
@@ -466,17 +471,52 @@ class Registrar:
             with self._lock:
                 self._busy.discard(name)
 
-    def _open(self, claim: NodeClaim, node: Node, progress: _WaveProgress) -> None:
-        """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
-        opened = self._let_in(claim, node)
+    def _open_together(self, stage: Sequence[_Joining], progress: _WaveProgress, patience: float) -> None:
+        """Let Nodes in, within moments: kube-scheduler tries all pods when the first is open, and a nominated pod whose Node is not open yet loses its room.
+
+        So whatever can be done before or after the writes is not done between them.
+        """
+        prepared = [one for pair in stage if (one := self._prepared(*pair)) is not None]
+        self._each(lambda one: self._open(*one, progress), prepared, patience)
+        self._tell_of(progress)
+
+    def _tell_of(self, progress: _WaveProgress) -> None:
+        """What follows of the Nodes that were let in since this was called last, their claims apart."""
         with self._lock:
-            if opened is None:
-                self._failures.pop(claim.metadata.name, None)
-            elif not progress.over:
+            untold = progress.opened[progress.told :]
+            progress.told = len(progress.opened)
+        self._each(lambda opened: self._tell(*opened), untold, self._patience)
+
+    def _prepared(self, claim: NodeClaim, node: Node) -> _Prepared | None:
+        """What lets a Node in; None where its claim goes."""
+        name = claim.metadata.name
+        known = self._cluster.claim(name)  # nominating takes a while
+        if known is None or known.metadata.deletion_timestamp is not None:
+            with self._lock:
+                self._failures.pop(name, None)
+            return None  # its instance is being ended: pods would be let in there to die
+        node = self._cluster.node_of(known) or node  # another version would cost a second write, while others open
+        if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
+            known, node
+        ):
+            self._recorder.publish(
+                reference_of(known),
+                "Warning",
+                "UnregisteredTaintMissing",
+                f'Missing required NoExecute taint "{names.UNREGISTERED_TAINT}" which is required for proper '
+                "registration",
+            )
+        return known, node, self._patch(known, node)
+
+    def _open(self, claim: NodeClaim, node: Node, patch: NodePatch, progress: _WaveProgress) -> None:
+        """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
+        opened = self._let_in(claim, node, patch)
+        with self._lock:
+            if not progress.over:
                 progress.opened.append(opened)
                 return
-        if opened is not None:
-            self._record(*opened)
+        self._tell(*opened)
+        self._record(*opened)
 
     def _retry(self, name: str, error: Exception) -> None:
         """Take the claim again after a while, longer after every failure."""
@@ -488,32 +528,19 @@ class Registrar:
         self.poller.wake()
         _log.warning("Registration failed; retrying", nodeclaim=name, error=str(error), seconds=round(wait, 1))
 
-    def _let_in(self, claim: NodeClaim, node: Node) -> _Opened | None:
-        """Take our taint off a Node: its claim, the Node as it is then, and whether it is initialised with that; None where the claim goes."""
-        name = claim.metadata.name
-        known = self._cluster.claim(name)  # nominating takes a while
-        if known is None or known.metadata.deletion_timestamp is not None:
-            return None  # its instance is being ended: pods would be let in there to die
-        claim = known
-        if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
-            claim, node
-        ):
-            self._recorder.publish(
-                reference_of(claim),
-                "Warning",
-                "UnregisteredTaintMissing",
-                f'Missing required NoExecute taint "{names.UNREGISTERED_TAINT}" which is required for proper '
-                "registration",
-            )
-        decided: list[NodePatch] = []
+    def _let_in(self, claim: NodeClaim, node: Node, patch: NodePatch) -> _Opened:
+        """Take our taint off a Node: its claim, the Node as it is then, and whether it is initialised with that."""
+        decided = [patch]
 
         def patch_of(current: Node) -> list[dict[str, Any]]:
-            decided.append(self._patch(claim, current))
+            if current is not node:  # it has changed meanwhile
+                decided.append(self._patch(claim, current))
             return decided[-1].operations
 
-        written = patch_node(self._client, node, patch_of)
+        return claim, patch_node(self._client, node, patch_of), decided[-1].initialized
+
+    def _tell(self, _claim: NodeClaim, written: Node, _initialized: bool) -> None:
         self._writer.node_written(written)
-        return claim, written, decided[-1].initialized
 
     def _record(self, claim: NodeClaim, written: Node, initialized: bool) -> None:
         """Say on the claim that its Node was let in."""

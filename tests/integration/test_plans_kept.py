@@ -50,13 +50,18 @@ class Pods:
 
 @dataclass(frozen=True)
 class Row:
-    """Deployments, the file with instance types ("" for kwok's own), how many times the status of a pod is written on average, and the most that is paid by what was planned."""
+    """Deployments, the file with instance types ("" for kwok's own), how many times the status of a pod is written on average, and the most that is paid by what was planned.
+
+    `cpus` are the sizes of kwok's instance types that may be launched; `boot` is how long their Nodes take to join: kube-scheduler tries the pods meanwhile.
+    """
 
     pods: tuple[Pods, ...]
     types: str = EC2
     writes: float = FEW_WRITES
     dearer: float = DEARER
     quick: bool = False
+    cpus: tuple[str, ...] = ()
+    boot: str = ""
 
 
 def mixed(each: int) -> tuple[Pods, ...]:
@@ -77,6 +82,14 @@ ROWS = {
         (Pods(500, "500m"), Pods(500, "1", "4Gi")), KWOK, ONE_WRITE
     ),
     "ten pods that need nodes of two kinds": Row((Pods(5, "1900m", "2Gi"), Pods(5, "200m", "7Gi")), writes=ONE_WRITE),
+    "60 pods of two sizes that need eight small nodes, which join after ten seconds": Row(
+        (Pods(40, "900m", "64Mi"), Pods(20, "3500m", "64Mi")),
+        KWOK,
+        ONE_WRITE,
+        quick=True,
+        cpus=("2", "4", "8", "16"),
+        boot="10s",
+    ),
     "24 pods spread over hosts, and 50 others": Row(
         (Pods(24, "500m", spread=(HOSTNAME,)), Pods(50, "500m")), quick=True
     ),
@@ -161,8 +174,12 @@ def kept(client: Client, provisioner: InProcess, row: Row) -> Kept:
     """One run."""
     usd, plot, count = prices(row.types), Plot(client), sum(one.count for one in row.pods)
     try:
+        requirements = [{"key": names.ARCH_LABEL, "operator": "In", "values": ["amd64"]}]
+        if row.cpus:
+            requirements.append({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": [*row.cpus]})
         plot.pool(
-            template={"requirements": [{"key": names.ARCH_LABEL, "operator": "In", "values": ["amd64"]}]},
+            delay=row.boot,
+            template={"requirements": requirements},
             disruption={"consolidateAfter": "Never"},
         )
         before = provisioner.writes()

@@ -24,8 +24,9 @@ from provisioner.values.taints import Taint, first_untolerated
 
 MOST_LOOKS: Final = 300_000
 """Pods and nodes that are looked at for one answer, 2 us each; who needs more is nominated."""
-FEW: Final = 20
-"""Up to so many pods all have to find places though each node opens by itself, too: some are bound before the second one is open."""
+FEW: Final = 100
+"""Up to so many pods all have to find places though each node opens by itself, too: some are bound before the second one is open. More would be
+as many writes at once, and wait for them; what one small node costs is the less of their price."""
 _QUARTERS: Final = 4
 _LEFT_OF: Final = 200
 """One pod of so many may be left."""

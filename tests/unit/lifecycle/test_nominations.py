@@ -11,9 +11,18 @@ from provisioner.apis.gangs import GroupSource, group_of
 from provisioner.apis.launch_sets import LaunchSet, encode_sets
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
-from provisioner.lifecycle.nominations import DEAR_FACTOR, MAX_WRITES, ROUNDS, Nominations
+from provisioner.lifecycle.nominations import (
+    DEAR_FACTOR,
+    MAX_WRITES,
+    NO_NODES,
+    QUIET_SECONDS,
+    ROUNDS,
+    SEEN_SECONDS,
+    Nominations,
+)
 from provisioner.lifecycle.steering import MISLED, Steering
 from provisioner.scheduling.nomination.nomination_rules import WITHDRAW_AFTER_SECONDS
+from provisioner.scheduling.nomination.unaided import FEW
 from provisioner.simulator.api_server import ServerChange
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
@@ -288,6 +297,47 @@ def test_a_nomination_that_a_failed_cycle_cleared_is_given_again_before_the_tain
     stage.existing_node("a", pod("one"))
     stage.nominate("a")
     assert len(stage.api.sent) == ROUNDS
+
+
+def untried(name: str) -> Pod:
+    """A pod that kube-scheduler has tried while there was no Node."""
+    return msgspec.structs.replace(pod(name), scheduled_message=NO_NODES)
+
+
+@pytest.mark.parametrize(
+    ("pods", "seconds"),
+    [([pod("one")], QUIET_SECONDS[0]), ([untried("one")], QUIET_SECONDS[1]), ([untried(f"pod-{number}") for number in range(FEW + 1)], 0.0)],
+    ids=["nothing has come of it for a moment", "it was not tried since a Node is there", "many"],
+)  # fmt: skip
+def test_nobody_is_nominated_before_kube_scheduler_has_tried_the_pods_but_for_many_and_not_for_ever(
+    stage: Stage, pods: list[Pod], seconds: float
+) -> None:
+    stage.existing_node("a", *pods)
+    began = stage.world.clock.monotonic()
+    stage.nominate("a")
+    assert {one.name for one in pods} == set(stage.field)
+    assert stage.api.sent[0].at - began == pytest.approx(seconds, abs=1.5 * SEEN_SECONDS)
+
+
+def test_nobody_is_nominated_while_kube_scheduler_still_writes_to_the_pods(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.existing_node("a", pod("one"), untried("two"))
+    rest, wait = [f"0/{nodes} nodes are available" for nodes in (1, 2, 3)], stage.world.clock.sleep
+
+    def sleep(seconds: float) -> None:
+        wait(seconds)
+        known = stage.world.cluster.pod("two")
+        if rest and known is not None:
+            said = msgspec.structs.replace(known, scheduled_message=rest.pop(0))
+            stage.world.cluster.pod_changed(known, said)
+
+    monkeypatch.setattr(stage.world.clock, "sleep", sleep)
+    began = stage.world.clock.monotonic()
+    stage.nominate("a")
+    assert stage.field == {"one": "a", "two": "a"}
+    assert stage.api.sent[0].at - began >= 3 * SEEN_SECONDS + QUIET_SECONDS[0]
+    assert stage.api.sent[0].at - began < QUIET_SECONDS[1], "as soon as they have been tried"
 
 
 def test_a_nomination_that_the_watch_has_not_told_of_yet_is_not_written_again(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -67,6 +68,7 @@ class Stage:
         self.healthy: list[tuple[str, bool]] = []
         self.hangs: dict[str, threading.Event] = {}
         self.ending: tuple[str, ...] = ()  # claims that are deleted while pods are nominated
+        self.meanwhile: dict[str, Callable[[], None]] = {}  # what happens, once, when a request to a path is under way
         self.registrar = Registrar(
             self.world.cluster,
             self.server.client,
@@ -135,6 +137,10 @@ class Stage:
             assert may_go.wait(20)
         for name in self.ending if "/pods/" in sent.path else ():
             self.server.remove("nodeclaims", name)
+        for path, happens in [*self.meanwhile.items()]:
+            if sent.path.endswith(path):
+                del self.meanwhile[path]
+                happens()
 
 
 def test_all_pods_are_nominated_before_the_first_taint_falls_and_all_taints_fall_before_a_claim_says_so(
@@ -353,6 +359,36 @@ def test_a_claim_that_is_deleted_while_its_pods_are_nominated_is_not_let_in(work
         "PATCH /api/v1/nodes/b",
         "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
     ]
+
+
+def test_a_node_that_changes_while_pods_are_nominated_is_let_in_by_one_write(workers: WorkerPool) -> None:
+    """A second one would let it in later than the others: whoever is nominated there would go to one that is open."""
+    stage = Stage(workers)
+    stage.joined("a")
+    other = {"key": "example.com/agent", "effect": "NoSchedule"}
+    stage.meanwhile["/pods/pod-of-a/status"] = lambda: stage.server.put(node("a", taints=(UNREGISTERED, other)))
+    assert [line for line in stage.wave("a") if "/nodes/" in line] == ["PATCH /api/v1/nodes/a"]
+
+
+def test_whoever_loses_the_nomination_while_nodes_are_let_in_gets_it_back_when_they_are(workers: WorkerPool) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    stage.joined("b")
+
+    def cleared() -> None:
+        stage.server.change("pods", "pod-of-b", {"status": {"nominatedNodeName": None}}, "default")
+        known, there = stage.world.cluster.pod("pod-of-b"), stage.server.get("pods", "pod-of-b", "default")
+        assert known is not None
+        assert there is not None
+        version = there["metadata"]["resourceVersion"]
+        stage.world.cluster.pod_changed(
+            known, msgspec.structs.replace(known, nominated_node_name="", resource_version=version)
+        )
+
+    stage.meanwhile["/nodes/a"] = cleared
+    sent = stage.wave("a", "b")
+    last = max(sent.index(f"PATCH /api/v1/nodes/{name}") for name in ("a", "b"))
+    assert "PATCH /api/v1/namespaces/default/pods/pod-of-b/status" in sent[last:]
 
 
 def test_a_claim_or_node_that_is_gone_costs_nothing(workers: WorkerPool) -> None:
