@@ -61,6 +61,8 @@ OPENING_SECONDS: Final = (2.0, 0.02)
 """At most, and for each Node: a wave of a thousand needs some seconds at the client's rate."""
 BOUND_SECONDS: Final = (6.0, 0.02)
 """At most, and for each nominated pod: how long Nodes with room that no nomination keeps wait for the pods of those that were let in before."""
+START_SECONDS: Final = 0.1
+"""How long writes that let Nodes in wait for one another; each has a thread."""
 GANG_SECONDS: Final = 0.25
 """How often is looked whether the nodes of a gang are all ready, so that they are let in together."""
 GANG_LONGEST_SECONDS: Final = 2 * HOLD_SECONDS + 30.0
@@ -98,6 +100,24 @@ class _WaveProgress:
     opened: list[_Opened] = field(default_factory=list)
     told: int = 0
     over: bool = False
+
+
+class _Start:
+    """Where threads wait until so many of them are there, or for a moment: on a busy machine, they begin to run 10 ms and more one after another."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._missing = count
+        self._may_go = threading.Event()
+
+    def wait(self) -> None:
+        """Until the others are there, too; those who come later do not wait."""
+        with self._lock:
+            self._missing -= 1
+            if self._missing <= 0:
+                self._may_go.set()
+        if not self._may_go.wait(START_SECONDS):
+            self._may_go.set()
 
 
 def _in_stages(pairs: Iterable[_Joining], kept: KeptRoom) -> list[list[_Joining]]:
@@ -477,7 +497,8 @@ class Registrar:
         So whatever can be done before or after the writes is not done between them.
         """
         prepared = [one for pair in stage if (one := self._prepared(*pair)) is not None]
-        self._each(lambda one: self._open(*one, progress), prepared, patience)
+        start = _Start(min(len(prepared), self._workers.workers))
+        self._each(lambda one: self._open(*one, progress, start), prepared, patience)
         self._tell_of(progress)
 
     def _tell_of(self, progress: _WaveProgress) -> None:
@@ -508,8 +529,9 @@ class Registrar:
             )
         return known, node, self._patch(known, node)
 
-    def _open(self, claim: NodeClaim, node: Node, patch: NodePatch, progress: _WaveProgress) -> None:
+    def _open(self, claim: NodeClaim, node: Node, patch: NodePatch, progress: _WaveProgress, start: "_Start") -> None:
         """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
+        start.wait()
         opened = self._let_in(claim, node, patch)
         with self._lock:
             if not progress.over:

@@ -20,7 +20,10 @@ _NEVER: Final = float("inf")
 
 
 class InlinePool(WorkerPool):
-    """Runs each call at once, in the caller's thread."""
+    """Runs each call at once, in the caller's thread: of so many threads it has that one."""
+
+    def __init__(self, workers: int, name: str = "pool") -> None:
+        super().__init__(min(workers, 1), name)
 
     def submit(self, call: Callable[[], None]) -> None:
         """Run it; what it raises is raised."""
