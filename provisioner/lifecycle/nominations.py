@@ -47,7 +47,7 @@ ROUNDS: Final = 5
 SEEN_SECONDS: Final = 0.1
 """How long the watch may take to tell what became of nominations."""
 QUIET_SECONDS: Final = (0.2, 2.0)
-"""kube-scheduler has tried few pods (`unaided.FEW`) when it has written to none of them for so long; the second: nobody waits longer for that."""
+"""kube-scheduler has tried few pods (`unaided.FEW`) when it has said nothing new of any of them for so long; the second: nobody waits longer for that."""
 NO_NODES: Final = "no nodes available to schedule pods"
 """What kube-scheduler says of a pod that it tried while there was no Node at all. It takes that for a failure of its own: no Node that joins makes
 it try the pod again, but its clock does, at a whole second. Source: kube-scheduler 1.35 to 1.37, `ErrNoNodesAvailable`, `entityErrorBackoffQ`."""
@@ -209,34 +209,50 @@ class Nominations:
         """
         joining = list(joining)
         pairs = _with_nominated(joining, kept)
-        self._await_quiet(pairs, kept)
         self._nominate(pairs, kept, patience, lambda pod: not group_of(pod))
         waiting = {"", *self._groups_waiting({claim.name for claim, _ in joining})}
         self._nominate(pairs, kept, patience, lambda pod: group_of(pod) not in waiting)
 
-    def renew(self, joined: Iterable[_Joining], kept: KeptRoom, patience: float | None = None) -> None:
+    def renew(self, joined: Iterable[_Joining], kept: KeptRoom) -> None:
         """Nominate again who lost that while these Nodes were let in: until it is known that they are open, nobody gets a nomination back (`lost`)."""
-        waiting = self._groups_waiting()
-        self._round(_with_nominated(joined, kept), kept, patience, lambda pod: group_of(pod) not in waiting)
+        for claim, _ in _with_nominated(joined, kept):
+            for pod in self._cluster.assigned(NodeKey(claim.name)):
+                if pod.uid in kept.nominated[claim.name] and not pod.nominated_node_name:
+                    self.lost(pod, claim.name)
 
-    def _await_quiet(self, pairs: Sequence[_Joining], kept: KeptRoom) -> None:
-        """Until kube-scheduler has tried the chosen pods since the Nodes joined: a cycle that fails later clears the nomination, and the room is anybody's."""
-        if not 0 < sum(len(kept.nominated[claim.name]) for claim, _ in pairs) <= FEW:
+    def await_tried(self, joining: Iterable[_Joining], kept: KeptRoom, stopped: Callable[[], bool]) -> None:
+        """Wait until kube-scheduler has tried the chosen pods: a cycle that fails later clears the nomination, and the room is anybody's.
+
+        Once for all Nodes that are let in together, and only where they are planned for few pods.
+
+        Args:
+            joining: NodeClaims and Nodes that are about to be let in.
+            kept: who was chosen.
+            stopped: nobody waits any more.
+        """
+        pairs = list(joining)
+        planned = sum(len(self._cluster.assigned(NodeKey(claim.name))) for claim, _ in pairs)
+        pairs = _with_nominated(pairs, kept)
+        if not pairs or planned > FEW:
             return
         least, most = QUIET_SECONDS
         now = changed = self._clock.monotonic()
         end = now + most
         known = self._chosen_pods(pairs, kept)
-        while now < end and (now < changed + least or any(pod.scheduled_message == NO_NODES for pod in known)):
+        while (
+            not stopped()
+            and now < end
+            and (now < changed + least or any(pod.scheduled_message == NO_NODES for pod in known))
+        ):
             self._clock.sleep(SEEN_SECONDS)
             now, before, known = self._clock.monotonic(), known, self._chosen_pods(pairs, kept)
-            if known != before:
+            if _said(known) != _said(before):
                 changed = now
 
     def _chosen_pods(self, pairs: Iterable[_Joining], kept: KeptRoom) -> list[Pod]:
-        """Those that are still planned there."""
+        """Those that are still planned there; members of groups apart, who are nominated later."""
         assigned = ((claim.name, pod) for claim, _ in pairs for pod in self._cluster.assigned(NodeKey(claim.name)))
-        return [pod for name, pod in assigned if pod.uid in kept.nominated[name]]
+        return [pod for name, pod in assigned if pod.uid in kept.nominated[name] and not group_of(pod)]
 
     def _nominate(
         self, pairs: Sequence[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
@@ -502,6 +518,10 @@ _PATH: Final = "/status/nominatedNodeName"
 
 def _with_nominated(joining: Iterable[_Joining], kept: KeptRoom) -> list[_Joining]:
     return [(claim, node) for claim, node in joining if kept.nominated.get(claim.name)]
+
+
+def _said(pods: Iterable[Pod]) -> list[tuple[str, str, str]]:
+    return [(pod.uid, pod.scheduled_message, pod.nominated_node_name) for pod in pods]
 
 
 def _is_nominated(pod: Pod) -> bool:

@@ -417,11 +417,12 @@ class Registrar:
         least, each = OPENING_SECONDS
         patience = self._patience if progress.over else min(self._patience, least + each * len(pairs))
         kept = self._nominations.chosen(pairs, {pair[0].name for pair in pairs if self._patch(*pair).initialized})
+        self._nominations.await_tried(pairs, kept, lambda: self.poller.stopped)
         for stage in _in_stages(pairs, kept):
             self._await_bound(progress, kept)
             self._nominations.nominate(stage, kept, self._patience)
             self._open_together(stage, progress, patience)
-            self._nominations.renew(stage, kept, self._patience)
+            self._nominations.renew(stage, kept)
         with self._lock:
             progress.over = True
         self._tell_of(progress)
@@ -496,8 +497,14 @@ class Registrar:
 
         So whatever can be done before or after the writes is not done between them.
         """
-        prepared = [one for pair in stage if (one := self._prepared(*pair)) is not None]
-        start = _Start(min(len(prepared), self._workers.workers))
+        prepared: list[_Prepared] = []
+        for claim, node in stage:
+            try:
+                if (one := self._prepared(claim, node)) is not None:
+                    prepared.append(one)
+            except Exception as error:  # noqa: BLE001 - one that fails keeps no other one out
+                self._retry(claim.metadata.name, error)
+        start = _Start(1 if progress.over else min(len(prepared), self._workers.workers))
         self._each(lambda one: self._open(*one, progress, start), prepared, patience)
         self._tell_of(progress)
 
@@ -506,16 +513,18 @@ class Registrar:
         with self._lock:
             untold = progress.opened[progress.told :]
             progress.told = len(progress.opened)
-        self._each(lambda opened: self._tell(*opened), untold, self._patience)
+        for claim, written, _ in untold:
+            try:
+                self._writer.node_written(written)
+            except Exception as error:  # noqa: BLE001 - likewise
+                self._retry(claim.metadata.name, error)
 
     def _prepared(self, claim: NodeClaim, node: Node) -> _Prepared | None:
         """What lets a Node in; None where its claim goes."""
         name = claim.metadata.name
-        known = self._cluster.claim(name)  # nominating takes a while
-        if known is None or known.metadata.deletion_timestamp is not None:
-            with self._lock:
-                self._failures.pop(name, None)
-            return None  # its instance is being ended: pods would be let in there to die
+        known = self._stays(name)  # nominating takes a while
+        if known is None:
+            return None
         node = self._cluster.node_of(known) or node  # another version would cost a second write, while others open
         if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
             known, node
@@ -529,15 +538,26 @@ class Registrar:
             )
         return known, node, self._patch(known, node)
 
+    def _stays(self, name: str) -> NodeClaim | None:
+        """The claim; None where its instance is being ended: pods would be let in there to die."""
+        known = self._cluster.claim(name)
+        if known is not None and known.metadata.deletion_timestamp is None:
+            return known
+        with self._lock:
+            self._failures.pop(name, None)
+        return None
+
     def _open(self, claim: NodeClaim, node: Node, patch: NodePatch, progress: _WaveProgress, start: "_Start") -> None:
         """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
         start.wait()
+        if not self._stays(claim.metadata.name):
+            return
         opened = self._let_in(claim, node, patch)
         with self._lock:
             if not progress.over:
                 progress.opened.append(opened)
                 return
-        self._tell(*opened)
+        self._writer.node_written(opened[1])
         self._record(*opened)
 
     def _retry(self, name: str, error: Exception) -> None:
@@ -560,9 +580,6 @@ class Registrar:
             return decided[-1].operations
 
         return claim, patch_node(self._client, node, patch_of), decided[-1].initialized
-
-    def _tell(self, _claim: NodeClaim, written: Node, _initialized: bool) -> None:
-        self._writer.node_written(written)
 
     def _record(self, claim: NodeClaim, written: Node, initialized: bool) -> None:
         """Say on the claim that its Node was let in."""

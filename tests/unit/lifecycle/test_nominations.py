@@ -1,5 +1,6 @@
 """What is written to pods: who is nominated, when that is taken back, and what others wrote that is left alone."""
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -53,6 +54,7 @@ class Stage:
         self.server = WorldServer(self.world)
         self.api = self.server.api
         self.steering = Steering(mode, self.world.clock)
+        self.stopped = False
         self.clears = False  # whether kube-scheduler's cycle fails after each write
         self._heard, self.server.told = self.server.told, self._told
         self.scans = 0
@@ -103,7 +105,9 @@ class Stage:
             assert known is not None
             assert joined is not None
             pairs.append((known, joined))
-        self.nominations.nominate(pairs, self.nominations.chosen(pairs, {claim.name for claim, _ in pairs}))
+        kept = self.nominations.chosen(pairs, {claim.name for claim, _ in pairs})
+        self.nominations.await_tried(pairs, kept, lambda: self.stopped)
+        self.nominations.nominate(pairs, kept)
 
     def review(self, seconds: float = 0.0) -> list[Sent]:
         """What is sent by a review so much later; all of it has been answered."""
@@ -317,6 +321,32 @@ def test_nobody_is_nominated_before_kube_scheduler_has_tried_the_pods_but_for_ma
     stage.nominate("a")
     assert {one.name for one in pods} == set(stage.field)
     assert stage.api.sent[0].at - began == pytest.approx(seconds, abs=1.5 * SEEN_SECONDS)
+
+
+def test_whoever_is_stopped_does_not_wait_for_kube_scheduler(stage: Stage) -> None:
+    stage.existing_node("a", untried("one"))
+    stage.stopped = True
+    began = stage.world.clock.monotonic()
+    stage.nominate("a")
+    assert stage.api.sent[0].at == began
+
+
+def test_what_others_write_on_pods_is_not_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant may write annotations again and again."""
+    stage.existing_node("a", pod("one"))
+    wait, versions = stage.world.clock.sleep, itertools.count()
+
+    def sleep(seconds: float) -> None:
+        wait(seconds)
+        known = stage.world.cluster.pod("one")
+        if known is not None:
+            other = msgspec.structs.replace(known, annotations={"example.com/number": str(next(versions))})
+            stage.world.cluster.pod_changed(known, other)
+
+    monkeypatch.setattr(stage.world.clock, "sleep", sleep)
+    began = stage.world.clock.monotonic()
+    stage.nominate("a")
+    assert stage.api.sent[0].at - began == pytest.approx(QUIET_SECONDS[0], abs=1.5 * SEEN_SECONDS)
 
 
 def test_nobody_is_nominated_while_kube_scheduler_still_writes_to_the_pods(

@@ -3,12 +3,13 @@
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import TopologySpreadConstraint
+from provisioner.apis.core import Node, TopologySpreadConstraint
 from provisioner.apis.gangs import group_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.launch_sets import LaunchSet, encode_sets
@@ -389,6 +390,33 @@ def test_whoever_loses_the_nomination_while_nodes_are_let_in_gets_it_back_when_t
     sent = stage.wave("a", "b")
     last = max(sent.index(f"PATCH /api/v1/nodes/{name}") for name in ("a", "b"))
     assert "PATCH /api/v1/namespaces/default/pods/pod-of-b/status" in sent[last:]
+
+
+def test_a_claim_that_is_deleted_while_other_nodes_are_let_in_is_not_let_in() -> None:
+    with pool(1) as one_after_another:
+        stage = Stage(one_after_another)
+        stage.joined("a")
+        stage.joined("b")
+        stage.meanwhile["/nodes/a"] = lambda: stage.server.remove("nodeclaims", "b")
+        assert [line for line in stage.wave("a", "b") if "/nodes/" in line] == ["PATCH /api/v1/nodes/a"]
+
+
+def test_a_node_that_nobody_can_make_a_patch_for_keeps_no_other_one_out(
+    workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+    stage.joined("b")
+    prepared = Registrar._prepared
+
+    def failing(self: Registrar, claim: NodeClaim, node: Node) -> Any:
+        if claim.metadata.name == "a":
+            raise ValueError("one bad object")
+        return prepared(self, claim, node)
+
+    monkeypatch.setattr(Registrar, "_prepared", failing)
+    assert [line for line in stage.wave("a", "b") if "/nodes/" in line] == ["PATCH /api/v1/nodes/b"]
+    assert "a" in stage.registrar._delayed
 
 
 def test_a_claim_or_node_that_is_gone_costs_nothing(workers: WorkerPool) -> None:
