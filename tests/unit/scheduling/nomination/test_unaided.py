@@ -311,7 +311,7 @@ LEFT = {
     "room to spare": (world(("a", 16, {LARGE: 2}), ("a", 16, {SMALL: 8})), [], 0),
     "a spread that plain pods spoil": (
         world(("a", 16, {BY_ZONE: 4, SMALL: 12}), ("b", 4, {BY_ZONE: 4}), ("c", 4, {BY_ZONE: 4})),
-        ["zonal"] * 8,
+        ["zonal"] * 11,
         0,
     ),
     "what is not modelled is where it is planned": (
