@@ -86,7 +86,6 @@ ROWS = {
         (Pods(40, "900m", "64Mi"), Pods(20, "3500m", "64Mi")),
         KWOK,
         ONE_WRITE,
-        quick=True,
         cpus=("2", "4", "8", "16"),
         boot="10s",
     ),
