@@ -7,7 +7,7 @@ What a predecessor left is found by its plans. Who may be nominated is decided i
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -207,18 +207,16 @@ class Nominations:
             kept: who was chosen.
             patience: seconds that one round of writes is waited for; None for any time.
         """
-        joining = list(joining)
-        pairs = _with_nominated(joining, kept)
+        pairs = list(joining)
         self._nominate(pairs, kept, patience, lambda pod: not group_of(pod))
-        waiting = {"", *self._groups_waiting({claim.name for claim, _ in joining})}
+        waiting = {"", *self._groups_waiting({claim.name for claim, _ in pairs})}
         self._nominate(pairs, kept, patience, lambda pod: group_of(pod) not in waiting)
 
     def renew(self, joined: Iterable[_Joining], kept: KeptRoom) -> None:
         """Nominate again who lost that while these Nodes were let in: until it is known that they are open, nobody gets a nomination back (`lost`)."""
-        for claim, _ in _with_nominated(joined, kept):
-            for pod in self._cluster.assigned(NodeKey(claim.name)):
-                if pod.uid in kept.nominated[claim.name] and not pod.nominated_node_name:
-                    self.lost(pod, claim.name)
+        for pod, claim, _ in self._chosen_of(joined, kept):
+            if not pod.nominated_node_name:
+                self.lost(pod, claim.name)
 
     def await_tried(self, joining: Iterable[_Joining], kept: KeptRoom, stopped: Callable[[], bool]) -> None:
         """Wait until kube-scheduler has tried the chosen pods: a cycle that fails later clears the nomination, and the room is anybody's.
@@ -232,45 +230,42 @@ class Nominations:
         """
         pairs = list(joining)
         planned = sum(len(self._cluster.assigned(NodeKey(claim.name))) for claim, _ in pairs)
-        pairs = _with_nominated(pairs, kept)
-        if not pairs or planned > FEW:
+        if planned > FEW or not any(kept.nominated.get(claim.name) for claim, _ in pairs):
             return
         least, most = QUIET_SECONDS
         now = changed = self._clock.monotonic()
         end = now + most
-        known = self._chosen_pods(pairs, kept)
+        known = self._tried(pairs, kept)
         while (
             not stopped()
             and now < end
             and (now < changed + least or any(pod.scheduled_message == NO_NODES for pod in known))
         ):
             self._clock.sleep(SEEN_SECONDS)
-            now, before, known = self._clock.monotonic(), known, self._chosen_pods(pairs, kept)
+            now, before, known = self._clock.monotonic(), known, self._tried(pairs, kept)
             if _said(known) != _said(before):
                 changed = now
 
-    def _chosen_pods(self, pairs: Iterable[_Joining], kept: KeptRoom) -> list[Pod]:
-        """Those that are still planned there; members of groups apart, who are nominated later."""
-        assigned = ((claim.name, pod) for claim, _ in pairs for pod in self._cluster.assigned(NodeKey(claim.name)))
-        return [pod for name, pod in assigned if pod.uid in kept.nominated[name] and not group_of(pod)]
+    def _tried(self, pairs: Iterable[_Joining], kept: KeptRoom) -> list[Pod]:
+        """The chosen pods, members of groups apart, who are nominated later."""
+        return [pod for pod, *_ in self._chosen_of(pairs, kept) if not group_of(pod)]
+
+    def _chosen_of(self, pairs: Iterable[_Joining], kept: KeptRoom) -> Iterator[tuple[Pod, NodeClaim, Node]]:
+        """The pods that were chosen for these nodes and are still planned there."""
+        for claim, node in pairs:
+            chosen = kept.nominated.get(claim.name)
+            for pod in self._cluster.assigned(NodeKey(claim.name)) if chosen else ():
+                if chosen and pod.uid in chosen:
+                    yield pod, claim, node
 
     def _nominate(
-        self, pairs: Sequence[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
+        self, pairs: Iterable[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
     ) -> None:
         for _ in range(ROUNDS):
-            if not self._round(pairs, kept, patience, may):
-                break
-            self._clock.sleep(SEEN_SECONDS)
-
-    def _round(
-        self, pairs: Iterable[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
-    ) -> bool:
-        """Nominate who is not nominated; whether anybody was not, or may not have been."""
-        wanted: list[tuple[Pod, str, str]] = []
-        behind = False
-        for claim, node in pairs:
-            for pod in self._cluster.assigned(NodeKey(claim.name)):
-                if pod.uid not in kept.nominated[claim.name] or not may(pod):
+            wanted: list[tuple[Pod, str, str]] = []
+            behind = False
+            for pod, claim, node in self._chosen_of(pairs, kept):
+                if not may(pod):
                     continue
                 if pod.nominated_node_name == node.metadata.name:
                     self._note(pod, claim.name, node.metadata.name)
@@ -278,8 +273,10 @@ class Nominations:
                     behind = True
                 elif self._may_write(pod):
                     wanted.append((pod, claim.name, node.metadata.name))
-        run_parallel(self._workers, lambda item: self._write(*item), wanted, patience=patience)
-        return bool(wanted) or behind
+            if not wanted and not behind:
+                break
+            run_parallel(self._workers, lambda item: self._write(*item), wanted, patience=patience)
+            self._clock.sleep(SEEN_SECONDS)
 
     def _groups_waiting(self, opening: Collection[str] = ()) -> frozenset[str]:
         """The groups that need a node which is neither let in nor one of these NodeClaims, or is not planned."""
@@ -514,10 +511,6 @@ class Nominations:
 
 
 _PATH: Final = "/status/nominatedNodeName"
-
-
-def _with_nominated(joining: Iterable[_Joining], kept: KeptRoom) -> list[_Joining]:
-    return [(claim, node) for claim, node in joining if kept.nominated.get(claim.name)]
 
 
 def _said(pods: Iterable[Pod]) -> list[tuple[str, str, str]]:

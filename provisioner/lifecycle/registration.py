@@ -5,6 +5,7 @@ cycle, and the fall of another node's taint is what starts such a cycle. So a wa
 first of its taints falls. Measured: 95 % and more of those pods land as planned without any extender (design 3.7).
 """
 
+import contextlib
 import math
 import random
 import threading
@@ -62,7 +63,7 @@ OPENING_SECONDS: Final = (2.0, 0.02)
 BOUND_SECONDS: Final = (6.0, 0.02)
 """At most, and for each nominated pod: how long Nodes with room that no nomination keeps wait for the pods of those that were let in before."""
 START_SECONDS: Final = 0.1
-"""How long writes that let Nodes in wait for one another; each has a thread."""
+"""How long writes that let Nodes in wait for one another, each in a thread: on a busy machine, these begin to run 10 ms and more one after another."""
 GANG_SECONDS: Final = 0.25
 """How often is looked whether the nodes of a gang are all ready, so that they are let in together."""
 GANG_LONGEST_SECONDS: Final = 2 * HOLD_SECONDS + 30.0
@@ -77,7 +78,7 @@ _log = logs.get_logger(__name__)
 _Joining = tuple[NodeClaim, Node]
 _Opened = tuple[NodeClaim, Node, bool]  # and whether it is initialised with that
 _Prepared = tuple[NodeClaim, Node, "NodePatch"]
-_Item = TypeVar("_Item", _Joining, _Opened, "_Prepared")
+_Item = TypeVar("_Item", _Joining, _Opened, _Prepared)
 
 
 class _Offer(NamedTuple):
@@ -100,24 +101,6 @@ class _WaveProgress:
     opened: list[_Opened] = field(default_factory=list)
     told: int = 0
     over: bool = False
-
-
-class _Start:
-    """Where threads wait until so many of them are there, or for a moment: on a busy machine, they begin to run 10 ms and more one after another."""
-
-    def __init__(self, count: int) -> None:
-        self._lock = threading.Lock()
-        self._missing = count
-        self._may_go = threading.Event()
-
-    def wait(self) -> None:
-        """Until the others are there, too; those who come later do not wait."""
-        with self._lock:
-            self._missing -= 1
-            if self._missing <= 0:
-                self._may_go.set()
-        if not self._may_go.wait(START_SECONDS):
-            self._may_go.set()
 
 
 def _in_stages(pairs: Iterable[_Joining], kept: KeptRoom) -> list[list[_Joining]]:
@@ -504,7 +487,7 @@ class Registrar:
                     prepared.append(one)
             except Exception as error:  # noqa: BLE001 - one that fails keeps no other one out
                 self._retry(claim.metadata.name, error)
-        start = _Start(1 if progress.over else min(len(prepared), self._workers.workers))
+        start = threading.Barrier(1 if progress.over else max(1, min(len(prepared), self._workers.workers)))
         self._each(lambda one: self._open(*one, progress, start), prepared, patience)
         self._tell_of(progress)
 
@@ -547,9 +530,13 @@ class Registrar:
             self._failures.pop(name, None)
         return None
 
-    def _open(self, claim: NodeClaim, node: Node, patch: NodePatch, progress: _WaveProgress, start: "_Start") -> None:
+    def _open(
+        self, claim: NodeClaim, node: Node, patch: NodePatch, progress: _WaveProgress, start: threading.Barrier
+    ) -> None:
         """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
-        start.wait()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            start.wait(START_SECONDS)
+        start.abort()  # who comes later does not wait
         if not self._stays(claim.metadata.name):
             return
         opened = self._let_in(claim, node, patch)

@@ -390,9 +390,8 @@ def test_a_crash(ec2: Ec2, ground: Ground, kill: Kill, changed: bool, stale: boo
         first.start()
         assert first.wait(15, first.mortal.dead.is_set)
         assert first.wait(5, lambda: not first.launcher_busy())
-    assert (
-        len(claims.claims_by_instance()) < 8
-    )  # none, unless the machine was so slow that claims were ordered in two batches
+    # none, unless the machine was so slow that claims were ordered in two batches
+    assert len(claims.claims_by_instance()) < 8
     dear = [offer(one) for one in SMALL[2:]] if changed else []
     for one in dear:
         ground.market.shortages.failed(one, CLOCK.now())

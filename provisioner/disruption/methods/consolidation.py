@@ -266,8 +266,6 @@ def _together(
     for promised, some in _promising(sets, seed, work.free):
         keys = frozenset(one.key for one in some)
         by_themselves = sum(alone[one.key].gain for one in some if one.key in alone)
-        if asked == most:
-            break
         if (
             promised <= by_themselves
             or keys in refused
@@ -280,6 +278,8 @@ def _together(
         if isinstance(found, Move):
             return found, asked
         refused.add(keys)
+        if asked == most:
+            break  # before more sets are grown
     return None, asked
 
 

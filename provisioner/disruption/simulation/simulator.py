@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace as changed
@@ -11,7 +10,7 @@ from msgspec.structs import replace as changed
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.buffers.virtual_pods import is_virtual
 from provisioner.disruption.candidates import Candidate, CandidateTypes
-from provisioner.disruption.simulation.wishes import Kept, given_up, kept
+from provisioner.disruption.simulation.wishes import given_up, kept
 from provisioner.disruption.view import DisruptionView, Improved
 from provisioner.scheduling.becoming import filled, with_pods, without
 from provisioner.scheduling.drainability import (
@@ -197,20 +196,20 @@ class Simulation:
             return SimulationAnswer(Result((), {}, ()))
         if follows(pods, self._moved):
             return SimulationAnswer(None, _AFFINITY_TO_OTHERS)
-        how = partial(
-            self._asked,
-            some,
-            effort=effort,
-            late=late,
-            thorough=thorough,
-            max_new=max_new,
-            pays=pays,
-            hopeless=hopeless,
-        )
-        wished = kept(self._prepared, self._bins, some) if for_money else Kept({})
-        answer = how(wished.pods)
-        if answer.result is None and wished.uneven:
-            return how(kept(self._prepared, self._bins, some, evenly=False).pods)
+        answer = SimulationAnswer(None)
+        for asked in kept(self._prepared, self._bins, some) if for_money else ({},):
+            answer = self._asked(
+                some,
+                asked,
+                effort=effort,
+                late=late,
+                thorough=thorough,
+                max_new=max_new,
+                pays=pays,
+                hopeless=hopeless,
+            )
+            if answer.result is not None:
+                break
         return answer
 
     def _asked(

@@ -116,56 +116,44 @@ def given_up(
     return _of_pods(_domains_of(prepared, ways), alike.values(), len(result.claims) - len(some))
 
 
-class Kept(NamedTuple):
-    """What a move for money is asked for.
-
-    Attributes:
-        pods: by UID, those that have wishes, with those alone that they have where they run.
-        uneven: whether some are more uneven than they wish.
-    """
-
-    pods: dict[str, Pod]
-    uneven: bool = False
-
-
-def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate], *, evenly: bool = True) -> Kept:
-    """The pods of nodes with the wishes that they have there.
+def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate]) -> tuple[dict[str, Pod], ...]:
+    """By UID, the pods of nodes that have wishes, with those alone that they have there: what a move for money is asked for, one after the other.
 
     Preferred node affinity is one preference then: of several the solver would look at one only. Required, it would change which nodes the
     pod's spreads count. Whoever lacks a wish does not get a new node for it. Pods that are more uneven than a spread wishes are to get no more
-    uneven, as `given_up` asks; the solver then prefers the emptiest zones, where that may take more nodes.
-
-    Args:
-        prepared: the world before the move.
-        bins: the nodes of that world, by name.
-        some: the nodes that go.
-        evenly: whether that is asked for, or the spread of uneven pods left out.
+    uneven, as `given_up` asks; the solver then prefers the emptiest zones, where that may take more nodes. So they are asked for without that
+    spread, too, where nothing comes of it.
 
     Cost: as of `given_up`.
     """
     if prepared.world.preferences is PreferencePolicy.IGNORE:
-        return Kept({})
+        return ({},)
     ways = [_Way(pod, home, home, None) for one in some for home in (bins[str(one.node.key)],) for pod in one.pods]
     domains = _domains_of(prepared, ways)
-    pods, uneven = {}, False
+    pods: dict[str, Pod] = {}
+    loosely: dict[str, Pod] = {}
+    uneven = False
     for way in ways:
         wishes, shape = way.wishes, way.pod.shape
-        spreads = [None if (found := domains(one.count)) is None else found.had(one) for one in wishes.spreads]
-        for place, (one, had) in enumerate(zip(wishes.spreads, spreads, strict=True)):
-            if had is not None and had.max_skew > one.max_skew:
-                uneven = True
-                spreads[place] = had if evenly else None
         has = _Has(
             tuple([term.matches(way.home.labels, way.home.node_name) for term in wishes.nodes]),
             tuple([(found := domains(one)) is not None and found.others(way)[0] > 0 for one in wishes.together]),
             tuple([(found := domains(one)) is not None and found.others(way)[0] <= 0 for one in wishes.apart]),
-            tuple(spreads),
+            tuple([None if (found := domains(one.count)) is None else found.had(one) for one in wishes.spreads]),
             tuple([one for one in way.home.taints if one.effect == PREFER_NO_SCHEDULE]),
         )
-        own = _narrowed(shape, has)
-        if own is not shape:
-            pods[way.pod.uid] = changed(way.pod, shape=own)
-    return Kept(pods, uneven)
+        even = tuple(
+            [
+                had if had is not None and had.max_skew <= one.max_skew else None
+                for one, had in zip(wishes.spreads, has.spreads, strict=True)
+            ]
+        )
+        uneven = uneven or even != has.spreads
+        for asked, what in ((pods, has), (loosely, has._replace(spreads=even))):
+            own = _narrowed(shape, what)
+            if own is not shape:
+                asked[way.pod.uid] = changed(way.pod, shape=own)
+    return (pods, loosely) if uneven else (pods,)
 
 
 class _Had(NamedTuple):

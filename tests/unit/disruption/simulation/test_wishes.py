@@ -284,7 +284,7 @@ def test_twice_as_many_pods_with_wishes_take_at_most_two_and_a_half_times_the_wo
             Candidate(node, node.claim, pool(), node.pods, None, 0.0, 0.0) for node in view.snapshot.nodes if node.claim
         ]
         with Lines() as lines:
-            assert wishes_of.kept(prepared, bins, some).pods == {}
+            assert wishes_of.kept(prepared, bins, some) == ({},)
         counts.append(lines.count)
     assert counts[1] <= 2.5 * counts[0]
 
