@@ -186,7 +186,7 @@ def test_a_class_whose_template_hangs_delays_no_other(ec2: Ec2, ground: Ground) 
     good = set(with_both.add(20, {TYPE: ["m5.xlarge"]}, pool="good", node_class="good"))
     for number in range(20):  # of many pools, so that they cannot share a template
         with_both.add(1, {TYPE: ["m5.large"]}, pool=f"bad{number}", node_class="bad")
-    ec2.script([Fault("CreateLaunchTemplate", "hang", seconds=30, match={"contains": "bad"})])
+    ec2.script([Fault("CreateLaunchTemplate", "hang", seconds=30, match={"contains": '"bad"'})])
     with rig(ground, with_both, classes) as made:
         made.start()
         assert made.wait(10, lambda: not good & set(with_both.without_instance()))
