@@ -212,6 +212,7 @@ class OldCluster:
         found = self.get("events", "--field-selector", "reason=Translated")["items"]
         self.seen.events = {one["involvedObject"]["name"]: one["message"] for one in found}
         aws.deploy("minimal", 0)
+        aws.await_running(1)
         self.cluster.kubectl(
             "delete", "provisioner,nodepool.v1.karpenter.sh,ec2nodeclass.v1.karpenter.k8s.aws", "default"
         )
@@ -231,6 +232,7 @@ class OldCluster:
         (node,) = self.get("nodes", "-l", f"{names.NODEPOOL_LABEL}=seven")["items"]
         self.seen.kept_max_pods = node["status"]["capacity"]["pods"]
         aws.deploy("seven", 0)
+        aws.await_running(2)
         self.cluster.kubectl("delete", "nodepools.v1.karpenter.sh", "seven")
 
     def without_converter(self, aws: AwsCluster) -> None:
