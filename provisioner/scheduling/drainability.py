@@ -15,6 +15,7 @@ from provisioner.apis.gangs import group_of
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.becoming import opened, with_pods, without
+from provisioner.scheduling.constraints.classes import sort_key
 from provisioner.scheduling.judging import Design, design_of, part_of
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Changes
@@ -45,6 +46,14 @@ class StuckEviction:
             f'Evicting pod {self.pod.key} from Node "{self.pod.node_name}" would leave its replacement without a node '
             f"while the Node drains, because a draining node remains a topology domain: {self.reason}"
         )
+
+
+def eviction_order(pod: Pod) -> tuple[object, ...]:
+    """How pods that may be evicted at the same time are sorted: as they are planned, the largest first, then by name.
+
+    kube-scheduler binds their successors as they are created, and without a nomination a small one may take the only room that is left for a large one.
+    """
+    return *sort_key(pod.shape), pod.key, pod.uid
 
 
 def drained(
@@ -78,7 +87,7 @@ def drained(
     world = prepared.updated(Changes(bins=new)) if new else prepared
     bins = {one.name: one for one in world.world.bins}
     where = {one.node_name: one.name for one in bins.values() if one.node_name}
-    order = sorted((pair for pair in goals if pair[0].shape.key in tied), key=lambda pair: (pair[0].key, pair[0].uid))
+    order = sorted((pair for pair in goals if pair[0].shape.key in tied), key=lambda pair: eviction_order(pair[0]))
     firsts = {pod.shape.key: (pod, goal) for pod, goal in reversed(order)}
     detours: dict[str, list[Pod]] = {}
     for pod, goal in firsts.values():

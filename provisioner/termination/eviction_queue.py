@@ -23,6 +23,7 @@ from provisioner.kube.errors import ApiError, Conflict, NotFound, ServerError, T
 from provisioner.kube.events import Recorder
 from provisioner.runtime import metrics
 from provisioner.runtime.object_reference import node_reference, pod_reference, reference_of
+from provisioner.scheduling.drainability import eviction_order
 from provisioner.state.cluster import Cluster
 from provisioner.state.pause import NOTHING, Pause, activities_behind
 from provisioner.support import logs
@@ -66,7 +67,7 @@ def drain_step(pods: Iterable[Pod], now: datetime, deadline: datetime | None = N
 
     Tiers, one after another: ordinary pods, ordinary daemons, critical pods, critical daemons. Source: core spec 7.3.
     A pod that is protected by karpenter.sh/do-not-disrupt holds the drain and is not asked, until `deadline`: when the
-    Node ends whatever runs on it; None for a Node that waits for its pods.
+    Node ends whatever runs on it; None for a Node that waits for its pods. Those of a tier are asked in `eviction_order`.
     """
     holding = [pod for pod in pods if is_drainable(pod, now) and pod.phase not in ("Succeeded", "Failed")]
     if not holding:
@@ -75,9 +76,9 @@ def drain_step(pods: Iterable[Pod], now: datetime, deadline: datetime | None = N
     force = {pod.uid for pod in holding if deadline is not None and _must_go(pod, now, deadline)}
     evict = (pod for pod in holding if _tier(pod) == tier and is_active(pod) and is_evictable(pod, now))
     return DrainStep(
-        tuple(sorted((pod for pod in evict if pod.uid not in force), key=lambda pod: pod.key)),
+        tuple(sorted((pod for pod in evict if pod.uid not in force), key=eviction_order)),
         len(holding),
-        tuple(sorted((pod for pod in holding if pod.uid in force), key=lambda pod: pod.key)),
+        tuple(sorted((pod for pod in holding if pod.uid in force), key=eviction_order)),
     )
 
 

@@ -68,6 +68,11 @@ CASES: dict[str, tuple[tuple[Pod, ...], list[str], int]] = {
     "pods that are done hold nothing": ((DONE, FAILED), [], 0),
     "a pod that tolerates the taint stays": ((TOLERANT, DAEMON), ["daemon"], 1),
     "pods are asked in a fixed order": ((pod("b", node="n"), pod("a", node="n")), ["a", "b"], 2),
+    "the largest of a tier first": (
+        (pod("a", node="n"), pod("b", node="n", shape=shape("2")), pod("c", node="n", shape=shape("4")), DAEMON),
+        ["c", "b", "a"],
+        4,
+    ),
 }
 
 
