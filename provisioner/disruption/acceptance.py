@@ -30,6 +30,8 @@ OVERLAP: Final = timedelta(minutes=3)
 """For so long a replacement runs beside what it replaces: it is launched and its daemons come up before the first pod moves."""
 THRESHOLD: Final = 0.5
 """The least score of a Balanced pool: the share of its cost that is saved, by the share of its disruption that it takes."""
+APART: Final = timedelta(minutes=1)
+"""Nodes that were created farther apart than this were not bought together."""
 _HOUR: Final = timedelta(hours=1)
 _FULL: Final = 0.95
 """A node whose pods ask for less than this share of what it was bought for is not what it was bought for."""
@@ -188,13 +190,20 @@ def is_settled(one: Candidate, view: DisruptionView) -> bool:
     """Whether a node is so young, and still so much what it was bought for, that it is not replaced yet.
 
     Bought for means: of the type, zone and capacity type that were planned, at the price of then or less, and its pods ask for no less than
-    they did. Such a node may be deleted where its pods fit elsewhere, and replaced by what could not be bought so at the time (`is_news`).
+    they did. Such a node may be deleted where its pods fit elsewhere, and replaced by what could not be bought so at the time (`is_news`), or
+    together with nodes of another batch (`are_news`).
     Nor is one settled whose batch was packed far from the least price (`dovetail.dev/plan-gap`): its pods may cost less on other nodes at once.
     """
     created = one.claim.metadata.creation_timestamp
     if created is None or view.snapshot.at - created >= HORIZON:
         return False
     return _as_planned(one) and _as_full(one) and not _is_loose(one) and not _is_dearer(one, created, view)
+
+
+def are_news(some: Iterable[datetime]) -> bool:
+    """Whether nodes that were created at these times were bought for pods of several batches: no batch could buy one node for the pods of both."""
+    times = sorted(some)
+    return bool(times) and times[-1] - times[0] > APART
 
 
 def is_news(one: Candidate, claims: Iterable[PlannedClaim], types: CandidateTypes, view: DisruptionView) -> bool:

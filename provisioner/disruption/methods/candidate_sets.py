@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import InstanceType, cheapest_offering
-from provisioner.disruption.acceptance import AcceptanceRule, brings
+from provisioner.disruption.acceptance import AcceptanceRule, are_news, brings
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.waste import Rates
@@ -95,8 +95,8 @@ class Sets:
         kinds: which new ones may come.
         rates: prices per resource at which nothing is worth more than it costs.
         rule: what it costs to move the pods of a node, and for how long a saving counts.
-        young: of those that are replaced only by what has become cheaper or available since then, when they were bought. Where that is
-            nothing, they are in no set.
+        young: of those that are replaced only by what has become cheaper or available since then, or together with nodes of other batches
+            (`are_news`), when they were bought. Where that is nothing, they are in no set.
         prices: what offerings were like.
 
     Attributes:
@@ -114,7 +114,13 @@ class Sets:
     ) -> None:
         self._loads: Final = {one.key: _load(one) for one in those}
         self._new: Final = NewNode(kinds, _overhead(those, self._loads), prices)
-        self.young: Final = {key: bought for key, bought in young.items() if _is_before(bought, self._new.last_fall)}
+        self._bought: Final = {
+            one.key: at for one in those if (at := one.claim.metadata.creation_timestamp) is not None
+        }
+        self._fallen: Final = {key for key, bought in young.items() if _is_before(bought, self._new.last_fall)}
+        self.young: Final = (
+            dict(young) if are_news(self._bought.values()) else {key: young[key] for key in self._fallen}
+        )
         those = [one for one in those if one.key in self.young or one.key not in young]
         self._costs: Final = {one.key: rule.evictions_usd(one) for one in those}
         self._hours: Final = rule.hours
@@ -148,7 +154,7 @@ class Sets:
         if seed.key not in self.young:
             found = self._grown(seed, lambda one: one.key not in self.young and free(one), alike)
         if self.young:
-            mixed = self._grown(seed, free, alike)
+            mixed = self._grown(seed, lambda one: self._may_join(seed, one) and free(one), alike)
             found += [entry for entry in mixed if any(one.key in self.young for one in entry[1])]
             found.sort(key=lambda entry: (-entry[0], [one.key for one in entry[1]]))
         return found
@@ -190,10 +196,17 @@ class Sets:
         members = partners | {seed.key: seed}
         return [(gain, tuple([members[key] for key in some])) for gain, some in found]
 
-    def _is_news(self, some: Iterable[str], load: _Load) -> bool:
-        """Whether the new node became cheaper or available since the youngest of these was bought; true where none is young."""
+    def _may_join(self, seed: Candidate, one: Candidate) -> bool:
+        """Whether a set of these two may be news; see `_is_news`."""
+        return one.key not in self.young or one.key in self._fallen or self._are_apart((seed.key, one.key))
+
+    def _is_news(self, some: Sequence[str], load: _Load) -> bool:
+        """Whether no batch could buy the new node for all of these, or it became cheaper or available since the youngest was bought; or none is young."""
         bought = max((self.young[key] for key in some if key in self.young), default=None)
-        return bought is None or _is_before(bought, self._new.cheapest(*load)[1])
+        return bought is None or self._are_apart(some) or _is_before(bought, self._new.cheapest(*load)[1])
+
+    def _are_apart(self, some: Iterable[str]) -> bool:
+        return are_news(self._bought[key] for key in some if key in self._bought)
 
     def _like(self, seed: Candidate, labels: Labels) -> list[Candidate]:
         """All with the same values of these labels, the most promising first."""

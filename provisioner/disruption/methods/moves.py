@@ -21,6 +21,7 @@ from provisioner.disruption.acceptance import (
     OVERLAP,
     WHOLE,
     AcceptanceRule,
+    are_news,
     is_news,
     is_settled,
     offering_of,
@@ -343,7 +344,10 @@ class Consolidation:
             claims = replacement.settled(some, result.claims, self._types, self._view.settings, anew=anew)
             if isinstance(claims, str):
                 return claims
-            if any(is_settled(one, self._view) and not is_news(one, claims, self._types, self._view) for one in some):
+            bought = [at for one in some if (at := one.claim.metadata.creation_timestamp) is not None]
+            if not are_news(bought) and any(
+                is_settled(one, self._view) and not is_news(one, claims, self._types, self._view) for one in some
+            ):
                 return LAUNCHED_RECENTLY
             result = Result(claims, result.existing, ())
         if why := self._why_not(some, result):

@@ -104,12 +104,14 @@ def test_young_nodes_that_something_else_became_cheaper_for_keep_no_others_from_
         instance_type("huge", "64", "128Gi", usd, zones=ABC, capacity_types=("on-demand",)) for usd in (2.4, 4.0)
     )
     fleet = Fleet(types=(SMALL, CHEAP, huge))
-    for name in "abcd":
-        fleet.node(name, several(1, name, THREE), kind=SMALL)
+    moment = NOON - timedelta(minutes=5)
+    for name in "abcd":  # bought for more pods than these
+        spec = {"resources": {"requests": {"cpu": "3500m", "memory": "1Gi"}}}
+        fleet.node(name, several(1, name, THREE), kind=SMALL, created=moment, claim_spec=spec)
     spec = {"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
     for number in range(60):
         pods = several(1, f"p{number}", shape("1500m", "1Gi"))
-        fleet.node(f"young{number:02d}", pods, kind=SMALL, created=NOON - timedelta(minutes=5), claim_spec=spec)
+        fleet.node(f"young{number:02d}", pods, kind=SMALL, created=moment, claim_spec=spec)
     known = NO_PRICE_HISTORY.noted({"general": (SMALL, CHEAP, dear)}, NOON - timedelta(days=1), PROMPT)
     view = replace(fleet.view(), prices=known.noted({"general": fleet.types}, NOON, PROMPT))
     assert view.prepared is not None

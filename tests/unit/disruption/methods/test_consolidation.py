@@ -390,6 +390,28 @@ def test_a_young_node_that_was_packed_far_from_the_least_price_is_replaced_where
     assert goes or told(answer)["a"] == LAUNCHED_RECENTLY
 
 
+WIDE = instance_type("wide", "4", "16Gi", 0.22, zones=ABC, capacity_types=("on-demand",))
+APART = {
+    "in one batch": (timedelta(0), timedelta(minutes=5), False),
+    "in one batch, whose nodes took a moment": (timedelta(seconds=50), timedelta(minutes=5), False),
+    "in two batches": (timedelta(seconds=70), timedelta(minutes=5), True),
+    "in two batches, the first hours ago": (timedelta(hours=5), timedelta(minutes=5), True),
+}
+
+
+@pytest.mark.parametrize(("before", "age", "go"), APART.values(), ids=APART)
+def test_young_nodes_that_no_batch_could_buy_together_are_replaced_together(
+    before: timedelta, age: timedelta, *, go: bool
+) -> None:
+    """Each is the cheapest for its own pods."""
+    fleet = Fleet(types=(SMALL, MEDIUM, WIDE))
+    for name, cpu, memory, at in (("a", "1", "7000Mi", NOON - age - before), ("b", "2500m", "6Gi", NOON - age)):
+        spec = {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
+        fleet.node(name, several(1, name, shape(cpu, memory)), kind=MEDIUM, created=at, claim_spec=spec)
+    answer = consolidation.propose(fleet.view())
+    assert [gist(one)[:2] for one in answer.proposals] == ([(("a", "b"), ["wide"])] if go else [])
+
+
 def test_a_price_that_changed_does_not_make_a_move_pay() -> None:
     """The node would not be replaced were it old."""
     fleet = Fleet(types=(MEDIUM, instance_type("almost", "4", "8Gi", 0.18, zones=ABC, capacity_types=("on-demand",))))
