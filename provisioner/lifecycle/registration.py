@@ -9,6 +9,7 @@ import contextlib
 import math
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
@@ -399,7 +400,7 @@ class Registrar:
         progress = _WaveProgress(over=not self._nominations.wanted)
         least, each = OPENING_SECONDS
         patience = self._patience if progress.over else min(self._patience, least + each * len(pairs))
-        kept = self._nominations.chosen(pairs, {pair[0].name for pair in pairs if self._patch(*pair).initialized})
+        kept = self._chosen(pairs)
         self._nominations.await_tried(pairs, kept, lambda: self.poller.stopped)
         for stage in _in_stages(pairs, kept):
             self._await_bound(progress, kept)
@@ -410,6 +411,14 @@ class Registrar:
             progress.over = True
         self._tell_of(progress)
         self._each(lambda opened: self._record(*opened), progress.opened, self._patience)
+
+    def _chosen(self, pairs: Sequence[_Joining]) -> KeptRoom:
+        """Whose room is kept; nobody's where that cannot be told: what is only a hint keeps no Node shut."""
+        try:
+            return self._nominations.chosen(pairs, {pair[0].name for pair in pairs if self._patch(*pair).initialized})
+        except Exception:  # noqa: BLE001 - one pod that nobody can judge keeps no Node out
+            _log.exception("Failed to choose pods to nominate; continuing without nominations", claims=len(pairs))
+            return KeptRoom(Counter(), {})
 
     def _await_bound(self, progress: _WaveProgress, kept: KeptRoom) -> None:
         """Until the nominated pods of the Nodes that are open are bound, or for a while: then none of them takes what the others keep for no one.

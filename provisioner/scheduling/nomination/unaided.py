@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from provisioner.apis import names
 from provisioner.apis.gangs import group_of
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, label_value, node_filter
+from provisioner.scheduling.constraints.filters import FilterError, FilterTerm, NodeFilter, label_value, node_filter
 from provisioner.scheduling.constraints.selectors import Expressions, holds
 from provisioner.scheduling.nomination.nomination_rules import is_hard, selector_of
 from provisioner.values.resources import Resources
@@ -355,7 +355,8 @@ class _World:
     def _count(self, running: Running) -> None:
         """Count pods of nodes that are there, and these as domains; a spread looks at nodes that its own pods may be on, whatever the taints."""
         for (namespace, selector, key), shape, counts in zip(self._spreads, self._asking, self._counts, strict=True):
-            there, looks = running.counted(namespace, selector, key, node_filter(shape).terms)
+            asked = _filter(shape)
+            there, looks = running.counted(namespace, selector, key, asked.terms if asked is not None else ())
             self.looks += looks
             if self.looks > MOST_LOOKS:
                 return
@@ -363,11 +364,8 @@ class _World:
                 counts[domain] = counts.get(domain, 0) + count
 
     def _open_to(self, shape: PodShape) -> tuple[int, ...]:
-        if not _is_short(shape):
-            return ()
-        try:
-            asked = node_filter(shape)
-        except FilterError:
+        asked = _filter(shape) if _is_short(shape) else None
+        if asked is None:
             return ()
         taints = sum(len(one.taints) for one in self._nodes)
         self.looks += len(self._nodes) * len(asked.terms) + taints * len(asked.tolerations)
@@ -496,6 +494,14 @@ class _World:
             raw = [mark + (mine.get(domain, 0) * weight + skew - 1) for mark, domain in zip(raw, domains, strict=True)]
         most, least = max(raw), min(raw)
         return [100 * (most + least - mark) / most for mark in raw]
+
+
+def _filter(shape: PodShape) -> NodeFilter | None:
+    """None where it cannot be read: kube-scheduler binds no such pod. The API server takes Gt with a value that is no number, say."""
+    try:
+        return node_filter(shape)
+    except FilterError:
+        return None
 
 
 def _match(terms: Iterable[FilterTerm], labels: Mapping[str, str]) -> bool:

@@ -419,6 +419,20 @@ def test_a_node_that_nobody_can_make_a_patch_for_keeps_no_other_one_out(
     assert "a" in stage.registrar._delayed
 
 
+def test_where_nobody_can_say_whom_to_nominate_nodes_are_let_in_all_the_same(
+    workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(workers)
+    stage.joined("a")
+
+    def failing(*_: Any) -> Any:
+        raise ValueError("one bad pod")
+
+    monkeypatch.setattr(Nominations, "chosen", failing)
+    assert "PATCH /api/v1/nodes/a" in stage.wave("a")
+    assert stage.again == ["a"]
+
+
 def test_a_claim_or_node_that_is_gone_costs_nothing(workers: WorkerPool) -> None:
     stage = Stage(workers)
     stage.world.cluster.claim_changed(None, claim("alone", provider_id="kwok://alone", true=(names.LAUNCHED,)))

@@ -126,6 +126,19 @@ def test_pods_without_a_place_there_take_room_too() -> None:
     assert asked(nodes, others=pods(4, SMALL, "stranger")) == "everybody"
 
 
+def test_a_pod_without_a_place_there_whose_affinity_cannot_be_read_takes_no_room() -> None:
+    """The API server admits such a value, and kube-scheduler binds no such pod: it keeps no node shut."""
+    unread = of_app(
+        "unread",
+        "4",
+        terms=(term(("cpus", "Gt", ["many"])),),
+        topology_spread_constraints=(spread(ZONE, app("unread")),),
+    )
+    nodes = world(("a", 8, {SMALL: 4, BY_ZONE: 4}), ("a", 8, {SMALL: 8}))
+    withheld = [one.uid for one in nodes[0].planned if one.shape is BY_ZONE]
+    assert asked(nodes, withheld, others=pods(4, unread, "stranger")) == "nobody"
+
+
 def test_pods_that_run_count_in_a_hard_spread() -> None:
     """Four pods have to go to the zone that has none yet, wherever else there is room."""
     nodes = world(("a", 8, {BY_ZONE: 4, SMALL: 4}), ("b", 8, {SMALL: 8}))
