@@ -88,6 +88,7 @@ class _Nomination:
     version: int = 0  # of the pod that our last write made: what is known of an older one says nothing of that write
     over: bool = False  # taken back: not to be written again
     busy: bool = False  # a withdrawal is under way
+    writing: int = 0  # writes that are under way
     failures: int = 0
     retry_at: float = 0.0
 
@@ -196,7 +197,7 @@ class Nominations:
         """The pods planned for a node that a nomination or the extender may lead there; the others of them are bound by Volcano, which does as it likes."""
         return [pod for pod in self._cluster.assigned(NodeKey(claim.name)) if not bound_by_volcano(pod)]
 
-    def nominate(self, joining: Iterable[_Joining], kept: KeptRoom, patience: float | None = None) -> None:
+    def nominate(self, joining: Iterable[_Joining], kept: KeptRoom, patience: float) -> None:
         """Nominate the pods that were chosen for these nodes and are still planned there; before the first is let in.
 
         More than once: a cycle that began before a nomination may fail after it, and clears it. Members of groups last, as a cycle of a group that
@@ -205,7 +206,7 @@ class Nominations:
         Args:
             joining: NodeClaims and Nodes that are about to be let in.
             kept: who was chosen.
-            patience: seconds that one round of writes is waited for; None for any time.
+            patience: seconds that one round of writes is waited for; what hangs goes on by itself and is not written again meanwhile.
         """
         pairs = list(joining)
         self._nominate(pairs, kept, patience, lambda pod: not group_of(pod))
@@ -258,9 +259,7 @@ class Nominations:
                 if chosen and pod.uid in chosen:
                     yield pod, claim, node
 
-    def _nominate(
-        self, pairs: Iterable[_Joining], kept: KeptRoom, patience: float | None, may: Callable[[Pod], bool]
-    ) -> None:
+    def _nominate(self, pairs: Iterable[_Joining], kept: KeptRoom, patience: float, may: Callable[[Pod], bool]) -> None:
         for _ in range(ROUNDS):
             wanted: list[tuple[Pod, str, str]] = []
             behind = False
@@ -269,7 +268,7 @@ class Nominations:
                     continue
                 if pod.nominated_node_name == node.metadata.name:
                     self._note(pod, claim.name, node.metadata.name)
-                elif self._is_behind(pod):
+                elif self._is_behind(pod) or self._is_writing(pod):
                     behind = True
                 elif self._may_write(pod):
                     wanted.append((pod, claim.name, node.metadata.name))
@@ -370,7 +369,7 @@ class Nominations:
                     if not one.busy and now >= one.retry_at:
                         one.busy = True
                         due[why].append(one)
-                elif why is Withdrawal.NOT_PLANNED and not one.busy:
+                elif why is Withdrawal.NOT_PLANNED and not one.busy and not one.writing:
                     self._forget(one)
         with self._lock:
             for name in self._ready_at.keys() - by_claim.keys():
@@ -408,6 +407,12 @@ class Nominations:
             known = self._written.get(pod.uid)
         return known is not None and version_number(pod.resource_version) < known.version
 
+    def _is_writing(self, pod: Pod) -> bool:
+        """Whether a write to this pod has no answer yet."""
+        with self._lock:
+            known = self._written.get(pod.uid)
+        return known is not None and known.writing > 0
+
     def _forget(self, one: _Nomination) -> None:
         with self._lock:
             if self._written.get(one.pod.uid) is one:
@@ -422,11 +427,13 @@ class Nominations:
         if not self._may_write(current) or self._is_behind(current):
             return
         entry = self._note(pod, claim, node)
-        if entry.over or entry.writes >= MAX_WRITES:
-            return
+        with self._lock:
+            if entry.over or entry.writes >= MAX_WRITES:
+                return
+            entry.writes += 1  # before: whatever arrives is ours
+            entry.writing += 1
         outcome = "failed"
         try:
-            entry.writes += 1  # before: whatever arrives is ours
             operation = {"op": "add", "path": _PATH, "value": node}
             entry.version = self._patch(pod, current.nominated_node_name or None, [operation])
             outcome = "written"
@@ -439,6 +446,9 @@ class Nominations:
             _log.info(
                 "Failed to nominate a pod; continuing without a nomination", pod=pod.key, node=node, error=str(error)
             )
+        finally:
+            with self._lock:
+                entry.writing -= 1
         metrics.NOMINATIONS.labels(outcome).inc()
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
@@ -468,9 +478,13 @@ class Nominations:
             one.busy = False
 
     def _patch(self, pod: Pod, now: str | None, operations: list[dict[str, Any]]) -> int:
-        """Change the field where it still is `now` (None: absent) and the pod is still the one that we know; the pod's version then."""
+        """Change the field where it still is `now` (None: absent), and the pod is the one that we know and still waits; the pod's version then.
+
+        Since 1.35 the API server clears the field when it binds a pod and refuses it afterwards; before, it would stay for as long as the pod lives.
+        """
         guards = [
             {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "test", "path": "/spec/nodeName", "value": None},
             {"op": "test", "path": _PATH, "value": now},
         ]
         written = self._client.patch(

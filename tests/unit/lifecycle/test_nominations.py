@@ -1,6 +1,7 @@
 """What is written to pods: who is nominated, when that is taken back, and what others wrote that is left alone."""
 
 import itertools
+import threading
 from typing import Any
 
 import msgspec
@@ -21,14 +22,16 @@ from provisioner.lifecycle.nominations import (
     SEEN_SECONDS,
     Nominations,
 )
+from provisioner.lifecycle.registration import PATIENCE_SECONDS
 from provisioner.lifecycle.steering import MISLED, Steering
 from provisioner.scheduling.nomination.nomination_rules import WITHDRAW_AFTER_SECONDS
 from provisioner.scheduling.nomination.unaided import FEW
 from provisioner.simulator.api_server import ServerChange
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
-from provisioner.support.workers import WorkerPool
+from provisioner.support.workers import WorkerPool, pool
 from tests.support.cluster import World, bound, claim, node, pod
+from tests.support.eventually import eventually
 from tests.support.kube import Sent
 from tests.support.podgroups import grouped
 from tests.support.problems import shape
@@ -97,7 +100,7 @@ class Stage:
         changed = claim(name, provider_id=f"kwok://{name}", true=true, pods=self._planned[name])
         self.world.cluster.claim_changed(known, changed)
 
-    def nominate(self, *nodes: str) -> None:
+    def nominate(self, *nodes: str, patience: float = PATIENCE_SECONDS) -> None:
         pairs = []
         for name in nodes:
             known = self.world.cluster.claim(name)
@@ -107,7 +110,7 @@ class Stage:
             pairs.append((known, joined))
         kept = self.nominations.chosen(pairs, {claim.name for claim, _ in pairs})
         self.nominations.await_tried(pairs, kept, lambda: self.stopped)
-        self.nominations.nominate(pairs, kept)
+        self.nominations.nominate(pairs, kept, patience)
 
     def review(self, seconds: float = 0.0) -> list[Sent]:
         """What is sent by a review so much later; all of it has been answered."""
@@ -248,6 +251,7 @@ def test_a_planned_pod_is_nominated_where_the_field_is_empty(stage: Stage) -> No
     assert [sent.body for sent in stage.api.sent] == [
         [
             {"op": "test", "path": "/metadata/uid", "value": "one"},
+            {"op": "test", "path": "/spec/nodeName", "value": None},
             {"op": "test", "path": PATH, "value": None},
             {"op": "add", "path": PATH, "value": "a"},
         ]
@@ -393,6 +397,36 @@ def test_preemption_that_was_first_is_not_overwritten_nor_taken_for_ours(stage: 
     assert stage.review() == stage.review(WITHDRAW_AFTER_SECONDS) == []
 
 
+def test_a_pod_that_was_bound_before_the_watch_tells_is_not_nominated(stage: Stage) -> None:
+    """API servers before 1.35 would take it, and the pod would keep it."""
+    stage.existing_node("a", pod("one"))
+    stage.server.change("pods", "one", {"spec": {"nodeName": "elsewhere"}}, "default")
+    stage.nominate("a")
+    assert stage.api.sent
+    assert stage.field == {}
+    assert stage.nominations._written == {}
+
+
+def test_a_write_that_hangs_is_not_repeated_nor_forgotten_meanwhile() -> None:
+    """Each round would wait for another one, and what arrives later would be nobody's."""
+    may_go = threading.Event()
+
+    def hang(_: Sent) -> None:
+        assert may_go.wait(20)
+
+    with pool(2) as workers:
+        stage = Stage(workers)
+        stage.server.intercept = hang
+        stage.existing_node("a", pod("one"))
+        stage.nominate("a", patience=0.1)
+        stage.world.cluster.claim_changed(stage.world.cluster.claim("a"), None)
+        assert len(stage.api.sent) == 1
+        assert stage.review() == []
+        may_go.set()
+        eventually(lambda: stage.field, "it arrives")
+    assert stage.nominations._written.keys() == {"one"}
+
+
 def test_a_nomination_of_ours_to_where_the_pod_was_planned_before_is_replaced(stage: Stage) -> None:
     one = pod("one")
     stage.existing_node("a", one)
@@ -502,6 +536,7 @@ def test_it_is_taken_back_ten_seconds_after_the_node_is_ready(stage: Stage) -> N
     (sent,) = stage.review(0.1)
     assert sent.body == [
         {"op": "test", "path": "/metadata/uid", "value": "one"},
+        {"op": "test", "path": "/spec/nodeName", "value": None},
         {"op": "test", "path": PATH, "value": "a"},
         {"op": "remove", "path": PATH},
     ]
@@ -539,7 +574,7 @@ def test_what_preemption_wrote_meanwhile_stays(stage: Stage) -> None:
     stage.write("one", "elsewhere", told=False)
     before = count("nominations_withdrawn", reason="not_bound")
     (sent,) = stage.review(WITHDRAW_AFTER_SECONDS)
-    assert sent.body[1] == {"op": "test", "path": PATH, "value": "a"}
+    assert sent.body[2] == {"op": "test", "path": PATH, "value": "a"}
     assert stage.field == {"one": "elsewhere"}
     assert count("nominations_withdrawn", reason="not_bound") == before
     assert stage.review(1) == [], "it is somebody else's"
