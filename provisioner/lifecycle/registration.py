@@ -79,7 +79,8 @@ _log = logs.get_logger(__name__)
 _Joining = tuple[NodeClaim, Node]
 _Opened = tuple[NodeClaim, Node, bool]  # and whether it is initialised with that
 _Prepared = tuple[NodeClaim, Node, "NodePatch"]
-_Item = TypeVar("_Item", _Joining, _Opened, _Prepared)
+_Starting = tuple[NodeClaim, Node, "NodePatch", threading.Barrier | None]  # that those meet at who begin together
+_Item = TypeVar("_Item", _Joining, _Opened, _Starting)
 
 
 class _Offer(NamedTuple):
@@ -496,8 +497,10 @@ class Registrar:
                     prepared.append(one)
             except Exception as error:  # noqa: BLE001 - one that fails keeps no other one out
                 self._retry(claim.metadata.name, error)
-        start = threading.Barrier(1 if progress.over else max(1, min(len(prepared), self._workers.workers)))
-        self._each(lambda one: self._open(*one, progress, start), prepared, patience)
+        together = 0 if progress.over else min(len(prepared), self._workers.workers)
+        start = threading.Barrier(max(1, together))
+        starting = [(*one, start if number < together else None) for number, one in enumerate(prepared)]
+        self._each(lambda one: self._open(*one, progress), starting, patience)
         self._tell_of(progress)
 
     def _tell_of(self, progress: _WaveProgress) -> None:
@@ -540,13 +543,16 @@ class Registrar:
         return None
 
     def _open(
-        self, claim: NodeClaim, node: Node, patch: NodePatch, progress: _WaveProgress, start: threading.Barrier
+        self, claim: NodeClaim, node: Node, patch: NodePatch, start: threading.Barrier | None, progress: _WaveProgress
     ) -> None:
         """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
-        with contextlib.suppress(threading.BrokenBarrierError):
-            start.wait(START_SECONDS)
-        start.abort()  # who comes later does not wait
-        if not self._stays(claim.metadata.name):
+        together = False
+        if start is not None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                start.wait(START_SECONDS)
+                together = True
+        # the state is asked again by those that begin late: others may hold its lock for longer than it takes to open all
+        if not together and not self._stays(claim.metadata.name):
             return
         opened = self._let_in(claim, node, patch)
         with self._lock:

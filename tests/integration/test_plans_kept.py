@@ -201,6 +201,9 @@ def kept(client: Client, provisioner: InProcess, row: Row) -> Kept:
         paid = sum(usd[one] for one in found)
         writes = (after.get("patch pods/status", 0) - before.get("patch pods/status", 0)) / count
         words = f"planned {len(bought)} nodes for {asked:.3f} $/h, in the end {len(found)} for {paid:.3f} $/h, {writes:.2f} writes a pod"
+        eventually(
+            lambda: all(one.status.node_name for one in plot.claims()), "NodeClaims say which Node is theirs", SECONDS
+        )
         of_plan = {one.status.node_name for one in plot.claims() if one.name in plans}
         ready = [condition(one.status.conditions, names.READY) for one in plot.nodes() if one.metadata.name in of_plan]
         times = [one.last_transition_time.timestamp() for one in ready if one and one.last_transition_time]

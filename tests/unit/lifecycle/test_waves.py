@@ -401,6 +401,35 @@ def test_a_claim_that_is_deleted_while_other_nodes_are_let_in_is_not_let_in() ->
         assert [line for line in stage.wave("a", "b") if "/nodes/" in line] == ["PATCH /api/v1/nodes/a"]
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_who_is_let_in_with_the_others_asks_the_state_nothing_meanwhile_and_who_begins_late_asks_again(
+    monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    """Another thread may hold its lock for longer than it takes to open all; whose claim is gone by then is not let in."""
+    monkeypatch.setattr(registration, "START_SECONDS", 0.01 if busy else 20.0)
+    stays, asked, done = Registrar._stays, list[str](), threading.Event()
+
+    def asking(self: Registrar, name: str) -> NodeClaim | None:
+        asked.append(name)
+        return stays(self, name)
+
+    monkeypatch.setattr(Registrar, "_stays", asking)
+
+    def hold() -> None:
+        done.wait()
+
+    with pool(2) as two:
+        stage = Stage(two)
+        for name in ("a", "b"):
+            stage.joined(name)
+        if busy:
+            two.submit(hold)
+        stage.wave("a", "b")
+        done.set()
+    assert stage.healthy == [("general", True)] * 2
+    assert sorted(asked) == (["a", "a", "b", "b"] if busy else ["a", "b"])
+
+
 def test_a_node_that_nobody_can_make_a_patch_for_keeps_no_other_one_out(
     workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
