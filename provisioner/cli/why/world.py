@@ -41,10 +41,12 @@ from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.values.errors import UserError
+from provisioner.values.printable import listed
 from provisioner.values.quantity import QuantityError
 from provisioner.why.instant import NO_MEMORY, Memory
 from provisioner.why.nodes import still_at
 
+_MOST_NAMED = 5
 _AROUND: Final[tuple[tuple[Resource[Any], Any], ...]] = (
     (resources.NAMESPACE_LABELS, SurroundingsKeeper.namespace_changed),
     (resources.STORAGECLASSES, SurroundingsKeeper.class_changed),
@@ -264,7 +266,8 @@ class Local:
         """What could not be read, or is not known here."""
         unknown = [one.pool for one in self.snapshot.pools if not self.types.manages(one.pool)]
         why = f" ({self.types.why_not})" if self.types.why_not else ""
-        return (*dict.fromkeys((*self.objects.missing, *self.objects.absent)), *(_unknown(one, why) for one in unknown))
+        unread = dict.fromkeys((*self.objects.missing, *self.objects.absent))
+        return (*unread, *((_unknown(unknown, why),) if unknown else ()))
 
 
 def local(objects: WhyObjects, options: Options, at: datetime) -> Local:
@@ -324,9 +327,11 @@ def _told(take: Any, one: Any, keeper: SurroundingsKeeper) -> None:
     take(keeper, None, one)
 
 
-def _unknown(pool: NodePool, why: str) -> str:
-    reference = pool.node_class_ref
+def _unknown(pools: Sequence[NodePool], why: str) -> str:
+    classes = sorted({f"{one.node_class_ref.kind} {one.node_class_ref.name}" for one in pools})
+    names = listed((one.name for one in pools), _MOST_NAMED)
     return (
-        f"The instance types of {reference.kind} {reference.name} are not known here{why}, so the answer leaves out new nodes of NodePool "
-        f"{pool.name} and the prices of its nodes; the event FailedScheduling of a pod says what the provisioner found"
+        f"The instance types of {listed(classes, _MOST_NAMED)} are not known here{why}, so the answer leaves out new nodes of "
+        f"{'NodePool' if len(pools) == 1 else 'NodePools'} {names} and the prices of {'its' if len(pools) == 1 else 'their'} nodes; "
+        "the event FailedScheduling of a pod says what the provisioner found"
     )

@@ -221,6 +221,17 @@ def test_a_pool_of_unknown_types_is_said_to_be_missing_from_the_answer(file: pat
     )
 
 
+def test_pools_of_unknown_types_are_told_of_in_one_sentence(file: pathlib.Path) -> None:
+    aws = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}
+    pools = [pool(f"aws-{number}", template=aws) for number in range(7)]
+    found = Dump(file, *pools, wire_pod("big", "400")).json("pod", "default/big", status=3)
+    (note,) = [one for one in found["missing"] if "instance types" in one]
+    assert note.startswith(
+        "The instance types of EC2NodeClass default are not known here (there are no AWS credentials), "
+    )
+    assert "new nodes of NodePools aws-0, aws-1, aws-2, aws-3, aws-4 and 2 more and the prices of their nodes" in note
+
+
 def test_what_is_settled_by_the_pod_itself_leaves_nothing_out(file: pathlib.Path) -> None:
     aws = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}
     found = Dump(file, pool("aws", template=aws), gated()).json("pod", "default/web", status=0)
