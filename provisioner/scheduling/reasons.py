@@ -1,6 +1,6 @@
 """Why a pod got no place, as values: compare them in code, print them for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from provisioner.apis.gangs import told
@@ -485,6 +485,7 @@ class PoolsRefuse:
 
 
 _SHOWN_POOLS = 3
+_SHOWN_TAINTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,7 +513,7 @@ class BinsRefuse:
     lacking: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
-        parts = [f"{count} had untolerated taint {taint}" for taint, count in self.untolerated]
+        parts = [*self._untolerated()]
         if self.mismatched:
             parts.append(f"{self.mismatched} didn't match the pod's node affinity/selector")
         parts.extend(f"{count} didn't declare the feature {feature}" for feature, count in self.lacking)
@@ -523,6 +524,14 @@ class BinsRefuse:
         parts.extend(f"{count} insufficient {resource}" for resource, count in self.short)
         parts.extend(f"{count} {words}" for words, count in self.topology)
         return f"0/{self.total} existing nodes: {', '.join(parts)}"
+
+    def _untolerated(self) -> Iterator[str]:
+        """The taints of most nodes; the others are counted, so that there is room in an event for what NodePools say."""
+        by_nodes = sorted(self.untolerated, key=lambda one: -one[1])
+        for taint, count in by_nodes[:_SHOWN_TAINTS]:
+            yield f"{count} had untolerated taint {taint}"
+        if others := sum(count for _, count in by_nodes[_SHOWN_TAINTS:]):
+            yield f"{others} had other untolerated taints"
 
 
 @dataclass(frozen=True, slots=True)

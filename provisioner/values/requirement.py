@@ -328,6 +328,16 @@ class Requirements(Mapping[str, Requirement]):
                 return RequirementConflict(key, None, right, undefined=True, known=(allow_undefined, self))
         return self.conflict(other)
 
+    def conflicts(self, other: "Requirements", allow_undefined: frozenset[str] = frozenset()) -> int:
+        """On how many keys a node side (this) cannot serve a pod side (`other`): 0 where `incompatibility` finds nothing."""
+        undefined = sum(
+            key not in self._by_key and right.present and key not in allow_undefined
+            for key, right in other._by_key.items()
+        )
+        return undefined + sum(
+            not left.intersects(other._by_key[key]) for key, left in self._by_key.items() if key in other._by_key
+        )
+
     def implies(self, wide: "Requirements") -> bool:
         """Whether whatever satisfies these satisfies `wide`; minValues do not count."""
         return all(key in self and self[key].implies(one) for key, one in wide.items())

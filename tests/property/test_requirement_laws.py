@@ -143,3 +143,12 @@ def test_allowing_more_undefined_keys_never_makes_incompatible(
 @given(requirement_sets, requirement_sets)
 def test_with_every_key_allowed_undefined_only_conflicts_are_left(a: Requirements, b: Requirements) -> None:
     assert a.incompatibility(b, frozenset(KEYS)) == a.conflict(b)
+
+
+@given(requirement_sets, requirement_sets, st.sets(st.sampled_from(KEYS)))
+def test_conflicts_are_counted_key_by_key(a: Requirements, b: Requirements, keys: set[str]) -> None:
+    """None exactly where nothing is incompatible, and each key counts by itself."""
+    allowed = frozenset(keys)
+    alone = [a.incompatibility(Requirements.of([one]), allowed) is not None for _, one in b.items()]
+    assert a.conflicts(b, allowed) == sum(alone)
+    assert (a.conflicts(b, allowed) == 0) == (a.incompatibility(b, allowed) is None)

@@ -57,7 +57,7 @@ from provisioner.scheduling.topology.relations import AxisPlan, PodRun
 from provisioner.values.message import Said
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS
-from provisioner.values.taints import first_untolerated
+from provisioner.values.taints import first_untolerated, tolerates
 
 _Found = tuple[int, Constraint]
 """How far a term got (more is further), and what stopped it."""
@@ -75,6 +75,20 @@ def explain(account: PoolAccount, node_filter: NodeFilter, need: Need, ports: Po
         return NoTerm()
     found = [_explain_term(account, term, need, ports) for term in node_filter.terms]
     return max(found, key=lambda one: one[0])[1]  # max keeps the first of equals
+
+
+def _strangeness(account: PoolAccount, node_filter: NodeFilter, constraint: Constraint) -> int:
+    """In how many taints and labels (of the term that fits best) a pool is not what the pod asks for; 0 where something else binds."""
+    if not isinstance(constraint, Untolerated | Incompatible):
+        return 0
+    offer = account.offer
+    taints = sum(
+        1
+        for one in offer.pool.taints
+        if one.effect in node_filter.effects and not tolerates(node_filter.tolerations, one)
+    )
+    labels = [offer.template.conflicts(term.requirements, offer.well_known) for term in node_filter.terms]
+    return taints + min(labels, default=0)
 
 
 def _explain_term(account: PoolAccount, term: FilterTerm, need: Need, ports: Ports) -> _Found:
@@ -274,16 +288,17 @@ class Explainer:
             reasons.append(refusal)
         if not self._table.accounts:
             reasons.append(NoPools())
-        of_pools: list[PoolRefuses | PoolsRefuse] = []
+        of_pools: list[tuple[int, PoolRefuses | PoolsRefuse]] = []
         for accounts in self._alike(run.filter):
             account = accounts[0]
             constraint = explain(account, run.filter, need, run.ports)
             if len(accounts) > 1 and not isinstance(constraint, Unexplained):
-                of_pools.append(PoolsRefuse(self._names[id(accounts)], constraint))
-                continue
-            of_pools += self._of_pools(one, run, accounts, need)
-        # those that the pod does not ask for come last: an event is cut off
-        return (*reasons, *sorted(of_pools, key=lambda one: isinstance(one.constraint, Untolerated | Incompatible)))
+                found: list[PoolRefuses | PoolsRefuse] = [PoolsRefuse(self._names[id(accounts)], constraint)]
+            else:
+                found = [*self._of_pools(one, run, accounts, need)]
+            of_pools += [(_strangeness(account, run.filter, refusal.constraint), refusal) for refusal in found]
+        # those that the pod was least meant for come last: an event is cut off
+        return (*reasons, *(refusal for _, refusal in sorted(of_pools, key=operator.itemgetter(0))))
 
     def _alike(self, node_filter: NodeFilter) -> list[list[PoolAccount]]:
         """The pools in their order; those that follow each other and differ in nothing but their names are one."""

@@ -326,6 +326,16 @@ ROWS = {
         problem(sized(p="9 1Gi"), pool("a", taints=[DEDICATED]), pool("b", types=NO_LARGE)),
         'p: NodePool "b": cpu 9 exceeds the 4 that the largest matching instance type has for pods; '
         'NodePool "a": taint dedicated=batch:NoSchedule is not tolerated'),
+    "pools that the pod is not meant for are told the later the more of their taints and labels are others": row(
+        problem(one(shape(selector={ARCH: "arm64", "team": "x"}, tolerations=[TOLERATES])),
+                pool("own", (ARCH, "In", ["amd64"]), labels={"team": "x"}, taints=[DEDICATED]),
+                pool("other", (ARCH, "In", ["amd64"]), labels={"team": "y"}, weight=1),
+                pool("third", (ARCH, "In", ["amd64"]), labels={"team": "y"}, weight=2, taints=[EVICTING]),
+                pool("tainted", (ARCH, "In", ["arm64"]), labels={"team": "x"}, weight=-1, taints=[EVICTING])),
+        'p: NodePool "own": kubernetes.io/arch In [amd64] conflicts with kubernetes.io/arch In [arm64]; '
+        'NodePool "tainted": taint evicting:NoExecute is not tolerated; '
+        'NodePool "other": kubernetes.io/arch In [amd64] conflicts with kubernetes.io/arch In [arm64]; '
+        'NodePool "third": taint evicting:NoExecute is not tolerated'),
     # --- limits ---
     "a limit stops new nodes": row(
         problem(pods(3, shape("2", "1Gi"), "p"), pool(types=(SMALL,), limits={"cpu": "4"})),
