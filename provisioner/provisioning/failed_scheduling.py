@@ -1,7 +1,9 @@
 """Events about pods that wait and NodePools that cannot launch anything, made from the reasons that scheduling gives."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from provisioner.apis import names
 from provisioner.apis.gangs import told
@@ -34,10 +36,23 @@ _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
 """What binds in pools that were most likely never meant for the pod."""
 _MOST_OF_A_POOL = 300  # characters
 _MOST_POOLS = 3
+_AMOUNT = re.compile(r"\b[0-9][0-9A-Za-z.]*")
+
+
+class Complaint(NamedTuple):
+    """What a pod is told.
+
+    Attributes:
+        gist: what is new to a reader only where this is another one; None for the text itself.
+    """
+
+    pod: Pod
+    text: str
+    gist: object = None
 
 
 class ToldPods:
-    """Which pods were told lately why they wait, so that each sentence is said once in five minutes.
+    """Which pods were told lately why they wait, so that the same is said once in five minutes.
 
     However many pods wait, a run tells `AT_ONCE` of them at most: events share the request budget with the writes
     that get nodes going. The next run tells the next ones.
@@ -47,21 +62,22 @@ class ToldPods:
     TTL_SECONDS = 300.0
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[str, float]] = {}
+        self._said: dict[str, tuple[object, float]] = {}
 
-    def due(self, complaints: Iterable[tuple[Pod, str]], now: float) -> list[tuple[Pod, str]]:
+    def due(self, complaints: Iterable[Complaint], now: float) -> list[Complaint]:
         """Those of `complaints`, one a pod, that are to be said now; pods that are not among them are forgotten."""
-        said: dict[str, tuple[str, float]] = {}
-        due: list[tuple[Pod, str]] = []
-        for pod, text in complaints:
-            before = self._said.get(pod.uid)
-            if before is not None and before[0] == text and now < before[1]:
-                said[pod.uid] = before
+        said: dict[str, tuple[object, float]] = {}
+        due: list[Complaint] = []
+        for one in complaints:
+            uid, gist = one.pod.uid, one.text if one.gist is None else one.gist
+            before = self._said.get(uid)
+            if before is not None and before[0] == gist and now < before[1]:
+                said[uid] = before
             elif len(due) < self.AT_ONCE:
-                said[pod.uid] = (text, now + self.TTL_SECONDS)
-                due.append((pod, text))
+                said[uid] = (gist, now + self.TTL_SECONDS)
+                due.append(one)
             elif before is not None:
-                said[pod.uid] = before
+                said[uid] = before
         self._said = said
         return due
 
@@ -80,16 +96,13 @@ def every(_: NodePool) -> bool:
     return True
 
 
-def sentence(
+def parts_of(
     reasons: Sequence[Reason],
     pools: Sequence[NodePool] = (),
     serves: Callable[[NodePool], bool] = every,
     meant: Callable[[NodePool], bool] = every,
-) -> str:
-    """All reasons of one pod as one event takes them.
-
-    Where they are too long together, those of pools that came nearest to taking the pod stay, whole, and the others are
-    counted.
+) -> list[Reason | str]:
+    """All that there is to say to one pod.
 
     Args:
         reasons: of a pod without a place.
@@ -102,6 +115,15 @@ def sentence(
     ]
     if any(isinstance(one, PoolRefuses | PoolsRefuse) for one in reasons):
         parts += unready(one for one in pools if serves(one) and meant(one))
+    return parts
+
+
+def sentence(parts: Sequence[Reason | str]) -> str:
+    """All parts as one event takes them.
+
+    Where they are too long together, those of pools that came nearest to taking the pod stay, whole, and the others are
+    counted.
+    """
     whole = _unschedulable("; ".join(map(str, parts)))
     if len(whole) <= MAX_MESSAGE:
         return whole
@@ -110,6 +132,24 @@ def sentence(
     while count > 1 and len(_cut(told, count)) > MAX_MESSAGE:
         count -= 1
     return _cut(told, count)
+
+
+def gist(parts: Iterable[Reason | str]) -> frozenset[object]:
+    """What the parts say but for existing nodes, which come and go, and for amounts: what binds, by NodePool.
+
+    Differs: Karpenter says nothing new to a pod for five minutes, whatever binds.
+    """
+    return frozenset(_kind(one) for one in parts if not isinstance(one, BinsRefuse))
+
+
+def _kind(one: Reason | str) -> object:
+    if isinstance(one, str):
+        return one
+    if isinstance(one, PoolRefuses | PoolsRefuse):
+        if isinstance(one.constraint, Untolerated | Incompatible | LabelUndefined):
+            return one
+        return one.pools if isinstance(one, PoolsRefuse) else one.pool, _AMOUNT.sub("", str(one.constraint))
+    return _AMOUNT.sub("", str(one))
 
 
 def _rank(one: Reason | str) -> int:

@@ -23,7 +23,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PODS
-from provisioner.provisioning.failed_scheduling import ToldPods
+from provisioner.provisioning.failed_scheduling import Complaint, ToldPods
 from provisioner.runtime.changes import Change, PodChanged
 from provisioner.runtime.object_reference import pod_reference
 from provisioner.support import logs, metrics
@@ -122,8 +122,8 @@ class SchedulerLiveness:
             f'Scheduler "{names.SCHEDULER_NAME}" of the pod has processed no pod for {SILENCE_SECONDS:.0f} s. Check '
             "that the scheduler runs, or recreate the pod without this schedulerName",
         )
-        for pod, _ in self._told.due(((pod, message.text) for pod in left), now):
-            self._recorder.publish(pod_reference(pod), *message, ttl=0)
+        for due in self._told.due((Complaint(pod, message.text) for pod in left), now):
+            self._recorder.publish(pod_reference(due.pod), *message, ttl=0)
 
     def _recreate(self, left: Iterable[Pod]) -> None:
         last = float("inf")

@@ -132,38 +132,41 @@ class BatchTelling:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         complaints, empty = self._left(snapshot, outcome)
         complaints += [
-            (pod, events.stopped(stop))
+            events.Complaint(pod, events.stopped(stop))
             for pod in snapshot.pending
             if (stop := snapshot.stopped.get(pod.shape.key)) is not None
         ]
         if snapshot.resting:
             complaints += [
-                (pod, events.resting(group, snapshot.resting[group].seconds))
+                events.Complaint(pod, events.resting(group, snapshot.resting[group].seconds))
                 for pod in snapshot.pending
                 if (group := group_of(pod)) in snapshot.resting
             ]
         for one in outcome.held:
             text = one.why
-            complaints += [(pod, text) for pod in one.planned.pods]
-        for pod, text in self._told.due(complaints, self._clock.monotonic()):
-            self._recorder.publish(pod_reference(pod), "Warning", "FailedScheduling", text, ttl=0)
+            complaints += [events.Complaint(pod, text) for pod in one.planned.pods]
+        for due in self._told.due(complaints, self._clock.monotonic()):
+            self._recorder.publish(pod_reference(due.pod), "Warning", "FailedScheduling", due.text, ttl=0)
         for view in snapshot.pools:
             if (about := empty.get(view.pool.name)) is not None:
                 self._recorder.publish(reference_of(view.pool), *about, ttl=60.0)
 
-    def _left(self, snapshot: Snapshot, outcome: BatchOutcome) -> tuple[list[tuple[Pod, str]], dict[str, EventMessage]]:
+    def _left(
+        self, snapshot: Snapshot, outcome: BatchOutcome
+    ) -> tuple[list[events.Complaint], dict[str, EventMessage]]:
         """Why each pod has no place, and what is to be said of NodePools by name."""
-        texts: dict[tuple[int, str], str] = {}  # by identity: equal pods share their reasons
+        texts: dict[tuple[int, str], tuple[str, object]] = {}  # by identity: equal pods share their reasons
         empty: dict[str, EventMessage] = {}
-        complaints: list[tuple[Pod, str]] = []
+        complaints: list[events.Complaint] = []
         pools = [view.pool for view in snapshot.pools]
         for unplaced in outcome.result.unplaced:
             shape = unplaced.pod.shape
             key = id(unplaced.reasons), shape.key if len(texts) < _MOST_LOOKED_AT else ""
-            text = texts.get(key)
-            if text is None:
+            found = texts.get(key)
+            if found is None:
                 meant = functools.partial(self._worlds.might_take, shape) if key[1] else events.every
-                text = texts[key] = events.sentence(unplaced.reasons, pools, self._worlds.manages, meant)
+                parts = events.parts_of(unplaced.reasons, pools, self._worlds.manages, meant)
+                found = texts[key] = events.sentence(parts), events.gist(parts)
                 empty |= events.pools_without_types(unplaced.reasons)
-            complaints.append((unplaced.pod, text))
+            complaints.append(events.Complaint(unplaced.pod, *found))
         return complaints, empty | events.pools_out_of_money(outcome.result.unplaced)

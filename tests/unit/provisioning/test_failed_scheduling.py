@@ -7,8 +7,15 @@ from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.pods import Pod
 from provisioner.kube.events import MAX_MESSAGE
-from provisioner.provisioning.failed_scheduling import ToldPods, pools_without_types, sentence, unready
+from provisioner.provisioning import failed_scheduling
+from provisioner.provisioning.failed_scheduling import (
+    Complaint,
+    ToldPods,
+    pools_without_types,
+    unready,
+)
 from provisioner.scheduling.reasons import (
     BinsRefuse,
     Incompatible,
@@ -17,37 +24,97 @@ from provisioner.scheduling.reasons import (
     PodInvalid,
     PoolRefuses,
     PoolsRefuse,
+    Reason,
     TooLarge,
     Untolerated,
 )
+from provisioner.support.workers import WorkerPool
 from provisioner.values.requirement import RequirementConflict
 from provisioner.values.taints import Taint
+from tests.support.batches import Batches
 from tests.support.clock import NOON
 from tests.support.cluster import pod, pool
 
 ONE, TWO = pod("one"), pod("two")
 
 
+def sentence(*of: Any, **more: Any) -> str:
+    """What a pod with these reasons is told; the arguments are as of `parts_of`."""
+    return failed_scheduling.sentence(failed_scheduling.parts_of(*of, **more))
+
+
+def gist(*of: Any) -> object:
+    """What it comes down to."""
+    return failed_scheduling.gist(failed_scheduling.parts_of(*of))
+
+
+def due(told: ToldPods, now: float, *some: tuple[Pod, str]) -> list[tuple[Pod, str]]:
+    """Who is told what, where texts are their own gist."""
+    return [(one.pod, one.text) for one in told.due((Complaint(pod, text) for pod, text in some), now)]
+
+
 def test_a_sentence_is_said_once_in_five_minutes_and_a_new_one_at_once() -> None:
     told = ToldPods()
-    assert told.due([(ONE, "a"), (TWO, "a")], 0.0) == [(ONE, "a"), (TWO, "a")]
-    assert told.due([(ONE, "a"), (TWO, "b")], 10.0) == [(TWO, "b")]
-    assert told.due([(ONE, "a"), (TWO, "b")], 299.0) == []
-    assert told.due([(ONE, "a"), (TWO, "b")], 300.0) == [(ONE, "a")]
+    assert due(told, 0.0, (ONE, "a"), (TWO, "a")) == [(ONE, "a"), (TWO, "a")]
+    assert due(told, 10.0, (ONE, "a"), (TWO, "b")) == [(TWO, "b")]
+    assert due(told, 299.0, (ONE, "a"), (TWO, "b")) == []
+    assert due(told, 300.0, (ONE, "a"), (TWO, "b")) == [(ONE, "a")]
+
+
+def test_another_text_of_the_same_gist_is_said_when_the_first_would_be_again() -> None:
+    told = ToldPods()
+    texts = [one.text for at in (0.0, 10.0, 299.0, 300.0) for one in told.due([Complaint(ONE, f"{at}", "gist")], at)]
+    assert texts == ["0.0", "300.0"]
+    assert told.due([Complaint(ONE, "c", "another")], 301.0)
 
 
 def test_a_pod_that_had_a_place_in_between_is_told_again() -> None:
     told = ToldPods()
-    told.due([(ONE, "a")], 0.0)
-    told.due([], 1.0)
-    assert told.due([(ONE, "a")], 2.0) == [(ONE, "a")]
+    due(told, 0.0, (ONE, "a"))
+    due(told, 1.0)
+    assert due(told, 2.0, (ONE, "a")) == [(ONE, "a")]
 
 
 def test_of_many_pods_each_run_tells_some_until_all_were_told() -> None:
     told, many = ToldPods(), [(pod(f"p{number}"), "a") for number in range(2 * ToldPods.AT_ONCE + 1)]
-    runs = [told.due(many, float(second)) for second in range(4)]
+    runs = [due(told, float(second), *many) for second in range(4)]
     assert [len(run) for run in runs] == [ToldPods.AT_ONCE, ToldPods.AT_ONCE, 1, 0]
     assert [found for run in runs for found in run] == many
+
+
+def test_nodes_that_come_and_go_and_amounts_are_nothing_new_to_a_pod() -> None:
+    taint = Taint(key="team", effect="NoSchedule")
+    before = (BinsRefuse(5, untolerated=((taint, 2),), leaving=1), PoolRefuses("a", TooLarge("cpu", 2000, 1000)))
+    later = (BinsRefuse(6, short=(("cpu", 6),)), PoolRefuses("a", TooLarge("cpu", 2000, 900)))
+    assert sentence(before) != sentence(later)
+    assert gist(before) == gist(later) == gist(later[1:])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "pools"),
+    [
+        ((PoolRefuses("b", TooLarge("cpu", 2000, 1000)),), ()),
+        ((PoolRefuses("a", TooLarge("memory", 2000, 1000)),), ()),
+        ((PoolRefuses("a", NoInstanceTypes(0)),), ()),
+        ((PoolRefuses("a", TooLarge("cpu", 2000, 1000)), PoolRefuses("b", NoInstanceTypes(0))), ()),
+        ((PoolRefuses("a", Untolerated(Taint(key="x", effect="NoSchedule"))),), ()),
+        ((PoolRefuses("a", Untolerated(Taint(key="y", effect="NoSchedule"))),), ()),
+        ((NoPools(),), ()),
+        ((NoPools(),), (pool("a", replicas=1),)),
+        ((PodInvalid("broken"),), ()),
+    ],
+    ids=str,
+)
+def test_what_binds_in_a_pool_is_new_to_a_pod(reasons: tuple[Reason, ...], pools: tuple[NodePool, ...]) -> None:
+    others = [
+        gist(*one)
+        for one in (
+            ((PoolRefuses("a", TooLarge("cpu", 2000, 1000)),), ()),
+            ((PoolRefuses("a", Untolerated(Taint(key="z", effect="NoSchedule"))),), ()),
+            ((NoPools(),), (pool("a", replicas=1), pool("b", status={}))),
+        )
+    ]
+    assert gist(reasons, pools) not in others
 
 
 def test_a_pool_without_any_instance_type_is_told_itself() -> None:
@@ -96,6 +163,14 @@ def test_of_too_many_pools_those_that_came_nearest_are_named_and_the_others_coun
     named = sum(str(one) in text for one in foreign)
     assert text.endswith(f"; and {len(foreign) - named} more")
     assert MAX_MESSAGE - len(text) < len(str(foreign[-1])) + len("; ")
+
+
+def test_of_many_taints_of_nodes_those_of_most_nodes_are_named_and_the_others_counted() -> None:
+    taints = tuple((Taint(key=f"team-{n}", effect="NoSchedule"), n) for n in range(1, 6))
+    assert str(BinsRefuse(15, untolerated=taints)) == (
+        "0/15 existing nodes: 5 had untolerated taint team-5:NoSchedule, 4 had untolerated taint team-4:NoSchedule, "
+        "3 had untolerated taint team-3:NoSchedule, 3 had other untolerated taints"
+    )
 
 
 def test_one_long_reason_is_told_for_the_recorder_to_cut() -> None:
@@ -173,8 +248,8 @@ def test_a_pool_that_is_not_ready_is_named_beside_those_that_refuse_the_pod() ->
 
 
 def test_a_cause_is_told_however_long_the_other_reasons_are() -> None:
-    taints = tuple((Taint(key=f"team-{n}", effect="NoSchedule"), 1) for n in range(100))
-    text = sentence((BinsRefuse(100, untolerated=taints), NoPools()), (not_ready("bad", "no subnet"),))
+    short = tuple((f"example.com/resource-{n}", 1) for n in range(100))
+    text = sentence((BinsRefuse(100, short=short), NoPools()), (not_ready("bad", "no subnet"),))
     assert text == "Failed to schedule pod, no NodePool is Ready: bad: no subnet; and 1 more"
 
 
@@ -186,3 +261,17 @@ def test_the_pool_that_the_pod_is_meant_for_is_told_first_and_others_beside_it_n
     assert sentence((REFUSES,), pools, meant=lambda one: only(one.name)) == (
         f'Failed to schedule pod, {REFUSES}; NodePool "e": not Ready: cause of e'
     )
+
+
+def test_a_pod_that_nothing_takes_is_not_told_of_each_node_that_comes() -> None:
+    stage, workers = Batches(pod("p", cpu="5000")), WorkerPool(1)
+    one = stage.provisioner(workers)
+    for number in range(3):
+        stage.world.existing_node(f"n{number}")
+        one.run()
+    (text,) = stage.told.said("FailedScheduling")
+    assert "0/1 existing nodes" in text
+    stage.world.clock.advance(ToldPods.TTL_SECONDS)
+    one.run()
+    workers.close()
+    assert "0/3 existing nodes" in stage.told.said("FailedScheduling")[1]
