@@ -341,15 +341,16 @@ class Consolidation:
         if result.claims:
             if why := self._why_not(some, result):
                 return why
-            claims = replacement.settled(some, result.claims, self._types, self._view.settings, anew=anew)
-            if isinstance(claims, str):
-                return claims
+            claims = self._simulation.as_judged(result.claims) if self._simulation is not None else result.claims
+            settled = replacement.settled(some, claims, self._types, self._view.settings, anew=anew)
+            if isinstance(settled, str):
+                return settled
             bought = [at for one in some if (at := one.claim.metadata.creation_timestamp) is not None]
             if not are_news(bought) and any(
-                is_settled(one, self._view) and not is_news(one, claims, self._types, self._view) for one in some
+                is_settled(one, self._view) and not is_news(one, settled, self._types, self._view) for one in some
             ):
                 return LAUNCHED_RECENTLY
-            result = Result(claims, result.existing, ())
+            result = Result(settled, result.existing, ())
         if why := self._why_not(some, result):
             return why
         planned = result.usd_per_hour

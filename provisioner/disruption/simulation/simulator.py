@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.buffers.virtual_pods import is_virtual
 from provisioner.disruption.candidates import Candidate, CandidateTypes
-from provisioner.disruption.simulation.wishes import given_up, kept
+from provisioner.disruption.simulation.wishes import as_judged, given_up, kept
 from provisioner.disruption.view import DisruptionView, Improved
 from provisioner.scheduling.becoming import filled, with_pods, without
 from provisioner.scheduling.drainability import (
@@ -25,7 +25,7 @@ from provisioner.scheduling.improvement.partitions import cheapest
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import Prepared, prepare, without_place
 from provisioner.scheduling.problem import Bin, Changes, SchedulingPool
-from provisioner.scheduling.result import Result
+from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.topology.ties import topology_keys
 from provisioner.state.snapshot import NodeView
 from provisioner.values.message import Said
@@ -337,6 +337,10 @@ class Simulation:
     def given_up(self, some: Sequence[Candidate], result: Result, types: CandidateTypes) -> str:
         """What a move of these nodes would give up; see `wishes.given_up`."""
         return given_up(self._prepared, self._bins, some, result, types)
+
+    def as_judged(self, claims: Iterable[PlannedClaim]) -> tuple[PlannedClaim, ...]:
+        """Claims that come where `given_up` judges them; see `wishes.as_judged`."""
+        return as_judged(self._prepared, claims)
 
     def needs_new_node(self, some: Sequence[Candidate]) -> list[Pod]:
         """The pods of these nodes that no other node takes, wherever others come to: a move gives them new nodes, or is none. See `prepared.without_place`."""

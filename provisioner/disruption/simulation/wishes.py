@@ -39,7 +39,7 @@ from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, PreferencePolicy
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.message import Said
-from provisioner.values.requirement import Requirement
+from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint, Toleration, first_untolerated
 
 _SOFT: Final = (PREFER_NO_SCHEDULE,)
@@ -61,11 +61,19 @@ class _Way:
 
     @property
     def wishes(self) -> Wishes:
-        """None of a pod that cannot be read: the solver says why it has no place."""
-        try:
-            return facts_of(self.pod.shape).ties.wishes
-        except FilterError:
-            return _NO_WISHES
+        return _wishes_of(self.pod)
+
+
+def _wishes_of(pod: Pod) -> Wishes:
+    """None of a pod that cannot be read: the solver says why it has no place."""
+    try:
+        return facts_of(pod.shape).ties.wishes
+    except FilterError:
+        return _NO_WISHES
+
+
+def _about_others(wishes: Wishes) -> tuple[Count, ...]:
+    return (*wishes.together, *wishes.apart, *[one.count for one in wishes.spreads])
 
 
 def _wish_given_up(pod: str, wish: str) -> str:
@@ -114,6 +122,29 @@ def given_up(
         if lost:
             return _wish_given_up(way.pod.key, lost)
     return _of_pods(_domains_of(prepared, ways), alike.values(), len(result.claims) - len(some))
+
+
+def as_judged(prepared: Prepared, claims: Iterable[PlannedClaim]) -> tuple[PlannedClaim, ...]:
+    """The claims, held to the zone and capacity type that they are planned in where their pods wish something about others there.
+
+    `given_up` judges that place; without a spread, as `kept` asks for uneven pods, a launch could take any.
+    """
+    if prepared.world.preferences is PreferencePolicy.IGNORE:
+        return tuple(claims)
+    return tuple(map(_held, claims))
+
+
+def _held(claim: PlannedClaim) -> PlannedClaim:
+    looked_at = {count.key for pod in claim.pods for count in _about_others(_wishes_of(pod))}
+    planned = {names.ZONE_LABEL: claim.planned_zone, names.CAPACITY_TYPE_LABEL: claim.planned_capacity_type}
+    free = {
+        key: value
+        for key, value in planned.items()
+        if value and key in looked_at and claim.requirements.requirement(key).single_value is None
+    }
+    if not free:
+        return claim
+    return changed(claim, requirements=claim.requirements.merged(Requirements.from_labels(free)))
 
 
 def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate]) -> tuple[dict[str, Pod], ...]:
@@ -328,8 +359,9 @@ class _Domains:
         self.before: Final = Counter(staying)
         self.after: Final = Counter(staying)
         for way in meant:
-            self.before[self.of(way.home)] += 1
-            self.after[self.of(way.goal)] += 1
+            for pods, one in ((self.before, way.home), (self.after, way.goal)):
+                if domain := self.of(one):
+                    pods[domain] += 1
 
     def of(self, one: Bin) -> str:
         """The domain of a node; "" for none."""
@@ -339,6 +371,10 @@ class _Domains:
         """Pods beside one, before and after."""
         own = way.pod.uid in self.meant
         return self.before[self.of(way.home)] - own, self.after[self.of(way.goal)] - own
+
+    def leaves_all(self, way: _Way) -> bool:
+        """Whether a pod comes from a domain to a node that is in none, or of which that is not known."""
+        return bool(self.of(way.home)) and not self.of(way.goal)
 
     def had(self, spread: Spread) -> _Had:
         """What holds before the move: pods that are more uneven than a spread wishes still get no more uneven.
@@ -408,7 +444,7 @@ def _counted(prepared: Prepared, ways: Sequence[_Way]) -> tuple[Setting, Mapping
 def _of_pods(domains: Callable[[Count], _Domains | None], alike: Iterable[_Way], more: int) -> str:
     for way in alike:
         wishes, pod = way.wishes, way.pod.key
-        counts = (*wishes.together, *wishes.apart, *[one.count for one in wishes.spreads])
+        counts = _about_others(wishes)
         found = {count: one for count in counts if (one := domains(count)) is not None}
         if len(found) < len(set(counts)):
             return Said(
@@ -425,6 +461,6 @@ def _of_pods(domains: Callable[[Count], _Domains | None], alike: Iterable[_Way],
                 return _wish_given_up(pod, Said(f"preferred pod anti-affinity on {count.key}"))
         for spread in wishes.spreads:
             then, now = found[spread.count].skews(spread, more)
-            if now > max(then, spread.max_skew):
+            if now > max(then, spread.max_skew) or found[spread.count].leaves_all(way):
                 return _wish_given_up(pod, Said(f"topology spread (ScheduleAnyway) across {spread.count.key}"))
     return ""

@@ -168,6 +168,16 @@ def test_uneven_pods_that_would_need_more_nodes_to_get_no_more_uneven_stay_in_th
     assert [new.planned_zone for new in one.replacements] == ["a"]
 
 
+@pytest.mark.parametrize(("respected", "zone"), [(PreferencePolicy.RESPECT, "a"), (PreferencePolicy.IGNORE, None)])
+def test_a_new_node_comes_where_its_pods_get_no_more_uneven(respected: PreferencePolicy, zone: str | None) -> None:
+    """One pod of each zone comes to a new node: three, none and three are no more uneven than one, one and four; none, none and six are."""
+    fleet = uneven("1100m", a=1, b=1, c=4)
+    fleet.policies = Policies(hostname_domains=1, preferences=respected)
+    (one,) = consolidation.propose(fleet.view()).proposals
+    (new,) = one.replacements
+    assert new.requirements.requirement(ZONE).single_value == zone
+
+
 def test_a_zone_without_pods_counts_for_their_spread() -> None:
     """Two, two and none are no more uneven than maxSkew; three, one and none are."""
     web = shape("500m", "512Mi", labels={"app": "web"}, topology_spread_constraints=(softly(ZONE, 2),))
@@ -181,6 +191,17 @@ def test_a_zone_without_pods_counts_for_their_spread() -> None:
     answer = consolidation.propose(fleet.view())
     assert gone(answer) == []
     assert "ScheduleAnyway) across topology.kubernetes.io/zone" in told(answer)["from"]
+
+
+def test_pods_that_are_spread_over_racks_come_to_no_node_without_one() -> None:
+    """Nobody counts them there."""
+    rack = "example.com/rack"
+    for labels, moves in (({rack: "r2"}, [("from",)]), ({}, [])):
+        web = shape("500m", "512Mi", labels={"app": "web"}, topology_spread_constraints=(softly(rack),))
+        fleet = Fleet()
+        fleet.node("from", [running("web", web)], kind=SMALL, labels={rack: "r1"})
+        fleet.node("to", several(1, "x"), kind=MEDIUM, labels=labels, do_not_disrupt=True)
+        assert gone(consolidation.propose(fleet.view())) == moves
 
 
 @pytest.mark.parametrize("wishes", [{}, {"affinity": prefers(("example.com/disk", "ssd"))}])
