@@ -408,8 +408,10 @@ class Consolidation:
         """Whether the pods of a node fit on others once all of these take pods. Asked once for each node, while nothing is accepted."""
         if self._open is None:
             self._open = simulation.reopened(self._shut)
+        world = self._open
         if one.key not in self._soon:
-            alone = self._open.ask((one,), for_money=True, max_new=1)
+            lost = partial(world.given_up, (one,), types=self._types)
+            alone = world.ask((one,), for_money=True, max_new=1, pays=lost)
             self._soon[one.key] = alone.result is not None and not alone.result.claims
         return self._soon[one.key]
 

@@ -113,6 +113,7 @@ class Simulation:
         self.judged: Mapping[str, str] = {}
         self._expected: Mapping[str, tuple[Pod, ...]] = {}
         self._efforts = _EFFORTS
+        self._lost = ""  # what `given_up` said of the last answer
         self._begin(view, set(closed))
 
     def _begin(self, view: DisruptionView, closed: set[str]) -> None:
@@ -182,8 +183,8 @@ class Simulation:
             thorough: every pod is tried, so that the refusal says of each why it has no place.
             late: it is enough that pods find their places once the nodes are gone, where no PodDisruptionBudget waits for it. Of pods that must all be in
                 one domain (`World.topology`) it is enough also where one does, if the drain has an end.
-            for_money: pods wish no more than what they have where they run; see `wishes.kept`. Where pods are uneven, and nothing comes of asking for
-                places that make them no more uneven, it is asked without: the answer may do so all the same, as `given_up` tells.
+            for_money: pods wish no more than what they have where they run; see `wishes.kept`. Where pods are uneven, and `pays` found by
+                `given_up` that they would be more so, it is asked for places that make them no more uneven.
             max_new: most new nodes in a cheaper partition of few pods, see `partitions`; scheduling's own answer may have more.
             pays: why an answer does not pay, "" where it does; asked before what takes longer: whether the drain could end.
             hopeless: why an answer does not pay, however its new nodes are shared among the same pods; "" where one may. Asked first of all.
@@ -198,6 +199,7 @@ class Simulation:
             return SimulationAnswer(None, _AFFINITY_TO_OTHERS)
         answer = SimulationAnswer(None)
         for asked in kept(self._prepared, self._bins, some) if for_money else ({},):
+            self._lost = ""
             answer = self._asked(
                 some,
                 asked,
@@ -208,7 +210,7 @@ class Simulation:
                 pays=pays,
                 hopeless=hopeless,
             )
-            if answer.result is not None:
+            if answer.result is not None or not self._lost:
                 break
         return answer
 
@@ -336,7 +338,8 @@ class Simulation:
 
     def given_up(self, some: Sequence[Candidate], result: Result, types: CandidateTypes) -> str:
         """What a move of these nodes would give up; see `wishes.given_up`."""
-        return given_up(self._prepared, self._bins, some, result, types)
+        self._lost = given_up(self._prepared, self._bins, some, result, types)
+        return self._lost
 
     def as_judged(self, claims: Iterable[PlannedClaim]) -> tuple[PlannedClaim, ...]:
         """Claims that come where `given_up` judges them; see `wishes.as_judged`."""

@@ -127,7 +127,7 @@ def given_up(
 def as_judged(prepared: Prepared, claims: Iterable[PlannedClaim]) -> tuple[PlannedClaim, ...]:
     """The claims, held to the zone and capacity type that they are planned in where their pods wish something about others there.
 
-    `given_up` judges that place; without a spread, as `kept` asks for uneven pods, a launch could take any.
+    `given_up` judges that place. Of pods that are asked for without a spread, a launch could take any other.
     """
     if prepared.world.preferences is PreferencePolicy.IGNORE:
         return tuple(claims)
@@ -151,9 +151,9 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
     """By UID, the pods of nodes that have wishes, with those alone that they have there: what a move for money is asked for, one after the other.
 
     Preferred node affinity is one preference then: of several the solver would look at one only. Required, it would change which nodes the
-    pod's spreads count. Whoever lacks a wish does not get a new node for it. Pods that are more uneven than a spread wishes are to get no more
-    uneven, as `given_up` asks; the solver then prefers the emptiest zones, where that may take more nodes. So they are asked for without that
-    spread, too, where nothing comes of it.
+    pod's spreads count. Whoever lacks a wish does not get a new node for it. Pods that are more uneven than a spread wishes are asked for without it
+    first; where the answer would make them more uneven, with the maxSkew that holds. The solver prefers the emptiest zones then, where that may
+    take more nodes, and longer.
 
     Cost: as of `given_up`.
     """
@@ -184,7 +184,7 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
             own = _narrowed(shape, what)
             if own is not shape:
                 asked[way.pod.uid] = changed(way.pod, shape=own)
-    return (pods, loosely) if uneven else (pods,)
+    return (loosely, pods) if uneven else (pods,)
 
 
 class _Had(NamedTuple):

@@ -20,12 +20,15 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import PodShape
 from provisioner.apis.shapes import unreadable_shape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption.candidates import Candidate
+from provisioner.disruption.candidates import Candidate, CandidateTypes, candidates
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.replacement import NO_CHEAPER_NODE
 from provisioner.disruption.simulation import wishes as wishes_of
+from provisioner.disruption.simulation.simulator import Simulation
 from provisioner.scheduling.problem import PreferencePolicy
+from provisioner.scheduling.result import Result
 from provisioner.scheduling.world import Policies
+from provisioner.state.pause import Activity
 from provisioner.values.resources import EMPTY
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON
@@ -154,6 +157,30 @@ def test_pods_that_are_uneven_already_find_the_places_that_make_them_no_more_une
     (one,) = consolidation.propose(fleet.view()).proposals
     assert sorted(one.candidates) == ["a0", "a1", "a2", "a3"]
     assert [(new.planned_type, new.planned_zone) for new in one.replacements] == [("large", "a")]
+
+
+def test_places_that_make_uneven_pods_no_more_uneven_are_looked_for_where_others_make_them_so() -> None:
+    """If the pod of zone a moves, there are none and four in another zone. Where that is too dear as it is, nothing else is looked for."""
+    view = uneven("500m", a=1, b=3, c=3).view()
+    assert view.prepared is not None
+    simulation, types = Simulation(view, view.prepared), CandidateTypes(view)
+    some = [one for one in candidates(view, Activity.CONSOLIDATION).eligible if one.key == "a0"]
+    answers: list[Result] = []
+
+    def dear(result: Result) -> str:
+        answers.append(result)
+        return "too dear"
+
+    def more_uneven(result: Result) -> str:
+        answers.append(result)
+        return simulation.given_up(some, result, types)
+
+    assert simulation.ask(some, for_money=True, pays=dear).result is None
+    assert len(answers) == 1
+    found = simulation.ask(some, for_money=True, pays=more_uneven).result
+    assert len(answers) == 3
+    assert found is not None
+    assert [new.planned_zone for new in found.claims] == ["a"]
 
 
 def test_a_zone_that_no_node_is_in_makes_pods_uneven() -> None:
