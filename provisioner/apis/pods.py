@@ -694,6 +694,11 @@ def is_daemon(pod: Pod) -> bool:
     return pod.owner is not None and _is_daemon_set(pod.owner)
 
 
+def is_critical(pod: Pod) -> bool:
+    """Of a priority class that Kubernetes keeps for itself: drains evict it after the others."""
+    return pod.shape.priority_class_name in names.CRITICAL_PRIORITY_CLASSES
+
+
 def _is_daemon_set(owner: OwnerReference) -> bool:
     return owner.kind == "DaemonSet" and owner.api_version.partition("/")[0] == "apps"
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis.gangs import group_of
 from provisioner.apis.meta import selects
-from provisioner.apis.pods import Pod
+from provisioner.apis.pods import Pod, is_critical
 from provisioner.scheduling.becoming import opened, with_pods, without
 from provisioner.scheduling.constraints.classes import sort_key
 from provisioner.scheduling.judging import Design, design_of, part_of
@@ -49,11 +49,11 @@ class StuckEviction:
 
 
 def eviction_order(pod: Pod) -> tuple[object, ...]:
-    """How pods that may be evicted at the same time are sorted: as they are planned, the largest first, then by name.
+    """How the pods of a drain are sorted, besides daemons: critical ones last, else as they are planned: by priority, the largest first, then by name.
 
     kube-scheduler binds their successors as they are created, and without a nomination a small one may take the only room that is left for a large one.
     """
-    return *sort_key(pod.shape), pod.key, pod.uid
+    return is_critical(pod), *sort_key(pod.shape), pod.key, pod.uid
 
 
 def drained(

@@ -16,7 +16,7 @@ from provisioner.apis.gangs import group_of
 from provisioner.apis.interruption import has_begun, interruption_of
 from provisioner.apis.karpenter import NodeClaim, grace_of
 from provisioner.apis.meta import condition, version_number
-from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable, is_terminal
+from provisioner.apis.pods import Pod, is_active, is_critical, is_daemon, is_drainable, is_evictable, is_terminal
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests
@@ -145,7 +145,7 @@ def earlier_end(claim: NodeClaim, end: datetime) -> dict[str, str]:
 
 
 def _tier(pod: Pod) -> tuple[bool, bool]:
-    return pod.shape.priority_class_name in names.CRITICAL_PRIORITY_CLASSES, is_daemon(pod)
+    return is_critical(pod), is_daemon(pod)
 
 
 class Departures:

@@ -13,6 +13,7 @@ from provisioner.apis.core import Node, PodDisruptionBudget, PodGroup
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
+from provisioner.scheduling.drainability import eviction_order
 from provisioner.simulator import json_patch
 from provisioner.state.knowledge import KindKnowledge
 from provisioner.state.pause import DISRUPTION, NOTHING, Pause, PauseValue
@@ -81,6 +82,19 @@ def test_a_drain_goes_tier_by_tier(pods: tuple[Pod, ...], evict: list[str], wait
     step = drain_step(pods, NOON)
     assert [one.name for one in step.evict] == evict
     assert step.waiting == waiting
+
+
+def test_a_drain_that_is_foreseen_has_the_order_of_the_drain() -> None:
+    """Critical pods have the highest priority, and leave last."""
+    critical = pod("critical", node="n", shape=shape(priority_class_name="system-cluster-critical", priority=2 * 10**9))
+    urgent = pod("urgent", node="n", shape=shape(priority=1000))
+    left, happened = [critical, pod("large", node="n", shape=shape("4")), urgent, ORDINARY], list[str]()
+    foreseen = [one.name for one in sorted(left, key=eviction_order)]
+    while left:
+        step = drain_step(left, NOON).evict
+        happened += [one.name for one in step]
+        left = [one for one in left if one not in step]
+    assert foreseen == happened == ["urgent", "large", "ordinary", "critical"]
 
 
 GENTLE = pod("gentle", node="n", grace_seconds=30)
