@@ -179,11 +179,12 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
                 for one, had in zip(wishes.spreads, has.spreads, strict=True)
             ]
         )
-        uneven = uneven or even != has.spreads
-        for asked, what in ((pods, has), (loosely, has._replace(spreads=even))):
-            own = _narrowed(shape, what)
-            if own is not shape:
-                asked[way.pod.uid] = changed(way.pod, shape=own)
+        own = loose = _narrowed(shape, has)
+        if even != has.spreads:
+            uneven, loose = True, _narrowed(shape, has._replace(spreads=even))
+        for asked, what in ((pods, own), (loosely, loose)):
+            if what is not shape:
+                asked[way.pod.uid] = changed(way.pod, shape=what)
     return (loosely, pods) if uneven else (pods,)
 
 
