@@ -191,7 +191,7 @@ def is_settled(one: Candidate, view: DisruptionView) -> bool:
 
     Bought for means: of the type, zone and capacity type that were planned, at the price of then or less, and its pods ask for no less than
     they did. Such a node may be deleted where its pods fit elsewhere, and replaced by what could not be bought so at the time (`is_news`), or
-    together with nodes of another batch (`are_news`).
+    together with nodes of another batch (`are_apart`).
     Nor is one settled whose batch was packed far from the least price (`dovetail.dev/plan-gap`): its pods may cost less on other nodes at once.
     """
     created = one.claim.metadata.creation_timestamp
@@ -200,10 +200,10 @@ def is_settled(one: Candidate, view: DisruptionView) -> bool:
     return _as_planned(one) and _as_full(one) and not _is_loose(one) and not _is_dearer(one, created, view)
 
 
-def are_news(some: Iterable[datetime]) -> bool:
-    """Whether nodes that were created at these times were bought for pods of several batches: no batch could buy one node for the pods of both."""
-    times = sorted(some)
-    return bool(times) and times[-1] - times[0] > APART
+def are_apart(some: Iterable[Candidate]) -> bool:
+    """Whether nodes were bought for pods of several batches: no batch could buy one node for the pods of both. One whose age is not known does not count."""
+    times = [at for one in some if (at := one.claim.metadata.creation_timestamp) is not None]
+    return bool(times) and max(times) - min(times) > APART
 
 
 def is_news(one: Candidate, claims: Iterable[PlannedClaim], types: CandidateTypes, view: DisruptionView) -> bool:

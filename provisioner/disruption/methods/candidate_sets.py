@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import InstanceType, cheapest_offering
-from provisioner.disruption.acceptance import AcceptanceRule, are_news, brings
+from provisioner.disruption.acceptance import AcceptanceRule, are_apart, brings
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.waste import Rates
@@ -96,7 +96,7 @@ class Sets:
         rates: prices per resource at which nothing is worth more than it costs.
         rule: what it costs to move the pods of a node, and for how long a saving counts.
         young: of those that are replaced only by what has become cheaper or available since then, or together with nodes of other batches
-            (`are_news`), when they were bought. Where that is nothing, they are in no set.
+            (`are_apart`), when they were bought. Where that is nothing, they are in no set.
         prices: what offerings were like.
 
     Attributes:
@@ -114,13 +114,8 @@ class Sets:
     ) -> None:
         self._loads: Final = {one.key: _load(one) for one in those}
         self._new: Final = NewNode(kinds, _overhead(those, self._loads), prices)
-        self._bought: Final = {
-            one.key: at for one in those if (at := one.claim.metadata.creation_timestamp) is not None
-        }
         self._fallen: Final = {key for key, bought in young.items() if _is_before(bought, self._new.last_fall)}
-        self.young: Final = (
-            dict(young) if are_news(self._bought.values()) else {key: young[key] for key in self._fallen}
-        )
+        self.young: Final = dict(young) if are_apart(those) else {key: young[key] for key in self._fallen}
         those = [one for one in those if one.key in self.young or one.key not in young]
         self._costs: Final = {one.key: rule.evictions_usd(one) for one in those}
         self._hours: Final = rule.hours
@@ -166,7 +161,8 @@ class Sets:
         near = self._first(self._like(seed, alike or ZONE), seed, free)
         partners = {one.key: one for one in (*promising, *near)}
         beams: list[_Grown] = [(0.0, (seed.key,), (*self._loads[seed.key], seed.usd_per_hour, self._costs[seed.key]))]
-        found: list[tuple[float, tuple[str, ...]]] = []
+        found: list[tuple[float, tuple[Candidate, ...]]] = []
+        members = partners | {seed.key: seed}
         best, lull = -math.inf, 0
         while len(beams[0][1]) < MOST and lull < _LULL:
             larger: dict[frozenset[str], _Grown] = {}
@@ -189,24 +185,24 @@ class Sets:
             if not larger:
                 break
             beams = heapq.nsmallest(_BEAM, larger.values(), key=lambda entry: (-entry[0], entry[1]))
-            found += [(gain, some) for gain, some, whole in beams if gain > 0 and self._is_news(some, whole[:3])]
+            found += [
+                (gain, joined)
+                for gain, some, whole in beams
+                if gain > 0 and self._is_news(joined := tuple([members[key] for key in some]), whole[:3])
+            ]
             lull = 0 if beams[0][0] > best else lull + 1
             best = max(best, beams[0][0])
-        found.sort(key=lambda entry: (-entry[0], entry[1]))
-        members = partners | {seed.key: seed}
-        return [(gain, tuple([members[key] for key in some])) for gain, some in found]
+        found.sort(key=lambda entry: (-entry[0], [one.key for one in entry[1]]))
+        return found
 
     def _may_join(self, seed: Candidate, one: Candidate) -> bool:
         """Whether a set of these two may be news; see `_is_news`."""
-        return one.key not in self.young or one.key in self._fallen or self._are_apart((seed.key, one.key))
+        return one.key not in self.young or one.key in self._fallen or are_apart((seed, one))
 
-    def _is_news(self, some: Sequence[str], load: _Load) -> bool:
+    def _is_news(self, some: Sequence[Candidate], load: _Load) -> bool:
         """Whether no batch could buy the new node for all of these, or it became cheaper or available since the youngest was bought; or none is young."""
-        bought = max((self.young[key] for key in some if key in self.young), default=None)
-        return bought is None or self._are_apart(some) or _is_before(bought, self._new.cheapest(*load)[1])
-
-    def _are_apart(self, some: Iterable[str]) -> bool:
-        return are_news(self._bought[key] for key in some if key in self._bought)
+        bought = max((self.young[one.key] for one in some if one.key in self.young), default=None)
+        return bought is None or are_apart(some) or _is_before(bought, self._new.cheapest(*load)[1])
 
     def _like(self, seed: Candidate, labels: Labels) -> list[Candidate]:
         """All with the same values of these labels, the most promising first."""

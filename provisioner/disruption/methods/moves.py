@@ -21,7 +21,7 @@ from provisioner.disruption.acceptance import (
     OVERLAP,
     WHOLE,
     AcceptanceRule,
-    are_news,
+    are_apart,
     is_news,
     is_settled,
     offering_of,
@@ -345,8 +345,7 @@ class Consolidation:
             settled = replacement.settled(some, claims, self._types, self._view.settings, anew=anew)
             if isinstance(settled, str):
                 return settled
-            bought = [at for one in some if (at := one.claim.metadata.creation_timestamp) is not None]
-            if not are_news(bought) and any(
+            if not are_apart(some) and any(
                 is_settled(one, self._view) and not is_news(one, settled, self._types, self._view) for one in some
             ):
                 return LAUNCHED_RECENTLY
